@@ -1,0 +1,2 @@
+//! The binary `ferroflow`.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Automation: `cargo xtask help` lists what it does.
+fn main() {}
