@@ -6,6 +6,7 @@
 
 mod constant_value;
 mod gradient;
+mod gradients;
 mod scope;
 
 pub use gradient::{Grad, Gradient, GradientArgs, GradientFn, IndexedSlices};
