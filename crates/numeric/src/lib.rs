@@ -6,6 +6,7 @@
 //! The binary is built for a plain x86-64. Hot loops are compiled a second time for AVX2 and FMA (`multiversion`, or a
 //! `#[target_feature]` function where the registers matter) and chosen at run time. All threads come from [`parallel`].
 
+pub mod elementwise;
 pub mod matmul;
 pub mod parallel;
 pub mod scratch;

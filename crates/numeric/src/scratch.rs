@@ -42,7 +42,8 @@ pub fn with_scratch<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -> 
 /// Takes the smallest kept buffer that is large enough, or else the largest, or else an empty one.
 fn take_buffer(lines: usize) -> Vec<Line> {
     BUFFERS.with_borrow_mut(|kept| {
-        let fitting = (0..kept.len()).filter(|&index| kept[index].len() >= lines).min_by_key(|&index| kept[index].len());
+        let fitting =
+            (0..kept.len()).filter(|&index| kept[index].len() >= lines).min_by_key(|&index| kept[index].len());
         let chosen = fitting.or_else(|| (0..kept.len()).max_by_key(|&index| kept[index].len()));
         chosen.map_or_else(Vec::new, |index| kept.swap_remove(index))
     })

@@ -302,7 +302,16 @@ pub(crate) fn multiply_parallel<T: HasMicrokernel + Pod + Send + Sync>(
         // SAFETY: parts do not overlap and lie inside C, whose size was checked; so were the views.
         unsafe {
             let part_of_c = shared.as_mut_ptr().add(first_row * n + first_column);
-            multiply(rows, columns, k, a.from_or_empty(first_row, 0), b.from_or_empty(0, first_column), part_of_c, n, accumulate);
+            multiply(
+                rows,
+                columns,
+                k,
+                a.from_or_empty(first_row, 0),
+                b.from_or_empty(0, first_column),
+                part_of_c,
+                n,
+                accumulate,
+            );
         }
         finish(Part { c: &shared, row_length: n, first_row, first_column, rows, columns });
     };

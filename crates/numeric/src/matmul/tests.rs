@@ -119,8 +119,20 @@ fn bias_and_activation_follow_the_product() {
                     Activation::Identity => x,
                     Activation::Relu => x.max(0.0),
                     Activation::Relu6 => x.clamp(0.0, 6.0),
-                    Activation::Elu => if x > 0.0 { x } else { x.exp_m1() },
-                    Activation::LeakyRelu(_) => if x > 0.0 { x } else { 0.25 * x },
+                    Activation::Elu => {
+                        if x > 0.0 {
+                            x
+                        } else {
+                            x.exp_m1()
+                        }
+                    }
+                    Activation::LeakyRelu(_) => {
+                        if x > 0.0 {
+                            x
+                        } else {
+                            0.25 * x
+                        }
+                    }
                     Activation::Tanh => x.tanh(),
                     Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
                 }
