@@ -16,7 +16,14 @@ pub struct RendezvousKey {
 
 impl RendezvousKey {
     /// Makes a key from its parts.
-    pub fn new(source: &str, incarnation: u64, destination: &str, edge: &str, frame: u64, iteration: i64) -> RendezvousKey {
+    pub fn new(
+        source: &str,
+        incarnation: u64,
+        destination: &str,
+        edge: &str,
+        frame: u64,
+        iteration: i64,
+    ) -> RendezvousKey {
         let text = format!("{source};{incarnation:016x};{destination};{edge};{frame}:{iteration}");
         RendezvousKey::parse(&text).unwrap_or_else(|_| RendezvousKey { full: text.into(), ends: [0; 4] })
     }
@@ -207,7 +214,14 @@ mod tests {
 
     #[test]
     fn keys_have_parts() {
-        let key = RendezvousKey::new("/job:ps/replica:0/task:0/device:CPU:0", 255, "/job:w/replica:0/task:0/device:CPU:0", "edge_1_x", 0, 0);
+        let key = RendezvousKey::new(
+            "/job:ps/replica:0/task:0/device:CPU:0",
+            255,
+            "/job:w/replica:0/task:0/device:CPU:0",
+            "edge_1_x",
+            0,
+            0,
+        );
         assert_eq!(
             key.as_str(),
             "/job:ps/replica:0/task:0/device:CPU:0;00000000000000ff;/job:w/replica:0/task:0/device:CPU:0;edge_1_x;0:0"

@@ -4,7 +4,7 @@ use foldhash::HashMap;
 use parking_lot::RwLock;
 use std::any::{Any, TypeId};
 use std::sync::Arc;
-use tensor::{Result, ResourceHandle, Status};
+use tensor::{ResourceHandle, Result, Status};
 
 /// Something that lives on a device between steps and is found by name.
 pub trait Resource: Any + Send + Sync {
@@ -142,7 +142,9 @@ impl ResourceManager {
         let mut lines: Vec<String> = containers
             .iter()
             .flat_map(|(container, entries)| {
-                entries.iter().map(move |((_, name), entry)| format!("{container}/{name}: {}", entry.resource.describe()))
+                entries
+                    .iter()
+                    .map(move |((_, name), entry)| format!("{container}/{name}: {}", entry.resource.describe()))
             })
             .collect();
         lines.sort();
@@ -163,10 +165,7 @@ fn effective(container: &str) -> &str {
 
 fn missing(container: &str, name: &str, type_name: &str) -> Status {
     let type_name = type_name.rsplit("::").next().unwrap_or(type_name);
-    Status::not_found(format!(
-        "Resource {}/{name}/{type_name} does not exist.",
-        effective(container)
-    ))
+    Status::not_found(format!("Resource {}/{name}/{type_name} does not exist.", effective(container)))
 }
 
 fn type_hash(type_name: &str) -> u64 {

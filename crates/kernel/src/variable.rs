@@ -78,7 +78,8 @@ impl Variable {
             )));
         }
         // In copy-on-read mode nobody else may share the elements.
-        let value = if self.copy_on_read.load(Ordering::Relaxed) && !value.is_unique() { value.deep_copy()? } else { value };
+        let value =
+            if self.copy_on_read.load(Ordering::Relaxed) && !value.is_unique() { value.deep_copy()? } else { value };
         let old = self.value.write().replace(value);
         drop(old);
         Ok(())
@@ -163,11 +164,12 @@ mod tests {
         let snapshot = variable.read().unwrap();
         variable.use_copy_on_read().unwrap();
         let dense = variable.read().unwrap();
-        variable.update_rows(|tensor| {
-            assert!(tensor.is_unique(), "dense reads must not keep the table shared");
-            Ok(tensor.make_mut::<f32>()?[1] = 5.0)
-        })
-        .unwrap();
+        variable
+            .update_rows(|tensor| {
+                assert!(tensor.is_unique(), "dense reads must not keep the table shared");
+                Ok(tensor.make_mut::<f32>()?[1] = 5.0)
+            })
+            .unwrap();
         assert_eq!(snapshot.as_slice::<f32>().unwrap(), dense.as_slice::<f32>().unwrap());
         assert_eq!(variable.read().unwrap().as_slice::<f32>().unwrap(), &[1.0, 5.0]);
     }

@@ -4,6 +4,9 @@
 //! To add an op, add its record to a family's `OPS` (`cargo xtask opdef NAME` prints the definition), with its shape
 //! function, gradient and kernels. Heavy loops belong to `numeric`.
 
+#[macro_use]
+mod elementwise;
+
 pub mod array;
 pub mod control_flow;
 pub mod data_flow;

@@ -41,7 +41,9 @@ impl GraphBuilder {
         for (index, y) in ys.iter().enumerate() {
             let grad = match grad_ys.get(index).cloned().flatten() {
                 Some(grad) => grad,
-                None => self.colocate_with(&y.op, |graph| graph.op("OnesLike").input(y).try_build()).map(|op| op.output(0))?,
+                None => self
+                    .colocate_with(&y.op, |graph| graph.op("OnesLike").input(y).try_build())
+                    .map(|op| op.output(0))?,
             };
             pending.entry(y.edge()).or_default().push(Grad::Dense(grad));
             if queued.insert(y.op.id()) {
@@ -82,8 +84,7 @@ impl GraphBuilder {
             };
             let scope = format!("{}_grad", op.name());
             let args = GradientArgs { op: &op, grads: &grads };
-            let input_grads =
-                self.name_scope(&scope, |graph| graph.colocated_if_needed(&op, || function(&args)));
+            let input_grads = self.name_scope(&scope, |graph| graph.colocated_if_needed(&op, || function(&args)));
             let input_grads =
                 input_grads.map_err(|status| status.context(format!("the gradient of '{}' ({op_type})", op.name())))?;
             let inputs = op.inputs();
