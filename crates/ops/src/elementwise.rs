@@ -139,6 +139,10 @@ impl Kernel for PassThrough {
     fn cost(&self) -> Cost {
         Cost::Inline
     }
+
+    fn forwards_refs(&self) -> bool {
+        true
+    }
 }
 
 /// [`PassThrough`] for any type.
