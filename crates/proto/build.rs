@@ -36,10 +36,7 @@ fn proto_files(directory: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "proto")
-        {
+        if path.extension().is_some_and(|extension| extension == "proto") {
             files.push(path);
         }
     }

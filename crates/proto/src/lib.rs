@@ -31,10 +31,7 @@ mod generated {
 
         /// Package `tensorflow.distributed_runtime`.
         pub mod distributed_runtime {
-            include!(concat!(
-                env!("OUT_DIR"),
-                "/tensorflow.distributed_runtime.rs"
-            ));
+            include!(concat!(env!("OUT_DIR"), "/tensorflow.distributed_runtime.rs"));
         }
 
         /// Package `tensorflow.eager`.

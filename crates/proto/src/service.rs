@@ -79,8 +79,7 @@ pub mod payload {
     /// Carries a `core_platform::ErrorSourceProto`.
     pub const ERROR_SOURCE: &str = "type.googleapis.com/tensorflow.core.platform.ErrorSourceProto";
     /// Carries a `distributed_runtime::GrpcPayloadsLost`.
-    pub const PAYLOADS_LOST: &str =
-        "type.googleapis.com/tensorflow.distributed_runtime.GrpcPayloadsLost";
+    pub const PAYLOADS_LOST: &str = "type.googleapis.com/tensorflow.distributed_runtime.GrpcPayloadsLost";
     /// Carries a `distributed_runtime::WorkerPossiblyRestarted`.
     pub const WORKER_POSSIBLY_RESTARTED: &str =
         "type.googleapis.com/tensorflow.distributed_runtime.WorkerPossiblyRestarted";
