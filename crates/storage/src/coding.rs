@@ -82,14 +82,8 @@ mod tests {
     fn overlong_varints_are_refused() {
         assert_eq!(take_varint(&mut &[0x80; 9][..]), None);
         assert_eq!(take_varint(&mut &[0xff; 11][..]), None);
-        assert_eq!(
-            take_varint(&mut &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02][..]),
-            None
-        );
-        assert_eq!(
-            take_varint_u32(&mut &[0xff, 0xff, 0xff, 0xff, 0x1f][..]),
-            None
-        );
+        assert_eq!(take_varint(&mut &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02][..]), None);
+        assert_eq!(take_varint_u32(&mut &[0xff, 0xff, 0xff, 0xff, 0x1f][..]), None);
     }
 
     proptest! {

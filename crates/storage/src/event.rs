@@ -31,11 +31,7 @@ pub struct FlushPolicy {
 impl Default for FlushPolicy {
     /// Returns TensorFlow's two minutes, and a bound on how much a crash can lose.
     fn default() -> Self {
-        FlushPolicy {
-            max_events: 1000,
-            max_seconds: 120.0,
-            sync: false,
-        }
+        FlushPolicy { max_events: 1000, max_seconds: 120.0, sync: false }
     }
 }
 
@@ -62,11 +58,7 @@ impl EventsWriter {
         wall_time: f64,
         policy: FlushPolicy,
     ) -> Result<EventsWriter> {
-        let base = format!(
-            "{prefix}.out.tfevents.{:010}.{}",
-            wall_time as i64,
-            hostname()
-        );
+        let base = format!("{prefix}.out.tfevents.{:010}.{}", wall_time as i64, hostname());
         let (path, file) = create_unused(&*file_system, &base, suffix)?;
         let writer = RecordWriter::new(file, CompressionType::None);
         let mut writer = EventsWriter {
@@ -124,9 +116,7 @@ impl EventsWriter {
         self.writer.write_record(event)?;
         self.waiting_events += 1;
         let oldest = *self.oldest_waiting.get_or_insert(wall_time);
-        if self.waiting_events >= self.policy.max_events
-            || wall_time - oldest >= self.policy.max_seconds
-        {
+        if self.waiting_events >= self.policy.max_events || wall_time - oldest >= self.policy.max_seconds {
             self.flush()?;
         }
         Ok(())
@@ -138,17 +128,11 @@ impl EventsWriter {
             return Ok(());
         }
         let (count, path) = (self.waiting_events, &self.path);
-        let flushed = if self.policy.sync {
-            self.writer.sync()
-        } else {
-            self.writer.flush()
-        };
+        let flushed = if self.policy.sync { self.writer.sync() } else { self.writer.flush() };
         flushed.context(|| format!("Failed to flush {count} events to {path}"))?;
         if !self.file_system.exists(path)? {
             let gone = format!("The events file {path} has disappeared.");
-            return Err(
-                Status::unknown(gone).context(format!("Failed to flush {count} events to {path}"))
-            );
+            return Err(Status::unknown(gone).context(format!("Failed to flush {count} events to {path}")));
         }
         self.waiting_events = 0;
         self.oldest_waiting = None;
@@ -165,11 +149,7 @@ impl EventsWriter {
 /// The most event files that may have the same second and host.
 const MAX_SAME_NAME: u32 = 10_000;
 
-fn create_unused(
-    file_system: &dyn FileSystem,
-    base: &str,
-    suffix: &str,
-) -> Result<(String, Box<dyn WritableFile>)> {
+fn create_unused(file_system: &dyn FileSystem, base: &str, suffix: &str) -> Result<(String, Box<dyn WritableFile>)> {
     for number in 0..MAX_SAME_NAME {
         let path = match number {
             0 => format!("{base}{suffix}"),
@@ -181,17 +161,11 @@ fn create_unused(
             Err(status) => return Err(status.context(format!("Creating writable file {path}"))),
         }
     }
-    Err(Status::resource_exhausted(format!(
-        "there are {MAX_SAME_NAME} event files {base}*{suffix}"
-    )))
+    Err(Status::resource_exhausted(format!("there are {MAX_SAME_NAME} event files {base}*{suffix}")))
 }
 
 fn version_event(wall_time: f64) -> Event {
-    Event {
-        wall_time,
-        what: Some(What::FileVersion(FILE_VERSION.to_owned())),
-        ..Default::default()
-    }
+    Event { wall_time, what: Some(What::FileVersion(FILE_VERSION.to_owned())), ..Default::default() }
 }
 
 /// Reads one event file, which may still grow.
@@ -204,10 +178,7 @@ impl EventsReader {
     /// Opens a file; its first event is read with the others.
     pub fn open(file_system: &dyn FileSystem, path: &str) -> Result<EventsReader> {
         let reader = RecordReader::new(file_system.open(path)?, RecordReaderOptions::default());
-        Ok(EventsReader {
-            reader,
-            record: Vec::new(),
-        })
+        Ok(EventsReader { reader, record: Vec::new() })
     }
 
     /// Returns where the next event starts, which [`seek`](EventsReader::seek) takes.
@@ -228,9 +199,8 @@ impl EventsReader {
         if !self.reader.read_record(&mut self.record)? {
             return Ok(None);
         }
-        let event = Event::decode(self.record.as_slice()).map_err(|error| {
-            Status::data_loss(format!("the record at {offset} is no Event: {error}"))
-        })?;
+        let event = Event::decode(self.record.as_slice())
+            .map_err(|error| Status::data_loss(format!("the record at {offset} is no Event: {error}")))?;
         if let Some(What::FileVersion(version)) = &event.what {
             check_version(version)?;
         }
@@ -239,9 +209,7 @@ impl EventsReader {
 }
 
 fn check_version(version: &str) -> Result<()> {
-    let number = version
-        .strip_prefix(VERSION_PREFIX)
-        .and_then(|number| number.parse::<u32>().ok());
+    let number = version.strip_prefix(VERSION_PREFIX).and_then(|number| number.parse::<u32>().ok());
     match number {
         Some(number) if number <= CURRENT_VERSION => Ok(()),
         _ => Err(Status::unimplemented(format!(
@@ -261,39 +229,20 @@ mod tests {
     }
 
     fn at(step: i64, wall_time: f64) -> Event {
-        Event {
-            wall_time,
-            step,
-            ..Default::default()
-        }
+        Event { wall_time, step, ..Default::default() }
     }
 
     fn create(dir: &tempfile::TempDir, policy: FlushPolicy) -> EventsWriter {
         let logdir = format!("{}/logs", dir.path().display());
-        EventsWriter::create_in(
-            Arc::new(FileSystems::local()),
-            &logdir,
-            ".v2",
-            1_700_000_000.5,
-            policy,
-        )
-        .unwrap()
+        EventsWriter::create_in(Arc::new(FileSystems::local()), &logdir, ".v2", 1_700_000_000.5, policy).unwrap()
     }
 
     #[test]
     fn the_name_the_first_event_and_the_policy() {
         let dir = tempfile::tempdir().unwrap();
-        let policy = FlushPolicy {
-            max_events: 3,
-            max_seconds: 10.0,
-            sync: true,
-        };
+        let policy = FlushPolicy { max_events: 3, max_seconds: 10.0, sync: true };
         let mut writer = create(&dir, policy);
-        let name = format!(
-            "{}/logs/events.out.tfevents.1700000000.{}.v2",
-            dir.path().display(),
-            hostname()
-        );
+        let name = format!("{}/logs/events.out.tfevents.1700000000.{}.v2", dir.path().display(), hostname());
         assert_eq!(writer.path(), name);
         assert_eq!(events(&name), [version_event(1_700_000_000.5)]);
         writer.write(&at(1, 1.0)).unwrap();
@@ -313,10 +262,7 @@ mod tests {
     #[test]
     fn a_second_writer_in_the_same_second_gets_its_own_file() {
         let dir = tempfile::tempdir().unwrap();
-        let (first, second) = (
-            create(&dir, FlushPolicy::default()),
-            create(&dir, FlushPolicy::default()),
-        );
+        let (first, second) = (create(&dir, FlushPolicy::default()), create(&dir, FlushPolicy::default()));
         assert_ne!(first.path(), second.path());
         assert_eq!(events(first.path()).len(), 1);
     }
@@ -335,13 +281,7 @@ mod tests {
     #[test]
     fn a_newer_version_is_refused() {
         assert!(check_version("brain.Event:1").is_ok());
-        assert_eq!(
-            check_version("brain.Event:3").unwrap_err().code(),
-            Code::Unimplemented
-        );
-        assert_eq!(
-            check_version("nonsense").unwrap_err().code(),
-            Code::Unimplemented
-        );
+        assert_eq!(check_version("brain.Event:3").unwrap_err().code(), Code::Unimplemented);
+        assert_eq!(check_version("nonsense").unwrap_err().code(), Code::Unimplemented);
     }
 }

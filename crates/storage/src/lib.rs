@@ -4,6 +4,8 @@
 //! Invariant: no graph and no threads here. Errors carry TensorFlow's codes: what is damaged is `DATA_LOSS`, what is
 //! missing is `NOT_FOUND`, and no file content, however mutilated, makes this crate panic or allocate without bound.
 
+pub mod bundle;
+pub mod checkpoint_state;
 pub mod event;
 pub mod file_system;
 pub mod record;

@@ -6,20 +6,13 @@ use tensor::{Code, Result};
 /// Returns the paths that match, sorted.
 pub(super) fn glob<F: FileSystem + ?Sized>(file_system: &F, pattern: &str) -> Result<Vec<String>> {
     if !has_wildcard(pattern) {
-        return Ok(if file_system.exists(pattern)? {
-            vec![pattern.to_owned()]
-        } else {
-            Vec::new()
-        });
+        return Ok(if file_system.exists(pattern)? { vec![pattern.to_owned()] } else { Vec::new() });
     }
     // Everything up to the first component with a wildcard is taken as it stands, a scheme included.
     let wildcard = pattern.find(WILDCARDS).unwrap_or(pattern.len());
     let fixed = pattern[..wildcard].rfind('/').map_or(0, |slash| slash + 1);
     let mut found = vec![pattern[..fixed].to_owned()];
-    let mut components = pattern[fixed..]
-        .split('/')
-        .filter(|component| !component.is_empty())
-        .peekable();
+    let mut components = pattern[fixed..].split('/').filter(|component| !component.is_empty()).peekable();
     while let Some(component) = components.next() {
         let more = components.peek().is_some();
         let mut matched = Vec::new();
@@ -56,12 +49,7 @@ fn expand<F: FileSystem + ?Sized>(
     let names = match file_system.list(if directory.is_empty() { "." } else { directory }) {
         Ok(names) => names,
         // What can't be listed holds nothing that matches, and must not hide what is found elsewhere.
-        Err(status)
-            if matches!(
-                status.code(),
-                Code::NotFound | Code::FailedPrecondition | Code::PermissionDenied
-            ) =>
-        {
+        Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition | Code::PermissionDenied) => {
             return Ok(());
         }
         Err(status) => return Err(status),
@@ -72,11 +60,7 @@ fn expand<F: FileSystem + ?Sized>(
             continue;
         }
         let child = path::join(directory, &name);
-        if !more
-            || file_system
-                .stat(&child)
-                .is_ok_and(|statistics| statistics.is_directory)
-        {
+        if !more || file_system.stat(&child).is_ok_and(|statistics| statistics.is_directory) {
             matched.push(child);
         }
     }

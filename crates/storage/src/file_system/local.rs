@@ -18,22 +18,13 @@ impl FileSystem for LocalFileSystem {
     fn open(&self, path: &str) -> Result<Box<dyn RandomAccessFile>> {
         let file = at(path, File::open(path::local(path)))?;
         if at(path, file.metadata())?.is_dir() {
-            return Err(status_from_io(
-                path,
-                &io::Error::from_raw_os_error(libc::EISDIR),
-            ));
+            return Err(status_from_io(path, &io::Error::from_raw_os_error(libc::EISDIR)));
         }
-        Ok(Box::new(LocalFile {
-            file,
-            path: path.to_owned(),
-        }))
+        Ok(Box::new(LocalFile { file, path: path.to_owned() }))
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn WritableFile>> {
-        open_writable(
-            path,
-            OpenOptions::new().write(true).create(true).truncate(true),
-        )
+        open_writable(path, OpenOptions::new().write(true).create(true).truncate(true))
     }
 
     fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>> {
@@ -47,11 +38,7 @@ impl FileSystem for LocalFileSystem {
     fn exists(&self, path: &str) -> Result<bool> {
         match fs::metadata(path::local(path)) {
             Ok(_) => Ok(true),
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
-            {
-                Ok(false)
-            }
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
             Err(error) => Err(status_from_io(path, &error)),
         }
     }
@@ -61,17 +48,11 @@ impl FileSystem for LocalFileSystem {
         let modified = at(path, metadata.modified())?;
         let nanos = match modified.duration_since(UNIX_EPOCH) {
             Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-            Err(before) => {
-                i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos)
-            }
+            Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
         };
         let is_directory = metadata.is_dir();
         let length = if is_directory { 0 } else { metadata.len() };
-        Ok(FileStatistics {
-            length,
-            modified_nanos: nanos,
-            is_directory,
-        })
+        Ok(FileStatistics { length, modified_nanos: nanos, is_directory })
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -132,10 +113,7 @@ fn at<T>(path: &str, result: io::Result<T>) -> Result<T> {
 
 fn open_writable(path: &str, options: &OpenOptions) -> Result<Box<dyn WritableFile>> {
     let file = at(path, options.open(path::local(path)))?;
-    Ok(Box::new(LocalWriter {
-        file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file),
-        path: path.to_owned(),
-    }))
+    Ok(Box::new(LocalWriter { file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file), path: path.to_owned() }))
 }
 
 struct LocalFile {
@@ -151,9 +129,7 @@ impl RandomAccessFile for LocalFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
-            let position = offset
-                .checked_add(filled as u64)
-                .filter(|&position| position <= i64::MAX as u64);
+            let position = offset.checked_add(filled as u64).filter(|&position| position <= i64::MAX as u64);
             let Some(position) = position else { break };
             match self.file.read_at(&mut buffer[filled..], position) {
                 Ok(0) => break,

@@ -39,10 +39,7 @@ pub trait RandomAccessFile: Send + Sync {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let count = self.read_at(offset, buffer)?;
         if count < buffer.len() {
-            return Err(Status::out_of_range(format!(
-                "Read less bytes than requested: {count} of {}",
-                buffer.len()
-            )));
+            return Err(Status::out_of_range(format!("Read less bytes than requested: {count} of {}", buffer.len())));
         }
         Ok(())
     }
@@ -119,9 +116,7 @@ pub trait FileSystem: Send + Sync {
         let mut expected = file.length()?;
         loop {
             let start = content.len();
-            let wanted = usize::try_from(expected.saturating_sub(start as u64))
-                .unwrap_or(usize::MAX)
-                .max(1);
+            let wanted = usize::try_from(expected.saturating_sub(start as u64)).unwrap_or(usize::MAX).max(1);
             content.resize(start.saturating_add(wanted), 0);
             let count = file.read_at(start as u64, &mut content[start..])?;
             content.truncate(start + count);
@@ -145,10 +140,7 @@ pub trait FileSystem: Send + Sync {
     /// Writes a whole file so that whoever looks, even after a crash, finds the old content or the new one.
     fn write_atomically(&self, path: &str, content: &[u8]) -> Result<()> {
         let (temporary, mut file) = create_temporary(self, path)?;
-        let written = file
-            .append(content)
-            .and_then(|()| file.sync())
-            .and_then(|()| file.close());
+        let written = file.append(content).and_then(|()| file.sync()).and_then(|()| file.close());
         if let Err(status) = written.and_then(|()| self.rename(&temporary, path)) {
             let _ = self.delete_file(&temporary);
             return Err(status);
@@ -184,9 +176,7 @@ pub fn create_temporary<F: FileSystem + ?Sized>(
             Err(status) => return Err(status),
         }
     }
-    Err(Status::resource_exhausted(format!(
-        "{MAX_TEMPORARY_FILES} files named {path}.tempstate* are left over"
-    )))
+    Err(Status::resource_exhausted(format!("{MAX_TEMPORARY_FILES} files named {path}.tempstate* are left over")))
 }
 
 /// The most temporary files of one name that one process may leave beside each other.
@@ -202,9 +192,7 @@ impl FileSystems {
     /// Returns the local file system alone.
     pub fn local() -> FileSystems {
         let local: Arc<dyn FileSystem> = Arc::new(LocalFileSystem);
-        FileSystems {
-            by_scheme: BTreeMap::from([(String::new(), local.clone()), ("file".to_owned(), local)]),
-        }
+        FileSystems { by_scheme: BTreeMap::from([(String::new(), local.clone()), ("file".to_owned(), local)]) }
     }
 
     /// Adds the file system for paths that start with `SCHEME://`.
@@ -217,14 +205,9 @@ impl FileSystems {
     /// Returns the file system that a path belongs to.
     pub fn for_path(&self, path: &str) -> Result<&dyn FileSystem> {
         let scheme = path::scheme(path);
-        self.by_scheme
-            .get(scheme)
-            .map(|file_system| &**file_system)
-            .ok_or_else(|| {
-                Status::unimplemented(format!(
-                    "File system scheme '{scheme}' not implemented (file: '{path}')"
-                ))
-            })
+        self.by_scheme.get(scheme).map(|file_system| &**file_system).ok_or_else(|| {
+            Status::unimplemented(format!("File system scheme '{scheme}' not implemented (file: '{path}')"))
+        })
     }
 }
 
@@ -256,9 +239,7 @@ impl FileSystem for FileSystems {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (source, target) = (self.for_path(from)?, self.for_path(to)?);
         if !std::ptr::addr_eq(source, target) {
-            return Err(Status::unimplemented(format!(
-                "Renaming {from} to {to} not implemented"
-            )));
+            return Err(Status::unimplemented(format!("Renaming {from} to {to} not implemented")));
         }
         source.rename(from, to)
     }

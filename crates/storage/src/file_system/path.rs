@@ -12,9 +12,7 @@ fn split_scheme(path: &str) -> (&str, &str) {
     match path.split_once("://") {
         Some((scheme, rest))
             if scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-                && scheme
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || c == '.') =>
+                && scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '.') =>
         {
             (scheme, rest)
         }
@@ -72,26 +70,13 @@ pub fn relative_to(path: &str, directory: &str) -> String {
     let path_parts = normalised_parts(path);
     let directory_parts = normalised_parts(directory);
     // Nobody can climb back out of a directory above the working directory, whose name is unknown.
-    if directory_parts
-        .iter()
-        .zip(&path_parts)
-        .skip_while(|(a, b)| a == b)
-        .any(|(a, _)| *a == "..")
-    {
+    if directory_parts.iter().zip(&path_parts).skip_while(|(a, b)| a == b).any(|(a, _)| *a == "..") {
         return path.to_owned();
     }
-    let common = path_parts
-        .iter()
-        .zip(&directory_parts)
-        .take_while(|(a, b)| a == b)
-        .count();
+    let common = path_parts.iter().zip(&directory_parts).take_while(|(a, b)| a == b).count();
     let mut parts = vec![".."; directory_parts.len() - common];
     parts.extend_from_slice(&path_parts[common..]);
-    if parts.is_empty() {
-        ".".to_owned()
-    } else {
-        parts.join("/")
-    }
+    if parts.is_empty() { ".".to_owned() } else { parts.join("/") }
 }
 
 /// Returns the components without `.`, empty ones, and the pairs of a name and `..`.
@@ -131,10 +116,7 @@ mod tests {
         assert_eq!((dirname("/a/b"), basename("/a/b")), ("/a", "b"));
         assert_eq!((dirname("/a"), basename("/a")), ("/", "a"));
         assert_eq!((dirname("a"), basename("a")), ("", "a"));
-        assert_eq!(
-            (dirname("s3://bucket/a"), basename("s3://bucket/a")),
-            ("s3://bucket", "a")
-        );
+        assert_eq!((dirname("s3://bucket/a"), basename("s3://bucket/a")), ("s3://bucket", "a"));
         assert_eq!(join("/a", "b"), "/a/b");
         assert_eq!(join("/a/", "b"), "/a/b");
         assert_eq!(join("", "b"), "b");

@@ -36,10 +36,7 @@ fn write_read_rename_delete() {
     let reader = fs.open(&b).unwrap();
     let mut buffer = [0; 8];
     assert_eq!(reader.read_at(6, &mut buffer).unwrap(), 5);
-    assert_eq!(
-        reader.read_exact_at(6, &mut buffer).unwrap_err().code(),
-        Code::OutOfRange
-    );
+    assert_eq!(reader.read_exact_at(6, &mut buffer).unwrap_err().code(), Code::OutOfRange);
     assert_eq!(reader.read_at(u64::MAX, &mut buffer).unwrap(), 0);
     fs.delete_file(&b).unwrap();
     assert!(!fs.exists(&b).unwrap());
@@ -53,54 +50,27 @@ fn errors_have_the_code_and_the_path() {
     let status = fs.read(&missing).unwrap_err();
     assert_eq!(
         (status.code(), status.message().to_owned()),
-        (
-            Code::NotFound,
-            format!("{missing}; No such file or directory")
-        )
+        (Code::NotFound, format!("{missing}; No such file or directory"))
     );
-    assert_eq!(
-        fs.create(&format!("{missing}/x")).err().unwrap().code(),
-        Code::NotFound
-    );
-    assert_eq!(
-        fs.open(&dir).err().unwrap().code(),
-        Code::FailedPrecondition
-    );
+    assert_eq!(fs.create(&format!("{missing}/x")).err().unwrap().code(), Code::NotFound);
+    assert_eq!(fs.open(&dir).err().unwrap().code(), Code::FailedPrecondition);
     assert_eq!(fs.create_dir(&dir).unwrap_err().code(), Code::AlreadyExists);
     assert_eq!(fs.create_dir("").unwrap_err().code(), Code::AlreadyExists);
     write(&fs, &missing, b"");
-    assert_eq!(
-        fs.create_new(&missing).err().unwrap().code(),
-        Code::AlreadyExists
-    );
-    assert_eq!(
-        fs.list(&missing).unwrap_err().code(),
-        Code::FailedPrecondition
-    );
+    assert_eq!(fs.create_new(&missing).err().unwrap().code(), Code::AlreadyExists);
+    assert_eq!(fs.list(&missing).unwrap_err().code(), Code::FailedPrecondition);
     assert!(!fs.exists(&format!("{missing}/below")).unwrap());
     let status = fs.read("s3://bucket/key").unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
-    assert_eq!(
-        status.message(),
-        "File system scheme 's3' not implemented (file: 's3://bucket/key')"
-    );
+    assert_eq!(status.message(), "File system scheme 's3' not implemented (file: 's3://bucket/key')");
 }
 
 #[test]
 fn a_full_disk_is_resource_exhausted() {
     // The device that is always full.
     let mut file = FileSystems::local().open_append("/dev/full").unwrap();
-    let status = file
-        .append(&vec![0; 1 << 20])
-        .and_then(|()| file.flush())
-        .unwrap_err();
-    assert_eq!(
-        (status.code(), status.message()),
-        (
-            Code::ResourceExhausted,
-            "/dev/full; No space left on device"
-        )
-    );
+    let status = file.append(&vec![0; 1 << 20]).and_then(|()| file.flush()).unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "/dev/full; No space left on device"));
 }
 
 #[test]
@@ -140,10 +110,7 @@ fn globs_and_directories() {
     }
     let found = |pattern: &str| -> Vec<String> {
         let paths = fs.glob(&format!("{dir}/{pattern}")).unwrap();
-        paths
-            .iter()
-            .map(|path| path.strip_prefix(&format!("{dir}/")).unwrap().to_owned())
-            .collect()
+        paths.iter().map(|path| path.strip_prefix(&format!("{dir}/")).unwrap().to_owned()).collect()
     };
     assert_eq!(found("x/a*"), ["x/a1", "x/a2"]);
     assert_eq!(found("x/*"), ["x/a1", "x/a2", "x/b1", "x/y"]);
@@ -152,14 +119,8 @@ fn globs_and_directories() {
     assert_eq!(found("x/a1"), ["x/a1"]);
     assert_eq!(found("x/none"), [""; 0]);
     assert_eq!(found("none/*"), [""; 0]);
-    assert_eq!(
-        fs.glob(&format!("file://{dir}/x/b*")).unwrap(),
-        [format!("file://{dir}/x/b1")]
-    );
-    assert_eq!(
-        fs.delete_dir(&format!("{dir}/x")).unwrap_err().code(),
-        Code::FailedPrecondition
-    );
+    assert_eq!(fs.glob(&format!("file://{dir}/x/b*")).unwrap(), [format!("file://{dir}/x/b1")]);
+    assert_eq!(fs.delete_dir(&format!("{dir}/x")).unwrap_err().code(), Code::FailedPrecondition);
     fs.delete_recursively(&format!("{dir}/x")).unwrap();
     assert_eq!(fs.list(&dir).unwrap(), [""; 0]);
 }
@@ -167,9 +128,6 @@ fn globs_and_directories() {
 #[test]
 fn a_directory_without_permission_is_permission_denied() {
     // Nobody, not even root, creates files there, whether it is mounted read-only or not.
-    let status = FileSystems::local()
-        .create("/sys/kernel/ferroflow")
-        .err()
-        .unwrap();
+    let status = FileSystems::local().create("/sys/kernel/ferroflow").err().unwrap();
     assert_eq!(status.code(), Code::PermissionDenied);
 }

@@ -35,9 +35,7 @@ impl CompressionType {
             "" | "NONE" => Ok(CompressionType::None),
             "ZLIB" => Ok(CompressionType::Zlib),
             "GZIP" => Ok(CompressionType::Gzip),
-            _ => Err(Status::invalid_argument(format!(
-                "Unsupported compression_type: {name}"
-            ))),
+            _ => Err(Status::invalid_argument(format!("Unsupported compression_type: {name}"))),
         }
     }
 }

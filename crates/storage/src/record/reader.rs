@@ -19,20 +19,14 @@ pub struct RecordReaderOptions {
 
 impl Default for RecordReaderOptions {
     fn default() -> Self {
-        RecordReaderOptions {
-            compression: CompressionType::None,
-            buffer_bytes: 256 << 10,
-        }
+        RecordReaderOptions { compression: CompressionType::None, buffer_bytes: 256 << 10 }
     }
 }
 
 impl RecordReaderOptions {
     /// Returns the default options for a compression.
     pub fn compressed(compression: CompressionType) -> RecordReaderOptions {
-        RecordReaderOptions {
-            compression,
-            ..Default::default()
-        }
+        RecordReaderOptions { compression, ..Default::default() }
     }
 }
 
@@ -58,12 +52,7 @@ impl RecordReader {
     pub fn new(file: Box<dyn RandomAccessFile>, options: RecordReaderOptions) -> RecordReader {
         let file: Arc<dyn RandomAccessFile> = file.into();
         let input = Input::new(&file, &options);
-        RecordReader {
-            file,
-            options,
-            input,
-            offset: 0,
-        }
+        RecordReader { file, options, input, offset: 0 }
     }
 
     /// Returns where the next record starts, which [`seek`](RecordReader::seek) takes; before compression.
@@ -136,20 +125,13 @@ fn corrupted(offset: u64) -> Status {
 impl Input {
     fn new(file: &Arc<dyn RandomAccessFile>, options: &RecordReaderOptions) -> Input {
         match options.compression {
-            CompressionType::None => {
-                Input::Plain(PlainInput::new(file.clone(), options.buffer_bytes))
-            }
+            CompressionType::None => Input::Plain(PlainInput::new(file.clone(), options.buffer_bytes)),
             _ => Input::Compressed(CompressedInput::new(file, options)),
         }
     }
 
     /// Goes to `offset` and returns false when the file ends before it.
-    fn seek(
-        &mut self,
-        file: &Arc<dyn RandomAccessFile>,
-        options: &RecordReaderOptions,
-        offset: u64,
-    ) -> Result<bool> {
+    fn seek(&mut self, file: &Arc<dyn RandomAccessFile>, options: &RecordReaderOptions, offset: u64) -> Result<bool> {
         match self {
             Input::Plain(input) => {
                 input.seek(offset);
@@ -173,12 +155,7 @@ impl Input {
     }
 
     /// Reads exactly `total` bytes, and never allocates for more than the file turns out to hold.
-    fn read_to_vec(
-        &mut self,
-        output: &mut Vec<u8>,
-        total: usize,
-        record_offset: u64,
-    ) -> Result<()> {
+    fn read_to_vec(&mut self, output: &mut Vec<u8>, total: usize, record_offset: u64) -> Result<()> {
         match self {
             Input::Plain(input) => {
                 if !input.holds(total)? {
@@ -194,11 +171,7 @@ impl Input {
                 let count = (&mut input.decoder).take(total as u64).read_to_end(output);
                 let count = count.map_err(|error| decoding_status(&error, record_offset))?;
                 input.position += count as u64;
-                if count < total {
-                    Err(truncated(record_offset))
-                } else {
-                    Ok(())
-                }
+                if count < total { Err(truncated(record_offset)) } else { Ok(()) }
             }
         }
     }
@@ -244,13 +217,8 @@ impl PlainInput {
     }
 
     fn buffered(&self) -> &[u8] {
-        let start = self
-            .position
-            .checked_sub(self.buffer_start)
-            .and_then(|start| usize::try_from(start).ok());
-        start
-            .and_then(|start| self.buffer.get(start..))
-            .unwrap_or(&[])
+        let start = self.position.checked_sub(self.buffer_start).and_then(|start| usize::try_from(start).ok());
+        start.and_then(|start| self.buffer.get(start..)).unwrap_or(&[])
     }
 
     fn read(&mut self, output: &mut [u8]) -> Result<usize> {
@@ -300,10 +268,7 @@ enum Decoder {
 
 impl CompressedInput {
     fn new(file: &Arc<dyn RandomAccessFile>, options: &RecordReaderOptions) -> CompressedInput {
-        let read = FileRead {
-            file: file.clone(),
-            position: 0,
-        };
+        let read = FileRead { file: file.clone(), position: 0 };
         let mut source = BufReader::with_capacity(options.buffer_bytes.max(1), read);
         // An error here comes back when the decoder reads.
         let empty = source.fill_buf().is_ok_and(<[u8]>::is_empty);
@@ -312,10 +277,7 @@ impl CompressedInput {
             CompressionType::Zlib => Decoder::Zlib(ZlibDecoder::new(source)),
             _ => Decoder::Gzip(MultiGzDecoder::new(source)),
         };
-        CompressedInput {
-            decoder,
-            position: 0,
-        }
+        CompressedInput { decoder, position: 0 }
     }
 
     fn read(&mut self, output: &mut [u8], record_offset: u64) -> Result<usize> {

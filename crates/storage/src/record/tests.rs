@@ -5,11 +5,7 @@ use crate::file_system::{FileSystem, FileSystems, RandomAccessFile};
 use proptest::prelude::*;
 use tensor::Code;
 
-const COMPRESSIONS: [CompressionType; 3] = [
-    CompressionType::None,
-    CompressionType::Zlib,
-    CompressionType::Gzip,
-];
+const COMPRESSIONS: [CompressionType; 3] = [CompressionType::None, CompressionType::Zlib, CompressionType::Gzip];
 
 /// Bytes in memory that look like a file.
 struct Memory(Vec<u8>);
@@ -19,10 +15,7 @@ impl RandomAccessFile for Memory {
         Ok(self.0.len() as u64)
     }
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let rest = usize::try_from(offset)
-            .ok()
-            .and_then(|offset| self.0.get(offset..))
-            .unwrap_or(&[]);
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or(&[]);
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
         Ok(count)
@@ -44,13 +37,7 @@ fn written(records: &[Vec<u8>], compression: CompressionType) -> Vec<u8> {
 }
 
 fn reader(file: Vec<u8>, compression: CompressionType, buffer_bytes: usize) -> RecordReader {
-    RecordReader::new(
-        Box::new(Memory(file)),
-        RecordReaderOptions {
-            compression,
-            buffer_bytes,
-        },
-    )
+    RecordReader::new(Box::new(Memory(file)), RecordReaderOptions { compression, buffer_bytes })
 }
 
 fn read_all(reader: &mut RecordReader) -> Result<Vec<Vec<u8>>> {
@@ -67,10 +54,7 @@ fn the_bytes_are_those_of_the_format() {
 
 #[test]
 fn truncated_and_corrupted_records() {
-    let file = written(
-        &[b"first".to_vec(), b"second".to_vec()],
-        CompressionType::None,
-    );
+    let file = written(&[b"first".to_vec(), b"second".to_vec()], CompressionType::None);
     let second = 16 + 5;
     for (length, expected) in [
         (0, Ok(0)),
@@ -90,10 +74,7 @@ fn truncated_and_corrupted_records() {
             (read, expected) => panic!("{length}: {read:?} instead of {expected:?}"),
         }
     }
-    for (position, message) in [
-        (second, "corrupted record at 21"),
-        (second + 13, "corrupted record at 33"),
-    ] {
+    for (position, message) in [(second, "corrupted record at 21"), (second + 13, "corrupted record at 33")] {
         let mut file = file.clone();
         file[position] ^= 1;
         let status = read_all(&mut reader(file, CompressionType::None, 1024)).unwrap_err();
@@ -107,20 +88,13 @@ fn a_length_beyond_the_file_allocates_nothing() {
     let mut file = length.to_vec();
     file.extend_from_slice(&crate::coding::masked_crc32c(&length).to_le_bytes());
     file.extend_from_slice(b"some data");
-    let status = reader(file, CompressionType::None, 1024)
-        .next_record()
-        .unwrap_err();
-    assert_eq!(
-        (status.code(), status.message()),
-        (Code::DataLoss, "truncated record at 0")
-    );
+    let status = reader(file, CompressionType::None, 1024).next_record().unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::DataLoss, "truncated record at 0"));
 }
 
 #[test]
 fn reading_resumes_at_an_offset() {
-    let records: Vec<Vec<u8>> = (0..50u8)
-        .map(|index| vec![index; usize::from(index) * 7])
-        .collect();
+    let records: Vec<Vec<u8>> = (0..50u8).map(|index| vec![index; usize::from(index) * 7]).collect();
     for compression in COMPRESSIONS {
         let file = written(&records, compression);
         let mut first = reader(file.clone(), compression, 64);
@@ -164,10 +138,7 @@ fn a_flushed_compressed_file_is_readable_before_it_is_closed() {
         let mut writer = RecordWriter::new(fs.create(&path).unwrap(), compression);
         writer.write_record(b"one").unwrap();
         writer.sync().unwrap();
-        let mut reader = RecordReader::new(
-            fs.open(&path).unwrap(),
-            RecordReaderOptions::compressed(compression),
-        );
+        let mut reader = RecordReader::new(fs.open(&path).unwrap(), RecordReaderOptions::compressed(compression));
         assert_eq!(reader.next_record().unwrap().unwrap(), b"one");
         // The end of the stream is missing, so that records may be, too.
         assert_eq!(reader.next_record().unwrap_err().code(), Code::DataLoss);
@@ -181,16 +152,8 @@ fn a_flushed_compressed_file_is_readable_before_it_is_closed() {
 #[test]
 fn an_empty_file_has_no_records() {
     for compression in COMPRESSIONS {
-        assert_eq!(
-            reader(Vec::new(), compression, 64).next_record().unwrap(),
-            None
-        );
-        assert_eq!(
-            reader(written(&[], compression), compression, 64)
-                .next_record()
-                .unwrap(),
-            None
-        );
+        assert_eq!(reader(Vec::new(), compression, 64).next_record().unwrap(), None);
+        assert_eq!(reader(written(&[], compression), compression, 64).next_record().unwrap(), None);
     }
 }
 
@@ -198,34 +161,16 @@ fn an_empty_file_has_no_records() {
 fn a_file_that_is_not_compressed_is_data_loss_to_a_decompressor() {
     let file = written(&[vec![7; 100]], CompressionType::None);
     for compression in [CompressionType::Zlib, CompressionType::Gzip] {
-        assert_eq!(
-            reader(file.clone(), compression, 64)
-                .next_record()
-                .unwrap_err()
-                .code(),
-            Code::DataLoss
-        );
+        assert_eq!(reader(file.clone(), compression, 64).next_record().unwrap_err().code(), Code::DataLoss);
     }
 }
 
 #[test]
 fn names_of_compressions() {
-    assert_eq!(
-        CompressionType::from_name("").unwrap(),
-        CompressionType::None
-    );
-    assert_eq!(
-        CompressionType::from_name("GZIP").unwrap(),
-        CompressionType::Gzip
-    );
-    assert_eq!(
-        CompressionType::from_name("ZLIB").unwrap(),
-        CompressionType::Zlib
-    );
-    assert_eq!(
-        CompressionType::from_name("LZ4").unwrap_err().code(),
-        Code::InvalidArgument
-    );
+    assert_eq!(CompressionType::from_name("").unwrap(), CompressionType::None);
+    assert_eq!(CompressionType::from_name("GZIP").unwrap(), CompressionType::Gzip);
+    assert_eq!(CompressionType::from_name("ZLIB").unwrap(), CompressionType::Zlib);
+    assert_eq!(CompressionType::from_name("LZ4").unwrap_err().code(), Code::InvalidArgument);
 }
 
 fn any_compression() -> impl Strategy<Value = CompressionType> {

@@ -28,10 +28,7 @@ impl RecordWriter {
             CompressionType::Zlib => Output::Zlib(ZlibEncoder::new(FileWrite(file), level)),
             CompressionType::Gzip => Output::Gzip(GzEncoder::new(FileWrite(file), level)),
         };
-        RecordWriter {
-            output,
-            bytes_written: 0,
-        }
+        RecordWriter { output, bytes_written: 0 }
     }
 
     /// Appends one record.

@@ -25,17 +25,11 @@ impl BlockBuilder {
 
     /// Appends an entry; keys come in increasing order.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let too_large =
-            || Status::invalid_argument("a table's entries and blocks must be below 4 GiB");
+        let too_large = || Status::invalid_argument("a table's entries and blocks must be below 4 GiB");
         let shared = if self.entries_since_restart < self.restart_interval {
-            self.last_key
-                .iter()
-                .zip(key)
-                .take_while(|(a, b)| a == b)
-                .count()
+            self.last_key.iter().zip(key).take_while(|(a, b)| a == b).count()
         } else {
-            self.restarts
-                .push(u32::try_from(self.buffer.len()).map_err(|_| too_large())?);
+            self.restarts.push(u32::try_from(self.buffer.len()).map_err(|_| too_large())?);
             self.entries_since_restart = 0;
             0
         };
@@ -89,15 +83,9 @@ impl Block {
         let bad = || Status::data_loss("bad block contents");
         let restarts_end = data.len().checked_sub(4).ok_or_else(bad)?;
         let restart_count = u32_at(&data, restarts_end).ok_or_else(bad)? as usize;
-        let restarts_offset = restart_count
-            .checked_mul(4)
-            .and_then(|bytes| restarts_end.checked_sub(bytes))
-            .ok_or_else(bad)?;
-        Ok(Block {
-            data,
-            restarts_offset,
-            restart_count,
-        })
+        let restarts_offset =
+            restart_count.checked_mul(4).and_then(|bytes| restarts_end.checked_sub(bytes)).ok_or_else(bad)?;
+        Ok(Block { data, restarts_offset, restart_count })
     }
 
     fn restart(&self, index: usize) -> Result<usize> {
@@ -109,10 +97,7 @@ impl Block {
 
     /// Decodes the entry at `offset`, or returns `None` behind the last.
     fn entry_at(&self, offset: usize) -> Result<Option<Entry>> {
-        let entries = self
-            .data
-            .get(..self.restarts_offset)
-            .ok_or_else(bad_entry)?;
+        let entries = self.data.get(..self.restarts_offset).ok_or_else(bad_entry)?;
         let mut rest = entries.get(offset..).ok_or_else(bad_entry)?;
         if rest.is_empty() {
             return Ok(None);
@@ -122,18 +107,11 @@ impl Block {
         let value_length = take_varint_u32(&mut rest).ok_or_else(bad_entry)? as usize;
         let key_start = entries.len() - rest.len();
         let value_start = key_start.checked_add(unshared).ok_or_else(bad_entry)?;
-        let end = value_start
-            .checked_add(value_length)
-            .ok_or_else(bad_entry)?;
+        let end = value_start.checked_add(value_length).ok_or_else(bad_entry)?;
         if end > entries.len() {
             return Err(bad_entry());
         }
-        Ok(Some(Entry {
-            shared,
-            key_start,
-            value_start,
-            end,
-        }))
+        Ok(Some(Entry { shared, key_start, value_start, end }))
     }
 }
 
@@ -163,11 +141,7 @@ pub(super) struct BlockCursor {
 impl BlockCursor {
     /// Returns the cursor in front of a block that follows one with this last key.
     pub(super) fn behind(last_key: &BlockCursor) -> BlockCursor {
-        BlockCursor {
-            key: last_key.key.clone(),
-            started: last_key.started,
-            ..BlockCursor::default()
-        }
+        BlockCursor { key: last_key.key.clone(), started: last_key.started, ..BlockCursor::default() }
     }
 
     /// Goes to the next entry and returns whether there is one.
@@ -198,9 +172,7 @@ impl BlockCursor {
         // Finds the last restart whose key is before the target.
         while low < high {
             let middle = low + (high - low).div_ceil(2);
-            let entry = block
-                .entry_at(block.restart(middle)?)?
-                .filter(|entry| entry.shared == 0);
+            let entry = block.entry_at(block.restart(middle)?)?.filter(|entry| entry.shared == 0);
             let entry = entry.ok_or_else(bad_entry)?;
             if &block.data[entry.key_start..entry.value_start] < target {
                 low = middle;

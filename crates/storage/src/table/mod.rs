@@ -69,10 +69,7 @@ impl Footer {
             return Err(Status::data_loss("not an sstable (bad magic number)"));
         }
         let mut input = &bytes[..FOOTER_BYTES - 8];
-        Ok(Footer {
-            metaindex: BlockHandle::decode(&mut input)?,
-            index: BlockHandle::decode(&mut input)?,
-        })
+        Ok(Footer { metaindex: BlockHandle::decode(&mut input)?, index: BlockHandle::decode(&mut input)? })
     }
 }
 

@@ -1,9 +1,7 @@
 //! Reading a table: single lookups and walks, block by block.
 
 use super::block::{Block, BlockCursor};
-use super::{
-    BLOCK_TRAILER_BYTES, BlockHandle, COMPRESSION_NONE, COMPRESSION_SNAPPY, FOOTER_BYTES, Footer,
-};
+use super::{BLOCK_TRAILER_BYTES, BlockHandle, COMPRESSION_NONE, COMPRESSION_SNAPPY, FOOTER_BYTES, Footer};
 use crate::coding::{mask_crc32c, u32_at};
 use crate::file_system::RandomAccessFile;
 use std::collections::VecDeque;
@@ -36,32 +34,19 @@ impl Table {
         file.read_exact_at(footer_offset, &mut footer)?;
         let footer = Footer::decode(&footer)?;
         let index = read_block(&*file, file_bytes, footer.index)?;
-        Ok(Table {
-            file,
-            file_bytes,
-            index,
-            recent: Mutex::new(VecDeque::new()),
-        })
+        Ok(Table { file, file_bytes, index, recent: Mutex::new(VecDeque::new()) })
     }
 
     /// Returns the value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut iterator = self.iter();
         iterator.seek(key)?;
-        Ok(iterator
-            .current()
-            .filter(|(found, _)| *found == key)
-            .map(|(_, value)| value.to_vec()))
+        Ok(iterator.current().filter(|(found, _)| *found == key).map(|(_, value)| value.to_vec()))
     }
 
     /// Returns an iterator in front of the first entry.
     pub fn iter(&self) -> TableIterator<'_> {
-        TableIterator {
-            table: self,
-            index: BlockCursor::default(),
-            block: None,
-            cursor: BlockCursor::default(),
-        }
+        TableIterator { table: self, index: BlockCursor::default(), block: None, cursor: BlockCursor::default() }
     }
 
     #[cfg(test)]
@@ -87,21 +72,16 @@ impl Table {
 }
 
 fn read_block(file: &dyn RandomAccessFile, file_bytes: u64, handle: BlockHandle) -> Result<Block> {
-    let end = handle
-        .size
-        .checked_add(BLOCK_TRAILER_BYTES as u64)
-        .and_then(|size| size.checked_add(handle.offset));
+    let end = handle.size.checked_add(BLOCK_TRAILER_BYTES as u64).and_then(|size| size.checked_add(handle.offset));
     if end.is_none_or(|end| end > file_bytes) {
         return Err(Status::data_loss("truncated block read"));
     }
-    let size =
-        usize::try_from(handle.size).map_err(|_| Status::data_loss("handle.size() too big"))?;
+    let size = usize::try_from(handle.size).map_err(|_| Status::data_loss("handle.size() too big"))?;
     let mut data = vec![0; size + BLOCK_TRAILER_BYTES];
-    file.read_exact_at(handle.offset, &mut data)
-        .map_err(|status| match status.code() {
-            tensor::Code::OutOfRange => Status::data_loss("truncated block read"),
-            _ => status,
-        })?;
+    file.read_exact_at(handle.offset, &mut data).map_err(|status| match status.code() {
+        tensor::Code::OutOfRange => Status::data_loss("truncated block read"),
+        _ => status,
+    })?;
     let stored = u32_at(&data, size + 1);
     if stored != Some(mask_crc32c(crc32c::crc32c(&data[..size + 1]))) {
         return Err(Status::data_loss("block checksum mismatch"));
@@ -117,11 +97,7 @@ fn read_block(file: &dyn RandomAccessFile, file_bytes: u64, handle: BlockHandle)
             if length > size.saturating_mul(SNAPPY_MAX_RATIO) {
                 return Err(corrupted());
             }
-            Block::new(
-                snap::raw::Decoder::new()
-                    .decompress_vec(&data[..size])
-                    .map_err(|_| corrupted())?,
-            )
+            Block::new(snap::raw::Decoder::new().decompress_vec(&data[..size]).map_err(|_| corrupted())?)
         }
         _ => Err(Status::data_loss("bad block type")),
     }

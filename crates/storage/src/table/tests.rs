@@ -31,10 +31,7 @@ impl RandomAccessFile for Memory {
         Ok(self.0.len() as u64)
     }
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let rest = usize::try_from(offset)
-            .ok()
-            .and_then(|offset| self.0.get(offset..))
-            .unwrap_or(&[]);
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or(&[]);
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
         Ok(count)
@@ -66,14 +63,7 @@ fn read_all(table: &Table) -> Result<Entries> {
 }
 
 fn many_entries() -> Entries {
-    (0..2000u32)
-        .map(|number| {
-            (
-                format!("layer{:04}/kernel", number * 2).into_bytes(),
-                vec![7; 90],
-            )
-        })
-        .collect()
+    (0..2000u32).map(|number| (format!("layer{:04}/kernel", number * 2).into_bytes(), vec![7; 90])).collect()
 }
 
 #[test]
@@ -87,14 +77,8 @@ fn an_empty_table() {
 #[test]
 fn lookups_in_many_blocks() {
     let entries = many_entries();
-    let plain = TableOptions {
-        block_bytes: 1000,
-        ..Default::default()
-    };
-    let snappy = TableOptions {
-        snappy: true,
-        ..plain
-    };
+    let plain = TableOptions { block_bytes: 1000, ..Default::default() };
+    let snappy = TableOptions { snappy: true, ..plain };
     let (plain, snappy) = (written(&entries, plain), written(&entries, snappy));
     assert!(snappy.0.len() < plain.0.len() / 2);
     for file in [plain, snappy] {
@@ -113,13 +97,8 @@ fn lookups_in_many_blocks() {
 
 #[test]
 fn huge_entries_get_blocks_of_their_own() {
-    let entries: Entries = (0..5u8)
-        .map(|number| (vec![number], vec![number; 10_000]))
-        .collect();
-    let options = TableOptions {
-        block_bytes: 100,
-        ..Default::default()
-    };
+    let entries: Entries = (0..5u8).map(|number| (vec![number], vec![number; 10_000])).collect();
+    let options = TableOptions { block_bytes: 100, ..Default::default() };
     let table = Table::open(Box::new(written(&entries, options))).unwrap();
     assert_eq!(read_all(&table).unwrap(), entries);
 }
@@ -131,37 +110,20 @@ fn keys_must_increase() {
     writer.add(b"", b"header").unwrap();
     writer.add(b"b", b"").unwrap();
     for key in [&b"b"[..], b"a", b""] {
-        assert_eq!(
-            writer.add(key, b"").unwrap_err().code(),
-            Code::InvalidArgument
-        );
+        assert_eq!(writer.add(key, b"").unwrap_err().code(), Code::InvalidArgument);
     }
 }
 
 #[test]
 fn damage_is_told_apart() {
-    let file = written(
-        &many_entries(),
-        TableOptions {
-            block_bytes: 1000,
-            ..Default::default()
-        },
-    );
+    let file = written(&many_entries(), TableOptions { block_bytes: 1000, ..Default::default() });
     let message = |bytes: Vec<u8>| {
-        let status = Table::open(Box::new(Memory(bytes)))
-            .and_then(|table| read_all(&table))
-            .unwrap_err();
+        let status = Table::open(Box::new(Memory(bytes))).and_then(|table| read_all(&table)).unwrap_err();
         assert_eq!(status.code(), Code::DataLoss);
         status.message().to_owned()
     };
-    assert_eq!(
-        message(file.0[..20].to_vec()),
-        "file is too short to be an sstable"
-    );
-    assert_eq!(
-        message(file.0[..file.0.len() - 1].to_vec()),
-        "not an sstable (bad magic number)"
-    );
+    assert_eq!(message(file.0[..20].to_vec()), "file is too short to be an sstable");
+    assert_eq!(message(file.0[..file.0.len() - 1].to_vec()), "not an sstable (bad magic number)");
     let mut flipped = file.0.clone();
     flipped[100] ^= 4;
     assert_eq!(message(flipped), "block checksum mismatch");
@@ -173,28 +135,16 @@ fn damage_is_told_apart() {
 fn an_index_that_names_a_block_twice_is_damage() {
     // Otherwise a small file could be walked through for ever.
     let mut file = Memory::default();
-    let mut writer = TableWriter::new(
-        &mut file,
-        TableOptions {
-            block_bytes: 1,
-            ..Default::default()
-        },
-    );
+    let mut writer = TableWriter::new(&mut file, TableOptions { block_bytes: 1, ..Default::default() });
     writer.add(b"a", b"1").unwrap();
-    let handle = BlockHandle {
-        offset: 0,
-        size: writer.offset - BLOCK_TRAILER_BYTES as u64,
-    };
+    let handle = BlockHandle { offset: 0, size: writer.offset - BLOCK_TRAILER_BYTES as u64 };
     for key in [&b"b"[..], b"c", b"d"] {
         writer.add_to_index(key, handle).unwrap();
     }
     writer.pending = None;
     writer.finish().unwrap();
     let table = Table::open(Box::new(file)).unwrap();
-    assert_eq!(
-        read_all(&table).unwrap_err().message(),
-        "bad entry in block"
-    );
+    assert_eq!(read_all(&table).unwrap_err().message(), "bad entry in block");
 }
 
 #[test]
@@ -203,18 +153,9 @@ fn a_snappy_block_that_claims_too_much_allocates_nothing() {
     crate::coding::put_varint(&mut content, u64::from(u32::MAX));
     content.push(COMPRESSION_SNAPPY);
     let checksum = crate::coding::masked_crc32c(&content);
-    let handle = BlockHandle {
-        offset: 0,
-        size: content.len() as u64 - 1,
-    };
+    let handle = BlockHandle { offset: 0, size: content.len() as u64 - 1 };
     content.extend_from_slice(&checksum.to_le_bytes());
-    content.extend_from_slice(
-        &Footer {
-            metaindex: handle,
-            index: handle,
-        }
-        .encode(),
-    );
+    content.extend_from_slice(&Footer { metaindex: handle, index: handle }.encode());
     let status = Table::open(Box::new(Memory(content))).err().unwrap();
     assert_eq!(status.message(), "corrupted compressed block contents");
 }
@@ -225,36 +166,24 @@ fn any_entries() -> impl Strategy<Value = Entries> {
 }
 
 fn any_options() -> impl Strategy<Value = TableOptions> {
-    (1usize..300, 1usize..20, any::<bool>()).prop_map(|(block_bytes, restart_interval, snappy)| {
-        TableOptions {
-            block_bytes,
-            restart_interval,
-            snappy,
-        }
+    (1usize..300, 1usize..20, any::<bool>()).prop_map(|(block_bytes, restart_interval, snappy)| TableOptions {
+        block_bytes,
+        restart_interval,
+        snappy,
     })
 }
 
 /// Replaces every block's checksum by the right one, so that damage gets past it.
 fn with_valid_checksums(original: &Memory, mut bytes: Vec<u8>) -> Vec<u8> {
     let table = Table::open(Box::new(original.clone())).unwrap();
-    let mut handles = vec![
-        Footer::decode(
-            original.0[original.0.len() - FOOTER_BYTES..]
-                .try_into()
-                .unwrap(),
-        )
-        .unwrap()
-        .index,
-    ];
+    let mut handles =
+        vec![Footer::decode(original.0[original.0.len() - FOOTER_BYTES..].try_into().unwrap()).unwrap().index];
     let mut index = block::BlockCursor::default();
     while index.advance(table_index(&table)).unwrap() {
         handles.push(BlockHandle::decode(&mut index.value(table_index(&table))).unwrap());
     }
     for handle in handles {
-        let (start, end) = (
-            handle.offset as usize,
-            (handle.offset + handle.size) as usize + 1,
-        );
+        let (start, end) = (handle.offset as usize, (handle.offset + handle.size) as usize + 1);
         let checksum = crate::coding::masked_crc32c(&bytes[start..end]).to_le_bytes();
         bytes[end..end + 4].copy_from_slice(&checksum);
     }

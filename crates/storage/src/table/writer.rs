@@ -20,11 +20,7 @@ pub struct TableOptions {
 impl Default for TableOptions {
     /// Returns TensorFlow's choices for a checkpoint's index.
     fn default() -> Self {
-        TableOptions {
-            block_bytes: 256 << 10,
-            restart_interval: 16,
-            snappy: false,
-        }
+        TableOptions { block_bytes: 256 << 10, restart_interval: 16, snappy: false }
     }
 }
 
@@ -114,10 +110,7 @@ impl<'file> TableWriter<'file> {
 
     fn write_block(&mut self, block: Vec<u8>) -> Result<BlockHandle> {
         let (content, compression) = self.compressed(block);
-        let handle = BlockHandle {
-            offset: self.offset,
-            size: content.len() as u64,
-        };
+        let handle = BlockHandle { offset: self.offset, size: content.len() as u64 };
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&content), &[compression]);
         let mut trailer = [compression; BLOCK_TRAILER_BYTES];
         trailer[1..].copy_from_slice(&mask_crc32c(checksum).to_le_bytes());
