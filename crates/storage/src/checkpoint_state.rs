@@ -37,17 +37,18 @@ pub fn checkpoint_state_for(save_dir: &str, mut state: CheckpointState, paths: S
              timestamps)"
         )));
     }
-    let named = |given: &String| {
+    let named = |given: &str| {
         let relative = !path::is_absolute(given);
         // A relative path in a relative directory starts where the directory's does.
         if (relative && !path::is_absolute(save_dir)) || (!relative && paths == SavedPaths::Relative) {
             path::relative_to(given, save_dir)
         } else {
-            given.clone()
+            given.to_owned()
         }
     };
-    state.model_checkpoint_path = named(&state.model_checkpoint_path);
-    state.all_model_checkpoint_paths = state.all_model_checkpoint_paths.iter().map(named).collect();
+    for checkpoint in state.all_model_checkpoint_paths.iter_mut().chain([&mut state.model_checkpoint_path]) {
+        *checkpoint = named(checkpoint);
+    }
     Ok(state)
 }
 

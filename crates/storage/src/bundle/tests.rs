@@ -458,3 +458,64 @@ proptest! {
         }
     }
 }
+
+/// Entries whose fields are anything at all, small numbers more often than others.
+fn any_entry() -> impl Strategy<Value = proto::BundleEntryProto> {
+    let number = || prop_oneof![3 => -1i64..30, 1 => any::<i64>()];
+    let extent = (number(), prop::option::of(number())).prop_map(|(start, length)| proto::tensor_slice_proto::Extent {
+        start,
+        has_length: length.map(proto::tensor_slice_proto::extent::HasLength::Length),
+    });
+    let slice = prop::collection::vec(extent, 0..3).prop_map(|extent| proto::TensorSliceProto { extent });
+    let dim = number().prop_map(|size| proto::tensor_shape_proto::Dim { size, name: String::new() });
+    let shape = (prop::collection::vec(dim, 0..3), prop::bool::weighted(0.1))
+        .prop_map(|(dim, unknown_rank)| proto::TensorShapeProto { dim, unknown_rank });
+    let slices = prop::collection::vec(slice, 0..3);
+    let fields = (0i32..30, prop::option::of(shape), -1i32..3, number(), number(), any::<u32>(), slices);
+    fields.prop_map(|(dtype, shape, shard_id, offset, size, crc32c, slices)| proto::BundleEntryProto {
+        dtype,
+        shape,
+        shard_id,
+        offset,
+        size,
+        crc32c,
+        slices,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn an_index_that_lies_never_panics(entries in prop::collection::vec(any_entry(), 1..4), spec in "[0-9]{1,2},[1-9]") {
+        let dir = Directory::new();
+        std::fs::write(dir.path("m.data-00000-of-00002"), [1u8; 200]).unwrap();
+        let mut file = dir.fs.create(&dir.path("m.index")).unwrap();
+        let mut table = crate::table::TableWriter::new(&mut *file, Default::default());
+        let header = proto::BundleHeaderProto { num_shards: 2, ..Default::default() };
+        table.add(b"", &prost::Message::encode_to_vec(&header)).unwrap();
+        // Slices of the last entry that are really there.
+        let mut slices: Vec<Vec<u8>> = entries.iter().flat_map(|entry| &entry.slices)
+            .filter_map(|slice| TensorSlice::from_proto(slice).ok())
+            .map(|slice| encode_tensor_name_slice("2", &slice)).collect();
+        slices.sort();
+        slices.dedup();
+        for (key, entry) in slices.iter().zip(&entries) {
+            table.add(key, &prost::Message::encode_to_vec(entry)).unwrap();
+        }
+        for (index, entry) in entries.iter().enumerate() {
+            table.add(index.to_string().as_bytes(), &prost::Message::encode_to_vec(entry)).unwrap();
+        }
+        table.finish().unwrap();
+        file.close().unwrap();
+        let reader = dir.reader("m");
+        let _ = reader.list();
+        let _ = reader.verify();
+        for index in 0..entries.len() {
+            let name = index.to_string();
+            let _ = reader.lookup(&name);
+            let _ = reader.lookup_slice(&name, &TensorSlice::parse(&spec).unwrap());
+        }
+        let _ = dir.merge(&["m"], "merged");
+    }
+}

@@ -101,7 +101,7 @@ fn the_latest_checkpoint_of_a_directory() {
     assert_eq!(latest(None).unwrap(), Some(prefix.clone()));
     assert_eq!(latest(Some("other")).unwrap(), None);
     let read = get_checkpoint_state(&fs, dir, None).unwrap().unwrap();
-    assert_eq!(read.all_model_checkpoint_paths, [prefix.clone()]);
+    assert_eq!(read.all_model_checkpoint_paths, std::slice::from_ref(&prefix));
     let conflict = state(&format!("{dir}/checkpoint"), &[]);
     let status = update_checkpoint_state(&fs, dir, conflict, None, SavedPaths::AsGiven).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
