@@ -258,8 +258,8 @@ def test_records(tool, tmp_path, read_as, write_as):
         for record in records():
             writer.write(record)
     tool("records", theirs, ours, read_as, write_as)
-    assert list(tf.python_io.tf_record_iterator(ours, options=tf.python_io.TFRecordOptions(
-        {"": 0, "ZLIB": 1, "GZIP": 2}[write_as]))) == records()
+    options = tf.python_io.TFRecordOptions({"": 0, "ZLIB": 1, "GZIP": 2}[write_as])
+    assert list(tf.python_io.tf_record_iterator(ours, options=options)) == records()
     if read_as == write_as == "":
         assert open(ours, "rb").read() == open(theirs, "rb").read()
 

@@ -11,14 +11,8 @@ fn tensor_survives_the_wire() {
         dtype: DataType::DtString as i32,
         tensor_shape: Some(proto::TensorShapeProto {
             dim: vec![
-                tensor_shape_proto::Dim {
-                    size: -1,
-                    name: "batch".to_string(),
-                },
-                tensor_shape_proto::Dim {
-                    size: 2,
-                    name: String::new(),
-                },
+                tensor_shape_proto::Dim { size: -1, name: "batch".to_string() },
+                tensor_shape_proto::Dim { size: 2, name: String::new() },
             ],
             unknown_rank: false,
         }),
@@ -36,9 +30,7 @@ fn tensor_survives_the_wire() {
 
 #[test]
 fn unset_and_zero_members_of_a_oneof_differ() {
-    let zero = AttrValue {
-        value: Some(Value::I(0)),
-    };
+    let zero = AttrValue { value: Some(Value::I(0)) };
     assert_round_trip(&zero);
     assert_ne!(zero.encode_to_vec(), AttrValue::default().encode_to_vec());
 }
@@ -59,11 +51,7 @@ fn graph_survives_the_wire() {
     );
     let graph = GraphDef {
         node: vec![node(["T", "_output_shapes", "shape"]), NodeDef::default()],
-        versions: Some(VersionDef {
-            producer: 1645,
-            min_consumer: 12,
-            bad_consumers: vec![7, 9],
-        }),
+        versions: Some(VersionDef { producer: 1645, min_consumer: 12, bad_consumers: vec![7, 9] }),
         library: Some(proto::FunctionDefLibrary {
             function: vec![proto::FunctionDef {
                 ret: [("y".to_string(), "add:z:0".to_string())].into(),
@@ -98,10 +86,7 @@ fn maps_are_written_in_the_order_of_their_keys() {
 
 #[test]
 fn repeated_numbers_are_packed() {
-    let tensor = TensorProto {
-        int_val: vec![1, 2, 3],
-        ..TensorProto::default()
-    };
+    let tensor = TensorProto { int_val: vec![1, 2, 3], ..TensorProto::default() };
     // Field 7 with a length: three varints follow.
     assert_eq!(tensor.encode_to_vec(), [0x3a, 3, 1, 2, 3]);
     // A writer may leave them unpacked all the same.
@@ -111,10 +96,7 @@ fn repeated_numbers_are_packed() {
 
 #[test]
 fn decoded_bytes_share_the_received_buffer() {
-    let tensor = TensorProto {
-        tensor_content: Bytes::from(vec![7; 4096]),
-        ..TensorProto::default()
-    };
+    let tensor = TensorProto { tensor_content: Bytes::from(vec![7; 4096]), ..TensorProto::default() };
     let received = Bytes::from(tensor.encode_to_vec());
     let range = received.as_ptr_range();
     let decoded = TensorProto::decode(received.clone()).expect("what we encoded decodes");
@@ -126,9 +108,7 @@ fn truncated_and_malformed_messages_are_refused() {
     let encoded = node(["T"]).encode_to_vec();
     assert!(NodeDef::decode(&encoded[..encoded.len() - 1]).is_err());
     // A length of 2^63 for `name`.
-    let oversized = [
-        0x0a, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01,
-    ];
+    let oversized = [0x0a, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
     assert!(NodeDef::decode(&oversized[..]).is_err());
 }
 

@@ -161,8 +161,13 @@ impl Input {
                 if !input.holds(total)? {
                     return Err(truncated(record_offset));
                 }
+                // What is in the buffer is copied once; only the rest needs memory that is written twice.
+                let buffered = input.buffered();
+                let count = buffered.len().min(total);
+                output.extend_from_slice(&buffered[..count]);
+                input.position += count as u64;
                 output.resize(total, 0);
-                if input.read(output)? < total {
+                if count + input.read(&mut output[count..])? < total {
                     return Err(truncated(record_offset));
                 }
                 Ok(())
