@@ -11,3 +11,4 @@ pub mod matmul;
 pub mod parallel;
 pub mod scratch;
 mod simd;
+pub mod simd_math;
