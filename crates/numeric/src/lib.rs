@@ -9,6 +9,7 @@
 pub mod elementwise;
 pub mod matmul;
 pub mod parallel;
+pub mod reduce;
 pub mod scratch;
 mod simd;
 pub mod simd_math;
