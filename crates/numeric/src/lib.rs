@@ -13,3 +13,6 @@ pub mod reduce;
 pub mod scratch;
 mod simd;
 pub mod simd_math;
+pub mod slice_copy;
+mod strided;
+pub mod transpose;
