@@ -7,6 +7,8 @@
 #[macro_use]
 mod elementwise;
 
+mod compose;
+
 pub mod array;
 pub mod control_flow;
 pub mod data_flow;
