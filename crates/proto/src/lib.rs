@@ -1,1 +1,68 @@
-//! proto.
+//! The messages that TensorFlow's tasks, clients and files exchange, generated from `proto/*.proto` at build time.
+//!
+//! Names, field numbers and types are those on the wire. Everything of package `tensorflow` is at the root of this
+//! crate (`proto::TensorProto`, `proto::attr_value::Value`); the packages below it are modules (`proto::error::Code`,
+//! `proto::data::Options`). Maps are ordered, and `bytes` fields are [`bytes::Bytes`]: a message that is decoded from
+//! `Bytes` shares them with the received buffer.
+//!
+//! There is no logic here, and no service code: [`service`] has the paths of the calls.
+
+pub mod service;
+
+pub use generated::core::platform as core_platform;
+pub use generated::{google, tensorflow};
+pub use prost::{self, Message};
+pub use tensorflow::*;
+
+/// The serialized `FileDescriptorSet` of all messages in this crate, imports included.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The generated code refers to other packages by relative paths, so its modules nest as the packages do.
+#[allow(clippy::all, missing_docs, rustdoc::all)]
+mod generated {
+    /// Package `tensorflow` and those below it.
+    pub mod tensorflow {
+        include!(concat!(env!("OUT_DIR"), "/tensorflow.rs"));
+
+        /// Package `tensorflow.error`.
+        pub mod error {
+            include!(concat!(env!("OUT_DIR"), "/tensorflow.error.rs"));
+        }
+
+        /// Package `tensorflow.distributed_runtime`.
+        pub mod distributed_runtime {
+            include!(concat!(env!("OUT_DIR"), "/tensorflow.distributed_runtime.rs"));
+        }
+
+        /// Package `tensorflow.eager`.
+        pub mod eager {
+            include!(concat!(env!("OUT_DIR"), "/tensorflow.eager.rs"));
+        }
+
+        /// Package `tensorflow.data`.
+        pub mod data {
+            include!(concat!(env!("OUT_DIR"), "/tensorflow.data.rs"));
+
+            /// Package `tensorflow.data.model`.
+            pub mod model {
+                include!(concat!(env!("OUT_DIR"), "/tensorflow.data.model.rs"));
+            }
+        }
+    }
+
+    /// Package `tensorflow.core.platform`, which refers to no other. It stays out of `tensorflow`, since a module
+    /// `core` at the root of a crate hides the standard one from whoever imports all of it.
+    pub mod core {
+        pub mod platform {
+            include!(concat!(env!("OUT_DIR"), "/tensorflow.core.platform.rs"));
+        }
+    }
+
+    /// Google's well-known types.
+    pub mod google {
+        /// Package `google.protobuf`.
+        pub mod protobuf {
+            include!(concat!(env!("OUT_DIR"), "/google.protobuf.rs"));
+        }
+    }
+}

@@ -1,1 +1,27 @@
-//! tensor.
+//! Values and errors: [`Status`] with TensorFlow's codes, [`DType`], [`Shape`], [`Tensor`] with its reference-counted
+//! buffers, and the [`TensorProto`](proto::TensorProto) codec.
+//!
+//! Invariant: no threads and no I/O live here, and `unsafe` only in `buffer`.
+
+mod buffer;
+mod codec;
+mod dtype;
+mod element;
+mod resource_handle;
+mod shape;
+mod status;
+mod tensor;
+mod variant;
+
+pub use buffer::{Buffer, Recycler};
+pub use codec::{tensor_from_proto, tensor_to_proto, tensor_to_proto_inline};
+pub use dtype::DType;
+pub use element::{Element, Numeric};
+pub use resource_handle::{DTypeAndShape, ResourceHandle};
+pub use shape::{PartialShape, Shape};
+pub use status::{Code, Result, ResultExt, Status};
+pub use tensor::{StringElement, Tensor};
+pub use variant::{Variant, VariantValue};
+
+pub use half::{bf16, f16};
+pub use num_complex::{Complex32, Complex64};

@@ -1,0 +1,346 @@
+//! [`Buffer`]: reference-counted, 64-byte-aligned memory for plain elements.
+//!
+//! An owned block is one allocation: a header with the count, then the bytes. A foreign block is a header that keeps
+//! somebody else's bytes alive, such as a received network frame or a mapped file. Blocks above a size go back to a bounded
+//! free list instead of the allocator, because fresh pages cost more than the arithmetic done on them.
+//!
+//! The bytes of a block are always initialized: new ones are zero, recycled ones hold what was there before.
+
+use crate::{Result, Status};
+use parking_lot::Mutex;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+/// The alignment of owned buffers, and the size of the header in front of them.
+const ALIGNMENT: usize = 64;
+
+/// Blocks of at least this size are recycled.
+const RECYCLED_BYTES_MIN: usize = 128 << 10;
+
+/// The free list may hold this much even when little is in use.
+const RECYCLED_BYTES_FLOOR: usize = 16 << 20;
+
+#[repr(C, align(64))]
+struct Header {
+    references: AtomicUsize,
+    /// The bytes behind the header; 0 for a foreign block.
+    capacity: usize,
+    /// What keeps a foreign block's bytes alive.
+    foreign: Option<Box<dyn Send + Sync>>,
+}
+
+/// A run of bytes in a reference-counted block; cloning shares the block.
+pub struct Buffer {
+    header: NonNull<Header>,
+    data: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the count is atomic, the bytes are only written through `&mut self` of the sole owner, and foreign owners are
+// `Send + Sync`.
+unsafe impl Send for Buffer {}
+// SAFETY: as above; a shared `Buffer` only gives out shared slices.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// Returns a buffer of `len` initialized bytes whose values are unspecified.
+    pub fn new(len: usize) -> Result<Buffer> {
+        let (header, _) = allocate(len)?;
+        Ok(Buffer::over_owned(header, len))
+    }
+
+    /// Returns a buffer of `len` zero bytes.
+    pub fn zeroed(len: usize) -> Result<Buffer> {
+        let (header, dirty) = allocate(len)?;
+        let mut buffer = Buffer::over_owned(header, len);
+        if dirty && let Some(bytes) = buffer.bytes_mut() {
+            bytes.fill(0);
+        }
+        Ok(buffer)
+    }
+
+    /// Returns a buffer that shows `owner`'s bytes without copying them.
+    pub fn foreign<O: AsRef<[u8]> + Send + Sync + 'static>(owner: O) -> Buffer {
+        // Boxed first, so that the address of the bytes can't change when the owner is moved.
+        let owner = Box::new(owner);
+        let bytes: &[u8] = (*owner).as_ref();
+        let data = NonNull::from(bytes).cast::<u8>();
+        let len = bytes.len();
+        let header = Box::new(Header { references: AtomicUsize::new(1), capacity: 0, foreign: Some(owner) });
+        Buffer { header: NonNull::from(Box::leak(header)), data, len }
+    }
+
+    fn over_owned(header: NonNull<Header>, len: usize) -> Buffer {
+        // SAFETY: an owned block has its bytes right behind the header, in the same allocation.
+        let data = unsafe { header.cast::<u8>().add(size_of::<Header>()) };
+        Buffer { header, data, len }
+    }
+
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `data` and `len` lie within the block, whose bytes are initialized and outlive `self`.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+    }
+
+    /// Returns the bytes for writing, when nobody else has this block and it is our own memory.
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        if !self.is_unique() {
+            return None;
+        }
+        // SAFETY: the sole reference to the block is `self`, borrowed mutably, and the block is owned memory.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) })
+    }
+
+    /// Returns whether this is the only reference to memory of our own.
+    pub fn is_unique(&self) -> bool {
+        let header = self.header();
+        header.foreign.is_none() && header.references.load(Ordering::Acquire) == 1
+    }
+
+    /// Returns whether both show the same memory.
+    pub fn same_memory(&self, other: &Buffer) -> bool {
+        self.data == other.data && self.len == other.len
+    }
+
+    /// Returns whether the bytes start at a multiple of `alignment`.
+    pub fn is_aligned_to(&self, alignment: usize) -> bool {
+        self.data.as_ptr().addr().is_multiple_of(alignment)
+    }
+
+    /// Returns a part of the bytes that shares the block; panics when it is out of range.
+    pub fn slice(&self, offset: usize, len: usize) -> Buffer {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "slice out of range");
+        let mut part = self.clone();
+        // SAFETY: the range was just checked to lie within the block.
+        part.data = unsafe { self.data.add(offset) };
+        part.len = len;
+        part
+    }
+
+    /// Returns the bytes as values. `T` must take the bits that are there, which the caller's type tag vouches for.
+    pub(crate) fn typed<T: crate::Element>(&self) -> &[T] {
+        assert!(self.is_aligned_to(align_of::<T>()) || self.len == 0);
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: aligned and in range; the bits are valid for `T`, because a `Tensor` keeps a buffer only beside the type
+        // it was made for, every type but `bool` takes any bits, and bytes for `bool` are checked or zeroed on the way in.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast::<T>(), self.len / size_of::<T>()) }
+    }
+
+    /// Returns the bytes as values for writing, when nobody else has this block.
+    pub(crate) fn typed_mut<T: crate::Element>(&mut self) -> Option<&mut [T]> {
+        if !self.is_unique() || !self.is_aligned_to(align_of::<T>()) {
+            return None;
+        }
+        // SAFETY: as in `typed` and `bytes_mut`; what is written is a valid `T`.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr().cast::<T>(), self.len / size_of::<T>()) })
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the header lives as long as any reference to the block.
+        unsafe { self.header.as_ref() }
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Buffer {
+        self.header().references.fetch_add(1, Ordering::Relaxed);
+        Buffer { header: self.header, data: self.data, len: self.len }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.header().references.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        if self.header().foreign.is_some() {
+            // SAFETY: this was the last reference, and a foreign header comes from `Box::leak`.
+            drop(unsafe { Box::from_raw(self.header.as_ptr()) });
+        } else {
+            release(self.header);
+        }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+fn layout_for(capacity: usize) -> Result<Layout> {
+    size_of::<Header>()
+        .checked_add(capacity)
+        .and_then(|size| Layout::from_size_align(size, ALIGNMENT).ok())
+        .ok_or_else(|| Status::resource_exhausted(format!("can't allocate {capacity} bytes")))
+}
+
+/// Returns a block with one reference, and whether its bytes may be other than zero.
+fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
+    let capacity = if len >= RECYCLED_BYTES_MIN { rounded(len) } else { len };
+    if capacity >= RECYCLED_BYTES_MIN
+        && let Some(header) = Recycler::take(capacity)
+    {
+        return Ok((header, true));
+    }
+    let layout = layout_for(capacity)?;
+    // SAFETY: the layout's size is at least the header's, so not zero.
+    let block = unsafe { alloc_zeroed(layout) };
+    let Some(header) = NonNull::new(block.cast::<Header>()) else {
+        Recycler::forget(capacity);
+        return Err(Status::resource_exhausted(format!("out of memory: can't allocate {len} bytes")));
+    };
+    // SAFETY: the block is large enough and aligned for the header.
+    unsafe { header.write(Header { references: AtomicUsize::new(1), capacity, foreign: None }) };
+    Ok((header, false))
+}
+
+fn release(header: NonNull<Header>) {
+    // SAFETY: the caller held the last reference to an owned block.
+    let capacity = unsafe { header.as_ref().capacity };
+    if capacity >= RECYCLED_BYTES_MIN && Recycler::give(header, capacity) {
+        return;
+    }
+    free(header, capacity);
+}
+
+fn free(header: NonNull<Header>, capacity: usize) {
+    if let Ok(layout) = layout_for(capacity) {
+        // SAFETY: the block came from `allocate` with this very layout, and an owned header holds nothing to drop.
+        unsafe { dealloc(header.as_ptr().cast::<u8>(), layout) };
+    }
+}
+
+/// Rounds a large size up to one of eight steps per power of two, so that tensors of like size share blocks.
+fn rounded(len: usize) -> usize {
+    let step = (len.next_power_of_two() / 16).max(4096);
+    len.checked_next_multiple_of(step).unwrap_or(len)
+}
+
+/// The free list of large blocks.
+///
+/// It never holds more than what is in use at the time, or a small floor: an idle server gives its memory back.
+pub struct Recycler {
+    free: BTreeMap<usize, Vec<FreeBlock>>,
+    free_bytes: usize,
+    used_bytes: usize,
+}
+
+struct FreeBlock(NonNull<Header>);
+
+// SAFETY: a free block has no other reference.
+unsafe impl Send for FreeBlock {}
+
+static RECYCLER: Mutex<Recycler> = Mutex::new(Recycler { free: BTreeMap::new(), free_bytes: 0, used_bytes: 0 });
+
+impl Recycler {
+    /// Returns the bytes of large blocks in use and the bytes that wait to be used again.
+    pub fn stats() -> (usize, usize) {
+        let recycler = RECYCLER.lock();
+        (recycler.used_bytes, recycler.free_bytes)
+    }
+
+    /// Gives all waiting blocks back to the allocator.
+    pub fn trim() {
+        let free = {
+            let mut recycler = RECYCLER.lock();
+            recycler.free_bytes = 0;
+            std::mem::take(&mut recycler.free)
+        };
+        for (capacity, blocks) in free {
+            for block in blocks {
+                self::free(block.0, capacity);
+            }
+        }
+    }
+
+    fn take(capacity: usize) -> Option<NonNull<Header>> {
+        let mut recycler = RECYCLER.lock();
+        recycler.used_bytes += capacity;
+        let blocks = recycler.free.get_mut(&capacity)?;
+        let block = blocks.pop();
+        if blocks.is_empty() {
+            recycler.free.remove(&capacity);
+        }
+        let block = block?;
+        recycler.free_bytes -= capacity;
+        // SAFETY: a free block is an owned block with no other reference.
+        unsafe { block.0.as_ref() }.references.store(1, Ordering::Relaxed);
+        Some(block.0)
+    }
+
+    fn forget(capacity: usize) {
+        if capacity >= RECYCLED_BYTES_MIN {
+            RECYCLER.lock().used_bytes -= capacity;
+        }
+    }
+
+    fn give(header: NonNull<Header>, capacity: usize) -> bool {
+        let mut recycler = RECYCLER.lock();
+        recycler.used_bytes -= capacity;
+        let bound = recycler.used_bytes.max(RECYCLED_BYTES_FLOOR);
+        if recycler.free_bytes + capacity > bound {
+            return false;
+        }
+        recycler.free_bytes += capacity;
+        recycler.free.entry(capacity).or_default().push(FreeBlock(header));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_needs_the_only_reference() {
+        let mut buffer = Buffer::zeroed(100).unwrap();
+        assert!(buffer.is_aligned_to(ALIGNMENT));
+        buffer.bytes_mut().unwrap()[3] = 7;
+        let view = buffer.slice(3, 2);
+        assert!(buffer.bytes_mut().is_none());
+        assert_eq!(view.bytes(), &[7, 0]);
+        drop(view);
+        assert!(buffer.bytes_mut().is_some());
+    }
+
+    #[test]
+    fn foreign_bytes_are_shown_and_never_written() {
+        let mut buffer = Buffer::foreign(bytes::Bytes::from_static(b"hello"));
+        assert_eq!(buffer.bytes(), b"hello");
+        assert!(buffer.bytes_mut().is_none());
+        let part = buffer.slice(1, 3);
+        drop(buffer);
+        assert_eq!(part.bytes(), b"ell");
+    }
+
+    #[test]
+    fn large_blocks_come_back_and_zeroed_means_zero() {
+        let len = 5 << 20;
+        let mut first = Buffer::new(len).unwrap();
+        first.bytes_mut().unwrap().fill(9);
+        drop(first);
+        assert!(Buffer::zeroed(len).unwrap().bytes().iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn absurd_sizes_are_errors() {
+        assert!(Buffer::new(usize::MAX - 10).is_err());
+        assert!(Buffer::new(isize::MAX as usize).is_err());
+    }
+}
