@@ -207,13 +207,14 @@ class Connection:
         readable = True
         try:
             while data := source.recv(1 << 20):
-                sink.sendall(data)
+                # Read before it is passed on, so that no answer is printed before its request.
                 if readable:
                     try:
                         side.feed(data)
                     except Exception as error:  # The recording ends here, the traffic must not.
                         readable = False
                         self._recorder.note(self, 0, f"cannot read this connection any more: {error!r}")
+                sink.sendall(data)
         except OSError:
             pass
         for end in (source, sink):
