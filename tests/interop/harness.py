@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -43,6 +44,8 @@ class HarnessError(AssertionError):
 
 def ferroflow_bin():
     """Returns the path of our binary: FERROFLOW_BIN, or what cargo last built."""
+    if default_kind() == TENSORFLOW:
+        return tensorflow_stand_in()
     named = os.environ.get("FERROFLOW_BIN")
     if named:
         return named
@@ -51,6 +54,16 @@ def ferroflow_bin():
         if path.exists():
             return str(path)
     raise HarnessError("no ferroflow binary: run `cargo build -p cli`, or set FERROFLOW_BIN")
+
+
+def tensorflow_stand_in():
+    """Returns a program that takes `server …` as our binary does and starts a real TensorFlow server."""
+    path = pathlib.Path(tempfile.gettempdir()) / f"tensorflow-server-{os.getpid()}"
+    if not path.exists():
+        path.write_text(f"#!/bin/sh\nexec {sys.executable} {HERE / 'tf_server.py'} \"$@\"\n")
+        path.chmod(0o755)
+        atexit.register(path.unlink)
+    return str(path)
 
 
 def default_kind():

@@ -20,7 +20,14 @@ def main():
     parser.add_argument("--task_index", type=int, default=0)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--device_count", type=int)
+    parser.add_argument("--server_def", help="a file with a serialized ServerDef")
+    parser.add_argument("command", nargs="?", choices=["server"], help="so that it can stand in for our binary")
     arguments = parser.parse_args()
+    if arguments.server_def:
+        with open(arguments.server_def, "rb") as file:
+            definition = tf.train.ServerDef.FromString(file.read())
+        serve(tf.train.Server(definition), definition.job_name, definition.task_index)
+        return
     spec = {
         job: hosts.split(",")
         for job, hosts in (("ps", arguments.ps_hosts), ("worker", arguments.worker_hosts),
@@ -36,8 +43,12 @@ def main():
     if arguments.device_count:
         config.device_count["CPU"] = arguments.device_count
     server = tf.train.Server(spec, job_name=arguments.job_name, task_index=arguments.task_index, config=config)
+    serve(server, arguments.job_name, arguments.task_index)
+
+
+def serve(server, job_name, task_index):
     address = server.target[len("grpc://"):]
-    print(f"tensorflow server ready: /job:{arguments.job_name}/task:{arguments.task_index} at {address}", flush=True)
+    print(f"tensorflow server ready: /job:{job_name}/task:{task_index} at {address}", flush=True)
     server.join()
 
 
