@@ -42,7 +42,7 @@ class DataSet:
     def __init__(self, images, labels, one_hot=False, dtype=None, reshape=True, seed=None):
         name = getattr(dtype, "name", "float32") if dtype is not None else "float32"
         if reshape:
-            images = images.reshape(len(images), -1)
+            images = images.reshape(len(images), int(np.prod(images.shape[1:])))
         if name == "float32":
             images = images.astype(np.float32) * np.float32(1.0 / 255.0)
         elif name != "uint8":

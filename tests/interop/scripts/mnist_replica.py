@@ -139,6 +139,9 @@ def main(unused_argv):
                       (time.time(), FLAGS.task_index, local_step, step))
             if step >= FLAGS.train_steps:
                 break
+        if FLAGS.sync_replicas:
+            # The other workers may wait for a token of a step that will never come: let them see that it is over.
+            sess.run(sync_init_op)
         training_time = time.time() - time_begin
         print("Training elapsed time: %f s" % training_time)
 
