@@ -1,1 +1,43 @@
-//! graph.
+//! Graphs as data: operation definitions, attributes, nodes and edges, GraphDef in and out, functions, shape inference,
+//! the graph builder with its autodiff walk, and the passes that a master runs over a graph.
+//!
+//! Invariant: graph in, graphs out. No I/O, no threads, no kernels.
+
+pub mod attr;
+pub mod builder;
+pub mod control_flow;
+pub mod device;
+mod function;
+mod graph;
+mod import;
+pub mod op_def;
+pub mod passes;
+pub mod shape;
+
+pub use attr::{AttrMap, IntoAttr};
+pub use builder::{Gradient, GradientFn, GraphBuilder, Operation, Output};
+pub use device::DeviceName;
+pub use function::FunctionLibrary;
+pub use graph::{Edge, Graph, Node, NodeId};
+pub use import::import_graph_def;
+pub use op_def::{ArgType, OpDef, OpFlags, OpSchema, TypeSlot};
+pub use shape::{ShapeContext, ShapeFn};
+
+use std::sync::Arc;
+
+/// What a graph needs to know of an op: its definition, its shapes and its gradient.
+#[derive(Clone)]
+pub struct OpInfo {
+    /// The definition, parsed.
+    pub schema: Arc<OpSchema>,
+    /// Computes the shapes of the outputs.
+    pub shape: ShapeFn,
+    /// Builds the gradient.
+    pub gradient: Gradient,
+}
+
+/// Finds ops by name. The registry of the crate `kernel` is one.
+pub trait OpLookup: Send + Sync {
+    /// Returns the op, when there is one of this name.
+    fn op(&self, name: &str) -> Option<&OpInfo>;
+}

@@ -1,1 +1,30 @@
-//! kernel.
+//! What ops are made of: the [`Op`] record and its registry, [`Kernel`]s and what they see of a step, variables and other
+//! resources, the [`Rendezvous`], cancellation.
+//!
+//! Invariant: this crate knows no concrete op.
+
+mod cancellation;
+mod context;
+mod evaluate;
+mod function;
+mod kernel;
+mod registry;
+mod rendezvous;
+mod resource;
+mod step;
+mod variable;
+
+pub use cancellation::{Cancellation, CancellationToken};
+pub use context::{AsyncContext, Completion, OpContext, Outputs, Value, Values};
+pub use evaluate::evaluate;
+pub use function::{FunctionDone, FunctionHandle, FunctionRuntime};
+pub use kernel::{AsyncKernel, BoxedKernel, Cost, Kernel, KernelBuilder, KernelDef};
+pub use registry::{Op, OpRegistry};
+pub use rendezvous::{LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey};
+pub use resource::{Resource, ResourceCache, ResourceManager};
+pub use step::{CallFrame, FrameAndIteration, Logger, Runner, SessionState, Step, Trace};
+pub use variable::Variable;
+
+pub use graph::builder::{Grad, Gradient, GradientArgs, IndexedSlices};
+pub use graph::shape::{self, ShapeContext, ShapeFn};
+pub use graph::{AttrMap, OpDef, OpFlags};

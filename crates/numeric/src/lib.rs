@@ -1,1 +1,21 @@
-//! numeric.
+//! Loops on plain slices: the arithmetic that op kernels call.
+//!
+//! Nothing here knows a tensor, a graph or a message. Functions take arguments that the caller has validated; a length that
+//! does not fit its neighbours is a bug of the caller and panics at entry, before any memory is touched.
+//!
+//! The binary is built for a plain x86-64. Hot loops are compiled a second time for AVX2 and FMA (`multiversion`, or a
+//! `#[target_feature]` function where the registers matter) and chosen at run time. All threads come from [`parallel`].
+
+pub mod bias;
+pub mod elementwise;
+pub mod float;
+pub mod matmul;
+pub mod parallel;
+pub mod reduce;
+pub mod scratch;
+mod simd;
+pub mod simd_math;
+pub mod slice_copy;
+pub mod softmax;
+mod strided;
+pub mod transpose;

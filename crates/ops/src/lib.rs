@@ -1,1 +1,72 @@
-//! ops.
+//! Every op. One file per narrow family; in it, in this order: what the family is, `OPS`, builder functions, gradient
+//! functions, kernels, tests.
+//!
+//! To add an op, add its record to a family's `OPS` (`cargo xtask opdef NAME` prints the definition), with its shape
+//! function, gradient and kernels. Heavy loops belong to `numeric`.
+
+#[macro_use]
+mod arithmetic;
+#[macro_use]
+mod elementwise;
+mod grad_util;
+#[macro_use]
+mod movement;
+
+mod compose;
+
+pub mod array;
+pub mod control_flow;
+pub mod data_flow;
+pub mod function;
+pub mod io;
+pub mod logging;
+pub mod math;
+pub mod nn;
+pub mod random;
+pub mod state;
+pub mod string;
+#[cfg(test)]
+mod testing;
+pub mod training;
+
+use kernel::{Op, OpRegistry};
+use std::sync::LazyLock;
+
+/// The families, in the order of the folders.
+const FAMILIES: &[&[&[Op]]] = &[
+    array::FILES,
+    control_flow::FILES,
+    data_flow::FILES,
+    function::FILES,
+    io::FILES,
+    logging::FILES,
+    math::FILES,
+    nn::FILES,
+    random::FILES,
+    state::FILES,
+    string::FILES,
+    training::FILES,
+];
+
+static REGISTRY: LazyLock<OpRegistry> =
+    LazyLock::new(|| OpRegistry::new(FAMILIES.iter().flat_map(|files| files.iter().copied())));
+
+/// Returns the registry of all ops.
+pub fn registry() -> &'static OpRegistry {
+    &REGISTRY
+}
+
+#[cfg(test)]
+mod tests {
+    use graph::OpLookup;
+
+    #[test]
+    fn every_definition_parses_and_no_name_occurs_twice() {
+        let registry = super::registry();
+        for name in registry.names() {
+            assert!(registry.op(name).is_some());
+        }
+        let records: usize = super::FAMILIES.iter().flat_map(|files| files.iter()).map(|ops| ops.len()).sum();
+        assert_eq!(records, registry.names().len(), "an op is defined twice");
+    }
+}

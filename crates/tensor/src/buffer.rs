@@ -192,13 +192,14 @@ fn layout_for(capacity: usize) -> Result<Layout> {
 
 /// Returns a block with one reference, and whether its bytes may be other than zero.
 fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
+    layout_for(len)?;
     let capacity = if len >= RECYCLED_BYTES_MIN { rounded(len) } else { len };
+    let layout = layout_for(capacity)?;
     if capacity >= RECYCLED_BYTES_MIN
         && let Some(header) = Recycler::take(capacity)
     {
         return Ok((header, true));
     }
-    let layout = layout_for(capacity)?;
     // SAFETY: the layout's size is at least the header's, so not zero.
     let block = unsafe { alloc_zeroed(layout) };
     let Some(header) = NonNull::new(block.cast::<Header>()) else {
@@ -228,7 +229,7 @@ fn free(header: NonNull<Header>, capacity: usize) {
 
 /// Rounds a large size up to one of eight steps per power of two, so that tensors of like size share blocks.
 fn rounded(len: usize) -> usize {
-    let step = (len.next_power_of_two() / 16).max(4096);
+    let step = (len.checked_next_power_of_two().unwrap_or(1 << 62) / 16).max(4096);
     len.checked_next_multiple_of(step).unwrap_or(len)
 }
 

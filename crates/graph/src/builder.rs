@@ -1,0 +1,505 @@
+//! The graph builder: [`GraphBuilder`] holds a growing graph with its scopes, [`OpBuilder`] adds one node, and
+//! [`Output`] and [`Operation`] are handles to what was added.
+//!
+//! A mistake in a program, such as shapes that don't fit, is found where the call is made: functions that return an
+//! [`Output`] panic there with the caller's location, and [`OpBuilder::try_build`] returns the error instead.
+
+mod constant_value;
+mod gradient;
+mod gradients;
+mod operators;
+mod scope;
+
+pub use gradient::{Grad, Gradient, GradientArgs, GradientFn, IndexedSlices};
+pub use operators::scalar_tensor;
+pub use scope::Collection;
+
+use crate::attr::{AttrMap, IntoAttr};
+use crate::{Edge, Graph, NodeId, OpLookup, ShapeContext};
+use parking_lot::Mutex;
+use proto::GraphDef;
+use scope::Scopes;
+use std::fmt;
+use std::sync::Arc;
+use tensor::{DType, DTypeAndShape, PartialShape, Result, Shape, Status, Tensor};
+
+/// A graph under construction. Cloning shares it.
+#[derive(Clone)]
+pub struct GraphBuilder {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    ops: &'static dyn OpLookup,
+    state: Mutex<State>,
+}
+
+struct State {
+    graph: Graph,
+    /// The shapes of every node's outputs, by node index.
+    shapes: Vec<Vec<PartialShape>>,
+    /// What is known of the values behind resource outputs, likewise.
+    handles: Vec<Vec<Vec<DTypeAndShape>>>,
+    scopes: Scopes,
+}
+
+/// A node of a graph under construction.
+#[derive(Clone)]
+pub struct Operation {
+    graph: GraphBuilder,
+    id: NodeId,
+}
+
+/// An output of a node: what programs pass around as a tensor.
+#[derive(Clone)]
+pub struct Output {
+    /// The node.
+    pub op: Operation,
+    /// Which of its outputs.
+    pub port: u32,
+}
+
+impl GraphBuilder {
+    /// Makes an empty graph that knows these ops.
+    pub fn new(ops: &'static dyn OpLookup) -> GraphBuilder {
+        let state =
+            State { graph: Graph::default(), shapes: Vec::new(), handles: Vec::new(), scopes: Scopes::default() };
+        GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state) }) }
+    }
+
+    /// Starts a node of the given op.
+    pub fn op(&self, op: &str) -> OpBuilder {
+        OpBuilder {
+            graph: self.clone(),
+            op: op.to_owned(),
+            name: None,
+            inputs: Vec::new(),
+            controls: Vec::new(),
+            attrs: AttrMap::default(),
+            device: None,
+            inherits_controls: true,
+        }
+    }
+
+    /// Returns the ops that this graph knows.
+    pub fn ops(&self) -> &'static dyn OpLookup {
+        self.shared.ops
+    }
+
+    /// Returns a copy of the graph as it is now.
+    pub fn graph(&self) -> Graph {
+        self.shared.state.lock().graph.clone()
+    }
+
+    /// Returns the GraphDef as it is now.
+    pub fn to_graph_def(&self) -> GraphDef {
+        self.shared.state.lock().graph.to_graph_def()
+    }
+
+    /// Returns the number of nodes so far.
+    pub fn num_nodes(&self) -> usize {
+        self.shared.state.lock().graph.id_bound()
+    }
+
+    /// Returns the operation of a name.
+    pub fn operation(&self, name: &str) -> Option<Operation> {
+        let id = self.shared.state.lock().graph.find(name)?;
+        Some(Operation { graph: self.clone(), id })
+    }
+
+    /// Returns the operation with an id.
+    pub fn operation_by_id(&self, id: NodeId) -> Operation {
+        Operation { graph: self.clone(), id }
+    }
+
+    /// Returns the output that `name:port` names.
+    pub fn output(&self, name: &str) -> Result<Output> {
+        let (node, port) = crate::import::parse_tensor_name(name)?;
+        let op = self.operation(node).ok_or_else(|| Status::not_found(format!("no node is named '{node}'")))?;
+        op.try_output(port)
+    }
+
+    /// Adds a GraphDef's nodes under the current name scope's root, with their own names.
+    pub fn import(&self, def: &GraphDef) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        let start = state.graph.id_bound();
+        crate::import_graph_def(&mut state.graph, def, self.shared.ops)?;
+        let order = state.graph.topological_order()?;
+        let bound = state.graph.id_bound();
+        state.shapes.resize_with(bound, Vec::new);
+        state.handles.resize_with(bound, Vec::new);
+        for id in order {
+            if id.index() >= start {
+                let name = state.graph.node(id).name.clone();
+                state.infer(self.shared.ops, id).map_err(|status| status.append(format!("; node '{name}'")))?;
+                state.scopes.reserve_name(&name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a constant with the value of `tensor`.
+    #[track_caller]
+    pub fn constant_tensor(&self, tensor: &Tensor) -> Output {
+        let proto = tensor::tensor_to_proto(tensor).unwrap_or_else(|status| panic!("{status}"));
+        self.op("Const").attr("dtype", tensor.dtype()).attr("value", proto).output()
+    }
+
+    pub(crate) fn same(&self, other: &GraphBuilder) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl State {
+    /// Runs a node's shape function and keeps what it says.
+    fn infer(&mut self, ops: &dyn OpLookup, id: NodeId) -> Result<()> {
+        let node = self.graph.node(id);
+        let mut outputs = vec![PartialShape::unknown(); node.output_types.len()];
+        let mut output_handles = vec![Vec::new(); node.output_types.len()];
+        let inputs: Vec<PartialShape> = node.inputs.iter().map(|edge| self.shape(*edge)).collect();
+        let input_handles: Vec<Vec<DTypeAndShape>> = node.inputs.iter().map(|edge| self.handle(*edge)).collect();
+        if let Some(info) = ops.op(node.op()) {
+            let constant = |index: usize| self.constant_value(*node.inputs.get(index)?);
+            let constant_shape = |index: usize| self.constant_shape(*node.inputs.get(index)?);
+            let mut context = ShapeContext {
+                schema: &node.schema,
+                attrs: &node.attrs,
+                output_types: &node.output_types,
+                inputs: &inputs,
+                input_handles: &input_handles,
+                constant: &constant,
+                constant_shape: &constant_shape,
+                outputs,
+                output_handles,
+            };
+            (info.shape)(&mut context)?;
+            (outputs, output_handles) = (context.outputs, context.output_handles);
+        }
+        if self.shapes.len() <= id.index() {
+            self.shapes.resize_with(id.index() + 1, Vec::new);
+            self.handles.resize_with(id.index() + 1, Vec::new);
+        }
+        self.shapes[id.index()] = outputs;
+        self.handles[id.index()] = output_handles;
+        Ok(())
+    }
+
+    fn shape(&self, edge: Edge) -> PartialShape {
+        let shapes = self.shapes.get(edge.node.index());
+        shapes.and_then(|shapes| shapes.get(edge.port as usize)).cloned().unwrap_or_default()
+    }
+
+    fn handle(&self, edge: Edge) -> Vec<DTypeAndShape> {
+        let handles = self.handles.get(edge.node.index());
+        handles.and_then(|handles| handles.get(edge.port as usize)).cloned().unwrap_or_default()
+    }
+}
+
+/// A node about to be added.
+#[must_use = "the node is added by `build`, `try_build`, `output` or `outputs`"]
+pub struct OpBuilder {
+    graph: GraphBuilder,
+    op: String,
+    name: Option<String>,
+    inputs: Vec<Output>,
+    controls: Vec<Operation>,
+    attrs: AttrMap,
+    device: Option<String>,
+    inherits_controls: bool,
+}
+
+impl OpBuilder {
+    /// Sets the name inside the current name scope; without one it is the op's name. It is made unique.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// Adds an input.
+    pub fn input(mut self, input: &Output) -> Self {
+        self.inputs.push(input.clone());
+        self
+    }
+
+    /// Adds several inputs.
+    pub fn inputs<'a>(mut self, inputs: impl IntoIterator<Item = &'a Output>) -> Self {
+        self.inputs.extend(inputs.into_iter().cloned());
+        self
+    }
+
+    /// Adds a control input.
+    pub fn control(mut self, op: &Operation) -> Self {
+        self.controls.push(op.clone());
+        self
+    }
+
+    /// Sets an attribute. Type attributes and counts that follow from the inputs needn't be set.
+    pub fn attr(mut self, name: &str, value: impl IntoAttr) -> Self {
+        self.attrs.set(name, value);
+        self
+    }
+
+    /// Sets the device, whatever the current device scopes say.
+    pub fn device(mut self, device: &str) -> Self {
+        self.device = Some(device.to_owned());
+        self
+    }
+
+    /// Leaves out the control inputs of the scopes around it.
+    pub fn without_scope_controls(mut self) -> Self {
+        self.inherits_controls = false;
+        self
+    }
+
+    /// Adds the node; a mistake panics with the caller's location.
+    #[track_caller]
+    pub fn build(self) -> Operation {
+        match self.try_build() {
+            Ok(op) => op,
+            Err(status) => panic!("{status}"),
+        }
+    }
+
+    /// Adds the node and returns its first output; a mistake panics with the caller's location.
+    #[track_caller]
+    pub fn output(self) -> Output {
+        self.build().output(0)
+    }
+
+    /// Adds the node and returns its outputs; a mistake panics with the caller's location.
+    #[track_caller]
+    pub fn outputs(self) -> Vec<Output> {
+        let op = self.build();
+        (0..op.num_outputs()).map(|port| op.output(port as u32)).collect()
+    }
+
+    /// Adds the node, or says what is wrong with it and leaves the graph as it was.
+    pub fn try_build(self) -> Result<Operation> {
+        let graph = self.graph.clone();
+        let ops = graph.shared.ops;
+        let op = self.op.clone();
+        let info = ops.op(&op);
+        let schema = match info {
+            Some(info) => info.schema.clone(),
+            None => graph
+                .shared
+                .state
+                .lock()
+                .graph
+                .library
+                .schema(&op)
+                .ok_or_else(|| Status::not_found(format!("Op type not registered '{op}'")))?,
+        };
+        for input in &self.inputs {
+            if !input.op.graph.same(&graph) {
+                return Err(Status::invalid_argument(format!("an input of op {op} belongs to another graph")));
+            }
+        }
+        let mut attrs = self.attrs;
+        let types: Vec<DType> = self.inputs.iter().map(Output::dtype).collect();
+        scope::infer_attrs(&schema, &types, &mut attrs)?;
+        let mut state = graph.shared.state.lock();
+        let name = state.scopes.unique_name(self.name.as_deref().unwrap_or(&op));
+        let inputs: Vec<Edge> = self.inputs.iter().map(Output::edge).collect();
+        let mut controls: Vec<NodeId> = self.controls.iter().map(|op| op.id).collect();
+        if self.inherits_controls {
+            state.scopes.add_controls(&inputs, &mut controls);
+        }
+        controls.sort_unstable();
+        controls.dedup();
+        let device = match self.device {
+            Some(device) => device,
+            None => state.scopes.device_for(&op, &name, &mut attrs)?,
+        };
+        let id = state.graph.add_op(ops, &op, name.clone(), attrs, inputs, controls, device)?;
+        if let Err(status) = state.infer(ops, id) {
+            state.graph.remove(id);
+            return Err(status.append(format!(" for '{name}' (op: '{op}')")));
+        }
+        Ok(Operation { graph: graph.clone(), id })
+    }
+}
+
+impl Operation {
+    /// Returns the graph.
+    pub fn graph(&self) -> &GraphBuilder {
+        &self.graph
+    }
+
+    /// Returns the node's id in its graph.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Returns the node's name.
+    pub fn name(&self) -> String {
+        self.with(|node| node.name.clone())
+    }
+
+    /// Returns the op's name.
+    pub fn op_type(&self) -> String {
+        self.with(|node| node.op().to_owned())
+    }
+
+    /// Returns the device the node asks for.
+    pub fn device(&self) -> String {
+        self.with(|node| node.device.clone())
+    }
+
+    /// Returns the attributes.
+    pub fn attrs(&self) -> AttrMap {
+        self.with(|node| node.attrs.clone())
+    }
+
+    /// Sets an attribute that doesn't change the node's types.
+    pub fn set_attr(&self, name: &str, value: impl IntoAttr) {
+        self.graph.shared.state.lock().graph.node_mut(self.id).attrs.set(name, value);
+    }
+
+    /// Returns the number of inputs.
+    pub fn num_inputs(&self) -> usize {
+        self.with(|node| node.inputs.len())
+    }
+
+    /// Returns the number of outputs.
+    pub fn num_outputs(&self) -> usize {
+        self.with(|node| node.output_types.len())
+    }
+
+    /// Returns where input `index` comes from; panics when there is none.
+    #[track_caller]
+    pub fn input(&self, index: usize) -> Output {
+        let edge = self.with(|node| node.inputs.get(index).copied());
+        let edge = edge.unwrap_or_else(|| panic!("'{}' has no input {index}", self.name()));
+        self.graph.from_edge(edge)
+    }
+
+    /// Returns where all inputs come from.
+    pub fn inputs(&self) -> Vec<Output> {
+        let edges = self.with(|node| node.inputs.clone());
+        edges.into_iter().map(|edge| self.graph.from_edge(edge)).collect()
+    }
+
+    /// Returns the nodes that must run before.
+    pub fn control_inputs(&self) -> Vec<Operation> {
+        let ids = self.with(|node| node.control_inputs.clone());
+        ids.into_iter().map(|id| self.graph.operation_by_id(id)).collect()
+    }
+
+    /// Adds a control input.
+    pub fn add_control_input(&self, op: &Operation) {
+        let mut state = self.graph.shared.state.lock();
+        let controls = &mut state.graph.node_mut(self.id).control_inputs;
+        if !controls.contains(&op.id) {
+            controls.push(op.id);
+        }
+    }
+
+    /// Replaces where input `index` comes from, such as the back edge of a loop's `Merge`.
+    pub fn update_input(&self, index: usize, input: &Output) -> Result<()> {
+        let mut state = self.graph.shared.state.lock();
+        let old = state.graph.node(self.id).inputs.get(index).copied();
+        let Some(old) = old else {
+            return Err(Status::invalid_argument(format!("'{}' has no input {index}", state.graph.node(self.id).name)));
+        };
+        state.graph.node_mut(self.id).inputs[index] = input.edge();
+        let checked = state.graph.check_inputs(state.graph.node(self.id));
+        if checked.is_err() {
+            state.graph.node_mut(self.id).inputs[index] = old;
+        }
+        checked
+    }
+
+    /// Returns an output; panics when there is none.
+    #[track_caller]
+    pub fn output(&self, port: u32) -> Output {
+        match self.try_output(port) {
+            Ok(output) => output,
+            Err(status) => panic!("{status}"),
+        }
+    }
+
+    /// Returns an output, or an error when there is none.
+    pub fn try_output(&self, port: u32) -> Result<Output> {
+        self.with(|node| node.output_type(port).map(|_| ()))?;
+        Ok(Output { op: self.clone(), port })
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&crate::Node) -> R) -> R {
+        f(self.graph.shared.state.lock().graph.node(self.id))
+    }
+}
+
+impl GraphBuilder {
+    /// Returns the output at one end of an edge.
+    pub fn from_edge(&self, edge: Edge) -> Output {
+        Output { op: self.operation_by_id(edge.node), port: edge.port }
+    }
+}
+
+impl Output {
+    /// Returns the graph.
+    pub fn graph(&self) -> &GraphBuilder {
+        &self.op.graph
+    }
+
+    /// Returns the edge in the graph.
+    pub fn edge(&self) -> Edge {
+        Edge { node: self.op.id, port: self.port }
+    }
+
+    /// Returns `name:port`.
+    pub fn name(&self) -> String {
+        format!("{}:{}", self.op.name(), self.port)
+    }
+
+    /// Returns the type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.op.with(|node| node.output_types[self.port as usize].dtype)
+    }
+
+    /// Returns whether the output carries a variable rather than a value.
+    pub fn is_ref(&self) -> bool {
+        self.op.with(|node| node.output_types[self.port as usize].is_ref)
+    }
+
+    /// Returns what is known of the shape.
+    pub fn shape(&self) -> PartialShape {
+        self.op.graph.shared.state.lock().shape(self.edge())
+    }
+
+    /// Returns the shape when all of it is known.
+    pub fn full_shape(&self) -> Option<Shape> {
+        self.shape().to_shape()
+    }
+
+    /// Returns what is known of the value behind a resource handle.
+    pub fn handle_data(&self) -> Vec<DTypeAndShape> {
+        self.op.graph.shared.state.lock().handle(self.edge())
+    }
+
+    /// Adds what the program knows of the shape; an error when it contradicts what is known already.
+    pub fn set_shape(&self, shape: &PartialShape) -> Result<()> {
+        let mut state = self.op.graph.shared.state.lock();
+        let merged = state.shape(self.edge()).merge(shape)?;
+        state.shapes[self.op.id.index()][self.port as usize] = merged;
+        Ok(())
+    }
+
+    /// Returns the value when it is a constant.
+    pub fn constant_value(&self) -> Option<Tensor> {
+        self.op.graph.shared.state.lock().constant_value(self.edge())
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} {} {}>", self.name(), self.dtype(), self.shape())
+    }
+}
+
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} {}>", self.op_type(), self.name())
+    }
+}

@@ -1,0 +1,191 @@
+//! The autodiff walk: adds to a graph the nodes that compute gradients.
+
+use super::{Grad, Gradient, GradientArgs, GraphBuilder, IndexedSlices, NodeId, Operation, Output};
+use crate::Edge;
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use std::collections::BinaryHeap;
+use tensor::{Result, Status, Tensor};
+
+impl GraphBuilder {
+    /// Returns the gradients of the sum of `ys` with respect to each of `xs`; `None` where nothing flows.
+    pub fn gradients(&self, ys: &[Output], xs: &[Output]) -> Result<Vec<Option<Grad>>> {
+        self.gradients_with(ys, xs, &[], &[])
+    }
+
+    /// As [`gradients`](Self::gradients), with the gradients of `ys` given (missing ones are ones) and outputs at which the
+    /// walk stops.
+    pub fn gradients_with(
+        &self,
+        ys: &[Output],
+        xs: &[Output],
+        grad_ys: &[Option<Output>],
+        stop: &[Output],
+    ) -> Result<Vec<Option<Grad>>> {
+        self.name_scope("gradients", |graph| graph.walk(ys, xs, grad_ys, stop))
+    }
+
+    fn walk(
+        &self,
+        ys: &[Output],
+        xs: &[Output],
+        grad_ys: &[Option<Output>],
+        stop: &[Output],
+    ) -> Result<Vec<Option<Grad>>> {
+        let targets: HashSet<Edge> = xs.iter().map(Output::edge).collect();
+        let stop: HashSet<NodeId> = stop.iter().map(|output| output.op.id()).collect();
+        let between = self.between(ys, &targets);
+        let mut pending: HashMap<Edge, Vec<Grad>> = HashMap::new();
+        // Consumers have larger ids than what they consume, but for the back edges of loops.
+        let mut queue: BinaryHeap<NodeId> = BinaryHeap::new();
+        let mut queued: HashSet<NodeId> = HashSet::new();
+        for (index, y) in ys.iter().enumerate() {
+            let grad = match grad_ys.get(index).cloned().flatten() {
+                Some(grad) => grad,
+                None => self
+                    .colocate_with(&y.op, |graph| graph.op("OnesLike").input(y).try_build())
+                    .map(|op| op.output(0))?,
+            };
+            pending.entry(y.edge()).or_default().push(Grad::Dense(grad));
+            if queued.insert(y.op.id()) {
+                queue.push(y.op.id());
+            }
+        }
+        let mut results: HashMap<Edge, Grad> = HashMap::new();
+        while let Some(id) = queue.pop() {
+            let op = self.operation_by_id(id);
+            let mut grads = Vec::with_capacity(op.num_outputs());
+            for port in 0..op.num_outputs() as u32 {
+                let edge = Edge { node: id, port };
+                let grad = match pending.remove(&edge) {
+                    Some(parts) => Some(self.aggregate(parts, &op)?),
+                    None => None,
+                };
+                if let Some(grad) = &grad
+                    && targets.contains(&edge)
+                {
+                    results.insert(edge, grad.clone());
+                }
+                grads.push(grad);
+            }
+            if !between.contains(&id) || stop.contains(&id) || grads.iter().all(Option::is_none) {
+                continue;
+            }
+            let op_type = op.op_type();
+            let gradient = self.ops().op(&op_type).map_or(Gradient::Unsupported, |info| info.gradient);
+            let function = match gradient {
+                Gradient::NotDifferentiable => continue,
+                Gradient::Fn(function) => function,
+                Gradient::Unsupported => {
+                    return Err(Status::not_found(format!(
+                        "No gradient defined for operation '{}' (op type: {op_type})",
+                        op.name()
+                    )));
+                }
+            };
+            let scope = format!("{}_grad", op.name());
+            let args = GradientArgs { op: &op, grads: &grads };
+            let input_grads = self.name_scope(&scope, |graph| graph.colocated_if_needed(&op, || function(&args)));
+            let input_grads =
+                input_grads.map_err(|status| status.context(format!("the gradient of '{}' ({op_type})", op.name())))?;
+            let inputs = op.inputs();
+            if input_grads.len() != inputs.len() {
+                return Err(Status::internal(format!(
+                    "the gradient of {op_type} gave {} results for {} inputs",
+                    input_grads.len(),
+                    inputs.len()
+                )));
+            }
+            for (input, grad) in inputs.into_iter().zip(input_grads) {
+                let Some(grad) = grad else { continue };
+                let source = input.op.id();
+                if !between.contains(&source) && !targets.contains(&input.edge()) {
+                    continue;
+                }
+                pending.entry(input.edge()).or_default().push(grad);
+                if queued.insert(source) {
+                    queue.push(source);
+                }
+            }
+        }
+        Ok(xs.iter().map(|x| results.get(&x.edge()).cloned()).collect())
+    }
+
+    /// Gradient nodes of a colocated op stay where the op is; others follow the device scopes around the call.
+    fn colocated_if_needed<R>(&self, op: &Operation, body: impl FnOnce() -> R) -> R {
+        let device = op.device();
+        if device.is_empty() { body() } else { self.without_device(|graph| graph.device(&device, |_| body())) }
+    }
+
+    /// Returns the nodes on a path from a target to `ys`.
+    fn between(&self, ys: &[Output], targets: &HashSet<Edge>) -> HashSet<NodeId> {
+        let graph = self.graph();
+        let mut behind: HashSet<NodeId> = HashSet::new();
+        let mut stack: Vec<NodeId> = ys.iter().map(|y| y.op.id()).collect();
+        while let Some(id) = stack.pop() {
+            if behind.insert(id) {
+                stack.extend(graph.node(id).inputs.iter().map(|edge| edge.node));
+            }
+        }
+        let consumers = graph.consumers();
+        let mut reached: HashSet<NodeId> = HashSet::new();
+        let mut stack: Vec<NodeId> = Vec::new();
+        for target in targets {
+            if behind.contains(&target.node) {
+                reached.insert(target.node);
+                for &(consumer, input) in &consumers[target.node.index()] {
+                    let uses = input.is_some_and(|input| graph.node(consumer).inputs[input] == *target);
+                    if uses {
+                        stack.push(consumer);
+                    }
+                }
+            }
+        }
+        while let Some(id) = stack.pop() {
+            if behind.contains(&id) && reached.insert(id) {
+                stack.extend(consumers[id.index()].iter().filter(|(_, input)| input.is_some()).map(|(id, _)| *id));
+            }
+        }
+        reached
+    }
+
+    /// Adds up the gradients that flow into one output.
+    fn aggregate(&self, mut parts: Vec<Grad>, op: &Operation) -> Result<Grad> {
+        if parts.len() == 1 {
+            return Ok(parts.remove(0));
+        }
+        let all_slices: Option<Vec<IndexedSlices>> = parts
+            .iter()
+            .map(|part| match part {
+                Grad::Slices(slices) => Some(slices.clone()),
+                Grad::Dense(_) => None,
+            })
+            .collect();
+        self.colocated_if_needed(op, || match all_slices {
+            Some(slices) => self.concat_slices(&slices),
+            None => {
+                let dense: Vec<Output> = parts
+                    .iter()
+                    .map(|part| match part {
+                        Grad::Dense(output) => output.clone(),
+                        Grad::Slices(slices) => slices.to_dense(),
+                    })
+                    .collect();
+                let sum = self.op("AddN").inputs(&dense).try_build()?;
+                Ok(Grad::Dense(sum.output(0)))
+            }
+        })
+    }
+
+    fn concat_slices(&self, slices: &[IndexedSlices]) -> Result<Grad> {
+        let axis = self.constant_tensor(&Tensor::scalar(0i32));
+        let concat = |outputs: Vec<&Output>| -> Result<Output> {
+            let op = self.op("ConcatV2").inputs(outputs).input(&axis).attr("N", slices.len() as i64).try_build()?;
+            Ok(op.output(0))
+        };
+        Ok(Grad::Slices(IndexedSlices {
+            values: concat(slices.iter().map(|part| &part.values).collect())?,
+            indices: concat(slices.iter().map(|part| &part.indices).collect())?,
+            dense_shape: slices.iter().find_map(|part| part.dense_shape.clone()),
+        }))
+    }
+}

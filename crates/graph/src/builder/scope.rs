@@ -1,0 +1,311 @@
+//! What surrounds a node when it is added: name scopes, devices, control dependencies, colocation, collections, seeds.
+
+use super::{GraphBuilder, Operation, Output};
+use crate::attr::{AttrMap, IntoAttr};
+use crate::op_def::{ArgType, OpSchema};
+use crate::{DeviceName, Edge, NodeId};
+use bytes::Bytes;
+use foldhash::{HashMap, HashMapExt};
+use proto::AttrValue;
+use proto::attr_value::{ListValue, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tensor::{DType, Result, Status};
+
+/// The names under which outputs and operations are collected, as in TensorFlow (`variables`, `trainable_variables`, …).
+pub type Collection = &'static str;
+
+/// Decides a node's device from its op and name; the current device is merged in below it.
+pub type DeviceFn = Arc<dyn Fn(&str, &str, &DeviceName) -> String + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct Scopes {
+    name_scope: String,
+    /// How often each name was asked for; keys are lower-cased as TensorFlow does.
+    names: HashMap<String, u32>,
+    devices: Vec<DeviceScope>,
+    controls: Vec<Option<Vec<NodeId>>>,
+    colocations: Vec<Vec<String>>,
+    attrs: Vec<(String, AttrValue)>,
+    collections: BTreeMap<String, Vec<Edge>>,
+    seed: Option<i64>,
+}
+
+enum DeviceScope {
+    Name(DeviceName),
+    Function(DeviceFn),
+    Clear,
+}
+
+impl Scopes {
+    /// Returns a name in the current scope that nobody has yet. A name that ends in `/` is taken as it is.
+    pub(super) fn unique_name(&mut self, name: &str) -> String {
+        if let Some(whole) = name.strip_suffix('/') {
+            return whole.to_owned();
+        }
+        let full = if self.name_scope.is_empty() { name.to_owned() } else { format!("{}/{name}", self.name_scope) };
+        self.unique_full_name(full)
+    }
+
+    fn unique_full_name(&mut self, full: String) -> String {
+        let key = full.to_ascii_lowercase();
+        let count = self.names.entry(key).or_insert(0);
+        let mut number = *count;
+        *count += 1;
+        if number == 0 {
+            return full;
+        }
+        loop {
+            let candidate = format!("{full}_{number}");
+            let taken = self.names.entry(candidate.to_ascii_lowercase()).or_insert(0);
+            if *taken == 0 {
+                *taken = 1;
+                return candidate;
+            }
+            number += 1;
+            if let Some(count) = self.names.get_mut(&full.to_ascii_lowercase()) {
+                *count = number + 1;
+            }
+        }
+    }
+
+    pub(super) fn reserve_name(&mut self, name: &str) {
+        *self.names.entry(name.to_ascii_lowercase()).or_insert(0) += 1;
+        for (index, _) in name.match_indices('/') {
+            self.names.entry(name[..index].to_ascii_lowercase()).or_insert(1);
+        }
+    }
+
+    pub(super) fn add_controls(&self, inputs: &[Edge], controls: &mut Vec<NodeId>) {
+        let active = self.controls.iter().rposition(Option::is_none).map_or(0, |clear| clear + 1);
+        for scope in self.controls[active..].iter().flatten() {
+            // What an input already waits for needn't be waited for again.
+            controls.extend(scope.iter().filter(|id| !inputs.iter().any(|edge| edge.node == **id)));
+        }
+    }
+
+    /// Returns the device for a new node, and adds the scopes' attributes (colocation and others) to it.
+    pub(super) fn device_for(&self, op: &str, name: &str, attrs: &mut AttrMap) -> Result<String> {
+        for (key, value) in &self.attrs {
+            attrs.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        if let Some(groups) = self.colocations.last()
+            && !groups.is_empty()
+            && !attrs.contains_key("_class")
+        {
+            let s = groups.iter().map(|group| Bytes::from(format!("loc:@{group}"))).collect();
+            attrs.set("_class", ListValue { s, ..Default::default() });
+        }
+        // From the innermost scope outwards: what an inner scope says, an outer one can't change.
+        let mut device = DeviceName::default();
+        for scope in self.devices.iter().rev() {
+            match scope {
+                DeviceScope::Clear => break,
+                DeviceScope::Name(outer) => device = outer.merged_with(&device),
+                DeviceScope::Function(function) => device = DeviceName::parse(&function(op, name, &device))?,
+            }
+        }
+        Ok(device.to_string())
+    }
+}
+
+impl GraphBuilder {
+    /// Runs `body` with `name` added to the names of the nodes that it makes; returns what `body` returns.
+    pub fn name_scope<R>(&self, name: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        let previous = {
+            let mut state = self.shared.state.lock();
+            let scope = state.scopes.unique_name(name);
+            std::mem::replace(&mut state.scopes.name_scope, scope)
+        };
+        let result = body(self);
+        self.shared.state.lock().scopes.name_scope = previous;
+        result
+    }
+
+    /// Runs `body` in exactly the scope `scope` (without making it unique); an empty one is the root.
+    pub fn in_name_scope<R>(&self, scope: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        let scope = scope.trim_end_matches('/').to_owned();
+        let previous = std::mem::replace(&mut self.shared.state.lock().scopes.name_scope, scope);
+        let result = body(self);
+        self.shared.state.lock().scopes.name_scope = previous;
+        result
+    }
+
+    /// Returns the current name scope, without a slash at the end.
+    pub fn current_name_scope(&self) -> String {
+        self.shared.state.lock().scopes.name_scope.clone()
+    }
+
+    /// Returns a name in the current scope that nobody has yet, and reserves it.
+    pub fn unique_name(&self, name: &str) -> String {
+        self.shared.state.lock().scopes.unique_name(name)
+    }
+
+    /// Runs `body` with a device for the nodes that it makes; inner scopes win part by part. Panics on a malformed name.
+    #[track_caller]
+    pub fn device<R>(&self, device: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        let name = DeviceName::parse(device).unwrap_or_else(|status| panic!("{status}"));
+        self.in_device(DeviceScope::Name(name), body)
+    }
+
+    /// Runs `body` with a function that chooses devices, given op, name and what inner scopes asked for.
+    pub fn device_fn<R>(&self, function: DeviceFn, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.in_device(DeviceScope::Function(function), body)
+    }
+
+    /// Runs `body` without the device scopes around it.
+    pub fn without_device<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.in_device(DeviceScope::Clear, body)
+    }
+
+    fn in_device<R>(&self, scope: DeviceScope, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.shared.state.lock().scopes.devices.push(scope);
+        let result = body(self);
+        self.shared.state.lock().scopes.devices.pop();
+        result
+    }
+
+    /// Runs `body` so that the nodes that it makes run after `controls`.
+    pub fn control_dependencies<R>(&self, controls: &[Operation], body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.in_controls(Some(controls.iter().map(Operation::id).collect()), body)
+    }
+
+    /// Runs `body` without the control dependencies around it.
+    pub fn without_control_dependencies<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.in_controls(None, body)
+    }
+
+    fn in_controls<R>(&self, scope: Option<Vec<NodeId>>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.shared.state.lock().scopes.controls.push(scope);
+        let result = body(self);
+        self.shared.state.lock().scopes.controls.pop();
+        result
+    }
+
+    /// Runs `body` so that the nodes that it makes are placed with `op`, on its device.
+    pub fn colocate_with<R>(&self, op: &Operation, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        let mut groups = op.attrs().colocation();
+        if groups.is_empty() {
+            groups.push(op.name());
+        }
+        let device = op.device();
+        {
+            let scopes = &mut self.shared.state.lock().scopes;
+            scopes.colocations.push(groups);
+            scopes.devices.push(DeviceScope::Clear);
+            scopes.devices.push(DeviceScope::Name(DeviceName::parse(&device).unwrap_or_default()));
+        }
+        let result = body(self);
+        let scopes = &mut self.shared.state.lock().scopes;
+        scopes.colocations.pop();
+        scopes.devices.pop();
+        scopes.devices.pop();
+        result
+    }
+
+    /// Runs `body` with an attribute for the nodes that it makes.
+    pub fn with_attr<R>(&self, name: &str, value: impl IntoAttr, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.shared.state.lock().scopes.attrs.push((name.to_owned(), value.into_attr()));
+        let result = body(self);
+        self.shared.state.lock().scopes.attrs.pop();
+        result
+    }
+
+    /// Adds an output to a collection.
+    pub fn add_to_collection(&self, collection: &str, output: &Output) {
+        let mut state = self.shared.state.lock();
+        state.scopes.collections.entry(collection.to_owned()).or_default().push(output.edge());
+    }
+
+    /// Returns the outputs of a collection.
+    pub fn collection(&self, collection: &str) -> Vec<Output> {
+        let edges = self.shared.state.lock().scopes.collections.get(collection).cloned().unwrap_or_default();
+        edges.into_iter().map(|edge| self.from_edge(edge)).collect()
+    }
+
+    /// Sets the graph's random seed.
+    pub fn set_random_seed(&self, seed: i64) {
+        self.shared.state.lock().scopes.seed = Some(seed);
+    }
+
+    /// Returns `(seed, seed2)` for a random op, as TensorFlow derives them from the graph's and the op's seed.
+    pub fn random_seeds(&self, op_seed: Option<i64>) -> (i64, i64) {
+        /// What TensorFlow takes for the graph's seed when only the op has one.
+        const DEFAULT_GRAPH_SEED: i64 = 87654321;
+        let state = self.shared.state.lock();
+        let seeds = match (state.scopes.seed, op_seed) {
+            (Some(graph), Some(op)) => (graph, op),
+            (Some(graph), None) => (graph, state.graph.id_bound() as i64),
+            (None, Some(op)) => (DEFAULT_GRAPH_SEED, op),
+            (None, None) => return (0, 0),
+        };
+        // Both zero would mean "no seed" to the op.
+        if seeds == (0, 0) { (0, i64::from(i32::MAX)) } else { seeds }
+    }
+}
+
+/// Sets the type attributes and counts that follow from the inputs.
+pub(super) fn infer_attrs(schema: &OpSchema, types: &[DType], attrs: &mut AttrMap) -> Result<()> {
+    let mut rest = types;
+    let mut known: HashMap<String, DType> = HashMap::new();
+    for (position, arg) in schema.inputs.iter().enumerate() {
+        // How many inputs later arguments need at least; only one argument of unknown length can be worked out.
+        let later = schema.inputs.len() - position - 1;
+        let set_type = |attrs: &mut AttrMap, known: &mut HashMap<String, DType>, attr: &str, dtype: DType| {
+            if let Some(&other) = known.get(attr)
+                && other != dtype
+            {
+                return Err(Status::invalid_argument(format!(
+                    "Input '{}' of '{}' Op has type {dtype} that does not match type {other} of argument '{attr}'.",
+                    arg.name, schema.name
+                )));
+            }
+            known.insert(attr.to_owned(), dtype);
+            if !attrs.contains_key(attr) {
+                attrs.set(attr, dtype);
+            }
+            Ok(())
+        };
+        let missing = || {
+            Status::invalid_argument(format!("Op '{}' needs an input '{}' that was not given", schema.name, arg.name))
+        };
+        match &arg.ty {
+            ArgType::Fixed(_) => rest = rest.get(1..).ok_or_else(missing)?,
+            ArgType::Attr(attr) => {
+                let (&dtype, tail) = rest.split_first().ok_or_else(missing)?;
+                set_type(attrs, &mut known, attr, dtype)?;
+                rest = tail;
+            }
+            ArgType::Repeated { count, ty } => {
+                let len = match attrs.int(count) {
+                    Ok(len) => usize::try_from(len).map_err(|_| missing())?,
+                    Err(_) => rest.len().saturating_sub(later),
+                };
+                if len > rest.len() {
+                    return Err(missing());
+                }
+                attrs.entry(count.clone()).or_insert(AttrValue { value: Some(Value::I(len as i64)) });
+                if let ArgType::Attr(attr) = &**ty {
+                    for &dtype in &rest[..len] {
+                        set_type(attrs, &mut known, attr, dtype)?;
+                    }
+                }
+                rest = &rest[len..];
+            }
+            ArgType::List(attr) => {
+                let len = match attrs.dtypes(attr) {
+                    Ok(types) => types.len(),
+                    Err(_) => rest.len().saturating_sub(later),
+                };
+                if len > rest.len() {
+                    return Err(missing());
+                }
+                if !attrs.contains_key(attr) {
+                    attrs.set(attr, &rest[..len]);
+                }
+                rest = &rest[len..];
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! GraphDef in: checks everything that a message from outside may get wrong, and names the node.
+
+use crate::attr::AttrMap;
+use crate::graph::find_schema;
+use crate::{Edge, FunctionLibrary, Graph, Node, NodeId, OpLookup};
+use foldhash::{HashMap, HashMapExt};
+use proto::{GraphDef, NodeDef};
+use std::sync::Arc;
+use tensor::{Result, Status};
+
+/// Adds a GraphDef's nodes to a graph, whose own nodes they may take as inputs.
+///
+/// When the GraphDef has ops that nobody knows, the error lists all of them with the nodes that use them. On an error the
+/// graph is as it was.
+pub fn import_graph_def(graph: &mut Graph, def: &GraphDef, ops: &dyn OpLookup) -> Result<()> {
+    let library = match &def.library {
+        Some(library) => Arc::new(graph.library.extended(library)?),
+        None => graph.library.clone(),
+    };
+    let base = graph.id_bound();
+    let mut by_name: HashMap<&str, NodeId> = HashMap::with_capacity(def.node.len());
+    for (index, node) in def.node.iter().enumerate() {
+        check_name(&node.name)?;
+        if graph.find(&node.name).is_some() || by_name.contains_key(node.name.as_str()) {
+            return Err(Status::invalid_argument(format!("Node '{}' is not unique", node.name)));
+        }
+        let id = u32::try_from(base + index).map_err(|_| Status::resource_exhausted("too many nodes"))?;
+        by_name.insert(&node.name, NodeId(id));
+    }
+    let mut nodes = Vec::with_capacity(def.node.len());
+    let mut unknown: Vec<(&str, Vec<&str>)> = Vec::new();
+    for node_def in &def.node {
+        match find_schema(ops, &library, &node_def.op) {
+            Some(schema) => {
+                let mut node =
+                    Node::new(node_def.name.clone(), schema, node_def.device.clone(), AttrMap(node_def.attr.clone()))?;
+                let mut explicit: Vec<String> = node_def.attr.keys().cloned().collect();
+                explicit.sort_unstable();
+                node.explicit_attrs = Some(Arc::new(explicit));
+                node.debug_info = node_def.experimental_debug_info.clone();
+                node.full_type = node_def.experimental_type.clone();
+                resolve_inputs(&mut node, node_def, graph, &by_name)?;
+                nodes.push(node);
+            }
+            None => match unknown.iter_mut().find(|(op, _)| *op == node_def.op) {
+                Some((_, users)) => users.push(&node_def.name),
+                None => unknown.push((&node_def.op, vec![&node_def.name])),
+            },
+        }
+    }
+    if !unknown.is_empty() {
+        return Err(unknown_ops(&unknown));
+    }
+    let mut result = graph.clone();
+    result.library = library;
+    if def.versions.is_some() {
+        result.versions = def.versions.clone();
+    }
+    for node in nodes {
+        result.add(node)?;
+    }
+    for index in base..result.id_bound() {
+        result.check_inputs(result.node(NodeId(index as u32)))?;
+    }
+    result.topological_order()?;
+    *graph = result;
+    Ok(())
+}
+
+impl Graph {
+    /// Makes a graph from a GraphDef.
+    pub fn from_graph_def(def: &GraphDef, ops: &dyn OpLookup) -> Result<Graph> {
+        let mut graph = Graph::new(Arc::new(FunctionLibrary::default()));
+        import_graph_def(&mut graph, def, ops)?;
+        Ok(graph)
+    }
+}
+
+fn resolve_inputs(node: &mut Node, def: &NodeDef, graph: &Graph, by_name: &HashMap<&str, NodeId>) -> Result<()> {
+    let find = |name: &str| {
+        by_name
+            .get(name)
+            .copied()
+            .or_else(|| graph.find(name))
+            .ok_or_else(|| Status::invalid_argument(format!("Node '{}': Unknown input node '{name}'", def.name)))
+    };
+    for input in &def.input {
+        if let Some(name) = input.strip_prefix('^') {
+            let id = find(name)?;
+            if !node.control_inputs.contains(&id) {
+                node.control_inputs.push(id);
+            }
+            continue;
+        }
+        if !node.control_inputs.is_empty() {
+            return Err(Status::invalid_argument(format!(
+                "Node '{}': Control dependencies must come after regular dependencies",
+                def.name
+            )));
+        }
+        let (name, port) = parse_tensor_name(input)
+            .map_err(|_| Status::invalid_argument(format!("Node '{}': malformed input '{input}'", def.name)))?;
+        node.inputs.push(Edge { node: find(name)?, port });
+    }
+    Ok(())
+}
+
+/// Splits `name:port`; without a port it is 0.
+pub(crate) fn parse_tensor_name(text: &str) -> Result<(&str, u32)> {
+    match text.rsplit_once(':') {
+        None => Ok((text, 0)),
+        Some((name, port)) => match port.parse() {
+            Ok(port) if !name.is_empty() => Ok((name, port)),
+            _ => Err(Status::invalid_argument(format!("'{text}' is not a valid tensor name"))),
+        },
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let first = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_';
+    let rest = |c: char| first(c) || matches!(c, '/' | '\\' | '-' | '>');
+    if name.chars().next().is_some_and(first) && name.chars().all(rest) {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!("Illegal op name '{name}'")))
+}
+
+/// Lists the ops that are missing and the nodes that use them, so that a user sees all of them at once.
+fn unknown_ops(unknown: &[(&str, Vec<&str>)]) -> Status {
+    const SHOWN: usize = 5;
+    let mut lines: Vec<String> = Vec::new();
+    for (op, users) in unknown {
+        let more = if users.len() > SHOWN { format!(" and {} more", users.len() - SHOWN) } else { String::new() };
+        lines.push(format!("'{op}' (node {}{more})", users[..users.len().min(SHOWN)].join(", ")));
+    }
+    Status::not_found(format!("Op type not registered: {}", lines.join("; ")))
+}

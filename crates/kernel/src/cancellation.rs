@@ -1,0 +1,105 @@
+//! [`Cancellation`]: tells everything that waits in a step, or in a whole server, to give up.
+
+use foldhash::{HashMap, HashMapExt};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tensor::Status;
+
+/// Names a registered callback, so that it can be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CancellationToken(u64);
+
+type Callback = Box<dyn FnOnce(Status) + Send>;
+
+/// A flag that can be raised once, with those to be told when it is. Cloning shares it.
+#[derive(Clone)]
+pub struct Cancellation {
+    shared: Arc<Mutex<State>>,
+}
+
+struct State {
+    cancelled: Option<Status>,
+    callbacks: HashMap<u64, Callback>,
+    next_token: u64,
+}
+
+impl Default for Cancellation {
+    fn default() -> Self {
+        Cancellation::new()
+    }
+}
+
+impl Cancellation {
+    /// Makes a flag that isn't raised.
+    pub fn new() -> Cancellation {
+        let state = State { cancelled: None, callbacks: HashMap::new(), next_token: 1 };
+        Cancellation { shared: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Raises the flag, and runs the callbacks on this thread. Only the first reason counts.
+    pub fn cancel(&self, reason: Status) {
+        let callbacks = {
+            let mut state = self.shared.lock();
+            if state.cancelled.is_some() {
+                return;
+            }
+            state.cancelled = Some(reason.clone());
+            std::mem::take(&mut state.callbacks)
+        };
+        for callback in callbacks.into_values() {
+            callback(reason.clone());
+        }
+    }
+
+    /// Returns the reason when the flag is raised.
+    pub fn status(&self) -> Option<Status> {
+        self.shared.lock().cancelled.clone()
+    }
+
+    /// Returns whether the flag is raised.
+    pub fn is_cancelled(&self) -> bool {
+        self.shared.lock().cancelled.is_some()
+    }
+
+    /// Registers a callback, or returns the reason and drops it when the flag is raised already.
+    pub fn register(&self, callback: impl FnOnce(Status) + Send + 'static) -> Result<CancellationToken, Status> {
+        let mut state = self.shared.lock();
+        if let Some(status) = &state.cancelled {
+            return Err(status.clone());
+        }
+        let token = state.next_token;
+        state.next_token += 1;
+        state.callbacks.insert(token, Box::new(callback));
+        Ok(CancellationToken(token))
+    }
+
+    /// Takes a callback back; returns whether it was still there, so that it never ran and never will.
+    pub fn deregister(&self, token: CancellationToken) -> bool {
+        self.shared.lock().callbacks.remove(&token.0).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn callbacks_run_once_and_only_when_still_wanted() {
+        let cancellation = Cancellation::new();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = |calls: &Arc<AtomicUsize>| {
+            let calls = calls.clone();
+            move |_| {
+                calls.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        cancellation.register(count(&calls)).unwrap();
+        let unwanted = cancellation.register(count(&calls)).unwrap();
+        assert!(cancellation.deregister(unwanted));
+        cancellation.cancel(Status::cancelled("stop"));
+        cancellation.cancel(Status::internal("again"));
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        assert_eq!(cancellation.register(|_| {}).unwrap_err(), Status::cancelled("stop"));
+    }
+}

@@ -1,0 +1,251 @@
+//! The [`Rendezvous`]: where a step's sends and receives meet.
+
+use foldhash::{HashMap, HashMapExt};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tensor::{Result, Status, Tensor};
+
+/// The name of one transfer: `source device;incarnation;destination device;edge name;frame:iteration`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RendezvousKey {
+    full: Arc<str>,
+    /// Where the parts end in `full`.
+    ends: [u32; 4],
+}
+
+impl RendezvousKey {
+    /// Makes a key from its parts.
+    pub fn new(
+        source: &str,
+        incarnation: u64,
+        destination: &str,
+        edge: &str,
+        frame: u64,
+        iteration: i64,
+    ) -> RendezvousKey {
+        let text = format!("{source};{incarnation:016x};{destination};{edge};{frame}:{iteration}");
+        RendezvousKey::parse(&text).unwrap_or_else(|_| RendezvousKey { full: text.into(), ends: [0; 4] })
+    }
+
+    /// Reads a key from the wire.
+    pub fn parse(text: &str) -> Result<RendezvousKey> {
+        let malformed = || Status::invalid_argument(format!("Invalid rendezvous key: {text}"));
+        let mut ends = [0u32; 4];
+        let mut separators = text.match_indices(';');
+        for end in &mut ends {
+            *end = u32::try_from(separators.next().ok_or_else(malformed)?.0).map_err(|_| malformed())?;
+        }
+        let key = RendezvousKey { full: text.into(), ends };
+        u64::from_str_radix(key.part(1), 16).map_err(|_| malformed())?;
+        Ok(key)
+    }
+
+    fn part(&self, index: usize) -> &str {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize + 1 };
+        let end = self.ends.get(index).map_or(self.full.len(), |&end| end as usize);
+        self.full.get(start..end).unwrap_or("")
+    }
+
+    /// Returns the whole key.
+    pub fn as_str(&self) -> &str {
+        &self.full
+    }
+
+    /// Returns the whole key, shared.
+    pub fn shared(&self) -> &Arc<str> {
+        &self.full
+    }
+
+    /// Returns the source device.
+    pub fn source_device(&self) -> &str {
+        self.part(0)
+    }
+
+    /// Returns the incarnation of the source device.
+    pub fn source_incarnation(&self) -> u64 {
+        u64::from_str_radix(self.part(1), 16).unwrap_or(0)
+    }
+
+    /// Returns the destination device.
+    pub fn destination_device(&self) -> &str {
+        self.part(2)
+    }
+
+    /// Returns the name of the edge.
+    pub fn edge_name(&self) -> &str {
+        self.part(3)
+    }
+}
+
+/// Is given what arrived: the tensor, and whether it is dead.
+pub type ReceiveDone = Box<dyn FnOnce(Result<(Tensor, bool)>) + Send>;
+
+/// Where a step's sends and receives meet, in this process or beyond it.
+pub trait Rendezvous: Send + Sync {
+    /// Hands over a tensor; never waits.
+    fn send(&self, key: &RendezvousKey, tensor: Tensor, is_dead: bool) -> Result<()>;
+
+    /// Calls `done` once the tensor is there, perhaps at once and on this thread.
+    fn receive(&self, key: &RendezvousKey, done: ReceiveDone);
+
+    /// Fails everything that waits, and everything that comes later.
+    fn abort(&self, status: Status);
+}
+
+/// A rendezvous within one process.
+pub struct LocalRendezvous {
+    state: Mutex<State>,
+}
+
+struct State {
+    table: HashMap<Arc<str>, Slot>,
+    aborted: Option<Status>,
+}
+
+enum Slot {
+    Arrived(VecDeque<(Tensor, bool)>),
+    Waiting(VecDeque<ReceiveDone>),
+}
+
+impl Default for LocalRendezvous {
+    fn default() -> Self {
+        LocalRendezvous::new()
+    }
+}
+
+impl LocalRendezvous {
+    /// Makes an empty rendezvous.
+    pub fn new() -> LocalRendezvous {
+        LocalRendezvous { state: Mutex::new(State { table: HashMap::new(), aborted: None }) }
+    }
+
+    /// As [`Rendezvous::send`], with the bare text of the key.
+    pub fn send_by_name(&self, key: &Arc<str>, tensor: Tensor, is_dead: bool) -> Result<()> {
+        let waiter = {
+            let mut state = self.state.lock();
+            if let Some(status) = &state.aborted {
+                return Err(status.clone());
+            }
+            match state.table.get_mut(key) {
+                Some(Slot::Waiting(waiting)) => {
+                    let waiter = waiting.pop_front();
+                    if waiting.is_empty() {
+                        state.table.remove(key);
+                    }
+                    waiter
+                }
+                Some(Slot::Arrived(arrived)) => {
+                    arrived.push_back((tensor, is_dead));
+                    return Ok(());
+                }
+                None => {
+                    state.table.insert(key.clone(), Slot::Arrived(VecDeque::from([(tensor, is_dead)])));
+                    return Ok(());
+                }
+            }
+        };
+        if let Some(waiter) = waiter {
+            waiter(Ok((tensor, is_dead)));
+        }
+        Ok(())
+    }
+
+    /// As [`Rendezvous::receive`], with the bare text of the key.
+    pub fn receive_by_name(&self, key: &Arc<str>, done: ReceiveDone) {
+        let arrived = {
+            let mut state = self.state.lock();
+            if let Some(status) = &state.aborted {
+                Err(status.clone())
+            } else {
+                match state.table.get_mut(key) {
+                    Some(Slot::Arrived(arrived)) => {
+                        let first = arrived.pop_front();
+                        if arrived.is_empty() {
+                            state.table.remove(key);
+                        }
+                        first.ok_or_else(|| Status::internal("an empty rendezvous slot"))
+                    }
+                    Some(Slot::Waiting(waiting)) => {
+                        waiting.push_back(done);
+                        return;
+                    }
+                    None => {
+                        state.table.insert(key.clone(), Slot::Waiting(VecDeque::from([done])));
+                        return;
+                    }
+                }
+            }
+        };
+        done(arrived);
+    }
+}
+
+impl Rendezvous for LocalRendezvous {
+    fn send(&self, key: &RendezvousKey, tensor: Tensor, is_dead: bool) -> Result<()> {
+        self.send_by_name(&key.full, tensor, is_dead)
+    }
+
+    fn receive(&self, key: &RendezvousKey, done: ReceiveDone) {
+        self.receive_by_name(&key.full, done);
+    }
+
+    fn abort(&self, status: Status) {
+        let table = {
+            let mut state = self.state.lock();
+            if state.aborted.is_none() {
+                state.aborted = Some(status.clone());
+            }
+            std::mem::take(&mut state.table)
+        };
+        for slot in table.into_values() {
+            if let Slot::Waiting(waiting) = slot {
+                for done in waiting {
+                    done(Err(status.clone()));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_parts() {
+        let key = RendezvousKey::new(
+            "/job:ps/replica:0/task:0/device:CPU:0",
+            255,
+            "/job:w/replica:0/task:0/device:CPU:0",
+            "edge_1_x",
+            0,
+            0,
+        );
+        assert_eq!(
+            key.as_str(),
+            "/job:ps/replica:0/task:0/device:CPU:0;00000000000000ff;/job:w/replica:0/task:0/device:CPU:0;edge_1_x;0:0"
+        );
+        assert_eq!(key.source_incarnation(), 255);
+        assert_eq!(key.edge_name(), "edge_1_x");
+        assert!(RendezvousKey::parse("a;b").is_err());
+        assert!(RendezvousKey::parse("a;zz;c;d;0:0").is_err());
+    }
+
+    #[test]
+    fn either_may_come_first_and_abort_tells_who_waits() {
+        let rendezvous = LocalRendezvous::new();
+        let key = |edge: &str| RendezvousKey::new("a", 1, "b", edge, 0, 0);
+        rendezvous.send(&key("x"), Tensor::scalar(1i32), false).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        for edge in ["x", "y"] {
+            let sender = sender.clone();
+            rendezvous.receive(&key(edge), Box::new(move |result| sender.send(result).unwrap()));
+        }
+        assert_eq!(receiver.recv().unwrap().unwrap().0.to_scalar::<i32>().unwrap(), 1);
+        assert!(receiver.try_recv().is_err());
+        rendezvous.abort(Status::aborted("over"));
+        assert_eq!(receiver.recv().unwrap().unwrap_err(), Status::aborted("over"));
+        assert!(rendezvous.send(&key("z"), Tensor::scalar(1i32), false).is_err());
+    }
+}

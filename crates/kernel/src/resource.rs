@@ -1,0 +1,234 @@
+//! [`ResourceManager`]: the variables, queues, tables and iterators of a device, by container and name.
+
+use foldhash::HashMap;
+use parking_lot::RwLock;
+use std::any::{Any, TypeId};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use tensor::{ResourceHandle, Result, Status};
+
+/// Something that lives on a device between steps and is found by name.
+pub trait Resource: Any + Send + Sync {
+    /// Returns the name of the type, as handles carry it on the wire.
+    fn type_name(&self) -> &'static str;
+
+    /// Returns a line for people.
+    fn describe(&self) -> String;
+}
+
+/// The container of resources that name none.
+const DEFAULT_CONTAINER: &str = "localhost";
+
+struct Entry {
+    any: Arc<dyn Any + Send + Sync>,
+    resource: Arc<dyn Resource>,
+}
+
+type Container = HashMap<(TypeId, String), Entry>;
+
+/// The resources of one device.
+#[derive(Default)]
+pub struct ResourceManager {
+    containers: RwLock<HashMap<String, Container>>,
+    /// How often something was removed, so that whoever remembers a resource knows when to look again.
+    removals: AtomicU64,
+}
+
+impl ResourceManager {
+    /// Makes a manager without resources.
+    pub fn new() -> ResourceManager {
+        ResourceManager::default()
+    }
+
+    /// Returns the resource of a name, or `NotFound`.
+    pub fn lookup<R: Resource>(&self, container: &str, name: &str) -> Result<Arc<R>> {
+        self.find(container, name).ok_or_else(|| missing(container, name, std::any::type_name::<R>()))
+    }
+
+    /// Returns the resource of a name, after making it if there is none.
+    pub fn lookup_or_create<R: Resource>(
+        &self,
+        container: &str,
+        name: &str,
+        create: impl FnOnce() -> Result<R>,
+    ) -> Result<Arc<R>> {
+        if let Some(resource) = self.find(container, name) {
+            return Ok(resource);
+        }
+        // Made outside the lock, since making may be slow; whoever comes first wins.
+        let made = Arc::new(create()?);
+        let mut containers = self.containers.write();
+        let entries = containers.entry(effective(container).to_owned()).or_default();
+        let entry = entries
+            .entry((TypeId::of::<R>(), name.to_owned()))
+            .or_insert_with(|| Entry { any: made.clone(), resource: made });
+        entry.any.clone().downcast::<R>().map_err(|_| Status::internal("a resource of another type"))
+    }
+
+    /// Adds a resource; a name that is taken is `AlreadyExists`.
+    pub fn create<R: Resource>(&self, container: &str, name: &str, resource: Arc<R>) -> Result<()> {
+        let mut containers = self.containers.write();
+        let entries = containers.entry(effective(container).to_owned()).or_default();
+        let key = (TypeId::of::<R>(), name.to_owned());
+        if entries.contains_key(&key) {
+            return Err(Status::already_exists(format!("Resource {container}/{name} already exists")));
+        }
+        entries.insert(key, Entry { any: resource.clone(), resource });
+        Ok(())
+    }
+
+    /// Removes a resource; one that isn't there is `NotFound`.
+    pub fn delete<R: Resource>(&self, container: &str, name: &str) -> Result<()> {
+        self.removals.fetch_add(1, Ordering::Release);
+        let removed = {
+            let mut containers = self.containers.write();
+            let entries = containers.get_mut(effective(container));
+            entries.and_then(|entries| entries.remove(&(TypeId::of::<R>(), name.to_owned())))
+        };
+        removed.map(drop).ok_or_else(|| missing(container, name, std::any::type_name::<R>()))
+    }
+
+    /// Removes a resource of any type by the handle's names; returns whether there was one.
+    pub fn delete_any(&self, container: &str, name: &str) -> bool {
+        self.removals.fetch_add(1, Ordering::Release);
+        let mut removed = Vec::new();
+        let mut containers = self.containers.write();
+        if let Some(entries) = containers.get_mut(effective(container)) {
+            entries.retain(|(_, entry_name), entry| {
+                let keep = entry_name != name;
+                if !keep {
+                    removed.push(entry.any.clone());
+                }
+                keep
+            });
+        }
+        drop(containers);
+        !removed.is_empty()
+    }
+
+    /// Returns the resource that a handle names. The handle itself may carry it.
+    pub fn from_handle<R: Resource>(&self, handle: &ResourceHandle) -> Result<Arc<R>> {
+        if let Some(carried) = &handle.resource
+            && let Ok(resource) = carried.clone().downcast::<R>()
+        {
+            return Ok(resource);
+        }
+        self.lookup(&handle.container, &handle.name)
+    }
+
+    /// Returns a handle to a resource, which carries it.
+    pub fn handle_to<R: Resource>(device: &str, container: &str, name: &str, resource: Arc<R>) -> ResourceHandle {
+        ResourceHandle {
+            device: device.to_owned(),
+            container: effective(container).to_owned(),
+            name: name.to_owned(),
+            hash_code: type_hash(resource.type_name()),
+            maybe_type_name: resource.type_name().to_owned(),
+            dtypes_and_shapes: Vec::new(),
+            resource: Some(resource),
+        }
+    }
+
+    /// Removes a container and everything in it.
+    pub fn cleanup(&self, container: &str) {
+        self.removals.fetch_add(1, Ordering::Release);
+        let removed = self.containers.write().remove(effective(container));
+        drop(removed);
+    }
+
+    /// Removes everything.
+    pub fn clear(&self) {
+        self.removals.fetch_add(1, Ordering::Release);
+        let removed = std::mem::take(&mut *self.containers.write());
+        drop(removed);
+    }
+
+    /// Returns `container/name: description` for every resource, sorted.
+    pub fn list(&self) -> Vec<String> {
+        let containers = self.containers.read();
+        let mut lines: Vec<String> = containers
+            .iter()
+            .flat_map(|(container, entries)| {
+                entries
+                    .iter()
+                    .map(move |((_, name), entry)| format!("{container}/{name}: {}", entry.resource.describe()))
+            })
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    fn find<R: Resource>(&self, container: &str, name: &str) -> Option<Arc<R>> {
+        let containers = self.containers.read();
+        // The key would need an owned name; a scan of equal hashes isn't offered, so the name is cloned.
+        let entry = containers.get(effective(container))?.get(&(TypeId::of::<R>(), name.to_owned()))?;
+        entry.any.clone().downcast::<R>().ok()
+    }
+}
+
+/// Remembers what a kernel found in a manager, for as long as nothing was removed from it: a lookup by name costs more
+/// than all else that a variable's node does.
+pub struct ResourceCache<V> {
+    cached: RwLock<Option<Cached<V>>>,
+}
+
+struct Cached<V> {
+    /// Keeps the manager's address from being given to another one.
+    manager: Weak<ResourceManager>,
+    removals: u64,
+    value: V,
+}
+
+impl<V: Clone> ResourceCache<V> {
+    /// Makes a cache that remembers nothing.
+    pub const fn new() -> ResourceCache<V> {
+        ResourceCache { cached: RwLock::new(None) }
+    }
+
+    /// Returns what was remembered, or what `find` finds now, which is remembered when it says so.
+    pub fn get(
+        &self,
+        manager: &Arc<ResourceManager>,
+        find: impl FnOnce(&ResourceManager) -> Result<(V, bool)>,
+    ) -> Result<V> {
+        let removals = manager.removals.load(Ordering::Acquire);
+        if let Some(cached) = &*self.cached.read()
+            && cached.removals == removals
+            && std::ptr::eq(cached.manager.as_ptr(), Arc::as_ptr(manager))
+        {
+            return Ok(cached.value.clone());
+        }
+        let (value, remember) = find(manager)?;
+        if remember {
+            *self.cached.write() = Some(Cached { manager: Arc::downgrade(manager), removals, value: value.clone() });
+        }
+        Ok(value)
+    }
+
+    /// Returns the manager in which something was found, and what.
+    pub fn last(&self) -> Option<(Arc<ResourceManager>, V)> {
+        let cached = self.cached.read();
+        let cached = cached.as_ref()?;
+        Some((cached.manager.upgrade()?, cached.value.clone()))
+    }
+}
+
+impl<V: Clone> Default for ResourceCache<V> {
+    fn default() -> Self {
+        ResourceCache::new()
+    }
+}
+
+fn effective(container: &str) -> &str {
+    if container.is_empty() { DEFAULT_CONTAINER } else { container }
+}
+
+fn missing(container: &str, name: &str, type_name: &str) -> Status {
+    let type_name = type_name.rsplit("::").next().unwrap_or(type_name);
+    Status::not_found(format!("Resource {}/{name}/{type_name} does not exist.", effective(container)))
+}
+
+fn type_hash(type_name: &str) -> u64 {
+    // FNV-1a: any stable hash does, since only its own task compares it.
+    type_name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

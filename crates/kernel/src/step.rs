@@ -1,0 +1,173 @@
+//! [`Step`]: what all nodes of a step share.
+
+use crate::{BoxedKernel, Cancellation, FunctionRuntime, Rendezvous, ResourceManager};
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tensor::{Result, Status, Tensor};
+
+/// Where a node runs when its graph has loops: the frame's id and the iteration. Outside of loops both are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FrameAndIteration {
+    /// The frame's id, as it appears in rendezvous keys.
+    pub frame: u64,
+    /// The iteration.
+    pub iteration: i64,
+}
+
+/// Runs jobs on other threads.
+pub trait Runner: Send + Sync {
+    /// Runs a job soon, on another thread.
+    fn spawn(&self, job: Box<dyn FnOnce() + Send>);
+}
+
+/// Takes what ops print for people.
+pub trait Logger: Send + Sync {
+    /// Takes a line at a level such as `info`.
+    fn log(&self, level: &str, message: &str);
+}
+
+/// Is told when nodes ran, for a trace of the step.
+pub trait Trace: Send + Sync {
+    /// Takes what happened: when the node was ready, started and ended in nanoseconds since the Unix epoch.
+    fn record(&self, node: &str, op: &str, scheduled_ns: u64, started_ns: u64, ended_ns: u64, output_bytes: usize);
+}
+
+/// What outlives a step but not the session: kernels with state, and tensors kept by handle.
+#[derive(Default)]
+pub struct SessionState {
+    kernels: Mutex<HashMap<String, Arc<BoxedKernel>>>,
+    tensors: Mutex<HashMap<String, Tensor>>,
+    next_handle: AtomicU64,
+}
+
+impl SessionState {
+    /// Makes an empty state.
+    pub fn new() -> SessionState {
+        SessionState::default()
+    }
+
+    /// Returns the session's kernel for a stateful node, after making it if there is none.
+    pub fn kernel(&self, node: &str, create: impl FnOnce() -> Result<BoxedKernel>) -> Result<Arc<BoxedKernel>> {
+        if let Some(kernel) = self.kernels.lock().get(node) {
+            return Ok(kernel.clone());
+        }
+        let made = Arc::new(create()?);
+        Ok(self.kernels.lock().entry(node.to_owned()).or_insert(made).clone())
+    }
+
+    /// Keeps a tensor and returns its handle.
+    pub fn keep(&self, node: &str, device: &str, tensor: Tensor) -> String {
+        let id = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let handle = format!("{node};{id};{device}");
+        self.tensors.lock().insert(handle.clone(), tensor);
+        handle
+    }
+
+    /// Returns a kept tensor.
+    pub fn kept(&self, handle: &str) -> Result<Tensor> {
+        let found = self.tensors.lock().get(handle).cloned();
+        found.ok_or_else(|| {
+            Status::invalid_argument(format!("The tensor with handle '{handle}' is not in the session store."))
+        })
+    }
+
+    /// Lets a kept tensor go.
+    pub fn forget(&self, handle: &str) -> Result<()> {
+        self.tensors.lock().remove(handle).map(drop).ok_or_else(|| {
+            Status::invalid_argument(format!("Failed to delete a tensor with handle '{handle}' in the session store."))
+        })
+    }
+}
+
+/// The arguments and results of a graph or function: fed values by index in, fetched values by index out.
+#[derive(Default)]
+pub struct CallFrame {
+    args: Mutex<Vec<Option<Tensor>>>,
+    results: Mutex<Vec<Option<Tensor>>>,
+}
+
+impl CallFrame {
+    /// Makes a frame for these arguments and as many results.
+    pub fn new(args: Vec<Option<Tensor>>, num_results: usize) -> CallFrame {
+        CallFrame { args: Mutex::new(args), results: Mutex::new(vec![None; num_results]) }
+    }
+
+    /// Takes an argument; it can be taken once, so that its consumer may be the sole owner.
+    pub fn take_arg(&self, index: usize) -> Result<Tensor> {
+        let mut args = self.args.lock();
+        let arg = args.get_mut(index).and_then(Option::take);
+        arg.ok_or_else(|| Status::internal(format!("argument {index} was not given")))
+    }
+
+    /// Returns an argument and keeps it.
+    pub fn arg(&self, index: usize) -> Result<Tensor> {
+        let args = self.args.lock();
+        args.get(index).cloned().flatten().ok_or_else(|| Status::internal(format!("argument {index} was not given")))
+    }
+
+    /// Sets a result.
+    pub fn set_result(&self, index: usize, tensor: Tensor) -> Result<()> {
+        match self.results.lock().get_mut(index) {
+            Some(result) => {
+                *result = Some(tensor);
+                Ok(())
+            }
+            None => Err(Status::internal(format!("there is no result {index}"))),
+        }
+    }
+
+    /// Takes all results.
+    pub fn take_results(&self) -> Vec<Option<Tensor>> {
+        std::mem::take(&mut *self.results.lock())
+    }
+}
+
+/// What all nodes of a step on one device share.
+pub struct Step {
+    /// The step's id, which all its tasks know it by.
+    pub id: i64,
+    /// The whole name of the device.
+    pub device: Arc<str>,
+    /// Tells waiting nodes to give up.
+    pub cancellation: Cancellation,
+    /// Where sends and receives meet.
+    pub rendezvous: Arc<dyn Rendezvous>,
+    /// The device's resources.
+    pub resources: Arc<ResourceManager>,
+    /// Resources that end with the step: tensor arrays, stacks.
+    pub step_resources: Arc<ResourceManager>,
+    /// What outlives the step.
+    pub session: Arc<SessionState>,
+    /// Runs work on other threads.
+    pub runner: Arc<dyn Runner>,
+    /// Runs functions.
+    pub functions: Option<Arc<dyn FunctionRuntime>>,
+    /// Arguments and results.
+    pub frame: CallFrame,
+    /// Takes what ops print.
+    pub logger: Arc<dyn Logger>,
+    /// Takes timings, when asked for.
+    pub trace: Option<Arc<dyn Trace>>,
+}
+
+impl Step {
+    /// Returns a step for the body of a function that is called within this one.
+    pub fn for_function(&self, frame: CallFrame, functions: Option<Arc<dyn FunctionRuntime>>) -> Step {
+        Step {
+            id: self.id,
+            device: self.device.clone(),
+            cancellation: self.cancellation.clone(),
+            rendezvous: self.rendezvous.clone(),
+            resources: self.resources.clone(),
+            step_resources: self.step_resources.clone(),
+            session: self.session.clone(),
+            runner: self.runner.clone(),
+            functions: functions.or_else(|| self.functions.clone()),
+            frame,
+            logger: self.logger.clone(),
+            trace: self.trace.clone(),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! [`Variable`]: the state behind ref edges and resource handles.
+//!
+//! A dense read is a snapshot: it shares the elements, and a writer that finds them shared writes a new copy. A variable
+//! that was once accessed by rows becomes copy-on-read: row reads and writes work in place under its lock, and dense reads
+//! copy, so that a large table is never copied for a small update.
+
+use crate::Resource;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tensor::{DType, PartialShape, Result, Status, Tensor};
+
+/// A tensor that lives longer than a step.
+pub struct Variable {
+    /// The name in messages.
+    name: String,
+    dtype: DType,
+    shape: PartialShape,
+    value: RwLock<Option<Tensor>>,
+    copy_on_read: AtomicBool,
+}
+
+impl Variable {
+    /// Makes a variable that has no value yet.
+    pub fn new(name: impl Into<String>, dtype: DType, shape: PartialShape) -> Variable {
+        Variable { name: name.into(), dtype, shape, value: RwLock::new(None), copy_on_read: AtomicBool::new(false) }
+    }
+
+    /// Returns the name in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Returns the shape that the variable was declared with.
+    pub fn declared_shape(&self) -> &PartialShape {
+        &self.shape
+    }
+
+    /// Returns whether there is a value.
+    pub fn is_initialized(&self) -> bool {
+        self.value.read().is_some()
+    }
+
+    /// Returns the value as it is now; later writes don't change it.
+    pub fn read(&self) -> Result<Tensor> {
+        let value = self.value.read();
+        let tensor = value.as_ref().ok_or_else(|| self.uninitialized())?;
+        if self.copy_on_read.load(Ordering::Relaxed) { tensor.deep_copy() } else { Ok(tensor.clone()) }
+    }
+
+    /// Looks at the value under the lock, without copying it.
+    pub fn read_with<R>(&self, f: impl FnOnce(&Tensor) -> Result<R>) -> Result<R> {
+        f(self.value.read().as_ref().ok_or_else(|| self.uninitialized())?)
+    }
+
+    /// Looks at rows of the value under the lock, without copying it, and makes the variable copy-on-read.
+    pub fn read_rows_with<R>(&self, f: impl FnOnce(&Tensor) -> Result<R>) -> Result<R> {
+        self.use_copy_on_read()?;
+        self.read_with(f)
+    }
+
+    /// Locks the value for reading; for kernels that need several variables at once.
+    pub fn lock_for_read(&self) -> RwLockReadGuard<'_, Option<Tensor>> {
+        self.value.read()
+    }
+
+    /// Locks the value for writing; for kernels that need several variables at once, which must lock them in the order of
+    /// their addresses.
+    pub fn lock_for_write(&self) -> RwLockWriteGuard<'_, Option<Tensor>> {
+        self.value.write()
+    }
+
+    /// Replaces the value.
+    pub fn assign(&self, value: Tensor) -> Result<()> {
+        if value.dtype() != self.dtype {
+            return Err(Status::invalid_argument(format!(
+                "Trying to assign variable with wrong dtype. Expected {} got {}",
+                self.dtype,
+                value.dtype()
+            )));
+        }
+        // In copy-on-read mode nobody else may share the elements.
+        let value =
+            if self.copy_on_read.load(Ordering::Relaxed) && !value.is_unique() { value.deep_copy()? } else { value };
+        let old = self.value.write().replace(value);
+        drop(old);
+        Ok(())
+    }
+
+    /// Takes the value away.
+    pub fn clear(&self) {
+        let old = self.value.write().take();
+        drop(old);
+    }
+
+    /// Changes the value under the lock. `f` sees the tensor and may replace it or write into it with
+    /// [`Tensor::make_mut`], which copies only when a reader still holds a snapshot.
+    pub fn update<R>(&self, f: impl FnOnce(&mut Tensor) -> Result<R>) -> Result<R> {
+        let mut value = self.value.write();
+        f(value.as_mut().ok_or_else(|| self.uninitialized())?)
+    }
+
+    /// Changes rows of the value in place under the lock, and makes the variable copy-on-read.
+    pub fn update_rows<R>(&self, f: impl FnOnce(&mut Tensor) -> Result<R>) -> Result<R> {
+        self.use_copy_on_read()?;
+        self.update(f)
+    }
+
+    /// Changes the value, or gives one to a variable that has none.
+    pub fn update_or_init<R>(&self, f: impl FnOnce(&mut Option<Tensor>) -> Result<R>) -> Result<R> {
+        f(&mut self.value.write())
+    }
+
+    /// From now on dense reads copy, and the elements belong to the variable alone.
+    pub fn use_copy_on_read(&self) -> Result<()> {
+        if self.copy_on_read.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut value = self.value.write();
+        if let Some(tensor) = value.as_mut()
+            && !tensor.is_unique()
+        {
+            *tensor = tensor.deep_copy()?;
+        }
+        self.copy_on_read.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns the error for using the variable before it has a value.
+    pub fn uninitialized(&self) -> Status {
+        Status::failed_precondition(format!("Attempting to use uninitialized value {}", self.name))
+    }
+}
+
+impl Resource for Variable {
+    fn type_name(&self) -> &'static str {
+        "N10tensorflow3VarE"
+    }
+
+    fn describe(&self) -> String {
+        format!("variable {} of {} {}", self.name, self.dtype, self.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable() -> Variable {
+        let variable = Variable::new("v", DType::Float, PartialShape::from_dims(&[2]));
+        variable.assign(Tensor::vector(&[1f32, 2.0])).unwrap();
+        variable
+    }
+
+    #[test]
+    fn a_snapshot_does_not_change() {
+        let variable = variable();
+        let before = variable.read().unwrap();
+        variable.update(|tensor| Ok(tensor.make_mut::<f32>()?[0] = 9.0)).unwrap();
+        assert_eq!(before.as_slice::<f32>().unwrap(), &[1.0, 2.0]);
+        assert_eq!(variable.read().unwrap().as_slice::<f32>().unwrap(), &[9.0, 2.0]);
+    }
+
+    #[test]
+    fn row_access_never_copies_the_table_again() {
+        let variable = variable();
+        let snapshot = variable.read().unwrap();
+        variable.use_copy_on_read().unwrap();
+        let dense = variable.read().unwrap();
+        variable
+            .update_rows(|tensor| {
+                assert!(tensor.is_unique(), "dense reads must not keep the table shared");
+                Ok(tensor.make_mut::<f32>()?[1] = 5.0)
+            })
+            .unwrap();
+        assert_eq!(snapshot.as_slice::<f32>().unwrap(), dense.as_slice::<f32>().unwrap());
+        assert_eq!(variable.read().unwrap().as_slice::<f32>().unwrap(), &[1.0, 5.0]);
+    }
+
+    #[test]
+    fn no_value_is_failed_precondition() {
+        let variable = Variable::new("w", DType::Float, PartialShape::unknown());
+        let status = variable.read().unwrap_err();
+        assert_eq!(status.code(), tensor::Code::FailedPrecondition);
+        assert!(status.message().contains("uninitialized value w"));
+    }
+}

@@ -1,0 +1,341 @@
+//! Element-wise loops: a closure mapped over one, two or three slices, with broadcasting, run-time SIMD and threads.
+//!
+//! The output may be one of the operands (the `_in_place` forms). All forms of one closure share one compiled loop:
+//! it reads a block of each operand before it writes the block of the output, so they may be the same memory.
+//!
+//! ```
+//! use numeric::elementwise::{BroadcastPlan, binary};
+//! let plan = BroadcastPlan::new(&[2, 3], &[3]).unwrap();
+//! let mut out = [0.0f32; 6];
+//! binary(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[10.0, 20.0, 30.0], &mut out, &plan, |x, y| x + y);
+//! assert_eq!(out, [11.0, 22.0, 33.0, 14.0, 25.0, 36.0]);
+//! ```
+
+mod plan;
+
+pub use plan::{Broadcast, BroadcastPlan};
+
+use crate::parallel;
+use plan::RowWalk;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Nanoseconds for one element of a loop that does little more than read and write.
+pub const CHEAP: f64 = 0.5;
+
+/// Elements that the inner loops read before they write.
+const BLOCK: usize = 16;
+
+/// Computes `out[i] = f(a[i])`.
+pub fn unary<A: Copy + Sync, R: Copy + Send>(a: &[A], out: &mut [R], f: impl Fn(A) -> R + Sync) {
+    unary_with_cost(CHEAP, a, out, f);
+}
+
+/// As [`unary`], for a function that takes `cost_ns` nanoseconds.
+pub fn unary_with_cost<A: Copy + Sync, R: Copy + Send>(
+    cost_ns: f64,
+    a: &[A],
+    out: &mut [R],
+    f: impl Fn(A) -> R + Sync,
+) {
+    assert_eq!(a.len(), out.len(), "operand and output differ in length");
+    unary_at(cost_ns, Pointer(a.as_ptr().cast_mut()), Pointer(out.as_mut_ptr()), out.len(), f);
+}
+
+/// Computes `a[i] = f(a[i])`.
+pub fn unary_in_place<A: Copy + Send + Sync>(a: &mut [A], f: impl Fn(A) -> A + Sync) {
+    unary_in_place_with_cost(CHEAP, a, f);
+}
+
+/// As [`unary_in_place`], for a function that takes `cost_ns` nanoseconds.
+pub fn unary_in_place_with_cost<A: Copy + Send + Sync>(cost_ns: f64, a: &mut [A], f: impl Fn(A) -> A + Sync) {
+    let data = Pointer(a.as_mut_ptr());
+    unary_at(cost_ns, data, data, a.len(), f);
+}
+
+/// Computes `out = f(a, b)` with broadcasting.
+pub fn binary<A: Copy + Sync, B: Copy + Sync, R: Copy + Send>(
+    a: &[A],
+    b: &[B],
+    out: &mut [R],
+    plan: &BroadcastPlan,
+    f: impl Fn(A, B) -> R + Sync,
+) {
+    binary_with_cost(CHEAP, a, b, out, plan, f);
+}
+
+/// As [`binary`], for a function that takes `cost_ns` nanoseconds.
+pub fn binary_with_cost<A: Copy + Sync, B: Copy + Sync, R: Copy + Send>(
+    cost_ns: f64,
+    a: &[A],
+    b: &[B],
+    out: &mut [R],
+    plan: &BroadcastPlan,
+    f: impl Fn(A, B) -> R + Sync,
+) {
+    check_operands(plan, [a.len(), b.len()]);
+    assert_eq!(out.len(), plan.out_len(), "the output has another size than the plan");
+    let (a, b) = (Pointer(a.as_ptr().cast_mut()), Pointer(b.as_ptr().cast_mut()));
+    binary_at(cost_ns, a, b, Pointer(out.as_mut_ptr()), plan, f);
+}
+
+/// Computes `a = f(a, b)`, where `a` has the shape of the result.
+pub fn binary_in_place_left<A: Copy + Send + Sync, B: Copy + Sync>(
+    a: &mut [A],
+    b: &[B],
+    plan: &BroadcastPlan,
+    f: impl Fn(A, B) -> A + Sync,
+) {
+    check_operands(plan, [a.len(), b.len()]);
+    assert!(plan.left_holds_output(), "the first operand is broadcast and can't hold the result");
+    let data = Pointer(a.as_mut_ptr());
+    binary_at(CHEAP, data, Pointer(b.as_ptr().cast_mut()), data, plan, f);
+}
+
+/// Computes `b = f(a, b)`, where `b` has the shape of the result.
+pub fn binary_in_place_right<A: Copy + Sync, B: Copy + Send + Sync>(
+    a: &[A],
+    b: &mut [B],
+    plan: &BroadcastPlan,
+    f: impl Fn(A, B) -> B + Sync,
+) {
+    check_operands(plan, [a.len(), b.len()]);
+    assert!(plan.right_holds_output(), "the second operand is broadcast and can't hold the result");
+    let data = Pointer(b.as_mut_ptr());
+    binary_at(CHEAP, Pointer(a.as_ptr().cast_mut()), data, data, plan, f);
+}
+
+/// Computes `out = f(a, b, c)` with broadcasting.
+pub fn ternary<A: Copy + Sync, B: Copy + Sync, C: Copy + Sync, R: Copy + Send>(
+    a: &[A],
+    b: &[B],
+    c: &[C],
+    out: &mut [R],
+    plan: &Broadcast<3>,
+    f: impl Fn(A, B, C) -> R + Sync,
+) {
+    check_operands(plan, [a.len(), b.len(), c.len()]);
+    assert_eq!(out.len(), plan.out_len(), "the output has another size than the plan");
+    let (a, b, c) = (Pointer(a.as_ptr().cast_mut()), Pointer(b.as_ptr().cast_mut()), Pointer(c.as_ptr().cast_mut()));
+    let out = Pointer(out.as_mut_ptr());
+    parallel::for_each_chunk(plan.out_len(), CHEAP, |range| {
+        // SAFETY: the lengths were checked against the plan, and ranges are disjoint.
+        unsafe { ternary_range(plan, range, a, b, c, out, &f) }
+    });
+}
+
+/// Computes `out = if condition { a } else { b }` with broadcasting.
+pub fn select<T: Copy + Send + Sync>(condition: &[bool], a: &[T], b: &[T], out: &mut [T], plan: &Broadcast<3>) {
+    ternary(condition, a, b, out, plan, |condition, a, b| if condition { a } else { b });
+}
+
+fn check_operands<const N: usize>(plan: &Broadcast<N>, lens: [usize; N]) {
+    for operand in 0..N {
+        assert_eq!(lens[operand], plan.operand_len(operand), "operand {operand} has another size than the plan");
+    }
+}
+
+/// A pointer that the threads of one loop share; each of them keeps to its own range of the output.
+struct Pointer<T>(*mut T);
+
+impl<T> Clone for Pointer<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Pointer<T> {}
+// SAFETY: the loops below read operands and write disjoint ranges of the output.
+unsafe impl<T> Sync for Pointer<T> {}
+// SAFETY: as above.
+unsafe impl<T> Send for Pointer<T> {}
+
+fn unary_at<A: Copy, R: Copy>(cost_ns: f64, a: Pointer<A>, out: Pointer<R>, len: usize, f: impl Fn(A) -> R + Sync) {
+    parallel::for_each_chunk(len, cost_ns, |range| {
+        // SAFETY: both pointers are valid for `len` elements and ranges are disjoint.
+        unsafe { unary_range(range, a, out, &f) }
+    });
+}
+
+#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+unsafe fn unary_range<A: Copy, R: Copy, F: Fn(A) -> R>(range: Range<usize>, a: Pointer<A>, out: Pointer<R>, f: &F) {
+    // SAFETY: the caller vouches for the range.
+    unsafe {
+        let (a, out) = (a.0.add(range.start), out.0.add(range.start));
+        blocks(
+            range.len(),
+            out,
+            #[inline(always)]
+            |offset| a.add(offset).cast::<[A; BLOCK]>().read_unaligned(),
+            #[inline(always)]
+            |a, i| f(a[i]),
+            #[inline(always)]
+            |i| f(*a.add(i)),
+        );
+    }
+}
+
+fn binary_at<A: Copy, B: Copy, R: Copy>(
+    cost_ns: f64,
+    a: Pointer<A>,
+    b: Pointer<B>,
+    out: Pointer<R>,
+    plan: &BroadcastPlan,
+    f: impl Fn(A, B) -> R + Sync,
+) {
+    parallel::for_each_chunk(plan.out_len(), cost_ns, |range| {
+        // SAFETY: the callers checked the operands against the plan, and ranges are disjoint.
+        unsafe { binary_range(plan, range, a, b, out, &f) }
+    });
+}
+
+#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
+    plan: &BroadcastPlan,
+    range: Range<usize>,
+    a: Pointer<A>,
+    b: Pointer<B>,
+    out: Pointer<R>,
+    f: &F,
+) {
+    let inner = plan.groups[plan.groups.len() - 1];
+    let mut walk = RowWalk::at(plan, range.start / inner.len);
+    let mut column = range.start % inner.len;
+    let mut position = range.start;
+    while position < range.end {
+        let len = (inner.len - column).min(range.end - position);
+        // SAFETY: the walk stays inside the operands, whose lengths match the plan.
+        unsafe {
+            let a = a.0.add(walk.offsets[0] + column * inner.steps[0]);
+            let b = b.0.add(walk.offsets[1] + column * inner.steps[1]);
+            let out = out.0.add(position);
+            match inner.steps {
+                [0, _] => {
+                    let a = *a;
+                    let read = |offset| b.add(offset).cast::<[B; BLOCK]>().read_unaligned();
+                    blocks(
+                        len,
+                        out,
+                        read,
+                        #[inline(always)]
+                        |b, i| f(a, b[i]),
+                        #[inline(always)]
+                        |i| f(a, *b.add(i)),
+                    );
+                }
+                [_, 0] => {
+                    let b = *b;
+                    let read = |offset| a.add(offset).cast::<[A; BLOCK]>().read_unaligned();
+                    blocks(
+                        len,
+                        out,
+                        read,
+                        #[inline(always)]
+                        |a, i| f(a[i], b),
+                        #[inline(always)]
+                        |i| f(*a.add(i), b),
+                    );
+                }
+                _ => {
+                    let read = |offset: usize| {
+                        (
+                            a.add(offset).cast::<[A; BLOCK]>().read_unaligned(),
+                            b.add(offset).cast::<[B; BLOCK]>().read_unaligned(),
+                        )
+                    };
+                    blocks(
+                        len,
+                        out,
+                        read,
+                        #[inline(always)]
+                        |(a, b), i| f(a[i], b[i]),
+                        #[inline(always)]
+                        |i| f(*a.add(i), *b.add(i)),
+                    );
+                }
+            }
+        }
+        position += len;
+        column = 0;
+        walk.next_row();
+    }
+}
+
+#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+unsafe fn ternary_range<A: Copy, B: Copy, C: Copy, R: Copy, F: Fn(A, B, C) -> R>(
+    plan: &Broadcast<3>,
+    range: Range<usize>,
+    a: Pointer<A>,
+    b: Pointer<B>,
+    c: Pointer<C>,
+    out: Pointer<R>,
+    f: &F,
+) {
+    let inner = plan.groups[plan.groups.len() - 1];
+    let mut walk = RowWalk::at(plan, range.start / inner.len);
+    let mut column = range.start % inner.len;
+    let mut position = range.start;
+    while position < range.end {
+        let len = (inner.len - column).min(range.end - position);
+        // SAFETY: the walk stays inside the operands, whose lengths match the plan.
+        unsafe {
+            let a = a.0.add(walk.offsets[0] + column * inner.steps[0]);
+            let b = b.0.add(walk.offsets[1] + column * inner.steps[1]);
+            let c = c.0.add(walk.offsets[2] + column * inner.steps[2]);
+            let out = out.0.add(position);
+            match inner.steps {
+                [0, 1, 1] => {
+                    let a = *a;
+                    for i in 0..len {
+                        out.add(i).write(f(a, *b.add(i), *c.add(i)));
+                    }
+                }
+                [1, 1, 1] => {
+                    for i in 0..len {
+                        out.add(i).write(f(*a.add(i), *b.add(i), *c.add(i)));
+                    }
+                }
+                [a_step, b_step, c_step] => {
+                    for i in 0..len {
+                        out.add(i).write(f(*a.add(i * a_step), *b.add(i * b_step), *c.add(i * c_step)));
+                    }
+                }
+            }
+        }
+        position += len;
+        column = 0;
+        walk.next_row();
+    }
+}
+
+/// Writes `len` elements: whole blocks with `read` and `of_block`, the rest one by one with `single`.
+///
+/// # Safety
+/// `out` is valid for `len` elements; `read(offset)` and `single(index)` are sound below it.
+#[inline(always)]
+unsafe fn blocks<R: Copy, S>(
+    len: usize,
+    out: *mut R,
+    read: impl Fn(usize) -> S,
+    of_block: impl Fn(&S, usize) -> R,
+    single: impl Fn(usize) -> R,
+) {
+    let mut offset = 0;
+    while offset + BLOCK <= len {
+        let operands = read(offset);
+        // A plain loop, which the compiler vectorises also where the function is long.
+        let mut results = [const { MaybeUninit::<R>::uninit() }; BLOCK];
+        for i in 0..BLOCK {
+            results[i].write(of_block(&operands, i));
+        }
+        // SAFETY: the block is below `len`, and every result was written.
+        unsafe { out.add(offset).cast::<[MaybeUninit<R>; BLOCK]>().write_unaligned(results) };
+        offset += BLOCK;
+    }
+    for i in offset..len {
+        // SAFETY: as above.
+        unsafe { out.add(i).write(single(i)) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

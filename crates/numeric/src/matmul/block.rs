@@ -1,0 +1,386 @@
+//! The blocked matrix product: cuts A, B and C so that what the micro-kernel reads stays in the caches.
+
+use super::kernel::{HasMicrokernel, Microkernel, Panel, RowsOfA, group_rows};
+use crate::parallel::{self, SharedMut};
+use crate::scratch::with_scratch;
+use bytemuck::Pod;
+
+/// A matrix as it lies in memory: element (i, j) is at `i * row_stride + j * column_stride`.
+#[derive(Clone, Copy)]
+pub(crate) struct MatrixView<'a, T> {
+    pub data: &'a [T],
+    pub row_stride: usize,
+    pub column_stride: usize,
+}
+
+impl<'a, T> MatrixView<'a, T> {
+    fn part(&self, row: usize, column: usize) -> MatrixView<'a, T> {
+        MatrixView { data: &self.data[row * self.row_stride + column * self.column_stride..], ..*self }
+    }
+
+    /// Panics unless every element of a `rows` by `columns` matrix is inside the slice.
+    pub(crate) fn check(&self, rows: usize, columns: usize) {
+        if rows > 0 && columns > 0 {
+            let last = (rows - 1) * self.row_stride + (columns - 1) * self.column_stride;
+            assert!(last < self.data.len(), "a matrix operand is shorter than its dimensions say");
+        }
+    }
+}
+
+/// Bytes of one panel of B that stay in the first-level cache while the rows of A stream past.
+const PANEL_BYTES: usize = 20 << 10;
+/// Bytes of the packed block of B.
+const B_BLOCK_BYTES: usize = 512 << 10;
+/// Bytes of the block of A that stays in the second-level cache.
+const A_BLOCK_BYTES: usize = 160 << 10;
+
+/// Computes `c = a × b`, or `c += a × b`, for one thread; C is row-major with `c_row_stride`.
+///
+/// # Safety
+/// `c` is valid for `m` rows of `n` elements at its stride, and nothing else touches them. The views were checked.
+pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: MatrixView<'_, T>,
+    b: MatrixView<'_, T>,
+    c: *mut T,
+    c_row_stride: usize,
+    accumulate: bool,
+) {
+    if m == 0 || n == 0 {
+        return;
+    }
+    if k == 0 {
+        if !accumulate {
+            for row in 0..m {
+                // SAFETY: the caller vouches for C.
+                unsafe { std::slice::from_raw_parts_mut(c.add(row * c_row_stride), n) }.fill(T::ZERO);
+            }
+        }
+        return;
+    }
+    let kernel = T::microkernel();
+    let element = size_of::<T>();
+    let most_depth = (PANEL_BYTES / (kernel.columns * element)).max(32);
+    let depth_blocks = k.div_ceil(most_depth);
+    let depth_step = k.div_ceil(depth_blocks);
+    let column_step = round_up((B_BLOCK_BYTES / (depth_step * element)).max(kernel.columns), kernel.columns);
+    let row_step = round_up((A_BLOCK_BYTES / (depth_step * element)).max(kernel.rows), kernel.rows);
+    // A row-major A is read in place. Otherwise a group of rows would touch a cache line for every step of the depth.
+    let pack_a = a.column_stride != 1;
+    // Packing B costs a pass over it, which few rows can't repay.
+    let pack_b = b.column_stride != 1 || m > 2 * kernel.rows;
+    let packed_columns = if pack_b { round_up(n.min(column_step), kernel.columns) } else { kernel.columns };
+    let packed_rows = if pack_a { row_step.min(m) } else { 0 };
+    with_scratch(packed_columns * depth_step, |packed_b: &mut [T]| {
+        with_scratch(packed_rows * depth_step, |packed_a: &mut [T]| {
+            for first_column in (0..n).step_by(column_step) {
+                let columns = column_step.min(n - first_column);
+                for first_depth in (0..k).step_by(depth_step) {
+                    let depth = depth_step.min(k - first_depth);
+                    let b = b.part(first_depth, first_column);
+                    if pack_b {
+                        pack_columns(b, depth, columns, kernel.columns, packed_b);
+                    }
+                    for first_row in (0..m).step_by(row_step) {
+                        let rows = row_step.min(m - first_row);
+                        let a = a.part(first_row, first_depth);
+                        let rows_of_a = if pack_a {
+                            pack_rows(a, rows, depth, kernel.rows, packed_a);
+                            RowsOfA::Packed { data: packed_a.as_ptr() }
+                        } else {
+                            RowsOfA::Strided {
+                                data: a.data.as_ptr(),
+                                row_stride: a.row_stride,
+                                column_stride: a.column_stride,
+                            }
+                        };
+                        // SAFETY: inside C by the loop bounds; the packed buffers hold the block.
+                        unsafe {
+                            block(
+                                &kernel,
+                                rows,
+                                depth,
+                                columns,
+                                rows_of_a,
+                                b,
+                                pack_b,
+                                packed_b,
+                                c.add(first_row * c_row_stride + first_column),
+                                c_row_stride,
+                                accumulate || first_depth > 0,
+                            );
+                        }
+                    }
+                }
+            }
+        });
+    });
+}
+
+/// Multiplies a block of A by every panel of a block of B.
+///
+/// # Safety
+/// As for [`multiply`]; `packed_b` holds the block when `pack_b`, and else one panel.
+unsafe fn block<T: HasMicrokernel + Pod>(
+    kernel: &Microkernel<T>,
+    rows: usize,
+    depth: usize,
+    columns: usize,
+    a: RowsOfA<T>,
+    b: MatrixView<'_, T>,
+    pack_b: bool,
+    packed_b: &mut [T],
+    c: *mut T,
+    c_row_stride: usize,
+    accumulate: bool,
+) {
+    for column in (0..columns).step_by(kernel.columns) {
+        let width = kernel.columns.min(columns - column);
+        let (panel, panel_row_stride) = if pack_b {
+            (packed_b[column * depth..].as_ptr(), kernel.columns)
+        } else if width == kernel.columns {
+            (b.part(0, column).data.as_ptr(), b.row_stride)
+        } else {
+            // The kernel reads full registers, so the last columns get a padded copy.
+            pack_columns(b.part(0, column), depth, width, kernel.columns, packed_b);
+            (packed_b.as_ptr(), kernel.columns)
+        };
+        let arguments = Panel {
+            rows,
+            depth,
+            a,
+            b: panel,
+            b_row_stride: panel_row_stride,
+            // SAFETY: `column` is inside the block.
+            c: unsafe { c.add(column) },
+            c_row_stride,
+            columns: width,
+            accumulate,
+        };
+        // SAFETY: the kernel was chosen for this processor; the caller vouches for the sizes.
+        unsafe { (kernel.run)(&arguments) };
+    }
+}
+
+/// Copies columns of B into panels of `width` columns, the last one padded with zeros.
+#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+pub(crate) fn pack_columns<T: HasMicrokernel + Pod>(
+    b: MatrixView<'_, T>,
+    depth: usize,
+    columns: usize,
+    width: usize,
+    packed: &mut [T],
+) {
+    for (panel, first) in packed.chunks_mut(width * depth).zip((0..columns).step_by(width)) {
+        let filled = width.min(columns - first);
+        let source = &b.data[first * b.column_stride..];
+        if b.column_stride == 1 {
+            if filled == width {
+                for (step, row) in panel.chunks_exact_mut(width).enumerate() {
+                    row.copy_from_slice(&source[step * b.row_stride..][..width]);
+                }
+            } else {
+                for (step, row) in panel.chunks_exact_mut(width).enumerate() {
+                    row[..filled].copy_from_slice(&source[step * b.row_stride..][..filled]);
+                    row[filled..].fill(T::ZERO);
+                }
+            }
+        } else {
+            interleave(source, b.column_stride, b.row_stride, filled, depth, width, panel);
+        }
+    }
+}
+
+/// Copies rows of A into the groups that the kernel reads.
+#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+fn pack_rows<T: HasMicrokernel + Pod>(
+    a: MatrixView<'_, T>,
+    rows: usize,
+    depth: usize,
+    most_rows: usize,
+    packed: &mut [T],
+) {
+    let mut row = 0;
+    while row < rows {
+        let group = group_rows(rows - row, most_rows);
+        let source = &a.data[row * a.row_stride..];
+        let target = &mut packed[row * depth..][..group * depth];
+        if a.row_stride == 1 {
+            match group {
+                6 => copy_groups::<T, 6>(source, a.column_stride, target),
+                5 => copy_groups::<T, 5>(source, a.column_stride, target),
+                4 => copy_groups::<T, 4>(source, a.column_stride, target),
+                12 => copy_groups::<T, 12>(source, a.column_stride, target),
+                _ => {
+                    for (step, chunk) in target.chunks_exact_mut(group).enumerate() {
+                        chunk.copy_from_slice(&source[step * a.column_stride..][..group]);
+                    }
+                }
+            }
+        } else {
+            interleave(source, a.row_stride, a.column_stride, group, depth, group, target);
+        }
+        row += group;
+    }
+}
+
+#[inline(always)]
+fn copy_groups<T: Copy, const GROUP: usize>(source: &[T], stride: usize, target: &mut [T]) {
+    for (step, chunk) in target.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+        chunk.copy_from_slice(&source[step * stride..][..GROUP]);
+    }
+}
+
+/// Writes `lanes` lines (each `line_stride` apart, their elements `step_stride` apart) side by side: the element at
+/// `step` of line `lane` goes to `step * width + lane`. Lanes up to `width` are padded with zeros.
+#[inline(always)]
+fn interleave<T: HasMicrokernel + Pod>(
+    source: &[T],
+    line_stride: usize,
+    step_stride: usize,
+    lanes: usize,
+    steps: usize,
+    width: usize,
+    target: &mut [T],
+) {
+    let mut lane = 0;
+    if step_stride == 1 {
+        // Eight lines at a time: each write fills half a cache line and each line is read in order.
+        while lane + 8 <= lanes {
+            let lines: [&[T]; 8] = std::array::from_fn(|i| &source[(lane + i) * line_stride..][..steps]);
+            for step in 0..steps {
+                let to = &mut target[step * width + lane..][..8];
+                for i in 0..8 {
+                    to[i] = lines[i][step];
+                }
+            }
+            lane += 8;
+        }
+    }
+    while lane < lanes {
+        for step in 0..steps {
+            target[step * width + lane] = source[lane * line_stride + step * step_stride];
+        }
+        lane += 1;
+    }
+    for padding in lanes..width {
+        for step in 0..steps {
+            target[step * width + padding] = T::ZERO;
+        }
+    }
+}
+
+/// Computes `c = a × b` on as many threads as pay, then `finish(first_row, first_column, rows, columns)` on each part of C while
+/// it is still in the cache.
+pub(crate) fn multiply_parallel<T: HasMicrokernel + Pod + Send + Sync>(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: MatrixView<'_, T>,
+    b: MatrixView<'_, T>,
+    c: &mut [T],
+    accumulate: bool,
+    finish: &(dyn Fn(Part<'_, T>) + Sync),
+) {
+    a.check(m, k);
+    b.check(k, n);
+    assert_eq!(c.len(), m * n, "the output has another size than the product");
+    let (row_parts, column_parts) = split(m, n, k, size_of::<T>(), T::microkernel().columns);
+    let row_step = m.div_ceil(row_parts).max(1);
+    let column_step = round_up(n.div_ceil(column_parts), T::microkernel().columns).max(1);
+    let shared = SharedMut::new(c);
+    let part = |task: usize| {
+        let first_row = task / column_parts * row_step;
+        let first_column = task % column_parts * column_step;
+        if first_row >= m || first_column >= n {
+            return;
+        }
+        let rows = row_step.min(m - first_row);
+        let columns = column_step.min(n - first_column);
+        // SAFETY: parts do not overlap and lie inside C, whose size was checked; so were the views.
+        unsafe {
+            let part_of_c = shared.as_mut_ptr().add(first_row * n + first_column);
+            multiply(
+                rows,
+                columns,
+                k,
+                a.starting_at(first_row, 0),
+                b.starting_at(0, first_column),
+                part_of_c,
+                n,
+                accumulate,
+            );
+        }
+        finish(Part { c: &shared, row_length: n, first_row, first_column, rows, columns });
+    };
+    if row_parts * column_parts == 1 {
+        part(0);
+    } else {
+        parallel::run_tasks(row_parts * column_parts, &part);
+    }
+}
+
+impl<'a, T> MatrixView<'a, T> {
+    /// Like `part`, for a view that may hold nothing.
+    fn starting_at(&self, row: usize, column: usize) -> MatrixView<'a, T> {
+        let offset = row * self.row_stride + column * self.column_stride;
+        MatrixView { data: self.data.get(offset..).unwrap_or(&[]), ..*self }
+    }
+}
+
+/// A finished part of C.
+pub(crate) struct Part<'a, T> {
+    c: &'a SharedMut<T>,
+    row_length: usize,
+    first_row: usize,
+    pub first_column: usize,
+    rows: usize,
+    columns: usize,
+}
+
+impl<T> Part<'_, T> {
+    /// Calls `body` with each row of the part.
+    pub(crate) fn for_each_row(&mut self, mut body: impl FnMut(&mut [T])) {
+        for row in self.first_row..self.first_row + self.rows {
+            // SAFETY: this part belongs to one task, which hands out one row at a time.
+            body(unsafe { self.c.slice(row * self.row_length + self.first_column, self.columns) });
+        }
+    }
+}
+
+/// Returns into how many parts to cut the rows and the columns of C.
+fn split(m: usize, n: usize, k: usize, element: usize, panel_columns: usize) -> (usize, usize) {
+    let nanoseconds = m as f64 * n as f64 * k as f64 * element as f64 / 160.0;
+    if !parallel::pays(2, nanoseconds / 2.0) {
+        return (1, 1);
+    }
+    let threads = parallel::threads();
+    // More parts than threads even out a held-up thread, but each repeats some packing.
+    let parts = if nanoseconds > 4e6 { 2 * threads } else { threads };
+    let mut best = (1, 1);
+    let mut best_cost = f64::MAX;
+    for row_parts in 1..=parts {
+        if parts % row_parts != 0 {
+            continue;
+        }
+        let column_parts = parts / row_parts;
+        // Packing B is repeated for each part of the rows, reading A for each part of the columns; narrow parts waste
+        // lanes of the last panel.
+        let repeated = (row_parts * k * n + column_parts * m * k) as f64;
+        let column_step = n.div_ceil(column_parts);
+        let wasted = (round_up(column_step, panel_columns) * column_parts) as f64 / n.max(1) as f64;
+        let rows_wasted = if m < row_parts * 4 { 2.0 } else { 1.0 };
+        let cost = (m * n * k) as f64 * wasted * rows_wasted / 8.0 + repeated;
+        if cost < best_cost {
+            best_cost = cost;
+            best = (row_parts, column_parts);
+        }
+    }
+    best
+}
+
+fn round_up(value: usize, multiple: usize) -> usize {
+    value.div_ceil(multiple) * multiple
+}

@@ -1,0 +1,67 @@
+//! Bias and activation on rows of a product, while they are still in the cache.
+
+use super::Epilogue;
+use crate::simd_math::SimdMath;
+
+/// An activation that can follow a product or a convolution, as TensorFlow's fused ops name them.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub enum Activation {
+    /// None.
+    #[default]
+    Identity,
+    /// `max(x, 0)`.
+    Relu,
+    /// `min(max(x, 0), 6)`.
+    Relu6,
+    /// `x` if positive and else `exp(x) - 1`.
+    Elu,
+    /// `x` if positive and else `alpha * x`.
+    LeakyRelu(f32),
+    /// The hyperbolic tangent.
+    Tanh,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+}
+
+macro_rules! impl_apply {
+    ($scalar:ty, $apply:ident) => {
+        impl Epilogue<'_, $scalar> {
+            /// Adds the bias of the columns from `first_column` to a row, or a part of one, and activates it.
+            pub(crate) fn apply(&self, first_column: usize, row: &mut [$scalar]) {
+                let bias = self.bias.map(|bias| &bias[first_column..first_column + row.len()]);
+                $apply(row, bias, self.activation);
+            }
+        }
+
+        #[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+        fn $apply(row: &mut [$scalar], bias: Option<&[$scalar]>, activation: Activation) {
+            if let Some(bias) = bias {
+                for (value, &bias) in row.iter_mut().zip(bias) {
+                    *value += bias;
+                }
+            }
+            // A comparison that is false for NaN keeps it, as TensorFlow does.
+            match activation {
+                Activation::Identity => {}
+                Activation::Relu => {
+                    row.iter_mut().for_each(|value| *value = if *value < 0.0 { 0.0 } else { *value });
+                }
+                Activation::Relu6 => row.iter_mut().for_each(|value| {
+                    let positive = if *value < 0.0 { 0.0 } else { *value };
+                    *value = if positive > 6.0 { 6.0 } else { positive };
+                }),
+                Activation::LeakyRelu(alpha) => row.iter_mut().for_each(|value| {
+                    *value = if *value > 0.0 { *value } else { *value * <$scalar>::from(alpha) };
+                }),
+                Activation::Elu => {
+                    row.iter_mut().for_each(|value| *value = if *value < 0.0 { value.simd_expm1() } else { *value });
+                }
+                Activation::Tanh => row.iter_mut().for_each(|value| *value = value.simd_tanh()),
+                Activation::Sigmoid => row.iter_mut().for_each(|value| *value = value.simd_sigmoid()),
+            }
+        }
+    };
+}
+
+impl_apply!(f32, apply_f32);
+impl_apply!(f64, apply_f64);

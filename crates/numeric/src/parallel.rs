@@ -1,0 +1,341 @@
+//! Splits a loop over the cores, and only when that pays.
+//!
+//! The calling thread always works itself. Helpers come from rayon's global pool and are invitations: one that has not
+//! started when the caller runs out of work is withdrawn, so a caller never waits for a thread that is busy elsewhere.
+//! Threads inside these loops are counted for the whole process, so that several callers together do not take more
+//! threads than there are cores.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+
+/// Work shorter than this runs on the calling thread: waking another one costs several microseconds.
+const INLINE_BELOW_NS: f64 = 60_000.0;
+
+/// A chunk is at least this long, so that taking one from the shared counter is cheap beside it.
+const CHUNK_AT_LEAST_NS: f64 = 20_000.0;
+
+/// Chunks per thread in a long loop: a thread that is held up leaves its share to the others.
+const CHUNKS_PER_THREAD: usize = 4;
+
+/// Threads that a single loop may use, the caller included.
+static THREAD_LIMIT: AtomicUsize = AtomicUsize::new(0);
+
+/// Threads that are inside a parallel loop now.
+static BUSY_THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Whether this thread is already counted in `BUSY_THREADS`.
+    static COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns how many threads a loop may use, the caller included.
+pub fn threads() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    match THREAD_LIMIT.load(Ordering::Relaxed) {
+        0 => *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |cores| cores.get())),
+        limit => limit,
+    }
+}
+
+/// Limits every later loop to `limit` threads, the caller included; 0 means one for each core.
+pub fn set_threads(limit: usize) {
+    THREAD_LIMIT.store(limit, Ordering::Relaxed);
+}
+
+/// Returns whether a loop of `len` items would be split, given the cost of an item in nanoseconds.
+pub fn pays(len: usize, cost_per_item_ns: f64) -> bool {
+    len > 1 && len as f64 * cost_per_item_ns >= INLINE_BELOW_NS && threads() > 1
+}
+
+/// Calls `body` with ranges that together cover `0..len` once.
+///
+/// `cost_per_item_ns` is the caller's estimate. Cheap loops are one call on this thread. Ranges may run at the same time
+/// and in any order. A panic in `body` is passed on after every thread has left the loop.
+pub fn for_each_chunk(len: usize, cost_per_item_ns: f64, body: impl Fn(Range<usize>) + Sync) {
+    if len == 0 {
+        return;
+    }
+    if !pays(len, cost_per_item_ns) {
+        return body(0..len);
+    }
+    let total_ns = len as f64 * cost_per_item_ns;
+    let most_chunks = (total_ns / CHUNK_AT_LEAST_NS) as usize;
+    let chunks = most_chunks.min(threads() * CHUNKS_PER_THREAD).clamp(1, len);
+    // Whole chunks of equal size, so that item boundaries are the same whatever the number of helpers.
+    let chunk_len = len.div_ceil(chunks);
+    run_tasks(len.div_ceil(chunk_len), &|task| {
+        let start = task * chunk_len;
+        body(start..(start + chunk_len).min(len));
+    });
+}
+
+/// Splits `out` into runs of whole items of `item_len` elements and calls `body(first_item, run)` for each.
+pub fn for_each_chunk_mut<T: Send>(
+    out: &mut [T],
+    item_len: usize,
+    cost_per_item_ns: f64,
+    body: impl Fn(usize, &mut [T]) + Sync,
+) {
+    if out.is_empty() {
+        return;
+    }
+    assert!(item_len > 0 && out.len().is_multiple_of(item_len), "the output is not a whole number of items");
+    let items = out.len() / item_len;
+    let out = SharedMut::new(out);
+    for_each_chunk(items, cost_per_item_ns, |range| {
+        // SAFETY: ranges are disjoint, so no two calls see the same elements.
+        let run = unsafe { out.slice(range.start * item_len, range.len() * item_len) };
+        body(range.start, run);
+    });
+}
+
+/// Runs `body(0)`, …, `body(tasks - 1)`, each once, on as many threads as are free. For tasks that the caller has already
+/// made large enough; [`for_each_chunk`] decides that by cost.
+pub fn run_tasks(tasks: usize, body: &(dyn Fn(usize) + Sync)) {
+    let membership = Membership::enter();
+    let free = threads().saturating_sub(BUSY_THREADS.load(Ordering::Relaxed));
+    let helpers = free.min(tasks.saturating_sub(1));
+    if helpers == 0 {
+        for task in 0..tasks {
+            body(task);
+        }
+        return;
+    }
+    let erased: *const (dyn Fn(usize) + Sync + '_) = body;
+    // SAFETY: only the lifetime changes. Helpers call through the pointer only between `join` and `leave`, and this
+    // function closes the job and waits for the last of them to leave before it returns or unwinds.
+    let erased: *const (dyn Fn(usize) + Sync + 'static) = unsafe { std::mem::transmute(erased) };
+    let job = Arc::new(Job {
+        body: erased,
+        tasks,
+        next: AtomicUsize::new(0),
+        state: AtomicUsize::new(0),
+        caller: std::thread::current(),
+        panic: AtomicPtr::new(std::ptr::null_mut()),
+    });
+    for _ in 0..helpers {
+        let job = Arc::clone(&job);
+        rayon::spawn(move || job.help());
+    }
+    job.work();
+    job.close_and_wait();
+    drop(membership);
+    if let Some(panic) = job.take_panic() {
+        resume_unwind(panic);
+    }
+}
+
+/// A mutable slice that tasks of one loop share; each takes its own part.
+pub(crate) struct SharedMut<T> {
+    data: *mut T,
+    len: usize,
+}
+
+// SAFETY: access goes through `slice`, whose caller promises that parts do not overlap.
+unsafe impl<T: Send> Sync for SharedMut<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for SharedMut<T> {}
+
+impl<T> SharedMut<T> {
+    pub(crate) fn new(slice: &mut [T]) -> Self {
+        SharedMut { data: slice.as_mut_ptr(), len: slice.len() }
+    }
+
+    /// Returns `len` elements from `start`.
+    ///
+    /// # Safety
+    /// The slice given to `new` is still borrowed, and no other part that is alive overlaps this one.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
+        assert!(start <= self.len && len <= self.len - start, "part outside of the shared slice");
+        // SAFETY: in bounds by the assertion, not aliased by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(start), len) }
+    }
+
+    pub(crate) fn as_mut_ptr(&self) -> *mut T {
+        self.data
+    }
+}
+
+/// Counts the thread as busy while it lives; only the outermost on a thread counts.
+struct Membership {
+    outermost: bool,
+}
+
+impl Membership {
+    fn enter() -> Self {
+        let outermost = !COUNTED.replace(true);
+        if outermost {
+            BUSY_THREADS.fetch_add(1, Ordering::Relaxed);
+        }
+        Membership { outermost }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if self.outermost {
+            BUSY_THREADS.fetch_sub(1, Ordering::Relaxed);
+            COUNTED.set(false);
+        }
+    }
+}
+
+/// Set in `Job::state` once the caller takes no more helpers; the rest of the state is twice the number inside.
+const CLOSED: usize = 1;
+const ONE_HELPER: usize = 2;
+
+struct Job {
+    body: *const (dyn Fn(usize) + Sync),
+    tasks: usize,
+    next: AtomicUsize,
+    state: AtomicUsize,
+    caller: Thread,
+    panic: AtomicPtr<Box<dyn Any + Send>>,
+}
+
+// SAFETY: `body` is `Sync` and is only called while the caller of `run_tasks` keeps it alive (see there).
+unsafe impl Send for Job {}
+// SAFETY: as above; the other fields are atomics and a thread handle.
+unsafe impl Sync for Job {}
+
+impl Job {
+    fn help(&self) {
+        let joined = self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
+            (state & CLOSED == 0).then_some(state + ONE_HELPER)
+        });
+        if joined.is_err() {
+            return;
+        }
+        let membership = Membership::enter();
+        self.work();
+        drop(membership);
+        let before = self.state.fetch_sub(ONE_HELPER, Ordering::Release);
+        if before == ONE_HELPER | CLOSED {
+            self.caller.unpark();
+        }
+    }
+
+    /// Takes tasks until none is left. Never unwinds: a panic is kept for the caller, and ends the job early.
+    fn work(&self) {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let task = self.next.fetch_add(1, Ordering::Relaxed);
+                if task >= self.tasks {
+                    break;
+                }
+                // SAFETY: the caller of `run_tasks` waits until this thread has left.
+                unsafe { (*self.body)(task) };
+            }
+        }));
+        if let Err(panic) = result {
+            self.next.store(self.tasks, Ordering::Relaxed);
+            let fresh = Box::into_raw(Box::new(panic));
+            let first =
+                self.panic.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+            if !first {
+                // SAFETY: `fresh` came from `into_raw` just above and was not stored.
+                drop(unsafe { Box::from_raw(fresh) });
+            }
+        }
+    }
+
+    fn close_and_wait(&self) {
+        let mut state = self.state.fetch_or(CLOSED, Ordering::AcqRel) | CLOSED;
+        // Helpers finish within one chunk, so a short spin usually spares the system call.
+        for _ in 0..200 {
+            if state == CLOSED {
+                return;
+            }
+            std::hint::spin_loop();
+            state = self.state.load(Ordering::Acquire);
+        }
+        while self.state.load(Ordering::Acquire) != CLOSED {
+            std::thread::park();
+        }
+    }
+
+    fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        let stored = self.panic.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if stored.is_null() {
+            return None;
+        }
+        // SAFETY: the pointer came from `into_raw` and was swapped out, so it is taken once.
+        Some(*unsafe { Box::from_raw(stored) })
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        drop(self.take_panic());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn every_item_is_visited_once() {
+        for len in [0, 1, 2, 7, 1000, 12_345] {
+            for cost in [0.0, 50.0, 1e6] {
+                let visits: Vec<AtomicUsize> = (0..len).map(|_| AtomicUsize::new(0)).collect();
+                for_each_chunk(len, cost, |range| {
+                    for item in range {
+                        visits[item].fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                assert!(visits.iter().all(|count| count.load(Ordering::Relaxed) == 1), "len {len} cost {cost}");
+            }
+        }
+    }
+
+    #[test]
+    fn cheap_loops_stay_on_the_calling_thread() {
+        let caller = std::thread::current().id();
+        let calls = Mutex::new(Vec::new());
+        for_each_chunk(1000, 1.0, |range| calls.lock().unwrap().push((std::thread::current().id(), range)));
+        assert_eq!(calls.into_inner().unwrap(), vec![(caller, 0..1000)]);
+    }
+
+    #[test]
+    fn chunks_of_the_output_are_whole_items() {
+        let mut out = vec![0usize; 300];
+        for_each_chunk_mut(&mut out, 3, 1e6, |first, run| {
+            assert_eq!(run.len() % 3, 0);
+            for (offset, item) in run.chunks_mut(3).enumerate() {
+                item.fill(first + offset);
+            }
+        });
+        assert!(out.iter().enumerate().all(|(index, &item)| item == index / 3));
+    }
+
+    #[test]
+    fn loops_nest() {
+        let sum = AtomicUsize::new(0);
+        for_each_chunk(8, 1e6, |outer| {
+            for _ in outer {
+                for_each_chunk(100, 1e4, |inner| {
+                    sum.fetch_add(inner.len(), Ordering::Relaxed);
+                });
+            }
+        });
+        assert_eq!(sum.into_inner(), 800);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_next_loop_works() {
+        let result = catch_unwind(|| {
+            for_each_chunk(64, 1e6, |range| assert!(!range.contains(&40), "item forty"));
+        });
+        let message = *result.unwrap_err().downcast::<&str>().unwrap();
+        assert_eq!(message, "item forty");
+        every_item_is_visited_once();
+    }
+}

@@ -1,0 +1,75 @@
+//! Scratch memory that a thread keeps between calls: fresh pages cost more than the arithmetic done in them.
+
+use bytemuck::{AnyBitPattern, NoUninit, Pod, Zeroable};
+use std::cell::RefCell;
+
+/// A cache line: what scratch memory is aligned to.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Buffers that one thread keeps; nested uses need one each.
+const KEPT_BUFFERS: usize = 6;
+
+/// A larger buffer goes back to the allocator after use.
+const KEPT_BYTES: usize = 16 << 20;
+
+thread_local! {
+    static BUFFERS: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `body` with `len` elements of this thread's scratch memory. Their values are left over from earlier uses.
+pub fn with_scratch<T: NoUninit + AnyBitPattern, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -> R {
+    assert!(align_of::<T>() <= align_of::<Line>());
+    let bytes = len.checked_mul(size_of::<T>()).expect("a scratch buffer larger than the address space");
+    let lines = bytes.div_ceil(size_of::<Line>());
+    let mut buffer = take_buffer(lines);
+    if buffer.len() < lines {
+        buffer.resize(lines, Line([0; 64]));
+    }
+    let all: &mut [u8] = bytemuck::cast_slice_mut(&mut buffer[..lines]);
+    let result = body(bytemuck::cast_slice_mut(&mut all[..bytes]));
+    if buffer.capacity() * size_of::<Line>() <= KEPT_BYTES {
+        BUFFERS.with_borrow_mut(|kept| {
+            if kept.len() < KEPT_BUFFERS {
+                kept.push(buffer);
+            }
+        });
+    }
+    result
+}
+
+/// Takes the smallest kept buffer that is large enough, or else the largest, or else an empty one.
+fn take_buffer(lines: usize) -> Vec<Line> {
+    BUFFERS.with_borrow_mut(|kept| {
+        let fitting =
+            (0..kept.len()).filter(|&index| kept[index].len() >= lines).min_by_key(|&index| kept[index].len());
+        let chosen = fitting.or_else(|| (0..kept.len()).max_by_key(|&index| kept[index].len()));
+        chosen.map_or_else(Vec::new, |index| kept.swap_remove(index))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_buffers_do_not_overlap_and_are_aligned() {
+        with_scratch(100, |outer: &mut [f32]| {
+            outer.fill(1.0);
+            with_scratch(1000, |inner: &mut [f64]| {
+                assert_eq!(inner.as_ptr() as usize % 64, 0);
+                inner.fill(2.0);
+            });
+            assert_eq!(outer.len(), 100);
+            assert!(outer.iter().all(|&value| value == 1.0));
+        });
+    }
+
+    #[test]
+    fn memory_is_reused() {
+        let first = with_scratch(5000, |buffer: &mut [f32]| buffer.as_ptr() as usize);
+        let second = with_scratch(4000, |buffer: &mut [f32]| buffer.as_ptr() as usize);
+        assert_eq!(first, second);
+    }
+}

@@ -1,0 +1,230 @@
+//! Kernels for element-wise ops: a closure per type is all that an op must bring.
+//!
+//! `unary_kernels!([f32, f64] => |x| x * x)` and `binary_kernels!([f32] => |x, y| x + y)` list the kernels of ops whose
+//! attribute `T` is the type of everything; `compare_kernels!` those whose result is `bool`. Outputs are written into an
+//! input that nobody else needs.
+
+use kernel::{BoxedKernel, Cost, Kernel, KernelDef, OpContext};
+use numeric::elementwise::{self, BroadcastPlan};
+use std::marker::PhantomData;
+use tensor::{Element, Result, Shape, Status, Tensor};
+
+/// Maps a function over one input; the result has the input's type.
+pub(crate) struct Unary<T, F> {
+    function: F,
+    cost_ns: f64,
+    element: PhantomData<fn(T)>,
+}
+
+/// Maps a function over two inputs broadcast to each other; the result has the inputs' type.
+pub(crate) struct Binary<T, F> {
+    function: F,
+    element: PhantomData<fn(T)>,
+}
+
+/// Maps a function over two inputs broadcast to each other; the result is `bool`.
+pub(crate) struct Compare<T, F> {
+    function: F,
+    element: PhantomData<fn(T)>,
+}
+
+impl<T: Element, F: Fn(T) -> T + Send + Sync + 'static> Unary<T, F> {
+    pub(crate) fn boxed(function: F) -> Result<BoxedKernel> {
+        BoxedKernel::new(Unary { function, cost_ns: elementwise::CHEAP, element: PhantomData::<fn(T)> })
+    }
+
+    pub(crate) fn boxed_with_cost(cost_ns: f64, function: F) -> Result<BoxedKernel> {
+        BoxedKernel::new(Unary { function, cost_ns, element: PhantomData::<fn(T)> })
+    }
+}
+
+impl<T: Element, F: Fn(T, T) -> T + Send + Sync + 'static> Binary<T, F> {
+    pub(crate) fn boxed(function: F) -> Result<BoxedKernel> {
+        BoxedKernel::new(Binary { function, element: PhantomData::<fn(T)> })
+    }
+}
+
+impl<T: Element, F: Fn(T, T) -> bool + Send + Sync + 'static> Compare<T, F> {
+    pub(crate) fn boxed(function: F) -> Result<BoxedKernel> {
+        BoxedKernel::new(Compare { function, element: PhantomData::<fn(T)> })
+    }
+}
+
+impl<T: Element, F: Fn(T) -> T + Send + Sync> Kernel for Unary<T, F> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let mut input = context.take_input(0)?;
+        let output = match input.as_mut_slice::<T>() {
+            Some(elements) => {
+                elementwise::unary_in_place_with_cost(self.cost_ns, elements, &self.function);
+                input
+            }
+            None => {
+                let from = input.as_slice::<T>()?;
+                Tensor::build(input.shape().clone(), |to: &mut [T]| {
+                    elementwise::unary_with_cost(self.cost_ns, from, to, &self.function)
+                })?
+            }
+        };
+        context.set_output(0, output);
+        Ok(())
+    }
+}
+
+impl<T: Element, F: Fn(T, T) -> T + Send + Sync> Kernel for Binary<T, F> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let (mut a, mut b) = (context.take_input(0)?, context.take_input(1)?);
+        // Scalars are most of a training graph's bookkeeping, and need no plan.
+        if a.shape().is_scalar()
+            && b.shape().is_scalar()
+            && let Some(elements) = a.as_mut_slice::<T>()
+        {
+            elements[0] = (self.function)(elements[0], b.to_scalar::<T>()?);
+            context.set_output(0, a);
+            return Ok(());
+        }
+        let (plan, shape) = broadcast_plan(&a, &b)?;
+        let output = if plan.left_holds_output()
+            && a.shape() == &shape
+            && let Some(elements) = a.as_mut_slice::<T>()
+        {
+            elementwise::binary_in_place_left(elements, b.as_slice::<T>()?, &plan, &self.function);
+            a
+        } else if plan.right_holds_output()
+            && b.shape() == &shape
+            && let Some(elements) = b.as_mut_slice::<T>()
+        {
+            elementwise::binary_in_place_right(a.as_slice::<T>()?, elements, &plan, &self.function);
+            b
+        } else {
+            let (a, b) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
+            Tensor::build(shape, |out: &mut [T]| elementwise::binary(a, b, out, &plan, &self.function))?
+        };
+        context.set_output(0, output);
+        Ok(())
+    }
+}
+
+impl<T: Element, F: Fn(T, T) -> bool + Send + Sync> Kernel for Compare<T, F> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let (a, b) = (context.input(0)?, context.input(1)?);
+        let (plan, shape) = broadcast_plan(a, b)?;
+        let (a, b) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
+        let output = Tensor::build(shape, |out: &mut [bool]| elementwise::binary(a, b, out, &plan, &self.function))?;
+        context.set_output(0, output);
+        Ok(())
+    }
+}
+
+/// Plans the loop over two tensors, and returns the shape of the result.
+pub(crate) fn broadcast_plan(a: &Tensor, b: &Tensor) -> Result<(BroadcastPlan, Shape)> {
+    if a.shape() == b.shape() {
+        return Ok((BroadcastPlan::same_shape(a.num_elements()), a.shape().clone()));
+    }
+    let plan = BroadcastPlan::new(&a.shape().to_usize(), &b.shape().to_usize())
+        .ok_or_else(|| Status::invalid_argument(format!("Incompatible shapes: {} vs. {}", a.shape(), b.shape())))?;
+    let shape = Shape::from_usize(plan.out_dims())?;
+    Ok((plan, shape))
+}
+
+/// A kernel that looks at its inputs before another one computes.
+pub(crate) struct Checked<K> {
+    check: fn(&OpContext<'_>) -> Result<()>,
+    kernel: K,
+}
+
+impl<T: Element, F: Fn(T, T) -> T + Send + Sync + 'static> Checked<Binary<T, F>> {
+    pub(crate) fn boxed(check: fn(&OpContext<'_>) -> Result<()>, function: F) -> Result<BoxedKernel> {
+        BoxedKernel::new(Checked { check, kernel: Binary { function, element: PhantomData::<fn(T)> } })
+    }
+}
+
+impl<K: Kernel> Kernel for Checked<K> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        (self.check)(context)?;
+        self.kernel.compute(context)
+    }
+}
+
+/// Maps a function over one input; the result has another type.
+pub(crate) struct Convert<T, R, F> {
+    function: F,
+    element: PhantomData<fn(T) -> R>,
+}
+
+impl<T: Element, R: Element, F: Fn(T) -> R + Send + Sync + 'static> Convert<T, R, F> {
+    pub(crate) fn boxed(function: F) -> Result<BoxedKernel> {
+        BoxedKernel::new(Convert { function, element: PhantomData::<fn(T) -> R> })
+    }
+}
+
+impl<T: Element, R: Element, F: Fn(T) -> R + Send + Sync> Kernel for Convert<T, R, F> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let input = context.input(0)?;
+        let from = input.as_slice::<T>()?;
+        let output = Tensor::build(input.shape().clone(), |to: &mut [R]| elementwise::unary(from, to, &self.function))?;
+        context.set_output(0, output);
+        Ok(())
+    }
+}
+
+/// A kernel that passes its input on as it is.
+pub(crate) struct PassThrough;
+
+impl Kernel for PassThrough {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let value = context.take_value(0);
+        context.set_output_value(0, value);
+        Ok(())
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::Inline
+    }
+
+    fn forwards_refs(&self) -> bool {
+        true
+    }
+}
+
+/// [`PassThrough`] for any type.
+pub(crate) const PASS_THROUGH: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(PassThrough))];
+
+/// Lists the kernels of a unary op, one per type; other kernels may follow a semicolon.
+macro_rules! unary_kernels {
+    ($([$($ty:ty),* $(,)?] => $function:expr),* $(; $($other:expr),*)? $(,)?) => {
+        &[$($(::kernel::KernelDef {
+            types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
+            create: |_| $crate::elementwise::Unary::<$ty, _>::boxed($function),
+        },)*)* $($($other,)*)?]
+    };
+}
+
+/// Lists the kernels of a binary op, one per type; other kernels may follow a semicolon.
+macro_rules! binary_kernels {
+    ($([$($ty:ty),* $(,)?] => $function:expr),* $(; $($other:expr),*)? $(,)?) => {
+        &[$($(::kernel::KernelDef {
+            types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
+            create: |_| $crate::elementwise::Binary::<$ty, _>::boxed($function),
+        },)*)* $($($other,)*)?]
+    };
+}
+
+/// Lists the kernels of a unary op whose function takes more than a few instructions, in nanoseconds.
+macro_rules! costly_unary_kernels {
+    ($cost_ns:literal; $([$($ty:ty),* $(,)?] => $function:expr),* $(,)?) => {
+        &[$($(::kernel::KernelDef {
+            types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
+            create: |_| $crate::elementwise::Unary::<$ty, _>::boxed_with_cost($cost_ns, $function),
+        },)*)*]
+    };
+}
+
+/// Lists the kernels of a comparison, one per type.
+macro_rules! compare_kernels {
+    ($([$($ty:ty),* $(,)?] => $function:expr),* $(,)?) => {
+        &[$($(::kernel::KernelDef {
+            types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
+            create: |_| $crate::elementwise::Compare::<$ty, _>::boxed($function),
+        },)*)*]
+    };
+}

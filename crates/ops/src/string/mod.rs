@@ -1,0 +1,6 @@
+//! Strings.
+
+use kernel::Op;
+
+/// The ops of each file.
+pub(crate) const FILES: &[&[Op]] = &[];
