@@ -8,6 +8,11 @@
 mod arithmetic;
 #[macro_use]
 mod elementwise;
+mod grad_util;
+#[macro_use]
+mod movement;
+
+mod compose;
 
 pub mod array;
 pub mod control_flow;
