@@ -7,8 +7,12 @@ mod cast;
 mod compare;
 mod division;
 mod exponential;
+mod extremes;
 mod matmul;
+mod power;
+mod range;
 mod reduce;
+mod rounding;
 mod select;
 
 pub use add_n::*;
@@ -18,8 +22,12 @@ pub use cast::*;
 pub use compare::*;
 pub use division::*;
 pub use exponential::*;
+pub use extremes::*;
 pub use matmul::*;
+pub use power::*;
+pub use range::*;
 pub use reduce::*;
+pub use rounding::*;
 pub use select::*;
 
 use kernel::Op;
@@ -33,7 +41,11 @@ pub(crate) const FILES: &[&[Op]] = &[
     compare::OPS,
     division::OPS,
     exponential::OPS,
+    extremes::OPS,
     matmul::OPS,
+    power::OPS,
+    range::OPS,
     reduce::OPS,
+    rounding::OPS,
     select::OPS,
 ];
