@@ -180,6 +180,10 @@ impl Kernel for PassThrough {
     fn cost(&self) -> Cost {
         Cost::Inline
     }
+
+    fn forwards_refs(&self) -> bool {
+        true
+    }
 }
 
 /// [`PassThrough`] for any type.
