@@ -7,6 +7,7 @@
 //! `#[target_feature]` function where the registers matter) and chosen at run time. All threads come from [`parallel`].
 
 pub mod bias;
+pub mod conv;
 pub mod elementwise;
 pub mod float;
 pub mod matmul;
