@@ -30,9 +30,9 @@ impl MasterSession {
 
     /// Makes a session on the server at `grpc://host:port`.
     pub fn connect(target: &str, config: ConfigProto) -> Result<MasterSession> {
-        let address = target.strip_prefix("grpc://").ok_or_else(|| {
-            Status::invalid_argument(format!("the target '{target}' doesn't start with grpc://"))
-        })?;
+        let address = target
+            .strip_prefix("grpc://")
+            .ok_or_else(|| Status::invalid_argument(format!("the target '{target}' doesn't start with grpc://")))?;
         let runtime = runtime()?;
         let master = Arc::new(RemoteMaster::new(address, runtime.clone())?);
         Ok(MasterSession { master, runtime, config, session: Mutex::new(None) })
