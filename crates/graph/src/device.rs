@@ -106,25 +106,46 @@ impl DeviceName {
 
     /// Returns what both ask for, or an error when they contradict each other.
     pub fn intersected_with(&self, other: &DeviceName) -> Result<DeviceName> {
-        fn both<T: PartialEq + Clone>(a: &Option<T>, b: &Option<T>) -> Option<Option<T>> {
-            match (a, b) {
-                (Some(a), Some(b)) if a != b => None,
-                (Some(a), _) => Some(Some(a.clone())),
-                (None, b) => Some(b.clone()),
-            }
-        }
-        let merged = || {
-            Some(DeviceName {
-                job: both(&self.job, &other.job)?,
-                replica: both(&self.replica, &other.replica)?,
-                task: both(&self.task, &other.task)?,
-                device_type: both(&self.device_type, &other.device_type)?,
-                id: both(&self.id, &other.id)?,
-            })
+        let contradiction = |part: &str| {
+            let message = format!("Cannot merge devices with incompatible {part}: '{self}' and '{other}'");
+            Status::invalid_argument(message)
         };
-        merged().ok_or_else(|| {
-            Status::invalid_argument(format!("Cannot merge devices with incompatible parts: '{self}' and '{other}'"))
+        Ok(DeviceName {
+            job: both(&self.job, &other.job).ok_or_else(|| contradiction("jobs"))?,
+            replica: both(&self.replica, &other.replica).ok_or_else(|| contradiction("replicas"))?,
+            task: both(&self.task, &other.task).ok_or_else(|| contradiction("tasks"))?,
+            device_type: both(&self.device_type, &other.device_type).ok_or_else(|| contradiction("types"))?,
+            id: both(&self.id, &other.id).ok_or_else(|| contradiction("ids"))?,
         })
+    }
+
+    /// As [`DeviceName::intersected_with`], but where only the types or numbers contradict each other, neither counts.
+    pub fn softly_intersected_with(&self, other: &DeviceName) -> Result<DeviceName> {
+        let mut result = self.task_part().intersected_with(&other.task_part())?;
+        if let Some(device_type) = both(&self.device_type, &other.device_type) {
+            result.device_type = device_type;
+            result.id = both(&self.id, &other.id).flatten();
+        }
+        Ok(result)
+    }
+
+    /// Returns whether some whole name could have the parts of both.
+    pub fn is_compatible_with(&self, other: &DeviceName) -> bool {
+        self.intersected_with(other).is_ok()
+    }
+
+    /// Returns whether no part is there.
+    pub fn is_empty(&self) -> bool {
+        *self == DeviceName::default()
+    }
+}
+
+/// Returns what two parts ask for together; the outer `None` means that they contradict each other.
+fn both<T: PartialEq + Clone>(a: &Option<T>, b: &Option<T>) -> Option<Option<T>> {
+    match (a, b) {
+        (Some(a), Some(b)) if a != b => None,
+        (Some(a), _) => Some(Some(a.clone())),
+        (None, b) => Some(b.clone()),
     }
 }
 

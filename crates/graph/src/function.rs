@@ -3,7 +3,7 @@
 use crate::attr::AttrMap;
 use crate::op_def::OpSchema;
 use crate::{Edge, Graph, Node, NodeId, OpLookup};
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use proto::attr_value::Value;
 use proto::{AttrValue, FunctionDef, FunctionDefLibrary, GradientDef, NodeDef};
 use std::sync::Arc;
@@ -81,6 +81,41 @@ impl FunctionLibrary {
         self.functions.is_empty()
     }
 
+    /// Returns a library of only what a graph's nodes may call, directly or by way of other functions.
+    pub fn reachable_from(&self, graph: &Graph) -> FunctionLibrary {
+        let mut result = FunctionLibrary::default();
+        if self.is_empty() {
+            return result;
+        }
+        let mut pending: Vec<&str> = Vec::new();
+        for (_, node) in graph.iter() {
+            pending.push(node.op());
+            called_functions(node.attrs.values(), &mut pending);
+        }
+        let mut reached: HashSet<&str> = HashSet::new();
+        while let Some(name) = pending.pop() {
+            let Some(function) = self.functions.get(name) else { continue };
+            if !reached.insert(name) {
+                continue;
+            }
+            for node in &function.def.node_def {
+                pending.push(&node.op);
+                called_functions(node.attr.values(), &mut pending);
+            }
+            pending.extend(self.gradient(name));
+        }
+        for name in self.order.iter().filter(|name| reached.contains(name.as_str())) {
+            if let Some(function) = self.functions.get(name) {
+                result.functions.insert(name.clone(), function.clone());
+                result.order.push(name.clone());
+            }
+            if let Some(gradient) = self.gradients.get(name) {
+                result.gradients.insert(name.clone(), gradient.clone());
+            }
+        }
+        result
+    }
+
     /// Returns the library on the wire.
     pub fn to_proto(&self) -> FunctionDefLibrary {
         let mut gradient: Vec<GradientDef> = self
@@ -101,6 +136,22 @@ impl FunctionLibrary {
         let function =
             self.functions.get(name).ok_or_else(|| Status::not_found(format!("Function {name} is not defined.")))?;
         instantiate(self, function, attrs, ops).map_err(|status| status.context(format!("function '{name}'")))
+    }
+}
+
+/// Adds the names of the functions that attributes refer to, also inside the attributes of other functions.
+fn called_functions<'a>(attrs: impl Iterator<Item = &'a AttrValue>, into: &mut Vec<&'a str>) {
+    let mut pending: Vec<&AttrValue> = attrs.collect();
+    while let Some(value) = pending.pop() {
+        let functions = match &value.value {
+            Some(Value::Func(function)) => std::slice::from_ref(function),
+            Some(Value::List(list)) => &list.func,
+            _ => continue,
+        };
+        for function in functions {
+            into.push(&function.name);
+            pending.extend(function.attr.values());
+        }
     }
 }
 

@@ -31,6 +31,12 @@ pub trait Kernel: Send + Sync {
     fn takes_refs(&self) -> bool {
         false
     }
+
+    /// Returns whether the kernel passes its input on as it is, so that it may pass on a variable where everyone who
+    /// takes its output looks at rows of it under the lock.
+    fn forwards_refs(&self) -> bool {
+        false
+    }
 }
 
 /// Runs a node that may have to wait, such as a dequeue or a receive. Waiting holds no thread.

@@ -5,7 +5,14 @@
 //! function, gradient and kernels. Heavy loops belong to `numeric`.
 
 #[macro_use]
+mod arithmetic;
+#[macro_use]
 mod elementwise;
+mod grad_util;
+#[macro_use]
+mod movement;
+
+mod compose;
 
 pub mod array;
 pub mod control_flow;

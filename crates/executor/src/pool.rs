@@ -1,0 +1,20 @@
+//! The pool on which expensive nodes run; it is the one that kernels use for parallel loops, so that both together never
+//! have more threads than there are cores.
+
+use kernel::Runner;
+use std::sync::{Arc, LazyLock};
+
+struct Pool;
+
+impl Runner for Pool {
+    fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
+        rayon::spawn(job);
+    }
+}
+
+static POOL: LazyLock<Arc<Pool>> = LazyLock::new(|| Arc::new(Pool));
+
+/// Returns the runner over the process's compute pool.
+pub fn default_runner() -> Arc<dyn Runner> {
+    POOL.clone()
+}

@@ -1,0 +1,423 @@
+//! [`Executor`]: runs steps of a compiled graph.
+
+use crate::frame::{Ready, State};
+use crate::plan::{Plan, PlanNode};
+use graph::Graph;
+use graph::control_flow::NodeClass;
+use kernel::{
+    AsyncContext, BoxedKernel, CancellationToken, Completion, Cost, FrameAndIteration, Kernel, OpContext, OpRegistry,
+    Outputs, SessionState, Step, Value, Values,
+};
+use parking_lot::Mutex;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tensor::{Code, Result, Status};
+
+/// A node whose inputs have at most this many bytes is run where it became ready.
+const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// How many idle states are kept for further steps.
+const SPARE_STATES_MAX: usize = 8;
+
+type Done = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// A compiled graph that can be run any number of times, also at once.
+pub struct Executor {
+    plan: Plan,
+    spare: Mutex<Vec<State>>,
+}
+
+impl Executor {
+    /// Compiles a graph for a device. Stateful kernels are the session's.
+    pub fn new(graph: &Graph, registry: &OpRegistry, session: &SessionState, device: &str) -> Result<Arc<Executor>> {
+        Executor::with_prefix(graph, registry, session, device, "")
+    }
+
+    /// As [`new`](Self::new), with a prefix for the names under which the session keeps stateful kernels.
+    pub(crate) fn with_prefix(
+        graph: &Graph,
+        registry: &OpRegistry,
+        session: &SessionState,
+        device: &str,
+        prefix: &str,
+    ) -> Result<Arc<Executor>> {
+        let plan = Plan::new(graph, registry, session, device, prefix)?;
+        Ok(Arc::new(Executor { plan, spare: Mutex::new(Vec::new()) }))
+    }
+
+    /// Returns the number of nodes.
+    pub fn num_nodes(&self) -> usize {
+        self.plan.nodes.len()
+    }
+
+    /// Returns whether no node is known to be a lot of work, so that a step may run on a thread that should stay
+    /// responsive.
+    pub fn is_light(&self) -> bool {
+        self.plan.nodes.iter().all(|node| node.cost != Cost::Expensive)
+    }
+
+    /// Runs a step and calls `done` once, perhaps on this thread before this returns.
+    pub fn run(self: &Arc<Self>, step: Arc<Step>, done: impl FnOnce(Result<()>) + Send + 'static) {
+        let mut state = self.spare.lock().pop().unwrap_or_else(State::new);
+        state.start(&self.plan);
+        let run = Arc::new(Run {
+            executor: self.clone(),
+            step,
+            state: Mutex::new(Some(state)),
+            arrived: Mutex::new(Vec::new()),
+            has_failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            done: Mutex::new(Some(Box::new(done))),
+            token: Mutex::new(None),
+        });
+        let watcher = Arc::downgrade(&run);
+        let registered = run.step.cancellation.register(move |status| {
+            if let Some(run) = watcher.upgrade() {
+                run.fail(status);
+                // Nodes that wait are told on their own; this one makes sure that the rest is not started.
+                run.wake();
+            }
+        });
+        match registered {
+            Ok(token) => *run.token.lock() = Some(token),
+            Err(status) => run.fail(status),
+        }
+        run.wake();
+    }
+}
+
+/// A step under way.
+struct Run {
+    executor: Arc<Executor>,
+    step: Arc<Step>,
+    /// Who holds this does the bookkeeping; `None` once the step is over.
+    state: Mutex<Option<State>>,
+    /// What finished while somebody else held the state.
+    arrived: Mutex<Vec<(Ready, Result<Outputs>)>>,
+    has_failed: AtomicBool,
+    failure: Mutex<Option<Status>>,
+    done: Mutex<Option<Done>>,
+    token: Mutex<Option<CancellationToken>>,
+}
+
+thread_local! {
+    /// Whether this thread is inside `drive`.
+    static DRIVING: Cell<bool> = const { Cell::new(false) };
+    /// Steps that were woken by a step that this thread drives; their turn comes when that one pauses.
+    static WOKEN: RefCell<Vec<Arc<Run>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Run {
+    /// Goes on with the step: at once or, when this thread is busy with another step, soon after.
+    fn wake(self: &Arc<Self>) {
+        if DRIVING.get() {
+            WOKEN.with_borrow_mut(|woken| woken.push(self.clone()));
+            return;
+        }
+        DRIVING.set(true);
+        self.drive();
+        while let Some(run) = WOKEN.with_borrow_mut(Vec::pop) {
+            run.drive();
+        }
+        DRIVING.set(false);
+    }
+
+    /// Hands the steps that wait for this thread to the pool, before it starts something long.
+    fn hand_over_woken(&self) {
+        let woken = WOKEN.with_borrow_mut(std::mem::take);
+        for run in woken {
+            self.step.runner.spawn(Box::new(move || run.wake()));
+        }
+    }
+
+    /// Records a failure; only the first counts, except that a root cause replaces a derived one.
+    fn fail(&self, status: Status) {
+        let mut failure = self.failure.lock();
+        let replaces = match &*failure {
+            None => true,
+            Some(old) => old.is_derived() && !status.is_derived() && status.code() != Code::Cancelled,
+        };
+        if replaces {
+            *failure = Some(status);
+        }
+        self.has_failed.store(true, Ordering::Release);
+    }
+
+    /// Does the bookkeeping as long as there is some to do and nobody else does it.
+    fn drive(self: &Arc<Self>) {
+        loop {
+            let Some(mut guard) = self.state.try_lock() else { return };
+            let Some(state) = guard.as_mut() else { return };
+            let mut pause = None;
+            loop {
+                self.take_arrived(state);
+                let Some(ready) = state.ready.pop_front() else { break };
+                if self.has_failed.load(Ordering::Acquire) {
+                    state.dropped();
+                    continue;
+                }
+                pause = self.start(state, ready);
+                if pause.is_some() {
+                    break;
+                }
+            }
+            if let Some(work) = pause {
+                drop(guard);
+                let node = &self.executor.plan.nodes[work.ready.node as usize];
+                if matches!(&*node.kernel, BoxedKernel::Sync(_)) {
+                    self.hand_over_woken();
+                }
+                self.work(work);
+                continue;
+            }
+            if state.outstanding == 0 {
+                let state = guard.take();
+                drop(guard);
+                self.finish(state);
+                return;
+            }
+            drop(guard);
+            if self.arrived.lock().is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn take_arrived(&self, state: &mut State) {
+        loop {
+            let arrived = std::mem::take(&mut *self.arrived.lock());
+            if arrived.is_empty() {
+                return;
+            }
+            for (ready, result) in arrived {
+                self.record(state, ready, result);
+            }
+        }
+    }
+
+    fn record(&self, state: &mut State, ready: Ready, result: Result<Outputs>) {
+        match result {
+            Ok(mut outputs) => state.finished(&self.executor.plan, ready, &mut outputs),
+            Err(status) => {
+                let node = &self.executor.plan.nodes[ready.node as usize];
+                self.node_failed(node, status);
+                state.dropped();
+            }
+        }
+    }
+
+    /// A node's failure ends the step: whatever waits is told to give up.
+    fn node_failed(&self, node: &PlanNode, status: Status) {
+        let status = status.with_node(&node.name);
+        let first = !self.has_failed.load(Ordering::Acquire);
+        self.fail(status.clone());
+        if first {
+            let derived = status.derived();
+            self.step.rendezvous.abort(derived.clone());
+            self.step.cancellation.cancel(derived);
+        }
+    }
+
+    /// Runs a cheap node on the spot; returns work that must be done without the lock.
+    fn start(self: &Arc<Self>, state: &mut State, ready: Ready) -> Option<Work> {
+        let plan = &self.executor.plan;
+        let node = &plan.nodes[ready.node as usize];
+        if ready.is_dead && !passes_death_on(node.class) {
+            state.inputs(node, ready).fill(Value::None);
+            let mut outputs: Outputs = (0..node.num_outputs).map(|_| Value::None).collect();
+            state.finished(plan, ready, &mut outputs);
+            return None;
+        }
+        let frame = state.frame_and_iteration(ready);
+        let inputs = state.inputs(node, ready);
+        if node.reads_refs
+            && let Err(status) = read_refs(node, inputs)
+        {
+            self.node_failed(node, status);
+            state.dropped();
+            return None;
+        }
+        match &*node.kernel {
+            BoxedKernel::Async(_) => {
+                let inputs = state.take_inputs(node, ready);
+                Some(Work { ready, inputs, frame })
+            }
+            BoxedKernel::Sync(kernel) => {
+                let is_cheap = match node.cost {
+                    Cost::Inline => true,
+                    Cost::ByInput => total_bytes(inputs) <= INLINE_BYTES_MAX,
+                    Cost::Expensive => false,
+                };
+                if !is_cheap {
+                    return self.start_expensive(state, ready, frame);
+                }
+                let mut outputs: Outputs = (0..node.num_outputs).map(|_| Value::None).collect();
+                let result = self.compute(&**kernel, node, inputs, &mut outputs, frame, ready.is_dead);
+                inputs.fill(Value::None);
+                match result {
+                    Ok(()) => state.finished(plan, ready, &mut outputs),
+                    Err(status) => {
+                        self.node_failed(node, status);
+                        state.dropped();
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// Does the work here when nothing else is ready, and gives it to the pool otherwise.
+    fn start_expensive(self: &Arc<Self>, state: &mut State, ready: Ready, frame: FrameAndIteration) -> Option<Work> {
+        let node = &self.executor.plan.nodes[ready.node as usize];
+        let inputs = state.take_inputs(node, ready);
+        let work = Work { ready, inputs, frame };
+        if state.ready.is_empty() {
+            return Some(work);
+        }
+        let run = self.clone();
+        self.step.runner.spawn(Box::new(move || {
+            run.work(work);
+            run.wake();
+        }));
+        None
+    }
+
+    /// Runs an expensive or asynchronous node; the lock is not held.
+    fn work(self: &Arc<Self>, work: Work) {
+        let node = &self.executor.plan.nodes[work.ready.node as usize];
+        let mut outputs: Outputs = (0..node.num_outputs).map(|_| Value::None).collect();
+        match &*node.kernel {
+            BoxedKernel::Sync(kernel) => {
+                let mut inputs = work.inputs;
+                let result = self.compute(&**kernel, node, &mut inputs, &mut outputs, work.frame, work.ready.is_dead);
+                drop(inputs);
+                self.arrived.lock().push((work.ready, result.map(|()| outputs)));
+            }
+            BoxedKernel::Async(kernel) => {
+                let completion = Box::new(NodeDone {
+                    run: self.clone(),
+                    ready: work.ready,
+                    started_ns: self.step.trace.as_ref().map(|_| now_ns()),
+                });
+                let context = AsyncContext::new(
+                    work.inputs,
+                    outputs,
+                    self.step.clone(),
+                    node.name.clone(),
+                    work.frame,
+                    work.ready.is_dead,
+                    completion,
+                );
+                // A kernel that panics drops its context, which completes the node with an error.
+                let _ = catch_unwind(AssertUnwindSafe(|| kernel.compute(context)));
+            }
+        }
+    }
+
+    fn compute(
+        &self,
+        kernel: &dyn Kernel,
+        node: &PlanNode,
+        inputs: &mut [Value],
+        outputs: &mut Outputs,
+        frame: FrameAndIteration,
+        is_dead: bool,
+    ) -> Result<()> {
+        let started_ns = self.step.trace.as_ref().map(|_| now_ns());
+        let mut context = OpContext::new(inputs, outputs, &self.step, &node.name, frame, is_dead);
+        let result = catch_unwind(AssertUnwindSafe(|| kernel.compute(&mut context)))
+            .unwrap_or_else(|panic| Err(Status::internal(format!("the kernel panicked: {}", panic_message(&*panic)))));
+        if let (Some(trace), Some(started_ns)) = (&self.step.trace, started_ns) {
+            let bytes = total_bytes(outputs);
+            trace.record(&node.name, &node.op, started_ns, started_ns, now_ns(), bytes);
+        }
+        result?;
+        if node.class == NodeClass::Plain
+            && let Some(missing) = outputs.iter().position(|output| matches!(output, Value::None))
+        {
+            return Err(Status::internal(format!("Missing {missing}-th output")));
+        }
+        Ok(())
+    }
+
+    fn finish(&self, state: Option<State>) {
+        if let Some(mut state) = state {
+            state.reset();
+            let mut spare = self.executor.spare.lock();
+            if spare.len() < SPARE_STATES_MAX {
+                spare.push(state);
+            }
+        }
+        if let Some(token) = self.token.lock().take() {
+            self.step.cancellation.deregister(token);
+        }
+        let failure = self.failure.lock().take();
+        if let Some(done) = self.done.lock().take() {
+            done(failure.map_or(Ok(()), Err));
+        }
+    }
+}
+
+/// A node to be run without the lock.
+struct Work {
+    ready: Ready,
+    inputs: Values,
+    frame: FrameAndIteration,
+}
+
+/// Tells the step that an asynchronous node has finished.
+struct NodeDone {
+    run: Arc<Run>,
+    ready: Ready,
+    started_ns: Option<u64>,
+}
+
+impl Completion for NodeDone {
+    fn complete(self: Box<Self>, result: Result<Outputs>) {
+        if let (Some(trace), Some(started_ns), Ok(outputs)) = (&self.run.step.trace, self.started_ns, &result) {
+            let node = &self.run.executor.plan.nodes[self.ready.node as usize];
+            trace.record(&node.name, &node.op, started_ns, started_ns, now_ns(), total_bytes(outputs));
+        }
+        self.run.arrived.lock().push((self.ready, result));
+        self.run.wake();
+    }
+}
+
+fn passes_death_on(class: NodeClass) -> bool {
+    // These are run to tell others that the value is dead, or know what to do without running.
+    matches!(class, NodeClass::Send)
+}
+
+/// Reads the variables among a node's inputs, where its op wants values.
+fn read_refs(node: &PlanNode, inputs: &mut [Value]) -> Result<()> {
+    for (input, is_ref) in inputs.iter_mut().zip(&node.ref_inputs) {
+        if !is_ref && let Value::Ref(variable) = input {
+            *input = Value::Tensor(variable.read()?);
+        }
+    }
+    Ok(())
+}
+
+fn total_bytes(values: &[Value]) -> usize {
+    let bytes = |value: &Value| match value {
+        Value::Tensor(tensor) => tensor.buffer().map_or(64 * tensor.num_elements(), |buffer| buffer.len()),
+        Value::Ref(variable) => match &*variable.lock_for_read() {
+            Some(tensor) => tensor.buffer().map_or(0, |buffer| buffer.len()),
+            None => 0,
+        },
+        Value::None => 0,
+    };
+    values.iter().map(bytes).sum()
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64)
+}

@@ -1,0 +1,206 @@
+//! Pruning: [`RunSpec`] names what a run feeds, fetches and runs, and [`prune`] keeps the part of a graph that it needs.
+
+use crate::import::parse_tensor_name;
+use crate::{AttrMap, Edge, Graph, NodeId, OpLookup};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use tensor::{Result, Status};
+
+/// What one run feeds, fetches and runs, found in a graph.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunSpec {
+    /// The tensors that are given, by the names under which the client gives them.
+    pub feeds: Vec<(String, Edge)>,
+    /// The tensors that are asked for, by the names under which the client asks for them.
+    pub fetches: Vec<(String, Edge)>,
+    /// The nodes that are run for their effects.
+    pub targets: Vec<NodeId>,
+}
+
+impl RunSpec {
+    /// Finds feeds and fetches (`name:port`) and targets in a graph; the errors are TensorFlow's.
+    pub fn resolve<S: AsRef<str>>(graph: &Graph, feeds: &[S], fetches: &[S], targets: &[S]) -> Result<RunSpec> {
+        if fetches.is_empty() && targets.is_empty() {
+            return Err(Status::invalid_argument("Must specify at least one target to fetch or execute."));
+        }
+        let mut spec = RunSpec::default();
+        let mut fed = HashSet::new();
+        for feed in feeds.iter().map(AsRef::as_ref) {
+            let edge = resolve_feed(graph, feed)?;
+            if !fed.insert(edge) {
+                return Err(Status::invalid_argument(format!("Endpoint \"{feed}\" fed more than once.")));
+            }
+            spec.feeds.push((feed.to_owned(), edge));
+        }
+        for fetch in fetches.iter().map(AsRef::as_ref) {
+            spec.fetches.push((fetch.to_owned(), resolve_fetch(graph, fetch)?));
+        }
+        let mut missing = String::new();
+        for target in targets.iter().map(AsRef::as_ref) {
+            match parse_tensor_name(target).ok().and_then(|(name, _)| graph.find(name)) {
+                Some(id) if spec.targets.contains(&id) => {}
+                Some(id) => spec.targets.push(id),
+                None => {
+                    missing.push_str(target);
+                    missing.push(' ');
+                }
+            }
+        }
+        if !missing.is_empty() {
+            return Err(Status::not_found(format!("PruneForTargets: Some target nodes not found: {missing}")));
+        }
+        Ok(spec)
+    }
+}
+
+/// Returns a graph of only what the fetches and targets need.
+///
+/// Every fed tensor is replaced by an `_Arg` node whose `index` is the feed's place in the list and that stands on the fed
+/// node's device; a feed that nothing needs has none. Every fetch gets a `_Retval` node likewise. A tensor that is both fed
+/// and fetched passes from the one to the other.
+pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph> {
+    let fed: HashMap<Edge, usize> = spec.feeds.iter().enumerate().map(|(index, (_, edge))| (*edge, index)).collect();
+    let fed_placeholders: HashMap<NodeId, usize> = spec
+        .feeds
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, edge))| graph.get(edge.node).is_some_and(|node| is_placeholder(node.op())))
+        .map(|(index, (_, edge))| (edge.node, index))
+        .collect();
+
+    let mut needed = vec![false; graph.id_bound()];
+    let mut needed_feeds = vec![false; spec.feeds.len()];
+    let mut stack: Vec<NodeId> = Vec::new();
+    let mut visit = |id: NodeId, stack: &mut Vec<NodeId>| {
+        if let Some(seen) = needed.get_mut(id.index())
+            && !std::mem::replace(seen, true)
+        {
+            stack.push(id);
+        }
+    };
+    for (_, edge) in &spec.fetches {
+        match fed.get(edge) {
+            Some(&feed) => needed_feeds[feed] = true,
+            None => visit(edge.node, &mut stack),
+        }
+    }
+    for &target in &spec.targets {
+        visit(target, &mut stack);
+    }
+    while let Some(id) = stack.pop() {
+        let Some(node) = graph.get(id) else {
+            return Err(Status::internal("a node that a run needs is gone from the graph"));
+        };
+        for edge in &node.inputs {
+            match fed.get(edge) {
+                Some(&feed) => needed_feeds[feed] = true,
+                None => visit(edge.node, &mut stack),
+            }
+        }
+        for control in &node.control_inputs {
+            // A placeholder that is fed has no kernel to wait for: what waited for it waits for the feed.
+            match fed_placeholders.get(control) {
+                Some(&feed) => needed_feeds[feed] = true,
+                None => visit(*control, &mut stack),
+            }
+        }
+    }
+
+    let mut result = Graph::new(graph.library.clone());
+    result.versions = graph.versions.clone();
+    let mut args: Vec<Option<NodeId>> = vec![None; spec.feeds.len()];
+    let taken = |name: &str| graph.find(name).is_some();
+    for (index, (_, edge)) in spec.feeds.iter().enumerate() {
+        if needed_feeds[index] {
+            let node = graph.node(edge.node);
+            let mut attrs = AttrMap::default();
+            attrs.set("T", node.output_type(edge.port)?.dtype);
+            attrs.set("index", index as i64);
+            let name = fresh_name(&result, &taken, &format!("_arg_{}_{}_{index}", node.name, edge.port));
+            args[index] = Some(result.add_op(ops, "_Arg", name, attrs, vec![], vec![], node.device.clone())?);
+        }
+    }
+    let mut ids: HashMap<NodeId, NodeId> = HashMap::new();
+    let mut next = result.id_bound() as u32;
+    for id in graph.ids().filter(|id| needed[id.index()]) {
+        ids.insert(id, NodeId(next));
+        next += 1;
+    }
+    let lost = || Status::internal("an edge of a pruned graph leads nowhere");
+    let moved = |edge: &Edge| -> Result<Edge> {
+        match fed.get(edge) {
+            Some(&feed) => Ok(Edge { node: args[feed].ok_or_else(lost)?, port: 0 }),
+            None => Ok(Edge { node: *ids.get(&edge.node).ok_or_else(lost)?, port: edge.port }),
+        }
+    };
+    for id in graph.ids().filter(|id| needed[id.index()]) {
+        let mut node = graph.node(id).clone();
+        for edge in &mut node.inputs {
+            *edge = moved(edge)?;
+        }
+        let mut controls: Vec<NodeId> = Vec::with_capacity(node.control_inputs.len());
+        for control in &node.control_inputs {
+            let control = match fed_placeholders.get(control) {
+                Some(&feed) => args[feed].ok_or_else(lost)?,
+                None => *ids.get(control).ok_or_else(lost)?,
+            };
+            if !controls.contains(&control) {
+                controls.push(control);
+            }
+        }
+        node.control_inputs = controls;
+        result.add(node)?;
+    }
+    for (index, (_, edge)) in spec.fetches.iter().enumerate() {
+        let node = graph.node(edge.node);
+        let mut attrs = AttrMap::default();
+        attrs.set("T", node.output_type(edge.port)?.dtype);
+        attrs.set("index", index as i64);
+        let name = fresh_name(&result, &taken, &format!("_retval_{}_{}_{index}", node.name, edge.port));
+        result.add_op(ops, "_Retval", name, attrs, vec![moved(edge)?], vec![], node.device.clone())?;
+    }
+    Ok(result)
+}
+
+/// Returns a name that neither graph has.
+fn fresh_name(result: &Graph, taken: &dyn Fn(&str) -> bool, wanted: &str) -> String {
+    let mut name = result.unique_name(wanted);
+    while taken(&name) {
+        name.push('_');
+        name = result.unique_name(&name);
+    }
+    name
+}
+
+fn is_placeholder(op: &str) -> bool {
+    matches!(op, "Placeholder" | "PlaceholderV2")
+}
+
+fn resolve_feed(graph: &Graph, feed: &str) -> Result<Edge> {
+    let missing = || Status::not_found(format!("FeedInputs: unable to find feed output {feed}"));
+    let (name, port) = parse_tensor_name(feed).map_err(|_| missing())?;
+    let id = graph.find(name).ok_or_else(missing)?;
+    let outputs = graph.node(id).output_types.len();
+    if port as usize >= outputs {
+        return Err(Status::invalid_argument(format!("FeedInputs: {feed} should have output index < {outputs}")));
+    }
+    Ok(Edge { node: id, port })
+}
+
+fn resolve_fetch(graph: &Graph, fetch: &str) -> Result<Edge> {
+    let missing = || Status::not_found(format!("FetchOutputs node {fetch}: not found"));
+    let (name, port) = parse_tensor_name(fetch).map_err(|_| missing())?;
+    let id = graph.find(name).ok_or_else(missing)?;
+    let outputs = graph.node(id).output_types.len();
+    if outputs == 0 {
+        return Err(Status::invalid_argument(format!(
+            "Tried to fetch data for '{fetch}', which produces no output.  To run to a node but not fetch any data, pass \
+             '{fetch}' as an argument to the 'target_node_names' argument of the Session::Run API."
+        )));
+    }
+    if port as usize >= outputs {
+        return Err(Status::invalid_argument(format!(
+            "FetchOutputs {fetch}: output index too large, must be < {outputs}"
+        )));
+    }
+    Ok(Edge { node: id, port })
+}

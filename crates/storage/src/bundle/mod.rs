@@ -1,0 +1,38 @@
+//! The tensor bundle: TensorFlow's checkpoint format V2.
+//!
+//! A checkpoint PREFIX is the file `PREFIX.index`, a [table](crate::table) from tensor names to where their bytes are,
+//! and the files `PREFIX.data-SSSSS-of-NNNNN`, which hold nothing but the bytes. The entry under the empty name tells
+//! how many data files there are. A partitioned variable has one entry that lists its slices and one for each slice.
+//!
+//! A checkpoint is put in place so that a kill or a power cut at any instant leaves the old one or the new one whole:
+//! data and index are on stable storage under temporary names first, then the data files get their names, which differ
+//! from those of a checkpoint that is being replaced, and the rename of the index is the instant of change. Checksums are
+//! compared whenever something is read.
+
+mod index;
+mod merge;
+mod ordered_code;
+mod reader;
+mod region;
+mod strings;
+mod tensor_slice;
+mod writer;
+
+pub use merge::{MergeOptions, merge_bundles};
+pub use ordered_code::{decode_tensor_name_slice, encode_tensor_name_slice};
+pub use reader::{BundleReader, TensorInfo};
+pub use tensor_slice::{Extent, TensorSlice, parse_shape_and_slice};
+pub use writer::{BundleWriter, BundleWriterOptions};
+
+/// Returns the path of a checkpoint's index.
+pub fn meta_filename(prefix: &str) -> String {
+    format!("{prefix}.index")
+}
+
+/// Returns the path of one of a checkpoint's data files.
+pub fn data_filename(prefix: &str, shard: usize, num_shards: usize) -> String {
+    format!("{prefix}.data-{shard:05}-of-{num_shards:05}")
+}
+
+#[cfg(test)]
+mod tests;

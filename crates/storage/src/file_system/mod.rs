@@ -1,0 +1,280 @@
+//! File systems: the operations that checkpoints, records and event files need, as traits that a remote store can
+//! implement too, and the [`FileSystems`] that pick the right one by a path's scheme.
+//!
+//! Paths are strings, as they are on TensorFlow's wire. `file://` in front means the local disk, as does no scheme.
+
+mod errno;
+mod glob;
+mod local;
+pub mod path;
+
+pub use errno::status_from_io;
+pub use glob::matches as glob_matches;
+pub use local::LocalFileSystem;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tensor::{Code, Result, Status};
+
+/// What [`FileSystem::stat`] tells about a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStatistics {
+    /// The size in bytes; 0 for a directory.
+    pub length: u64,
+    /// When the content last changed, in nanoseconds since the Epoch.
+    pub modified_nanos: i64,
+    /// Whether the path is a directory.
+    pub is_directory: bool,
+}
+
+/// A file that can be read at any offset, by several threads at once.
+pub trait RandomAccessFile: Send + Sync {
+    /// Returns the current length in bytes.
+    fn length(&self) -> Result<u64>;
+
+    /// Fills `buffer` from `offset` on and returns how many bytes there were: fewer than asked for only at the end.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Fills all of `buffer` from `offset` on; a file that ends before that is `OUT_OF_RANGE`.
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let count = self.read_at(offset, buffer)?;
+        if count < buffer.len() {
+            return Err(Status::out_of_range(format!("Read less bytes than requested: {count} of {}", buffer.len())));
+        }
+        Ok(())
+    }
+}
+
+/// A file that is being written from front to back.
+pub trait WritableFile: Send {
+    /// Appends `data`; it may stay in a buffer until [`flush`](WritableFile::flush).
+    fn append(&mut self, data: &[u8]) -> Result<()>;
+
+    /// Hands everything appended so far to the file system, so that readers see it.
+    fn flush(&mut self) -> Result<()>;
+
+    /// Flushes, and returns when the content is on stable storage.
+    fn sync(&mut self) -> Result<()>;
+
+    /// Flushes and closes. Dropping a file without this may lose what is in the buffer, and hides the error.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// The operations on files and directories.
+///
+/// Errors carry TensorFlow's codes and read `PATH; No such file or directory`.
+pub trait FileSystem: Send + Sync {
+    /// Opens a file for reading.
+    fn open(&self, path: &str) -> Result<Box<dyn RandomAccessFile>>;
+
+    /// Creates a file, or empties the one that is there.
+    fn create(&self, path: &str) -> Result<Box<dyn WritableFile>>;
+
+    /// Creates a file, and fails with `ALREADY_EXISTS` when there is one.
+    fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>>;
+
+    /// Opens a file for writing at its end, and creates it when there is none.
+    fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>>;
+
+    /// Returns whether a file or a directory is there.
+    fn exists(&self, path: &str) -> Result<bool>;
+
+    /// Returns the size, the time of the last change, and whether it is a directory.
+    fn stat(&self, path: &str) -> Result<FileStatistics>;
+
+    /// Renames a file; one that has the new name already is replaced in one step.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Deletes a file.
+    fn delete_file(&self, path: &str) -> Result<()>;
+
+    /// Deletes an empty directory.
+    fn delete_dir(&self, path: &str) -> Result<()>;
+
+    /// Creates a directory in one that exists; `ALREADY_EXISTS` when it is there.
+    fn create_dir(&self, path: &str) -> Result<()>;
+
+    /// Creates a directory with all its parents, unless it is there.
+    fn create_dir_all(&self, path: &str) -> Result<()>;
+
+    /// Returns the names, not the paths, of what is in a directory, sorted.
+    fn list(&self, path: &str) -> Result<Vec<String>>;
+
+    /// Makes renames, creations and deletions in a directory survive a power cut.
+    fn sync_dir(&self, path: &str) -> Result<()>;
+
+    /// Returns the paths that match a pattern with `*`, `?` and `[...]`, none of which matches a `/`, sorted.
+    fn glob(&self, pattern: &str) -> Result<Vec<String>> {
+        glob::glob(self, pattern)
+    }
+
+    /// Reads a whole file.
+    fn read(&self, path: &str) -> Result<Vec<u8>> {
+        let file = self.open(path)?;
+        let mut content = Vec::new();
+        // A file may grow or shrink meanwhile, so its length is a first guess only.
+        let mut expected = file.length()?;
+        loop {
+            let start = content.len();
+            let wanted = usize::try_from(expected.saturating_sub(start as u64)).unwrap_or(usize::MAX).max(1);
+            content.resize(start.saturating_add(wanted), 0);
+            let count = file.read_at(start as u64, &mut content[start..])?;
+            content.truncate(start + count);
+            if count < wanted {
+                return Ok(content);
+            }
+            expected = file.length()?;
+        }
+    }
+
+    /// Reads up to `length` bytes at `offset`; fewer only when the file ends before.
+    fn read_range(&self, path: &str, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let file = self.open(path)?;
+        let available = file.length()?.saturating_sub(offset);
+        let mut content = vec![0; length.min(usize::try_from(available).unwrap_or(usize::MAX))];
+        let count = file.read_at(offset, &mut content)?;
+        content.truncate(count);
+        Ok(content)
+    }
+
+    /// Writes a whole file so that whoever looks, even after a crash, finds the old content or the new one.
+    fn write_atomically(&self, path: &str, content: &[u8]) -> Result<()> {
+        let (temporary, mut file) = create_temporary(self, path)?;
+        let written = file.append(content).and_then(|()| file.sync()).and_then(|()| file.close());
+        if let Err(status) = written.and_then(|()| self.rename(&temporary, path)) {
+            let _ = self.delete_file(&temporary);
+            return Err(status);
+        }
+        self.sync_dir(path::dirname(path))
+    }
+
+    /// Deletes a file, or a directory with everything in it.
+    fn delete_recursively(&self, path: &str) -> Result<()> {
+        if !self.stat(path)?.is_directory {
+            return self.delete_file(path);
+        }
+        for name in self.list(path)? {
+            self.delete_recursively(&path::join(path, &name))?;
+        }
+        self.delete_dir(path)
+    }
+}
+
+/// Creates a file beside `path` whose name nobody else has.
+///
+/// The name starts with `PATH.tempstate`, as TensorFlow's does, so that what a killed process leaves is recognised.
+pub fn create_temporary<F: FileSystem + ?Sized>(
+    file_system: &F,
+    path: &str,
+) -> Result<(String, Box<dyn WritableFile>)> {
+    let process = std::process::id();
+    for attempt in 0..MAX_TEMPORARY_FILES {
+        let temporary = format!("{path}.tempstate{process}{attempt:04}");
+        match file_system.create_new(&temporary) {
+            Ok(file) => return Ok((temporary, file)),
+            Err(status) if status.code() == Code::AlreadyExists => continue,
+            Err(status) => return Err(status),
+        }
+    }
+    Err(Status::resource_exhausted(format!("{MAX_TEMPORARY_FILES} files named {path}.tempstate* are left over")))
+}
+
+/// The most temporary files of one name that one process may leave beside each other.
+const MAX_TEMPORARY_FILES: u32 = 10_000;
+
+/// The file systems by scheme; itself a file system, which hands each path to the one that it belongs to.
+#[derive(Clone)]
+pub struct FileSystems {
+    by_scheme: BTreeMap<String, Arc<dyn FileSystem>>,
+}
+
+impl FileSystems {
+    /// Returns the local file system alone.
+    pub fn local() -> FileSystems {
+        let local: Arc<dyn FileSystem> = Arc::new(LocalFileSystem);
+        FileSystems { by_scheme: BTreeMap::from([(String::new(), local.clone()), ("file".to_owned(), local)]) }
+    }
+
+    /// Adds the file system for paths that start with `SCHEME://`.
+    #[must_use]
+    pub fn with(mut self, scheme: &str, file_system: Arc<dyn FileSystem>) -> FileSystems {
+        self.by_scheme.insert(scheme.to_owned(), file_system);
+        self
+    }
+
+    /// Returns the file system that a path belongs to.
+    pub fn for_path(&self, path: &str) -> Result<&dyn FileSystem> {
+        let scheme = path::scheme(path);
+        self.by_scheme.get(scheme).map(|file_system| &**file_system).ok_or_else(|| {
+            Status::unimplemented(format!("File system scheme '{scheme}' not implemented (file: '{path}')"))
+        })
+    }
+}
+
+impl Default for FileSystems {
+    fn default() -> Self {
+        FileSystems::local()
+    }
+}
+
+impl FileSystem for FileSystems {
+    fn open(&self, path: &str) -> Result<Box<dyn RandomAccessFile>> {
+        self.for_path(path)?.open(path)
+    }
+    fn create(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.for_path(path)?.create(path)
+    }
+    fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.for_path(path)?.create_new(path)
+    }
+    fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.for_path(path)?.open_append(path)
+    }
+    fn exists(&self, path: &str) -> Result<bool> {
+        self.for_path(path)?.exists(path)
+    }
+    fn stat(&self, path: &str) -> Result<FileStatistics> {
+        self.for_path(path)?.stat(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (source, target) = (self.for_path(from)?, self.for_path(to)?);
+        if !std::ptr::addr_eq(source, target) {
+            return Err(Status::unimplemented(format!("Renaming {from} to {to} not implemented")));
+        }
+        source.rename(from, to)
+    }
+    fn delete_file(&self, path: &str) -> Result<()> {
+        self.for_path(path)?.delete_file(path)
+    }
+    fn delete_dir(&self, path: &str) -> Result<()> {
+        self.for_path(path)?.delete_dir(path)
+    }
+    fn create_dir(&self, path: &str) -> Result<()> {
+        self.for_path(path)?.create_dir(path)
+    }
+    fn create_dir_all(&self, path: &str) -> Result<()> {
+        self.for_path(path)?.create_dir_all(path)
+    }
+    fn list(&self, path: &str) -> Result<Vec<String>> {
+        self.for_path(path)?.list(path)
+    }
+    fn sync_dir(&self, path: &str) -> Result<()> {
+        self.for_path(path)?.sync_dir(path)
+    }
+    fn glob(&self, pattern: &str) -> Result<Vec<String>> {
+        self.for_path(pattern)?.glob(pattern)
+    }
+}
+
+/// Returns this machine's name, as event files carry it.
+pub fn hostname() -> String {
+    let from_kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    from_kernel
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}
+
+#[cfg(test)]
+mod tests;
