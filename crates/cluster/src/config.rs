@@ -47,8 +47,9 @@ impl ServerConfig {
             return Err(Status::unimplemented(format!("ServerDef: the protocol '{}' is not known", def.protocol)));
         }
         let cluster = ClusterSpec::from_proto(&def.cluster.clone().unwrap_or_default())?;
-        let index = u32::try_from(def.task_index)
-            .map_err(|_| Status::invalid_argument(format!("ServerDef: the task index {} is negative", def.task_index)))?;
+        let index = u32::try_from(def.task_index).map_err(|_| {
+            Status::invalid_argument(format!("ServerDef: the task index {} is negative", def.task_index))
+        })?;
         let mut config = ServerConfig::new(cluster, &def.job_name, index)?;
         if def.port != 0 {
             let port = u16::try_from(def.port);

@@ -89,7 +89,10 @@ mod tests {
         assert_eq!(&*devices[1].name, "/job:ps/replica:0/task:3/device:CPU:1");
         assert_ne!(devices[0].incarnation, devices[1].incarnation);
         assert_eq!(task_of(&devices[1].name), task_name("ps", 3));
-        assert_eq!(&*devices[1].renamed("/job:w/replica:0/task:0").unwrap().name, "/job:w/replica:0/task:0/device:CPU:1");
+        assert_eq!(
+            &*devices[1].renamed("/job:w/replica:0/task:0").unwrap().name,
+            "/job:w/replica:0/task:0/device:CPU:1"
+        );
         assert!(is_ours(&devices[0].attributes()));
     }
 }

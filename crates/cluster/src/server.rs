@@ -257,7 +257,8 @@ fn open(ip: IpAddr, port: u16) -> std::io::Result<std::net::TcpListener> {
 }
 
 fn port_of(listener: &std::net::TcpListener) -> Result<u16> {
-    let address = listener.local_addr().map_err(|error| Status::internal(format!("a socket without a port: {error}")))?;
+    let address =
+        listener.local_addr().map_err(|error| Status::internal(format!("a socket without a port: {error}")))?;
     Ok(address.port())
 }
 

@@ -66,13 +66,7 @@ impl WorkerCache {
     /// Makes a cache for a cluster in which this server is `own_task`.
     pub fn new(cluster: ClusterSpec, own_task: String, connector: Arc<dyn Connector>) -> WorkerCache {
         let own: Weak<dyn WorkerInterface> = Weak::<crate::worker::Worker>::new();
-        WorkerCache {
-            cluster,
-            own_task,
-            own: RwLock::new(own),
-            connector,
-            connected: RwLock::new(HashMap::new()),
-        }
+        WorkerCache { cluster, own_task, own: RwLock::new(own), connector, connected: RwLock::new(HashMap::new()) }
     }
 
     /// Sets the worker of this server.
@@ -111,7 +105,8 @@ impl WorkerCache {
         if let Some(worker) = self.connected.read().get(task) {
             return Ok(worker.clone());
         }
-        let unknown = || Status::not_found(format!("the cluster has no task {task}; it has {}", self.tasks().join(", ")));
+        let unknown =
+            || Status::not_found(format!("the cluster has no task {task}; it has {}", self.tasks().join(", ")));
         let worker = self.connector.connect(task, self.address(task).ok_or_else(unknown)?)?;
         Ok(self.connected.write().entry(task.to_owned()).or_insert(worker).clone())
     }

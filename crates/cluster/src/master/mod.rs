@@ -58,9 +58,7 @@ impl Master {
         incarnation: u64,
     ) -> Master {
         let sessions = RwLock::new(HashMap::new());
-        Master {
-            shared: Arc::new(Shared { workers, registry, ids, runtime, default_config, incarnation, sessions }),
-        }
+        Master { shared: Arc::new(Shared { workers, registry, ids, runtime, default_config, incarnation, sessions }) }
     }
 
     /// Ends all sessions, because the server stops.
@@ -114,7 +112,9 @@ impl Shared {
         let own_address = self.workers.address(self.workers.own_task());
         let found = cluster.tasks().find(|(_, _, known)| *known == address || Some(*known) == own_address);
         found.map(|(job, index, _)| task_name(job, index)).ok_or_else(|| {
-            Status::invalid_argument(format!("ConfigProto.cluster_def has no task at '{address}', which is this server"))
+            Status::invalid_argument(format!(
+                "ConfigProto.cluster_def has no task at '{address}', which is this server"
+            ))
         })
     }
 

@@ -63,9 +63,8 @@ impl MasterSession {
     pub async fn run_part(&self, call: RunStepCall) -> Result<RunStepReply> {
         let handle = &call.partial_run_handle;
         let partial = self.partial_runs.table.lock().runs.get(handle).cloned();
-        let partial = partial.ok_or_else(|| {
-            Status::invalid_argument("Must run PartialRunSetup before performing partial runs")
-        })?;
+        let partial = partial
+            .ok_or_else(|| Status::invalid_argument("Must run PartialRunSetup before performing partial runs"))?;
         if !call.targets.is_empty() {
             return Err(Status::invalid_argument("a partial run's targets are given when it is set up"));
         }
@@ -130,7 +129,7 @@ impl PartialRun {
             let (_, tensor) = call.feeds.iter().find(|(fed, _)| fed == name)?;
             Some((key.clone(), tensor.clone()))
         };
-        let receives = match self.entry.run.get() {
+        let receives: Arc<[Arc<str>]> = match self.entry.run.get() {
             Some(run) => self.fetched_from(run, partition, call).into_iter().map(|(_, key)| key).collect(),
             None => Arc::new([]),
         };

@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use graph::passes::{
     PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place, placement_log, prune, rewrite_for_execution,
 };
-use graph::{DeviceName, Graph, Node, OpLookup};
+use graph::{DeviceName, Graph, Node};
 use kernel::OpRegistry;
 use parking_lot::Mutex;
 use proto::{ConfigProto, GraphDef};
@@ -160,18 +160,14 @@ impl MasterSession {
             let wanted = self.named_tasks(&prune(&graph, &spec, self.registry)?);
             self.tasks.contact(&wanted, deadline).await?;
             let num_contacted = self.tasks.num_contacted();
-            let mut pruned = self.placed(&graph, version, &spec)?;
+            let pruned = self.placed(&graph, version, &spec)?;
             self.tasks.contact(&tasks_of(&pruned), deadline).await?;
             if self.tasks.num_contacted() != num_contacted {
                 // A task that placement chose has just told its devices, which may be others than expected.
                 continue;
             }
-            let incarnation = |device: &str| self.tasks.incarnation(device);
-            rewrite_for_execution(&mut pruned, &spec, self.registry, &incarnation)?;
-            let options =
-                PartitionOptions { location: &by_task, incarnation: &incarnation, control_flow_added: false };
-            let parts = partition(&pruned, self.registry, &options)?;
-            return self.register(names, parts.into_iter().collect()).await;
+            let parts = self.cut(pruned, &spec)?;
+            return self.register(names, parts).await;
         }
         Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))
     }
@@ -222,13 +218,20 @@ impl MasterSession {
         Ok(())
     }
 
+    /// Cuts a placed graph into one partition for each task.
+    fn cut(&self, mut graph: Graph, spec: &RunSpec) -> Result<Vec<(String, Graph)>> {
+        let incarnation = |device: &str| self.tasks.incarnation(device);
+        rewrite_for_execution(&mut graph, spec, self.registry, &incarnation)?;
+        let options = PartitionOptions { location: &by_task, incarnation: &incarnation, control_flow_added: false };
+        Ok(partition(&graph, self.registry, &options)?.into_iter().collect())
+    }
+
     /// Registers the partitions on their tasks, all at once.
     async fn register(&self, names: &RunNames, parts: Vec<(String, Graph)>) -> Result<CompiledRun> {
         let is_local = |task: &str| task == self.tasks.own_task();
         let mut parts = parts;
         parts.sort_by_key(|(task, _)| is_local(task));
-        let terminals: Vec<Terminals> =
-            parts.iter().map(|(_, graph)| Terminals::of(graph)).collect::<Result<_>>()?;
+        let terminals: Vec<Terminals> = parts.iter().map(|(_, graph)| Terminals::of(graph)).collect::<Result<_>>()?;
         let registrations = parts.iter().map(|(task, graph)| async move {
             let contacted = self.tasks.contacted(task);
             let contacted = contacted.ok_or_else(|| Status::internal(format!("{task} was not contacted")))?;
@@ -294,11 +297,6 @@ impl MasterSession {
         tasks.dedup();
         tasks.retain(|task| self.tasks.contains(task));
         tasks
-    }
-
-    /// Returns the ops that this server knows.
-    pub fn ops(&self) -> &'static dyn OpLookup {
-        self.registry
     }
 }
 

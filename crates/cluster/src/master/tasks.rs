@@ -162,7 +162,9 @@ impl SessionTasks {
                 match outcome {
                     Ok(attributes) => return Ok(attributes),
                     // It may still come, or come back.
-                    Err(status) if matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded) => {
+                    Err(status)
+                        if matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded) =>
+                    {
                         debug!("{name} at {address}: {status}");
                         *last_error.lock() = Some(status);
                     }
@@ -177,7 +179,8 @@ impl SessionTasks {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                let because = last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
+                let because =
+                    last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
                 warn!(
                     "session {} still waits for {name} at {address}, for {} s{because}",
                     self.session_handle,
@@ -194,7 +197,8 @@ impl SessionTasks {
         let attributes = match deadline {
             None => reached.await?,
             Some(deadline) => timeout_at(deadline, reached).await.unwrap_or_else(|_| {
-                let because = last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
+                let because =
+                    last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
                 Err(Status::deadline_exceeded(format!("{name} at {address} did not answer in time{because}")))
             })?,
         };

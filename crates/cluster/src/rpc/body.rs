@@ -46,7 +46,10 @@ pub(crate) fn send(stream: &mut h2::SendStream<Bytes>, segments: Segments, is_la
 }
 
 /// Receives the one message of a stream, or `None` when the stream ends without one.
-pub(crate) async fn receive(stream: &mut RecvStream, tensors: Option<TensorPath>) -> Result<Option<Message>, BodyError> {
+pub(crate) async fn receive(
+    stream: &mut RecvStream,
+    tensors: Option<TensorPath>,
+) -> Result<Option<Message>, BodyError> {
     let mut chunk = Bytes::new();
     while chunk.len() < PREFIX_BYTES {
         chunk = match next_chunk(stream).await? {

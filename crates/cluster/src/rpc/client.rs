@@ -20,10 +20,10 @@ use tracing::debug;
 /// Calls to one peer. Cloning shares the connection.
 #[derive(Clone)]
 pub(crate) struct Channel {
-    shared: Arc<Shared_>,
+    peer: Arc<Peer>,
 }
 
-struct Shared_ {
+struct Peer {
     /// Who the peer is, for messages.
     name: String,
     /// `host:port`.
@@ -56,17 +56,7 @@ impl Channel {
             uris.insert(*path, uri.map_err(|_| Status::invalid_argument(format!("'{address}' is not host:port")))?);
         }
         let (name, address) = (name.to_owned(), address.to_owned());
-        Ok(Channel { shared: Arc::new(Shared_ { name, address, uris, runtime, state: Mutex::default() }) })
-    }
-
-    /// Returns who the peer is.
-    pub fn name(&self) -> &str {
-        &self.shared.name
-    }
-
-    /// Returns the peer's address.
-    pub fn address(&self) -> &str {
-        &self.shared.address
+        Ok(Channel { peer: Arc::new(Peer { name, address, uris, runtime, state: Mutex::default() }) })
     }
 
     /// Makes a call. When there is a connection, the request is on its way before this returns; dropping the answer
@@ -81,10 +71,10 @@ impl Channel {
             Ok(request) => request,
             Err(status) => return Box::pin(ready(Err(status))),
         };
-        let sender = self.shared.state.lock().sender.clone();
+        let sender = self.peer.state.lock().sender.clone();
         match sender {
             Some(sender) => match self.begin(sender, path, request) {
-                Ok(call) => Box::pin(finish(self.shared.clone(), path, call, tensors)),
+                Ok(call) => Box::pin(finish(self.peer.clone(), path, call, tensors)),
                 Err(status) => Box::pin(ready(Err(status))),
             },
             None => {
@@ -92,7 +82,7 @@ impl Channel {
                 Box::pin(async move {
                     let sender = channel.connect().await?;
                     let call = channel.begin(sender, path, request)?;
-                    finish(channel.shared.clone(), path, call, tensors).await
+                    finish(channel.peer.clone(), path, call, tensors).await
                 })
             }
         }
@@ -101,11 +91,11 @@ impl Channel {
     /// Returns a connection, which is made if there is none; all who ask meanwhile wait for the same one.
     async fn connect(&self) -> Result<SendRequest<Bytes>> {
         let connecting = {
-            let mut state = self.shared.state.lock();
+            let mut state = self.peer.state.lock();
             if let Some(sender) = &state.sender {
                 return Ok(sender.clone());
             }
-            let shared = self.shared.clone();
+            let shared = self.peer.clone();
             state.connecting.get_or_insert_with(|| connect(shared).boxed().shared()).clone()
         };
         connecting.await
@@ -114,20 +104,20 @@ impl Channel {
     fn begin(&self, mut sender: SendRequest<Bytes>, path: &'static str, request: Segments) -> Result<ResponseFuture> {
         let mut head = Request::new(());
         *head.method_mut() = Method::POST;
-        *head.uri_mut() = self.shared.uris.get(path).cloned().unwrap_or_default();
+        *head.uri_mut() = self.peer.uris.get(path).cloned().unwrap_or_default();
         let headers = head.headers_mut();
         headers.insert(TE, TRAILERS);
         headers.insert(CONTENT_TYPE, GRPC);
         headers.insert(USER_AGENT, AGENT);
         headers.insert(GRPC_ENCODING, IDENTITY);
         let started = sender.send_request(head, false);
-        let (response, mut stream) = started.map_err(|error| self.shared.broken(path, &error))?;
-        body::send(&mut stream, request, true).map_err(|error| self.shared.broken(path, &error))?;
+        let (response, mut stream) = started.map_err(|error| self.peer.broken(path, &error))?;
+        body::send(&mut stream, request, true).map_err(|error| self.peer.broken(path, &error))?;
         Ok(response)
     }
 }
 
-async fn connect(shared: Arc<Shared_>) -> Result<SendRequest<Bytes>> {
+async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
     let outcome = open(&shared).await;
     let mut state = shared.state.lock();
     state.connecting = None;
@@ -151,7 +141,7 @@ async fn connect(shared: Arc<Shared_>) -> Result<SendRequest<Bytes>> {
 
 type Connection = h2::client::Connection<TcpStream, Bytes>;
 
-async fn open(shared: &Shared_) -> Result<(SendRequest<Bytes>, Connection)> {
+async fn open(shared: &Peer) -> Result<(SendRequest<Bytes>, Connection)> {
     let failed = |error: &dyn std::fmt::Display| {
         Status::unavailable(format!("can't connect to {} at {}: {error}", shared.name, shared.address))
     };
@@ -173,7 +163,7 @@ async fn open(shared: &Shared_) -> Result<(SendRequest<Bytes>, Connection)> {
 }
 
 async fn finish(
-    shared: Arc<Shared_>,
+    peer: Arc<Peer>,
     path: &'static str,
     call: ResponseFuture,
     tensors: Option<TensorPath>,
@@ -198,12 +188,14 @@ async fn finish(
     message.ok_or_else(|| Status::internal(format!("{} sent no answer to {path}", shared.name)))
 }
 
-impl Shared_ {
+impl Peer {
     /// Returns the status for a call whose stream or connection broke.
     fn broken(&self, path: &str, error: &h2::Error) -> Status {
         let text = format!("{} at {}, while calling {path}: {error}", self.name, self.address);
         match error.reason() {
-            Some(h2::Reason::CANCEL) if error.is_remote() => Status::cancelled(format!("the call was cancelled by {text}")),
+            Some(h2::Reason::CANCEL) if error.is_remote() => {
+                Status::cancelled(format!("the call was cancelled by {text}"))
+            }
             _ => Status::unavailable(format!("lost the connection to {text}")),
         }
     }

@@ -117,7 +117,8 @@ pub(crate) fn write_run_step_reply(reply: Result<RunStepReply>, errors_in_body: 
     if let Some(metadata) = &reply.metadata {
         writer.message(2, metadata);
     }
-    writer.finish(|| largest("the fetches of a step", reply.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))))
+    writer
+        .finish(|| largest("the fetches of a step", reply.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))))
 }
 
 /// Reads a `RunCallableRequest`.

@@ -138,7 +138,9 @@ impl MasterInterface for RemoteMaster {
 
     fn partial_run_setup(&self, request: proto::PartialRunSetupRequest) -> Answer<String> {
         let answer = plain(&self.channel, master::PARTIAL_RUN_SETUP, request);
-        Box::pin(async move { answer.await.map(|response: proto::PartialRunSetupResponse| response.partial_run_handle) })
+        Box::pin(
+            async move { answer.await.map(|response: proto::PartialRunSetupResponse| response.partial_run_handle) },
+        )
     }
 
     fn run_step(&self, call: RunStepCall) -> Answer<RunStepReply> {

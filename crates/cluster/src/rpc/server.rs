@@ -95,7 +95,10 @@ async fn serve_connection(stream: TcpStream, services: Arc<Services>, mut stoppi
 async fn serve_call(request: Request<h2::RecvStream>, mut respond: SendResponse<Bytes>, services: Arc<Services>) {
     let (head, mut body) = request.into_parts();
     let Some(method) = METHODS.iter().find(|method| method.path == head.uri.path()) else {
-        return respond_with_error(&mut respond, Status::unimplemented(format!("there is no call {}", head.uri.path())));
+        return respond_with_error(
+            &mut respond,
+            Status::unimplemented(format!("there is no call {}", head.uri.path())),
+        );
     };
     let outcome = {
         let mut work = pin!(async {
@@ -233,8 +236,17 @@ static METHODS: &[Method] = &[
         -> |handle| proto::MakeCallableResponse { handle }),
     method!(master::RELEASE_CALLABLE, master.release_callable(|request: proto::ReleaseCallableRequest| request)
         -> |()| proto::ReleaseCallableResponse {}),
-    method!(worker::GET_STATUS, worker.get_status(|_request: proto::GetStatusRequest|)
-        -> |device_attributes| proto::GetStatusResponse { device_attributes }),
+    Method {
+        path: worker::GET_STATUS,
+        tensors: None,
+        call: |services, _message| {
+            Box::pin(async move {
+                let device_attributes = services.worker.get_status().await?;
+                let response = proto::GetStatusResponse { device_attributes };
+                Segments::from_message(&response, || "the list of devices".to_owned())
+            })
+        },
+    },
     method!(worker::CREATE_WORKER_SESSION,
         worker.create_worker_session(|request: proto::CreateWorkerSessionRequest| request)
         -> |()| proto::CreateWorkerSessionResponse {}),

@@ -209,8 +209,8 @@ impl Splitter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::{NamedTensorProto, RunGraphRequest, TensorProto};
     use prost::Message;
+    use proto::{NamedTensorProto, RunGraphRequest, TensorProto};
 
     fn request() -> RunGraphRequest {
         let tensor = |len: usize| TensorProto {

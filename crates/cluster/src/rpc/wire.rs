@@ -18,10 +18,8 @@ pub(crate) enum Field<'a> {
     Varint(u64),
     /// A string, bytes or a message.
     Bytes(&'a [u8]),
-    /// Eight bytes.
-    Fixed64(u64),
-    /// Four bytes.
-    Fixed32(u32),
+    /// Four or eight bytes, which none of the messages here has.
+    Fixed,
 }
 
 impl<'a> Field<'a> {
@@ -72,12 +70,12 @@ impl<'a> Reader<'a> {
         let number = u32::try_from(tag >> 3).map_err(|_| malformed())?;
         let field = match tag & 7 {
             0 => Field::Varint(self.varint()?),
-            1 => Field::Fixed64(u64::from_le_bytes(self.array()?)),
+            1 => self.take(8).map(|_| Field::Fixed)?,
             2 => {
                 let len = usize::try_from(self.varint()?).map_err(|_| malformed())?;
                 Field::Bytes(self.take(len)?)
             }
-            5 => Field::Fixed32(u32::from_le_bytes(self.array()?)),
+            5 => self.take(4).map(|_| Field::Fixed)?,
             _ => return Err(malformed()),
         };
         Ok(Some((number, field)))
@@ -99,10 +97,6 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or_else(malformed)?;
         self.rest = rest;
         Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        self.take(N)?.try_into().map_err(|_| malformed())
     }
 }
 
@@ -376,7 +370,8 @@ mod tests {
         assert_eq!(request.request_id, 7);
         assert_eq!(request.send[0].name, "name");
         let encoded = request.send[0].tensor.clone().unwrap();
-        for back in [tensor::tensor_from_proto(&encoded).unwrap(), read_tensor(&encoded.encode_to_vec(), None).unwrap()] {
+        for back in [tensor::tensor_from_proto(&encoded).unwrap(), read_tensor(&encoded.encode_to_vec(), None).unwrap()]
+        {
             assert_eq!(back.dtype(), tensor.dtype());
             assert_eq!(back.shape(), tensor.shape());
             assert_eq!(back.buffer().map(Buffer::bytes), tensor.buffer().map(Buffer::bytes));

@@ -290,8 +290,7 @@ fn split_by_device(graph: &Graph, devices: &[LocalDevice], ops: &dyn OpLookup) -
 /// don't go through the rendezvous. Returns their keys in the order of the indices.
 fn terminals_to_arguments(graph: &mut Graph, ops: &dyn OpLookup) -> Result<(Vec<Arc<str>>, Vec<Arc<str>>)> {
     let is_terminal = |attrs: &AttrMap| attrs.bool("client_terminated").unwrap_or(false);
-    let terminals: Vec<NodeId> =
-        graph.iter().filter(|(_, node)| is_terminal(&node.attrs)).map(|(id, _)| id).collect();
+    let terminals: Vec<NodeId> = graph.iter().filter(|(_, node)| is_terminal(&node.attrs)).map(|(id, _)| id).collect();
     let mut keys: (Vec<Arc<str>>, Vec<Arc<str>>) = Default::default();
     for id in terminals {
         let node = graph.node(id).clone();

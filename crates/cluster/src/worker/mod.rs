@@ -56,8 +56,7 @@ impl Worker {
         ids: Arc<RandomIds>,
     ) -> Worker {
         let log = Arc::new(StepLog::default());
-        let transfers =
-            Arc::new(TransferContext { task: workers.own_task().to_owned(), workers, runtime, ids, log });
+        let transfers = Arc::new(TransferContext { task: workers.own_task().to_owned(), workers, runtime, ids, log });
         let default_session = Arc::new(WorkerSession {
             devices: devices.clone(),
             state: Arc::new(SessionState::new()),
@@ -97,7 +96,8 @@ impl Worker {
     }
 
     fn make_session(&self, request: &proto::CreateWorkerSessionRequest) -> Result<WorkerSession> {
-        let own_cluster = request.server_def.as_ref().and_then(|def| def.cluster.as_ref().map(|cluster| (def, cluster)));
+        let own_cluster =
+            request.server_def.as_ref().and_then(|def| def.cluster.as_ref().map(|cluster| (def, cluster)));
         let (mut devices, transfers) = match own_cluster.filter(|(_, cluster)| !cluster.job.is_empty()) {
             None => (self.devices.clone(), self.transfers.clone()),
             Some((def, cluster)) => {

@@ -145,7 +145,8 @@ impl Drop for WaitingRequest {
         {
             let mut steps = self.manager.steps.lock();
             // Looked at again under the lock, which whoever starts the step must take first.
-            if !self.step.has_started.load(Ordering::Acquire) && self.step.waiting_requests.load(Ordering::Acquire) == 0 {
+            if !self.step.has_started.load(Ordering::Acquire) && self.step.waiting_requests.load(Ordering::Acquire) == 0
+            {
                 steps.active.remove(&self.step.id);
             }
         }
