@@ -204,12 +204,8 @@ impl VariableBuilder<'_> {
         let whole_name = format!("{scope}/");
         let (handle, value, initializer) = match self.kind {
             Kind::Ref => {
-                let handle = graph
-                    .op("VariableV2")
-                    .name(&whole_name)
-                    .attr("dtype", dtype)
-                    .attr("shape", shape.clone())
-                    .output();
+                let handle =
+                    graph.op("VariableV2").name(&whole_name).attr("dtype", dtype).attr("shape", shape.clone()).output();
                 let (value, initializer) = graph.colocate_with(&handle.op, |graph| {
                     let initializer = graph
                         .op("Assign")
@@ -231,25 +227,12 @@ impl VariableBuilder<'_> {
                     .output();
                 let initializer =
                     graph.op("AssignVariableOp").name("Assign").input(&handle).input(&initial_value).build();
-                let value = graph
-                    .op("ReadVariableOp")
-                    .name("Read/ReadVariableOp")
-                    .input(&handle)
-                    .attr("dtype", dtype)
-                    .output();
+                let value =
+                    graph.op("ReadVariableOp").name("Read/ReadVariableOp").input(&handle).attr("dtype", dtype).output();
                 (handle, value, initializer)
             }
         };
-        Variable {
-            handle,
-            value,
-            initializer,
-            initial_value,
-            kind: self.kind,
-            dtype,
-            shape,
-            trainable: self.trainable,
-        }
+        Variable { handle, value, initializer, initial_value, kind: self.kind, dtype, shape, trainable: self.trainable }
     }
 }
 

@@ -1,4 +1,8 @@
-//! Random numbers, equal to TensorFlow's for equal seeds.
+//! Random numbers: the same as TensorFlow's for the same seeds.
+
+mod generator;
+
+pub(crate) use generator::SingleSample;
 
 use kernel::Op;
 
