@@ -95,8 +95,8 @@ impl Channel {
             if let Some(sender) = &state.sender {
                 return Ok(sender.clone());
             }
-            let shared = self.peer.clone();
-            state.connecting.get_or_insert_with(|| connect(shared).boxed().shared()).clone()
+            let peer = self.peer.clone();
+            state.connecting.get_or_insert_with(|| connect(peer).boxed().shared()).clone()
         };
         connecting.await
     }
@@ -118,16 +118,16 @@ impl Channel {
 }
 
 async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
-    let outcome = open(&shared).await;
-    let mut state = shared.state.lock();
+    let outcome = open(&peer).await;
+    let mut state = peer.state.lock();
     state.connecting = None;
     let (sender, connection) = outcome?;
     state.generation += 1;
     state.sender = Some(sender.clone());
     let generation = state.generation;
     drop(state);
-    let owner = shared.clone();
-    shared.runtime.spawn(async move {
+    let owner = peer.clone();
+    peer.runtime.spawn(async move {
         if let Err(error) = connection.await {
             debug!("the connection to {} at {} ended: {error}", owner.name, owner.address);
         }
@@ -141,11 +141,11 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
 
 type Connection = h2::client::Connection<TcpStream, Bytes>;
 
-async fn open(shared: &Peer) -> Result<(SendRequest<Bytes>, Connection)> {
+async fn open(peer: &Peer) -> Result<(SendRequest<Bytes>, Connection)> {
     let failed = |error: &dyn std::fmt::Display| {
-        Status::unavailable(format!("can't connect to {} at {}: {error}", shared.name, shared.address))
+        Status::unavailable(format!("can't connect to {} at {}: {error}", peer.name, peer.address))
     };
-    let connecting = tokio::time::timeout(super::PEER_TIMEOUT, TcpStream::connect(&shared.address));
+    let connecting = tokio::time::timeout(super::PEER_TIMEOUT, TcpStream::connect(&peer.address));
     let stream = match connecting.await {
         Ok(connected) => connected.map_err(|error| failed(&error))?,
         Err(_) => return Err(failed(&format_args!("no answer in {} s", super::PEER_TIMEOUT.as_secs()))),
@@ -168,24 +168,24 @@ async fn finish(
     call: ResponseFuture,
     tensors: Option<TensorPath>,
 ) -> Result<Message> {
-    let response = call.await.map_err(|error| shared.broken(path, &error))?;
+    let response = call.await.map_err(|error| peer.broken(path, &error))?;
     let (head, mut stream) = response.into_parts();
     if let Some(outcome) = status::read(&head.headers) {
         outcome?;
     } else if head.status != http::StatusCode::OK {
-        return Err(Status::unavailable(format!("{} at {} answered {}", shared.name, shared.address, head.status)));
+        return Err(Status::unavailable(format!("{} at {} answered {}", peer.name, peer.address, head.status)));
     }
     let message = match body::receive(&mut stream, tensors).await {
         Ok(message) => message,
-        Err(BodyError::Stream(error)) => return Err(shared.broken(path, &error)),
+        Err(BodyError::Stream(error)) => return Err(peer.broken(path, &error)),
         Err(BodyError::Status(status)) => return Err(status),
     };
     let trailers = poll_fn(|context| stream.poll_trailers(context)).await;
-    let trailers = trailers.map_err(|error| shared.broken(path, &error))?;
+    let trailers = trailers.map_err(|error| peer.broken(path, &error))?;
     if let Some(outcome) = trailers.as_ref().and_then(status::read) {
         outcome?;
     }
-    message.ok_or_else(|| Status::internal(format!("{} sent no answer to {path}", shared.name)))
+    message.ok_or_else(|| Status::internal(format!("{} sent no answer to {path}", peer.name)))
 }
 
 impl Peer {
