@@ -6,6 +6,9 @@
 
 #[macro_use]
 mod elementwise;
+mod grad_util;
+#[macro_use]
+mod movement;
 
 pub mod array;
 pub mod control_flow;

@@ -1,6 +1,14 @@
 //! Ops that steer execution.
 
+mod branch;
+mod frame;
+mod trigger;
+
+pub use branch::*;
+pub use frame::*;
+pub use trigger::*;
+
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[];
+pub(crate) const FILES: &[&[Op]] = &[branch::OPS, frame::OPS, trigger::OPS];
