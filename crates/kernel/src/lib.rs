@@ -21,7 +21,7 @@ pub use function::{FunctionDone, FunctionHandle, FunctionRuntime};
 pub use kernel::{AsyncKernel, BoxedKernel, Cost, Kernel, KernelBuilder, KernelDef};
 pub use registry::{Op, OpRegistry};
 pub use rendezvous::{LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey};
-pub use resource::{Resource, ResourceManager};
+pub use resource::{Resource, ResourceCache, ResourceManager};
 pub use step::{CallFrame, FrameAndIteration, Logger, Runner, SessionState, Step, Trace};
 pub use variable::Variable;
 

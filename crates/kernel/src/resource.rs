@@ -3,7 +3,8 @@
 use foldhash::HashMap;
 use parking_lot::RwLock;
 use std::any::{Any, TypeId};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use tensor::{ResourceHandle, Result, Status};
 
 /// Something that lives on a device between steps and is found by name.
@@ -29,6 +30,8 @@ type Container = HashMap<(TypeId, String), Entry>;
 #[derive(Default)]
 pub struct ResourceManager {
     containers: RwLock<HashMap<String, Container>>,
+    /// How often something was removed, so that whoever remembers a resource knows when to look again.
+    removals: AtomicU64,
 }
 
 impl ResourceManager {
@@ -76,6 +79,7 @@ impl ResourceManager {
 
     /// Removes a resource; one that isn't there is `NotFound`.
     pub fn delete<R: Resource>(&self, container: &str, name: &str) -> Result<()> {
+        self.removals.fetch_add(1, Ordering::Release);
         let removed = {
             let mut containers = self.containers.write();
             let entries = containers.get_mut(effective(container));
@@ -86,6 +90,7 @@ impl ResourceManager {
 
     /// Removes a resource of any type by the handle's names; returns whether there was one.
     pub fn delete_any(&self, container: &str, name: &str) -> bool {
+        self.removals.fetch_add(1, Ordering::Release);
         let mut removed = Vec::new();
         let mut containers = self.containers.write();
         if let Some(entries) = containers.get_mut(effective(container)) {
@@ -126,12 +131,14 @@ impl ResourceManager {
 
     /// Removes a container and everything in it.
     pub fn cleanup(&self, container: &str) {
+        self.removals.fetch_add(1, Ordering::Release);
         let removed = self.containers.write().remove(effective(container));
         drop(removed);
     }
 
     /// Removes everything.
     pub fn clear(&self) {
+        self.removals.fetch_add(1, Ordering::Release);
         let removed = std::mem::take(&mut *self.containers.write());
         drop(removed);
     }
@@ -156,6 +163,59 @@ impl ResourceManager {
         // The key would need an owned name; a scan of equal hashes isn't offered, so the name is cloned.
         let entry = containers.get(effective(container))?.get(&(TypeId::of::<R>(), name.to_owned()))?;
         entry.any.clone().downcast::<R>().ok()
+    }
+}
+
+/// Remembers what a kernel found in a manager, for as long as nothing was removed from it: a lookup by name costs more
+/// than all else that a variable's node does.
+pub struct ResourceCache<V> {
+    cached: RwLock<Option<Cached<V>>>,
+}
+
+struct Cached<V> {
+    /// Keeps the manager's address from being given to another one.
+    manager: Weak<ResourceManager>,
+    removals: u64,
+    value: V,
+}
+
+impl<V: Clone> ResourceCache<V> {
+    /// Makes a cache that remembers nothing.
+    pub const fn new() -> ResourceCache<V> {
+        ResourceCache { cached: RwLock::new(None) }
+    }
+
+    /// Returns what was remembered, or what `find` finds now, which is remembered when it says so.
+    pub fn get(
+        &self,
+        manager: &Arc<ResourceManager>,
+        find: impl FnOnce(&ResourceManager) -> Result<(V, bool)>,
+    ) -> Result<V> {
+        let removals = manager.removals.load(Ordering::Acquire);
+        if let Some(cached) = &*self.cached.read()
+            && cached.removals == removals
+            && std::ptr::eq(cached.manager.as_ptr(), Arc::as_ptr(manager))
+        {
+            return Ok(cached.value.clone());
+        }
+        let (value, remember) = find(manager)?;
+        if remember {
+            *self.cached.write() = Some(Cached { manager: Arc::downgrade(manager), removals, value: value.clone() });
+        }
+        Ok(value)
+    }
+
+    /// Returns the manager in which something was found, and what.
+    pub fn last(&self) -> Option<(Arc<ResourceManager>, V)> {
+        let cached = self.cached.read();
+        let cached = cached.as_ref()?;
+        Some((cached.manager.upgrade()?, cached.value.clone()))
+    }
+}
+
+impl<V: Clone> Default for ResourceCache<V> {
+    fn default() -> Self {
+        ResourceCache::new()
     }
 }
 

@@ -5,7 +5,7 @@
 //! copy, so that a large table is never copied for a small update.
 
 use crate::Resource;
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
@@ -68,6 +68,12 @@ impl Variable {
         self.value.read()
     }
 
+    /// Locks the value for writing; for kernels that need several variables at once, which must lock them in the order of
+    /// their addresses.
+    pub fn lock_for_write(&self) -> RwLockWriteGuard<'_, Option<Tensor>> {
+        self.value.write()
+    }
+
     /// Replaces the value.
     pub fn assign(&self, value: Tensor) -> Result<()> {
         if value.dtype() != self.dtype {
@@ -124,7 +130,8 @@ impl Variable {
         Ok(())
     }
 
-    fn uninitialized(&self) -> Status {
+    /// Returns the error for using the variable before it has a value.
+    pub fn uninitialized(&self) -> Status {
         Status::failed_precondition(format!("Attempting to use uninitialized value {}", self.name))
     }
 }

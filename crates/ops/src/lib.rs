@@ -5,6 +5,8 @@
 //! function, gradient and kernels. Heavy loops belong to `numeric`.
 
 #[macro_use]
+mod arithmetic;
+#[macro_use]
 mod elementwise;
 mod grad_util;
 #[macro_use]

@@ -1,9 +1,12 @@
-//! What the tests of ops are made of: `run_op`, `check_shape`, `check_gradient`.
+//! What the tests of ops are made of: `run_op`, `check_shape`, `check_gradient`, and [`TestSession`] for ops with state.
 
 use crate::registry;
-use graph::{AttrMap, Edge, Graph, GraphBuilder, OpLookup, Output, ShapeContext};
-use kernel::{Grad, Step, evaluate};
-use std::sync::Arc;
+use graph::{AttrMap, Edge, Graph, GraphBuilder, NodeId, OpLookup, Operation, Output, ShapeContext};
+use kernel::{
+    AsyncContext, BoxedKernel, Completion, FrameAndIteration, Grad, OpContext, Outputs, Step, Value, Values, evaluate,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, mpsc};
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
 /// Makes attributes from pairs: `attrs![("T", DType::Float), ("axis", 1i64)]`.
@@ -33,6 +36,121 @@ pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<
     let op = builder.try_build()?;
     let fetches: Vec<Edge> = (0..op.num_outputs()).map(|port| op.output(port as u32).edge()).collect();
     evaluate(registry(), &graph.graph(), &feeds, &fetches, &Arc::new(Step::detached()))
+}
+
+/// A graph, and the state that its runs share: variables, queues and kernels with state.
+pub(crate) struct TestSession {
+    pub graph: GraphBuilder,
+    pub step: Arc<Step>,
+}
+
+impl TestSession {
+    pub(crate) fn new() -> TestSession {
+        TestSession { graph: GraphBuilder::new(registry()), step: Arc::new(Step::detached()) }
+    }
+
+    /// Returns a placeholder for a feed.
+    pub(crate) fn placeholder(&self, dtype: DType) -> Output {
+        self.graph.op("Placeholder").attr("dtype", dtype).output()
+    }
+
+    /// Runs what `fetch` needs and returns its value.
+    pub(crate) fn fetch(&self, fetch: &Output, feeds: &[(&Output, Tensor)]) -> Result<Tensor> {
+        let node = fetch.op.id();
+        let mut outputs = self.execute(node, feeds, &[fetch.edge()])?;
+        outputs.pop().ok_or_else(|| Status::internal("no value"))
+    }
+
+    /// Runs an operation and returns all its outputs.
+    pub(crate) fn run(&self, op: &Operation, feeds: &[(&Output, Tensor)]) -> Result<Vec<Tensor>> {
+        let fetches: Vec<Edge> = (0..op.num_outputs()).map(|port| op.output(port as u32).edge()).collect();
+        self.execute(op.id(), feeds, &fetches)
+    }
+
+    fn execute(&self, target: NodeId, feeds: &[(&Output, Tensor)], fetches: &[Edge]) -> Result<Vec<Tensor>> {
+        let graph = self.graph.graph();
+        let mut values: BTreeMap<Edge, Value> = BTreeMap::new();
+        for (output, tensor) in feeds {
+            values.insert(output.edge(), Value::Tensor(tensor.clone()));
+        }
+        let mut needed = BTreeSet::new();
+        let mut stack = vec![target];
+        while let Some(id) = stack.pop() {
+            if needed.insert(id) {
+                let node = graph.node(id);
+                stack.extend(node.inputs.iter().filter(|edge| !values.contains_key(edge)).map(|edge| edge.node));
+                stack.extend(&node.control_inputs);
+            }
+        }
+        // A value that only one more node needs is handed over, so that kernels may write in place.
+        let mut uses: BTreeMap<Edge, usize> = fetches.iter().map(|edge| (*edge, 1)).collect();
+        for id in &needed {
+            for edge in &graph.node(*id).inputs {
+                *uses.entry(*edge).or_default() += 1;
+            }
+        }
+        for id in graph.topological_order()?.into_iter().filter(|id| needed.contains(id)) {
+            let node = graph.node(id);
+            let mut inputs = Values::new();
+            for (edge, slot) in node.inputs.iter().zip(&node.input_types) {
+                let left = uses.entry(*edge).or_default();
+                *left -= 1;
+                let value = if *left == 0 { values.remove(edge) } else { values.get(edge).cloned() };
+                inputs.push(match value.unwrap_or_default() {
+                    Value::Ref(variable) if !slot.is_ref => Value::Tensor(variable.read()?),
+                    other => other,
+                });
+            }
+            let create = || registry().create_kernel(node, &self.step.device);
+            let kernel = if node.schema.is_stateful() {
+                self.step.session.kernel(&node.name, create)?
+            } else {
+                Arc::new(create()?)
+            };
+            let outputs = start_kernel(&kernel, inputs, node.output_types.len(), &self.step, &node.name);
+            let outputs = outputs.recv().unwrap_or_else(|_| Err(Status::internal("no result")))?;
+            for (port, value) in outputs.into_iter().enumerate() {
+                values.insert(Edge { node: id, port: port as u32 }, value);
+            }
+        }
+        let value = |edge: &Edge| match values.get(edge) {
+            Some(Value::Tensor(tensor)) => Ok(tensor.clone()),
+            Some(Value::Ref(variable)) => variable.read(),
+            _ => Err(Status::internal("a fetched output has no value")),
+        };
+        fetches.iter().map(value).collect()
+    }
+}
+
+/// Starts a kernel; its outputs come through the channel, at once unless it waits.
+pub(crate) fn start_kernel(
+    kernel: &BoxedKernel,
+    mut inputs: Values,
+    num_outputs: usize,
+    step: &Arc<Step>,
+    name: &str,
+) -> mpsc::Receiver<Result<Outputs>> {
+    struct Done(mpsc::Sender<Result<Outputs>>);
+    impl Completion for Done {
+        fn complete(self: Box<Self>, result: Result<Outputs>) {
+            // A test that no longer listens is done.
+            let _ = self.0.send(result);
+        }
+    }
+    let (sender, receiver) = mpsc::channel();
+    let mut outputs: Outputs = (0..num_outputs).map(|_| Value::None).collect();
+    let frame = FrameAndIteration::default();
+    match kernel {
+        BoxedKernel::Sync(kernel) => {
+            let result = kernel.compute(&mut OpContext::new(&mut inputs, &mut outputs, step, name, frame, false));
+            Box::new(Done(sender)).complete(result.map(|()| outputs));
+        }
+        BoxedKernel::Async(kernel) => {
+            let done = Box::new(Done(sender));
+            kernel.compute(AsyncContext::new(inputs, outputs, step.clone(), name.into(), frame, false, done));
+        }
+    }
+    receiver
 }
 
 /// Checks an op's shape function in the notation `"[2,?];[3]"` for inputs and outputs; `"?"` is an unknown shape.

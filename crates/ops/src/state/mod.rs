@@ -1,6 +1,24 @@
-//! Variables.
+//! Variables: by ref edges and by resource handles, dense and by rows.
 
-use kernel::Op;
+mod assign;
+mod resource_variable;
+mod variable;
+
+pub use assign::*;
+pub use resource_variable::*;
+pub use variable::*;
+
+use kernel::{Op, ShapeContext};
+use tensor::{DType, PartialShape, Result};
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[];
+pub(crate) const FILES: &[&[Op]] = &[assign::OPS, resource_variable::OPS, variable::OPS];
+
+/// Returns what the graph knows of the variable behind a resource handle.
+pub(crate) fn handle_shape(c: &ShapeContext<'_>, index: usize) -> Result<(Option<DType>, PartialShape)> {
+    c.with_rank(index, 0)?;
+    Ok(match c.input_handles.get(index).and_then(|data| data.first()) {
+        Some(data) => (Some(data.dtype), data.shape.clone()),
+        None => (None, PartialShape::unknown()),
+    })
+}

@@ -1,0 +1,127 @@
+//! [`Arithmetic`]: what kernels of variables need of a number, for every numeric element type.
+
+use tensor::{Complex32, Complex64, Element, bf16, f16};
+
+/// A number that can be added, subtracted, multiplied and divided. Integers wrap, and division by zero gives zero: who
+/// divides integers checks first.
+pub(crate) trait Arithmetic: Element {
+    fn plus(self, other: Self) -> Self;
+    fn minus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+    fn over(self, other: Self) -> Self;
+    /// Returns whether dividing by this number is an error rather than an infinity.
+    fn forbids_division(self) -> bool;
+}
+
+/// An [`Arithmetic`] number with an order.
+pub(crate) trait Ordered: Arithmetic {
+    fn lesser(self, other: Self) -> Self;
+    fn greater(self, other: Self) -> Self;
+}
+
+macro_rules! integers {
+    ($($ty:ty),*) => {$(
+        impl Arithmetic for $ty {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+            #[inline(always)]
+            fn over(self, other: Self) -> Self {
+                if other == 0 { 0 } else { self.wrapping_div(other) }
+            }
+            fn forbids_division(self) -> bool {
+                self == 0
+            }
+        }
+    )*};
+}
+
+macro_rules! floats {
+    ($($ty:ty),*) => {$(
+        impl Arithmetic for $ty {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+            #[inline(always)]
+            fn over(self, other: Self) -> Self {
+                self / other
+            }
+            fn forbids_division(self) -> bool {
+                false
+            }
+        }
+    )*};
+}
+
+macro_rules! ordered {
+    ($($ty:ty),*) => {$(
+        impl Ordered for $ty {
+            #[inline(always)]
+            fn lesser(self, other: Self) -> Self {
+                if other < self { other } else { self }
+            }
+            #[inline(always)]
+            fn greater(self, other: Self) -> Self {
+                if other > self { other } else { self }
+            }
+        }
+    )*};
+}
+
+integers!(i8, i16, i32, i64, u8, u16, u32, u64);
+floats!(f32, f64, f16, bf16, Complex32, Complex64);
+ordered!(i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, f16, bf16);
+
+/// `kernels!` for every number type.
+macro_rules! number_kernels {
+    ($attr:literal => $kernel:ident) => {
+        ::kernel::kernels!($attr: [
+            f32, f64, ::tensor::f16, ::tensor::bf16, i8, i16, i32, i64, u8, u16, u32, u64,
+            ::tensor::Complex32, ::tensor::Complex64
+        ] => $kernel)
+    };
+    ($attr:literal => $kernel:ident < $($extra:ty),* >) => {
+        number_kernels!(@list $attr, $kernel, ($($extra),*), [
+            f32, f64, ::tensor::f16, ::tensor::bf16, i8, i16, i32, i64, u8, u16, u32, u64,
+            ::tensor::Complex32, ::tensor::Complex64
+        ])
+    };
+    (@list $attr:literal, $kernel:ident, $extra:tt, [$($ty:ty),* $(,)?]) => {
+        &[$(number_kernels!(@one $attr, $kernel, $extra, $ty),)*]
+    };
+    (@one $attr:literal, $kernel:ident, ($($extra:ty),*), $ty:ty) => {
+        ::kernel::KernelDef {
+            types: &[($attr, <$ty as ::tensor::Element>::DTYPE)],
+            create: |builder| $kernel::<$ty, $($extra),*>::create(builder),
+        }
+    };
+}
+
+/// The attribute `T` of ops on numbers.
+macro_rules! numbertype {
+    ($name:literal) => {
+        concat!(
+            $name,
+            ": {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, \
+             quint16, uint16, complex128, half, uint32, uint64}"
+        )
+    };
+}
