@@ -7,9 +7,11 @@
 mod constant_value;
 mod gradient;
 mod gradients;
+mod operators;
 mod scope;
 
 pub use gradient::{Grad, Gradient, GradientArgs, GradientFn, IndexedSlices};
+pub use operators::scalar_tensor;
 pub use scope::Collection;
 
 use crate::attr::{AttrMap, IntoAttr};

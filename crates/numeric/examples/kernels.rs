@@ -1,5 +1,6 @@
 //! Prints the speed of the main loops on this machine: `cargo run --release -p numeric --example kernels [name part]`.
 
+use numeric::elementwise::{BroadcastPlan, binary, binary_in_place_left};
 use numeric::matmul::{MatMulShape, Operand, matmul};
 use std::time::Instant;
 
@@ -7,6 +8,8 @@ fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
     let bench = Bench { filter };
     matmuls(&bench);
+    elementwise(&bench);
+    functions(&bench);
 }
 
 struct Bench {
@@ -72,4 +75,57 @@ fn matmuls(bench: &Bench) {
             || matmul(shape, &a, &b, &mut out),
         );
     }
+}
+
+fn elementwise(bench: &Bench) {
+    for len in [1000usize, 100_000, 4_000_000] {
+        let (a, b) = (ramp(len), ramp(len));
+        let mut out = vec![0.0f32; len];
+        let bytes = 12.0 * len as f64;
+        let plan = BroadcastPlan::same_shape(len);
+        bench.run(&format!("add {len}"), bytes, "GB/s", || binary(&a, &b, &mut out, &plan, |x, y| x + y));
+        bench.run(&format!("add in place {len}"), bytes, "GB/s", || {
+            binary_in_place_left(&mut out, &b, &plan, |x, y| x + y);
+        });
+        let mut less = vec![false; len];
+        bench.run(&format!("less {len}"), bytes, "GB/s", || binary(&a, &b, &mut less, &plan, |x, y| x < y));
+        let plan = BroadcastPlan::new(&[len / 100, 100], &[100]).unwrap();
+        bench.run(&format!("add row of 100 to {len}"), bytes, "GB/s", || {
+            binary(&a, &b[..100], &mut out, &plan, |x, y| x + y);
+        });
+        let plan = BroadcastPlan::new(&[len / 10, 10], &[10]).unwrap();
+        bench.run(&format!("add row of 10 to {len}"), bytes, "GB/s", || {
+            binary(&a, &b[..10], &mut out, &plan, |x, y| x + y);
+        });
+    }
+}
+
+fn functions(bench: &Bench) {
+    use numeric::simd_math as math;
+    let len = 10_000;
+    let a: Vec<f32> = ramp(len).iter().map(|x| x.abs() * 4.0 + 0.1).collect();
+    let mut out = vec![0.0f32; len];
+    let functions: &[(&str, fn(&[f32], &mut [f32]))] = &[
+        ("exp", math::exp),
+        ("expm1", math::expm1),
+        ("log", math::log),
+        ("log1p", math::log1p),
+        ("tanh", math::tanh),
+        ("sigmoid", math::sigmoid),
+        ("softplus", math::softplus),
+        ("rsqrt", math::rsqrt),
+        ("erf", math::erf),
+        ("sin", math::sin),
+    ];
+    for (name, function) in functions {
+        bench.run(&format!("function {name} {len}"), len as f64, "G elements/s", || function(&a, &mut out));
+    }
+    let plan = BroadcastPlan::same_shape(len);
+    bench.run(&format!("function pow {len}"), len as f64, "G elements/s", || {
+        binary(&a, &a, &mut out, &plan, math::single::pow);
+    });
+    let a: Vec<f64> = a.iter().map(|&x| f64::from(x)).collect();
+    let mut out = vec![0.0f64; len];
+    bench.run(&format!("function exp f64 {len}"), len as f64, "G elements/s", || math::exp(&a, &mut out));
+    bench.run(&format!("function tanh f64 {len}"), len as f64, "G elements/s", || math::tanh(&a, &mut out));
 }

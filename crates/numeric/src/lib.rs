@@ -6,8 +6,16 @@
 //! The binary is built for a plain x86-64. Hot loops are compiled a second time for AVX2 and FMA (`multiversion`, or a
 //! `#[target_feature]` function where the registers matter) and chosen at run time. All threads come from [`parallel`].
 
+pub mod bias;
 pub mod elementwise;
+pub mod float;
 pub mod matmul;
 pub mod parallel;
+pub mod reduce;
 pub mod scratch;
 mod simd;
+pub mod simd_math;
+pub mod slice_copy;
+pub mod softmax;
+mod strided;
+pub mod transpose;

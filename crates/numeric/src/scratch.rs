@@ -1,6 +1,6 @@
 //! Scratch memory that a thread keeps between calls: fresh pages cost more than the arithmetic done in them.
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{AnyBitPattern, NoUninit, Pod, Zeroable};
 use std::cell::RefCell;
 
 /// A cache line: what scratch memory is aligned to.
@@ -19,7 +19,7 @@ thread_local! {
 }
 
 /// Calls `body` with `len` elements of this thread's scratch memory. Their values are left over from earlier uses.
-pub fn with_scratch<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -> R {
+pub fn with_scratch<T: NoUninit + AnyBitPattern, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -> R {
     assert!(align_of::<T>() <= align_of::<Line>());
     let bytes = len.checked_mul(size_of::<T>()).expect("a scratch buffer larger than the address space");
     let lines = bytes.div_ceil(size_of::<Line>());

@@ -126,6 +126,47 @@ pub(crate) fn broadcast_plan(a: &Tensor, b: &Tensor) -> Result<(BroadcastPlan, S
     Ok((plan, shape))
 }
 
+/// A kernel that looks at its inputs before another one computes.
+pub(crate) struct Checked<K> {
+    check: fn(&OpContext<'_>) -> Result<()>,
+    kernel: K,
+}
+
+impl<T: Element, F: Fn(T, T) -> T + Send + Sync + 'static> Checked<Binary<T, F>> {
+    pub(crate) fn boxed(check: fn(&OpContext<'_>) -> Result<()>, function: F) -> Result<BoxedKernel> {
+        BoxedKernel::new(Checked { check, kernel: Binary { function, element: PhantomData::<fn(T)> } })
+    }
+}
+
+impl<K: Kernel> Kernel for Checked<K> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        (self.check)(context)?;
+        self.kernel.compute(context)
+    }
+}
+
+/// Maps a function over one input; the result has another type.
+pub(crate) struct Convert<T, R, F> {
+    function: F,
+    element: PhantomData<fn(T) -> R>,
+}
+
+impl<T: Element, R: Element, F: Fn(T) -> R + Send + Sync + 'static> Convert<T, R, F> {
+    pub(crate) fn boxed(function: F) -> Result<BoxedKernel> {
+        BoxedKernel::new(Convert { function, element: PhantomData::<fn(T) -> R> })
+    }
+}
+
+impl<T: Element, R: Element, F: Fn(T) -> R + Send + Sync> Kernel for Convert<T, R, F> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let input = context.input(0)?;
+        let from = input.as_slice::<T>()?;
+        let output = Tensor::build(input.shape().clone(), |to: &mut [R]| elementwise::unary(from, to, &self.function))?;
+        context.set_output(0, output);
+        Ok(())
+    }
+}
+
 /// A kernel that passes its input on as it is.
 pub(crate) struct PassThrough;
 
@@ -148,28 +189,37 @@ impl Kernel for PassThrough {
 /// [`PassThrough`] for any type.
 pub(crate) const PASS_THROUGH: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(PassThrough))];
 
-/// Lists the kernels of a unary op, one per type.
+/// Lists the kernels of a unary op, one per type; other kernels may follow a semicolon.
 macro_rules! unary_kernels {
-    ($([$($ty:ty),* $(,)?] => $function:expr),* $(,)?) => {
+    ($([$($ty:ty),* $(,)?] => $function:expr),* $(; $($other:expr),*)? $(,)?) => {
         &[$($(::kernel::KernelDef {
             types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
             create: |_| $crate::elementwise::Unary::<$ty, _>::boxed($function),
-        },)*)*]
+        },)*)* $($($other,)*)?]
     };
 }
 
-/// Lists the kernels of a binary op, one per type.
+/// Lists the kernels of a binary op, one per type; other kernels may follow a semicolon.
 macro_rules! binary_kernels {
-    ($([$($ty:ty),* $(,)?] => $function:expr),* $(,)?) => {
+    ($([$($ty:ty),* $(,)?] => $function:expr),* $(; $($other:expr),*)? $(,)?) => {
         &[$($(::kernel::KernelDef {
             types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
             create: |_| $crate::elementwise::Binary::<$ty, _>::boxed($function),
+        },)*)* $($($other,)*)?]
+    };
+}
+
+/// Lists the kernels of a unary op whose function takes more than a few instructions, in nanoseconds.
+macro_rules! costly_unary_kernels {
+    ($cost_ns:literal; $([$($ty:ty),* $(,)?] => $function:expr),* $(,)?) => {
+        &[$($(::kernel::KernelDef {
+            types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
+            create: |_| $crate::elementwise::Unary::<$ty, _>::boxed_with_cost($cost_ns, $function),
         },)*)*]
     };
 }
 
 /// Lists the kernels of a comparison, one per type.
-#[allow(unused_macros)]
 macro_rules! compare_kernels {
     ($([$($ty:ty),* $(,)?] => $function:expr),* $(,)?) => {
         &[$($(::kernel::KernelDef {

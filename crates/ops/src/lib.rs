@@ -12,6 +12,8 @@ mod grad_util;
 #[macro_use]
 mod movement;
 
+mod compose;
+
 pub mod array;
 pub mod control_flow;
 pub mod data_flow;

@@ -17,6 +17,7 @@ pub use plan::{Broadcast, BroadcastPlan};
 
 use crate::parallel;
 use plan::RowWalk;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Nanoseconds for one element of a loop that does little more than read and write.
@@ -163,8 +164,11 @@ unsafe fn unary_range<A: Copy, R: Copy, F: Fn(A) -> R>(range: Range<usize>, a: P
         blocks(
             range.len(),
             out,
+            #[inline(always)]
             |offset| a.add(offset).cast::<[A; BLOCK]>().read_unaligned(),
+            #[inline(always)]
             |a, i| f(a[i]),
+            #[inline(always)]
             |i| f(*a.add(i)),
         );
     }
@@ -208,12 +212,28 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
                 [0, _] => {
                     let a = *a;
                     let read = |offset| b.add(offset).cast::<[B; BLOCK]>().read_unaligned();
-                    blocks(len, out, read, |b, i| f(a, b[i]), |i| f(a, *b.add(i)));
+                    blocks(
+                        len,
+                        out,
+                        read,
+                        #[inline(always)]
+                        |b, i| f(a, b[i]),
+                        #[inline(always)]
+                        |i| f(a, *b.add(i)),
+                    );
                 }
                 [_, 0] => {
                     let b = *b;
                     let read = |offset| a.add(offset).cast::<[A; BLOCK]>().read_unaligned();
-                    blocks(len, out, read, |a, i| f(a[i], b), |i| f(*a.add(i), b));
+                    blocks(
+                        len,
+                        out,
+                        read,
+                        #[inline(always)]
+                        |a, i| f(a[i], b),
+                        #[inline(always)]
+                        |i| f(*a.add(i), b),
+                    );
                 }
                 _ => {
                     let read = |offset: usize| {
@@ -222,7 +242,15 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
                             b.add(offset).cast::<[B; BLOCK]>().read_unaligned(),
                         )
                     };
-                    blocks(len, out, read, |(a, b), i| f(a[i], b[i]), |i| f(*a.add(i), *b.add(i)));
+                    blocks(
+                        len,
+                        out,
+                        read,
+                        #[inline(always)]
+                        |(a, b), i| f(a[i], b[i]),
+                        #[inline(always)]
+                        |i| f(*a.add(i), *b.add(i)),
+                    );
                 }
             }
         }
@@ -294,12 +322,13 @@ unsafe fn blocks<R: Copy, S>(
     let mut offset = 0;
     while offset + BLOCK <= len {
         let operands = read(offset);
-        let results: [R; BLOCK] = std::array::from_fn(
-            #[inline(always)]
-            |i| of_block(&operands, i),
-        );
-        // SAFETY: the block is below `len`.
-        unsafe { out.add(offset).cast::<[R; BLOCK]>().write_unaligned(results) };
+        // A plain loop, which the compiler vectorises also where the function is long.
+        let mut results = [const { MaybeUninit::<R>::uninit() }; BLOCK];
+        for i in 0..BLOCK {
+            results[i].write(of_block(&operands, i));
+        }
+        // SAFETY: the block is below `len`, and every result was written.
+        unsafe { out.add(offset).cast::<[MaybeUninit<R>; BLOCK]>().write_unaligned(results) };
         offset += BLOCK;
     }
     for i in offset..len {

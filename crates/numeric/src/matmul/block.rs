@@ -14,7 +14,7 @@ pub(crate) struct MatrixView<'a, T> {
 }
 
 impl<'a, T> MatrixView<'a, T> {
-    fn from(&self, row: usize, column: usize) -> MatrixView<'a, T> {
+    fn part(&self, row: usize, column: usize) -> MatrixView<'a, T> {
         MatrixView { data: &self.data[row * self.row_stride + column * self.column_stride..], ..*self }
     }
 
@@ -79,13 +79,13 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
                 let columns = column_step.min(n - first_column);
                 for first_depth in (0..k).step_by(depth_step) {
                     let depth = depth_step.min(k - first_depth);
-                    let b = b.from(first_depth, first_column);
+                    let b = b.part(first_depth, first_column);
                     if pack_b {
                         pack_columns(b, depth, columns, kernel.columns, packed_b);
                     }
                     for first_row in (0..m).step_by(row_step) {
                         let rows = row_step.min(m - first_row);
-                        let a = a.from(first_row, first_depth);
+                        let a = a.part(first_row, first_depth);
                         let rows_of_a = if pack_a {
                             pack_rows(a, rows, depth, kernel.rows, packed_a);
                             RowsOfA::Packed { data: packed_a.as_ptr() }
@@ -141,10 +141,10 @@ unsafe fn block<T: HasMicrokernel + Pod>(
         let (panel, panel_row_stride) = if pack_b {
             (packed_b[column * depth..].as_ptr(), kernel.columns)
         } else if width == kernel.columns {
-            (b.from(0, column).data.as_ptr(), b.row_stride)
+            (b.part(0, column).data.as_ptr(), b.row_stride)
         } else {
             // The kernel reads full registers, so the last columns get a padded copy.
-            pack_columns(b.from(0, column), depth, width, kernel.columns, packed_b);
+            pack_columns(b.part(0, column), depth, width, kernel.columns, packed_b);
             (packed_b.as_ptr(), kernel.columns)
         };
         let arguments = Panel {
@@ -306,8 +306,8 @@ pub(crate) fn multiply_parallel<T: HasMicrokernel + Pod + Send + Sync>(
                 rows,
                 columns,
                 k,
-                a.from_or_empty(first_row, 0),
-                b.from_or_empty(0, first_column),
+                a.starting_at(first_row, 0),
+                b.starting_at(0, first_column),
                 part_of_c,
                 n,
                 accumulate,
@@ -323,8 +323,8 @@ pub(crate) fn multiply_parallel<T: HasMicrokernel + Pod + Send + Sync>(
 }
 
 impl<'a, T> MatrixView<'a, T> {
-    /// Like `from`, for a view that may hold nothing.
-    fn from_or_empty(&self, row: usize, column: usize) -> MatrixView<'a, T> {
+    /// Like `part`, for a view that may hold nothing.
+    fn starting_at(&self, row: usize, column: usize) -> MatrixView<'a, T> {
         let offset = row * self.row_stride + column * self.column_stride;
         MatrixView { data: self.data.get(offset..).unwrap_or(&[]), ..*self }
     }

@@ -1,6 +1,7 @@
 //! Bias and activation on rows of a product, while they are still in the cache.
 
 use super::Epilogue;
+use crate::simd_math::SimdMath;
 
 /// An activation that can follow a product or a convolution, as TensorFlow's fused ops name them.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
@@ -53,10 +54,10 @@ macro_rules! impl_apply {
                     *value = if *value > 0.0 { *value } else { *value * <$scalar>::from(alpha) };
                 }),
                 Activation::Elu => {
-                    row.iter_mut().for_each(|value| *value = if *value < 0.0 { value.exp_m1() } else { *value });
+                    row.iter_mut().for_each(|value| *value = if *value < 0.0 { value.simd_expm1() } else { *value });
                 }
-                Activation::Tanh => row.iter_mut().for_each(|value| *value = value.tanh()),
-                Activation::Sigmoid => row.iter_mut().for_each(|value| *value = 1.0 / (1.0 + (-*value).exp())),
+                Activation::Tanh => row.iter_mut().for_each(|value| *value = value.simd_tanh()),
+                Activation::Sigmoid => row.iter_mut().for_each(|value| *value = value.simd_sigmoid()),
             }
         }
     };

@@ -12,10 +12,10 @@ pub use epilogue::Activation;
 
 use crate::parallel;
 use crate::scratch::with_scratch;
-pub(crate) use block::{MatrixView, multiply, multiply_parallel, pack_columns};
+use block::{MatrixView, multiply_parallel};
 use bytemuck::Pod;
 use half::{bf16, f16};
-pub(crate) use kernel::{HasMicrokernel, Microkernel, Panel, RowsOfA};
+use kernel::HasMicrokernel;
 use num_complex::Complex;
 
 /// How an operand is stored, compared to how it enters the product.
@@ -75,8 +75,7 @@ impl<T> Epilogue<'_, T> {
 pub trait MatMulElement: Pod + Send + Sync {
     #[doc(hidden)]
     fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self]);
-    /// Whether conjugation changes a value of this type.
-    #[doc(hidden)]
+    /// The complex conjugate; real numbers are their own.
     fn conjugate(self) -> Self {
         self
     }

@@ -1,0 +1,190 @@
+//! Sums of many tensors of one shape: AddN, AccumulateNV2.
+
+use crate::compose::Gradients;
+use graph::Output;
+use kernel::{
+    BoxedKernel, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext,
+};
+use std::marker::PhantomData;
+use tensor::{Complex32, Complex64, Element, Result, Status, Tensor, bf16, f16};
+
+/// The ops of this file.
+pub(super) const OPS: &[Op] = &[
+    Op {
+        def: OpDef {
+            name: "AddN",
+            inputs: &["inputs: N * T"],
+            outputs: &["sum: T"],
+            attrs: &[
+                "N: int >= 1",
+                "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, half, uint32, uint64, variant}",
+            ],
+            flags: OpFlags::COMMUTATIVE.union(OpFlags::AGGREGATE),
+        },
+        shape: add_n_shape,
+        gradient: Gradient::Fn(add_n_gradient),
+        kernels: KERNELS,
+    },
+    Op {
+        def: OpDef {
+            name: "AccumulateNV2",
+            inputs: &["inputs: N * T"],
+            outputs: &["sum: T"],
+            attrs: &[
+                "N: int >= 1",
+                "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, half, uint32, uint64}",
+                "shape: shape",
+            ],
+            flags: OpFlags::COMMUTATIVE.union(OpFlags::AGGREGATE),
+        },
+        shape: accumulate_shape,
+        gradient: Gradient::Fn(add_n_gradient),
+        kernels: KERNELS,
+    },
+];
+
+const KERNELS: &[KernelDef] = &[
+    floating::<f32>(),
+    floating::<f64>(),
+    floating::<f16>(),
+    floating::<bf16>(),
+    floating::<Complex32>(),
+    floating::<Complex64>(),
+    integer::<i8>(),
+    integer::<i16>(),
+    integer::<i32>(),
+    integer::<i64>(),
+    integer::<u8>(),
+    integer::<u16>(),
+    integer::<u32>(),
+    integer::<u64>(),
+];
+
+/// Returns the sum of tensors of one shape; panics when there are none.
+#[track_caller]
+pub fn add_n(inputs: &[Output]) -> Output {
+    match inputs {
+        [] => panic!("add_n needs at least one input"),
+        [single] => single.clone(),
+        [first, ..] => first.graph().op("AddN").inputs(inputs).output(),
+    }
+}
+
+fn add_n_shape(c: &mut ShapeContext<'_>) -> Result<()> {
+    let mut shape = c.input(0);
+    for index in 1..c.num_inputs() {
+        shape = shape
+            .merge(&c.input(index))
+            .map_err(|status| status.context(format!("From merging shape {index} with other shapes.")))?;
+    }
+    c.set_output(0, shape);
+    Ok(())
+}
+
+fn accumulate_shape(c: &mut ShapeContext<'_>) -> Result<()> {
+    let shape = c.attrs.shape("shape")?;
+    c.set_output(0, shape);
+    Ok(())
+}
+
+fn add_n_gradient(args: &GradientArgs<'_>) -> Gradients {
+    Ok(vec![args.grad(0).map(Into::into); args.op.num_inputs()])
+}
+
+/// Adds up its inputs, into the first one that nobody else needs.
+struct AddN<T, F> {
+    add: F,
+    element: PhantomData<fn(T)>,
+}
+
+fn boxed<T: Element, F: Fn(T, T) -> T + Send + Sync + 'static>(_: &KernelBuilder<'_>, add: F) -> Result<BoxedKernel> {
+    BoxedKernel::new(AddN { add, element: PhantomData::<fn(T)> })
+}
+
+const fn floating<T: Element + std::ops::Add<Output = T>>() -> KernelDef {
+    KernelDef { types: const { &[("T", T::DTYPE)] }, create: |builder| boxed(builder, |x: T, y: T| x + y) }
+}
+
+const fn integer<T: Element + num_traits::WrappingAdd>() -> KernelDef {
+    KernelDef { types: const { &[("T", T::DTYPE)] }, create: |builder| boxed(builder, |x: T, y: T| x.wrapping_add(&y)) }
+}
+
+impl<T: Element, F: Fn(T, T) -> T + Send + Sync> Kernel for AddN<T, F> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let count = context.num_inputs();
+        let shape = context.input(0)?.shape().clone();
+        for index in 1..count {
+            let other = context.input(index)?.shape();
+            if other != &shape {
+                return Err(Status::invalid_argument(format!(
+                    "Inputs to operation {} of type AddN must have the same size and shape.  Input 0: {shape} != input {index}: {other}",
+                    context.node_name()
+                )));
+            }
+        }
+        let first = context.take_input(0)?;
+        if count == 1 {
+            context.set_output(0, first);
+            return Ok(());
+        }
+        // Three at a time: the running total is read and written half as often.
+        let plan = numeric::elementwise::Broadcast::<3>::of_same_len(shape.num_elements());
+        let mut next = 1;
+        let mut total = first;
+        while next < count {
+            let b = context.take_input(next)?;
+            next += 1;
+            if next < count && !total.is_unique() {
+                let c = context.take_input(next)?;
+                next += 1;
+                let (x, y, z) = (total.as_slice::<T>()?, b.as_slice::<T>()?, c.as_slice::<T>()?);
+                total = Tensor::build(shape.clone(), |out: &mut [T]| {
+                    numeric::elementwise::ternary(x, y, z, out, &plan, |x, y, z| (self.add)((self.add)(x, y), z));
+                })?;
+                continue;
+            }
+            total = self.add_two(total, b)?;
+        }
+        context.set_output(0, total);
+        Ok(())
+    }
+}
+
+impl<T: Element, F: Fn(T, T) -> T + Send + Sync> AddN<T, F> {
+    fn add_two(&self, mut a: Tensor, mut b: Tensor) -> Result<Tensor> {
+        let plan = numeric::elementwise::BroadcastPlan::same_shape(a.num_elements());
+        if let Some(into) = a.as_mut_slice::<T>() {
+            numeric::elementwise::binary_in_place_left(into, b.as_slice::<T>()?, &plan, &self.add);
+            return Ok(a);
+        }
+        if let Some(into) = b.as_mut_slice::<T>() {
+            numeric::elementwise::binary_in_place_right(a.as_slice::<T>()?, into, &plan, &self.add);
+            return Ok(b);
+        }
+        let (x, y) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
+        Tensor::build(a.shape().clone(), |out: &mut [T]| numeric::elementwise::binary(x, y, out, &plan, &self.add))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{attrs, check_shape, run_op};
+    use tensor::Tensor;
+
+    #[test]
+    fn sums() {
+        for count in 1..6 {
+            let inputs: Vec<Tensor> = (0..count).map(|index| Tensor::vector(&[index as f32, 1.0])).collect();
+            let total = run_op("AddN", attrs![], &inputs).unwrap();
+            let sum = (0..count).sum::<i32>() as f32;
+            assert_eq!(total[0].as_slice::<f32>().unwrap(), &[sum, count as f32]);
+        }
+        let status = run_op("AddN", attrs![], &[Tensor::vector(&[1f32]), Tensor::scalar(1f32)]).unwrap_err();
+        assert!(status.message().contains("must have the same size and shape"), "{status}");
+    }
+
+    #[test]
+    fn shapes() {
+        check_shape("AddN", attrs![("N", 3i64)], "[2,?];?;[?,3]", "[2,3]");
+    }
+}
