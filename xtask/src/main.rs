@@ -1,2 +1,66 @@
 //! Automation: `cargo xtask help` lists what it does.
-fn main() {}
+
+mod bench;
+mod interop;
+mod process;
+mod test;
+mod venv;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test [--quick] [--filter X] [--rust-only | --interop-only]
+        Runs every check: format, clippy, Rust tests, doc tests, and the tests against real
+        TensorFlow. --quick leaves out the interop tests marked slow. --filter runs the tests
+        whose name contains X.
+  interop [-- PYTEST ARGUMENTS]
+        Sets up the venv, builds the binary and runs pytest on tests/interop.
+  opdef OP...
+        Prints TensorFlow's definition of each op as the literal that crates/ops holds.
+  bench NAME [-- ARGUMENTS]
+        Builds the release binary and runs bench/NAME.py: core or cluster.
+  proxy --listen PORT --to HOST:PORT
+        Records the gRPC calls between two tasks.
+  python ARGUMENTS
+        Runs the venv's Python with the environment of the interop tests.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    let result = match command {
+        "test" => test::run(rest),
+        "interop" => interop::run_pytest(after_dashes(rest)),
+        "opdef" => interop::run_script("opdef.py", rest),
+        "proxy" => interop::run_script("wire_proxy.py", rest),
+        "python" => interop::run_python(rest),
+        "bench" => bench::run(rest),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        unknown => Err(format!("unknown command `{unknown}`\n\n{HELP}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            if !message.is_empty() {
+                eprintln!("xtask: {message}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns the arguments without a leading `--`, which cargo's users are used to writing.
+fn after_dashes(arguments: &[String]) -> &[String] {
+    match arguments.split_first() {
+        Some((first, rest)) if first == "--" => rest,
+        _ => arguments,
+    }
+}

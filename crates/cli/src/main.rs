@@ -1,2 +1,79 @@
-//! The binary `ferroflow`.
-fn main() {}
+//! The binary `ferroflow`: a hello world, servers, training, and tools for graphs and checkpoints.
+
+mod check;
+mod checkpoint;
+mod hello;
+mod list_ops;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Distributed TensorFlow 1 in Rust.
+#[derive(Parser)]
+#[command(name = "ferroflow", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the hello world of distributed TensorFlow on a server inside this process.
+    Hello,
+    /// Says what is in a GraphDef, MetaGraphDef or SavedModel, and which of its ops can't be run.
+    Check {
+        /// The file, or a SavedModel's directory.
+        file: PathBuf,
+    },
+    /// Lists the ops that there are.
+    Ops {
+        /// Lists only ops whose names contain this.
+        filter: Option<String>,
+        /// Prints a Markdown table.
+        #[arg(long)]
+        markdown: bool,
+    },
+    /// Looks into checkpoints.
+    #[command(subcommand)]
+    Checkpoint(checkpoint::Command),
+}
+
+/// Why a command failed, for people.
+pub struct Failure(String);
+
+impl Failure {
+    /// Makes a failure with a message.
+    pub fn new(message: impl Into<String>) -> Failure {
+        Failure(message.into())
+    }
+}
+
+impl From<tensor::Status> for Failure {
+    fn from(status: tensor::Status) -> Failure {
+        Failure(status.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match &arguments.command {
+        Command::Hello => hello::run(),
+        Command::Check { file } => check::run(file),
+        Command::Ops { filter, markdown } => {
+            list_ops::run(filter.as_deref(), *markdown);
+            Ok(())
+        }
+        Command::Checkpoint(command) => checkpoint::run(command),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(message)) => {
+            eprintln!("ferroflow: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

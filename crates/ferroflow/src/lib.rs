@@ -11,6 +11,7 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod data;
 mod graph_handle;
 pub mod session;
 pub mod variable;

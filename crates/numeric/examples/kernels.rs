@@ -1,7 +1,8 @@
 //! Prints the speed of the main loops on this machine: `cargo run --release -p numeric --example kernels [name part]`.
 
+use numeric::conv::{ConvShape, conv, conv_filter_grad, conv_input_grad};
 use numeric::elementwise::{BroadcastPlan, binary, binary_in_place_left};
-use numeric::matmul::{MatMulShape, Operand, matmul};
+use numeric::matmul::{Epilogue, MatMulShape, Operand, matmul};
 use std::time::Instant;
 
 fn main() {
@@ -10,6 +11,7 @@ fn main() {
     matmuls(&bench);
     elementwise(&bench);
     functions(&bench);
+    convolutions(&bench);
 }
 
 struct Bench {
@@ -128,4 +130,28 @@ fn functions(bench: &Bench) {
     let mut out = vec![0.0f64; len];
     bench.run(&format!("function exp f64 {len}"), len as f64, "G elements/s", || math::exp(&a, &mut out));
     bench.run(&format!("function tanh f64 {len}"), len as f64, "G elements/s", || math::tanh(&a, &mut out));
+}
+
+fn convolutions(bench: &Bench) {
+    for (size, in_channels, filter, out_channels, batch) in
+        [(28, 1, 5, 32, 100), (14, 32, 5, 64, 100), (28, 64, 3, 64, 16), (14, 256, 3, 256, 8), (56, 64, 1, 256, 8)]
+    {
+        let pad = filter / 2;
+        let shape = ConvShape::conv2d(batch, [size, size], in_channels, [filter, filter], out_channels)
+            .with_output([size, size], [pad, pad]);
+        let (input, weights, gradient) = (ramp(shape.in_len()), ramp(shape.filter_len()), ramp(shape.out_len()));
+        let (mut out, mut input_grad, mut filter_grad) =
+            (vec![0.0; shape.out_len()], vec![0.0; shape.in_len()], vec![0.0; shape.filter_len()]);
+        let flops = 2.0 * (shape.out_len() * filter * filter * in_channels) as f64;
+        let name = format!("{filter}x{filter}x{in_channels}->{out_channels} on {size}x{size} batch {batch}");
+        bench.run(&format!("conv {name}"), flops, "GFLOP/s", || {
+            conv(&shape, &input, &weights, &mut out, Epilogue::NONE);
+        });
+        bench.run(&format!("conv input grad {name}"), flops, "GFLOP/s", || {
+            conv_input_grad(&shape, &weights, &gradient, &mut input_grad);
+        });
+        bench.run(&format!("conv filter grad {name}"), flops, "GFLOP/s", || {
+            conv_filter_grad(&shape, &input, &gradient, &mut filter_grad);
+        });
+    }
 }

@@ -7,10 +7,12 @@
 //! `#[target_feature]` function where the registers matter) and chosen at run time. All threads come from [`parallel`].
 
 pub mod bias;
+pub mod conv;
 pub mod elementwise;
 pub mod float;
 pub mod matmul;
 pub mod parallel;
+pub mod pool;
 pub mod reduce;
 pub mod scratch;
 mod simd;

@@ -228,3 +228,24 @@ macro_rules! compare_kernels {
         },)*)*]
     };
 }
+
+/// Lists the kernels of a test, one per type.
+macro_rules! test_kernels {
+    ($([$($ty:ty),* $(,)?] => $function:expr),* $(,)?) => {
+        &[$($(::kernel::KernelDef {
+            types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
+            create: |_| $crate::elementwise::Convert::<$ty, bool, _>::boxed($function),
+        },)*)*]
+    };
+}
+
+/// Defines the builder functions of ops with one input and one output.
+macro_rules! unary_functions {
+    ($($(#[$doc:meta])* $name:ident => $op:literal;)*) => {$(
+        $(#[$doc])*
+        #[track_caller]
+        pub fn $name(x: &Output) -> Output {
+            x.graph().op($op).input(x).output()
+        }
+    )*};
+}

@@ -23,6 +23,7 @@ pub mod logging;
 pub mod math;
 pub mod nn;
 pub mod random;
+mod rows;
 pub mod state;
 pub mod string;
 #[cfg(test)]

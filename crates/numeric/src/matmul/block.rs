@@ -1,6 +1,6 @@
 //! The blocked matrix product: cuts A, B and C so that what the micro-kernel reads stays in the caches.
 
-use super::kernel::{HasMicrokernel, Microkernel, Panel, RowsOfA, group_rows};
+use super::kernel::{HasMicrokernel, Microkernel, Panel, RowsOfA, Segment, group_rows};
 use crate::parallel::{self, SharedMut};
 use crate::scratch::with_scratch;
 use bytemuck::Pod;
@@ -149,7 +149,7 @@ unsafe fn block<T: HasMicrokernel + Pod>(
         };
         let arguments = Panel {
             rows,
-            depth,
+            segments: &[Segment { offset: 0, len: depth }],
             a,
             b: panel,
             b_row_stride: panel_row_stride,

@@ -6,11 +6,12 @@ use crate::simd::{Lanes, Level, MulAdd, level};
 use num_complex::Complex;
 
 /// Rows of A, one panel of B and the columns of C that they make.
-pub(crate) struct Panel<T> {
+pub(crate) struct Panel<'a, T> {
     pub rows: usize,
-    pub depth: usize,
+    /// Where along the depth the rows of A lie; one segment from 0 for a matrix.
+    pub segments: &'a [Segment],
     pub a: RowsOfA<T>,
-    /// `depth` rows of the panel, each of the kernel's full width unless `direct` columns are read from B itself.
+    /// The panel: as many rows as the segments are long together, each as wide as the kernel.
     pub b: *const T,
     pub b_row_stride: usize,
     pub c: *mut T,
@@ -19,6 +20,15 @@ pub(crate) struct Panel<T> {
     pub columns: usize,
     /// Whether to add to C rather than overwrite it.
     pub accumulate: bool,
+}
+
+/// A run of the depth: element `p` of it is `offset + p * column_stride` from the start of its row of A.
+///
+/// A convolution reads the window of an output pixel straight from the image: a segment for each line of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub offset: usize,
+    pub len: usize,
 }
 
 /// Where the rows of A are.
@@ -53,7 +63,7 @@ pub(crate) struct Microkernel<T> {
     ///
     /// # Safety
     /// The processor has the kernel's instruction set and the pointers of the panel are valid for its sizes.
-    pub run: unsafe fn(&Panel<T>),
+    pub run: unsafe fn(&Panel<'_, T>),
 }
 
 /// An element type that has micro-kernels.
@@ -62,10 +72,11 @@ pub(crate) trait HasMicrokernel: MulAdd {
 }
 
 #[inline(always)]
-unsafe fn panel<V: Lanes, const ROWS: usize>(panel: &Panel<V::Scalar>)
+unsafe fn panel<V: Lanes, const ROWS: usize>(panel: &Panel<'_, V::Scalar>)
 where
     V::Scalar: MulAdd,
 {
+    let depth: usize = panel.segments.iter().map(|segment| segment.len).sum();
     let mut row = 0;
     while row < panel.rows {
         let group = group_rows(panel.rows - row, ROWS);
@@ -75,7 +86,7 @@ where
                 (unsafe { data.add(row * row_stride) }, row_stride, column_stride)
             }
             // SAFETY: earlier groups hold `row * depth` elements.
-            RowsOfA::Packed { data } => (unsafe { data.add(row * panel.depth) }, 1, group),
+            RowsOfA::Packed { data } => (unsafe { data.add(row * depth) }, 1, group),
         };
         // SAFETY: as above.
         let c = unsafe { panel.c.add(row * panel.c_row_stride) };
@@ -114,7 +125,7 @@ where
 
 #[inline(always)]
 unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize>(
-    panel: &Panel<V::Scalar>,
+    panel: &Panel<'_, V::Scalar>,
     a: *const V::Scalar,
     row_stride: usize,
     column_stride: usize,
@@ -125,21 +136,23 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     // SAFETY: the caller vouches for the instruction set and for the sizes in `panel`.
     unsafe {
         let mut sums = [[V::splat(V::Scalar::ZERO); VECTORS]; ROWS];
-        let mut a = a;
         let mut b = panel.b;
-        for _ in 0..panel.depth {
-            let mut columns = [V::splat(V::Scalar::ZERO); VECTORS];
-            for vector in 0..VECTORS {
-                columns[vector] = V::load(b.add(vector * V::LANES));
-            }
-            for row in 0..ROWS {
-                let factor = V::splat(*a.add(row * row_stride));
+        for segment in panel.segments {
+            let mut a = a.add(segment.offset);
+            for _ in 0..segment.len {
+                let mut columns = [V::splat(V::Scalar::ZERO); VECTORS];
                 for vector in 0..VECTORS {
-                    sums[row][vector] = factor.mul_add(columns[vector], sums[row][vector]);
+                    columns[vector] = V::load(b.add(vector * V::LANES));
                 }
+                for row in 0..ROWS {
+                    let factor = V::splat(*a.add(row * row_stride));
+                    for vector in 0..VECTORS {
+                        sums[row][vector] = factor.mul_add(columns[vector], sums[row][vector]);
+                    }
+                }
+                a = a.add(column_stride);
+                b = b.add(panel.b_row_stride);
             }
-            a = a.add(column_stride);
-            b = b.add(panel.b_row_stride);
         }
         if panel.columns == VECTORS * V::LANES {
             for row in 0..ROWS {
@@ -176,14 +189,14 @@ macro_rules! microkernels {
                     #[cfg(target_arch = "x86_64")]
                     if best >= Level::$level {
                         #[target_feature(enable = $features)]
-                        unsafe fn run(arguments: &Panel<$scalar>) {
+                        unsafe fn run(arguments: &Panel<'_, $scalar>) {
                             // SAFETY: the features are enabled here; the caller vouches for the rest.
                             unsafe { panel::<$register, $rows>(arguments) }
                         }
                         return Microkernel { rows: $rows, columns: 2 * <$register as Lanes>::LANES, run };
                     }
                 )*
-                unsafe fn run(arguments: &Panel<$scalar>) {
+                unsafe fn run(arguments: &Panel<'_, $scalar>) {
                     // SAFETY: needs no feature; the caller vouches for the rest.
                     unsafe { panel::<$portable, $portable_rows>(arguments) }
                 }
@@ -220,7 +233,7 @@ mod tests {
                     let mut c = vec![1.0f32; rows * 32];
                     let arguments = Panel {
                         rows,
-                        depth,
+                        segments: &[Segment { offset: 0, len: 3 }, Segment { offset: 3, len: depth - 3 }],
                         a: RowsOfA::Strided { data: a.as_ptr(), row_stride: depth, column_stride: 1 },
                         b: b.as_ptr(),
                         b_row_stride: 32,

@@ -12,10 +12,11 @@ pub use epilogue::Activation;
 
 use crate::parallel;
 use crate::scratch::with_scratch;
-use block::{MatrixView, multiply_parallel};
+use block::multiply_parallel;
+pub(crate) use block::{MatrixView, multiply, pack_columns};
 use bytemuck::Pod;
 use half::{bf16, f16};
-use kernel::HasMicrokernel;
+pub(crate) use kernel::{HasMicrokernel, Microkernel, Panel, RowsOfA, Segment};
 use num_complex::Complex;
 
 /// How an operand is stored, compared to how it enters the product.

@@ -2,6 +2,7 @@
 
 mod branch;
 mod frame;
+mod send_recv;
 mod trigger;
 
 pub use branch::*;
@@ -11,4 +12,4 @@ pub use trigger::*;
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[branch::OPS, frame::OPS, trigger::OPS];
+pub(crate) const FILES: &[&[Op]] = &[branch::OPS, frame::OPS, send_recv::OPS, trigger::OPS];

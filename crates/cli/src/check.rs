@@ -1,0 +1,149 @@
+//! `ferroflow check FILE`: what is in a GraphDef, MetaGraphDef or SavedModel, and what of it we can't run.
+
+use crate::Failure;
+use graph::{AttrMap, Node, OpLookup};
+use proto::{GraphDef, Message, MetaGraphDef, NodeDef, SavedModel};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use tensor::{DType, PartialShape};
+
+/// What a file turned out to be.
+enum Contents {
+    Graph(Box<GraphDef>),
+    MetaGraph(Box<MetaGraphDef>),
+    SavedModel(Box<SavedModel>),
+}
+
+/// Prints what is in the file; fails when it has ops that we can't run.
+pub fn run(path: &Path) -> Result<(), Failure> {
+    let file = if path.is_dir() { path.join("saved_model.pb") } else { path.to_owned() };
+    let bytes = std::fs::read(&file).map_err(|error| Failure::new(format!("can't read {}: {error}", file.display())))?;
+    let contents = recognize(&bytes).ok_or_else(|| {
+        Failure::new(format!(
+            "{} is not a GraphDef, MetaGraphDef or SavedModel in binary form ({} bytes)",
+            file.display(),
+            bytes.len()
+        ))
+    })?;
+    let mut missing = 0;
+    match &contents {
+        Contents::Graph(graph) => {
+            println!("{}: GraphDef", file.display());
+            missing += describe_graph(graph);
+        }
+        Contents::MetaGraph(meta) => {
+            println!("{}: MetaGraphDef", file.display());
+            missing += describe_meta_graph(meta);
+        }
+        Contents::SavedModel(model) => {
+            println!("{}: SavedModel, {} MetaGraph(s)", file.display(), model.meta_graphs.len());
+            for meta in &model.meta_graphs {
+                missing += describe_meta_graph(meta);
+            }
+        }
+    }
+    if missing > 0 {
+        return Err(Failure::new(format!("{missing} op(s) can't be run")));
+    }
+    println!("every op can be run");
+    Ok(())
+}
+
+/// Tells the three messages apart: field 1 is a number in a SavedModel, a node in a GraphDef, and neither in a MetaGraphDef.
+fn recognize(bytes: &[u8]) -> Option<Contents> {
+    if let Ok(model) = SavedModel::decode(bytes)
+        && !model.meta_graphs.is_empty()
+    {
+        return Some(Contents::SavedModel(Box::new(model)));
+    }
+    if let Ok(graph) = GraphDef::decode(bytes)
+        && !graph.node.is_empty()
+        && graph.node.iter().all(|node| !node.op.is_empty() && !node.name.is_empty())
+    {
+        return Some(Contents::Graph(Box::new(graph)));
+    }
+    let meta = MetaGraphDef::decode(bytes).ok()?;
+    meta.graph_def.is_some().then(|| Contents::MetaGraph(Box::new(meta)))
+}
+
+fn describe_meta_graph(meta: &MetaGraphDef) -> usize {
+    if let Some(info) = &meta.meta_info_def {
+        println!("  tags: {}; written by TensorFlow {}", info.tags.join(", "), info.tensorflow_version);
+    }
+    for (name, signature) in &meta.signature_def {
+        let list = |tensors: &BTreeMap<String, proto::TensorInfo>| {
+            let one = |(name, info): (&String, &proto::TensorInfo)| {
+                let dtype = DType::from_i32(info.dtype).map_or("?", DType::name);
+                let shape = info.tensor_shape.as_ref().and_then(|shape| PartialShape::from_proto(shape).ok());
+                format!("{name}: {dtype} {}", shape.unwrap_or_default())
+            };
+            tensors.iter().map(one).collect::<Vec<_>>().join(", ")
+        };
+        println!("  signature {name}: ({}) -> ({})", list(&signature.inputs), list(&signature.outputs));
+    }
+    for name in meta.collection_def.keys() {
+        println!("  collection {name}");
+    }
+    meta.graph_def.as_ref().map_or(0, describe_graph)
+}
+
+fn describe_graph(graph: &GraphDef) -> usize {
+    let functions = graph.library.as_ref().map_or(&[][..], |library| &library.function);
+    println!("  {} nodes, {} functions", graph.node.len(), functions.len());
+    let devices: BTreeSet<&str> =
+        graph.node.iter().map(|node| node.device.as_str()).filter(|device| !device.is_empty()).collect();
+    for device in devices {
+        println!("  device {device}");
+    }
+    for node in graph.node.iter().filter(|node| node.op.starts_with("Placeholder")) {
+        let attrs = AttrMap(node.attr.clone());
+        let dtype = attrs.dtype("dtype").map_or("?", DType::name);
+        println!("  input {}: {dtype} {}", node.name, attrs.shape("shape").unwrap_or_default());
+    }
+    let names: BTreeSet<&str> =
+        functions.iter().filter_map(|function| function.signature.as_ref()).map(|s| s.name.as_str()).collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut problems: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let bodies = functions.iter().flat_map(|function| &function.node_def);
+    for (node, in_body) in graph.node.iter().map(|node| (node, false)).chain(bodies.map(|node| (node, true))) {
+        if names.contains(node.op.as_str()) {
+            continue;
+        }
+        *counts.entry(&node.op).or_default() += 1;
+        if let Some(problem) = problem_of(node, in_body) {
+            problems.entry(problem).or_default().push(&node.name);
+        }
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+    let list: Vec<String> = counts.iter().map(|(op, count)| format!("{op} {count}")).collect();
+    println!("  ops: {}", list.join(", "));
+    for (problem, nodes) in &problems {
+        const SHOWN: usize = 5;
+        let more = if nodes.len() > SHOWN { format!(" and {} more", nodes.len() - SHOWN) } else { String::new() };
+        println!("  can't run: {problem}; nodes {}{more}", nodes[..nodes.len().min(SHOWN)].join(", "));
+    }
+    problems.len()
+}
+
+/// Says why a node can't be run. A function's body has attributes that only a call fills in, so there only the op counts.
+fn problem_of(def: &NodeDef, in_body: bool) -> Option<String> {
+    let registry = ops::registry();
+    let Some(info) = registry.op(&def.op) else { return Some(format!("op {} is unknown", def.op)) };
+    if in_body {
+        return None;
+    }
+    match Node::new(def.name.clone(), info.schema.clone(), String::new(), AttrMap(def.attr.clone())) {
+        Err(status) => Some(format!("op {}: {}", def.op, status.message())),
+        Ok(node) if !registry.has_kernel(&node) => {
+            let types: Vec<String> = info
+                .schema
+                .attrs
+                .iter()
+                .filter_map(|attr| Some(format!("{}={}", attr.name, node.attrs.dtype(&attr.name).ok()?)))
+                .collect();
+            Some(format!("op {} has no kernel for {}", def.op, types.join(", ")))
+        }
+        Ok(_) => None,
+    }
+}

@@ -1,0 +1,144 @@
+//! The gradient of the input: a convolution of the output's gradient with the filter turned around, or, where the window
+//! steps over pixels, a product whose columns are added back to the places they came from.
+
+use super::forward::forward;
+use super::shape::ConvShape;
+use crate::matmul::{HasMicrokernel, MatrixView, multiply};
+use crate::parallel;
+use crate::scratch::with_scratch;
+use bytemuck::Pod;
+
+/// Writes the gradient of the input.
+pub(super) fn input_grad<T: HasMicrokernel + Pod + Send + Sync>(
+    shape: &ConvShape,
+    filter: &[T],
+    gradient: &[T],
+    out: &mut [T],
+) {
+    match turned(shape) {
+        Some(turned_shape) => with_scratch(filter.len(), |turned_filter: &mut [T]| {
+            turn_filter(shape, filter, turned_filter);
+            forward(&turned_shape, gradient, turned_filter, out, |_, _| ());
+        }),
+        None => add_columns_back(shape, filter, gradient, out),
+    }
+}
+
+/// The convolution of the output's gradient that gives the input's, for strides of 1.
+pub(super) fn turned(shape: &ConvShape) -> Option<ConvShape> {
+    if shape.strides != [1; 3] {
+        return None;
+    }
+    let mut pad_before = [0; 3];
+    for axis in 0..3 {
+        pad_before[axis] =
+            ((shape.filter[axis].max(1) - 1) * shape.dilations[axis]).checked_sub(shape.pad_before[axis])?;
+    }
+    Some(ConvShape {
+        in_channels: shape.out_channels,
+        out_channels: shape.in_channels,
+        input: shape.output,
+        output: shape.input,
+        pad_before,
+        ..*shape
+    })
+}
+
+/// Reverses the taps and swaps the channels of a filter.
+pub(super) fn turn_filter<T: Copy>(shape: &ConvShape, filter: &[T], turned: &mut [T]) {
+    let (taps, group_in, group_out) = (shape.taps(), shape.group_in(), shape.group_out());
+    for tap in 0..taps {
+        for group in 0..shape.groups {
+            for output in 0..group_out {
+                let row = &mut turned[((taps - 1 - tap) * group_out + output) * shape.in_channels + group * group_in..];
+                let column = group * group_out + output;
+                for (input, value) in row[..group_in].iter_mut().enumerate() {
+                    *value = filter[(tap * group_in + input) * shape.out_channels + column];
+                }
+            }
+        }
+    }
+}
+
+/// Multiplies the gradient of each line of pixels with the filter and adds the windows to the image.
+fn add_columns_back<T: HasMicrokernel + Pod + Send + Sync>(
+    shape: &ConvShape,
+    filter: &[T],
+    gradient: &[T],
+    out: &mut [T],
+) {
+    let (image_len, taps, group_in) = (shape.in_image_len(), shape.taps(), shape.group_in());
+    if out.is_empty() {
+        return;
+    }
+    let depth = taps * group_in;
+    let cost = shape.nanoseconds() / shape.batch.max(1) as f64;
+    parallel::for_each_chunk_mut(out, image_len, cost, |first, images| {
+        with_scratch(shape.output[2] * depth, |columns: &mut [T]| {
+            for (offset, image) in images.chunks_exact_mut(image_len).enumerate() {
+                image.fill(T::ZERO);
+                let gradient = &gradient[(first + offset) * shape.out_image_len()..][..shape.out_image_len()];
+                for z in 0..shape.output[0] {
+                    for y in 0..shape.output[1] {
+                        let line = (z * shape.output[1] + y) * shape.output[2] * shape.out_channels;
+                        for group in 0..shape.groups {
+                            let channel = group * shape.group_out();
+                            let a = MatrixView {
+                                data: &gradient[line + channel..],
+                                row_stride: shape.out_channels,
+                                column_stride: 1,
+                            };
+                            let b = MatrixView {
+                                data: &filter[channel..],
+                                row_stride: 1,
+                                column_stride: shape.out_channels,
+                            };
+                            a.check(shape.output[2], shape.group_out());
+                            b.check(shape.group_out(), depth);
+                            // SAFETY: the views were checked and `columns` holds the product.
+                            unsafe {
+                                multiply(
+                                    shape.output[2],
+                                    depth,
+                                    shape.group_out(),
+                                    a,
+                                    b,
+                                    columns.as_mut_ptr(),
+                                    depth,
+                                    false,
+                                );
+                            }
+                            add_line(shape, [z, y], group, columns, image);
+                        }
+                    }
+                }
+            }
+        });
+    });
+}
+
+/// Adds the windows of one line of output pixels to the image.
+fn add_line<T: HasMicrokernel>(shape: &ConvShape, [z, y]: [usize; 2], group: usize, columns: &[T], image: &mut [T]) {
+    let (taps, group_in) = (shape.taps(), shape.group_in());
+    let place = |axis: usize, output: usize, tap: usize| {
+        let position =
+            (output * shape.strides[axis] + tap * shape.dilations[axis]).checked_sub(shape.pad_before[axis])?;
+        (position < shape.input[axis]).then_some(position)
+    };
+    for x in 0..shape.output[2] {
+        let window = &columns[x * taps * group_in..][..taps * group_in];
+        for (tap, values) in window.chunks_exact(group_in.max(1)).enumerate() {
+            let tap_x = tap % shape.filter[2];
+            let tap_y = tap / shape.filter[2] % shape.filter[1];
+            let tap_z = tap / (shape.filter[2] * shape.filter[1]);
+            let (Some(at_z), Some(at_y), Some(at_x)) = (place(0, z, tap_z), place(1, y, tap_y), place(2, x, tap_x))
+            else {
+                continue;
+            };
+            let start = ((at_z * shape.input[1] + at_y) * shape.input[2] + at_x) * shape.in_channels + group * group_in;
+            for (to, &value) in image[start..start + group_in].iter_mut().zip(values) {
+                *to = to.plus(value);
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+"""TensorFlow 1's names on the `tensorflow` module, those that TensorFlow 2.15 renamed or dropped among them."""
+
+import functools
+import importlib
+import logging
+import sys
+import types
+import warnings
+
+from ferroflow import mnist
+
+# What a program may call, and where TensorFlow 2.15's v1 module has it. A name that it still has is left alone.
+RENAMED = {
+    # Variables and initialization.
+    "all_variables": "global_variables",
+    "initialize_all_variables": "global_variables_initializer",
+    "initialize_local_variables": "local_variables_initializer",
+    "initialize_variables": "variables_initializer",
+    "initialize_all_tables": "tables_initializer",
+    # Arithmetic.
+    "mul": "multiply",
+    "sub": "subtract",
+    "neg": "negative",
+    "inv": "reciprocal",
+    "select": "where",
+    "complex_abs": "abs",
+    "batch_matmul": "matmul",
+    "batch_matrix_inverse": "matrix_inverse",
+    "batch_matrix_determinant": "matrix_determinant",
+    "batch_matrix_transpose": "matrix_transpose",
+    "batch_matrix_diag": "matrix_diag",
+    "batch_matrix_diag_part": "matrix_diag_part",
+    "batch_matrix_band_part": "matrix_band_part",
+    "batch_cholesky": "cholesky",
+    "batch_self_adjoint_eig": "self_adjoint_eig",
+    "batch_svd": "svd",
+    "batch_fft": "fft",
+    "batch_ifft": "ifft",
+    # Arrays.
+    "pack": "stack",
+    "unpack": "unstack",
+    "listdiff": "setdiff1d",
+    "sparse_concat_v2": "sparse_concat",
+    # Summaries.
+    "scalar_summary": "summary.scalar",
+    "histogram_summary": "summary.histogram",
+    "merge_summary": "summary.merge",
+    "merge_all_summaries": "summary.merge_all",
+    "train.SummaryWriter": "summary.FileWriter",
+    # Networks.
+    "nn.rnn": "nn.static_rnn",
+    "nn.bidirectional_rnn": "nn.static_bidirectional_rnn",
+    "nn.state_saving_rnn": "nn.static_state_saving_rnn",
+    "nn.deconv2d": "nn.conv2d_transpose",
+    # Training.
+    "train.SyncReplicasOptimizerV2": "train.SyncReplicasOptimizer",
+    "contrib.framework.get_or_create_global_step": "train.get_or_create_global_step",
+    "contrib.framework.get_global_step": "train.get_global_step",
+    "contrib.framework.create_global_step": "train.create_global_step",
+    "contrib.framework.assert_global_step": "train.assert_global_step",
+    "contrib.framework.nest": "nest",
+    "contrib.framework.list_variables": "train.list_variables",
+    "contrib.framework.load_variable": "train.load_variable",
+    "contrib.framework.load_checkpoint": "train.load_checkpoint",
+    "contrib.framework.init_from_checkpoint": "train.init_from_checkpoint",
+    "contrib.framework.get_variables": "global_variables",
+    # Cells and recurrent networks.
+    "contrib.rnn.RNNCell": "nn.rnn_cell.RNNCell",
+    "contrib.rnn.BasicRNNCell": "nn.rnn_cell.BasicRNNCell",
+    "contrib.rnn.BasicLSTMCell": "nn.rnn_cell.BasicLSTMCell",
+    "contrib.rnn.LSTMCell": "nn.rnn_cell.LSTMCell",
+    "contrib.rnn.GRUCell": "nn.rnn_cell.GRUCell",
+    "contrib.rnn.LSTMStateTuple": "nn.rnn_cell.LSTMStateTuple",
+    "contrib.rnn.MultiRNNCell": "nn.rnn_cell.MultiRNNCell",
+    "contrib.rnn.DropoutWrapper": "nn.rnn_cell.DropoutWrapper",
+    "contrib.rnn.ResidualWrapper": "nn.rnn_cell.ResidualWrapper",
+    "contrib.rnn.static_rnn": "nn.static_rnn",
+    "contrib.rnn.static_bidirectional_rnn": "nn.static_bidirectional_rnn",
+    "contrib.ctc.ctc_loss": "nn.ctc_loss",
+    # Layers.
+    "contrib.layers.flatten": "layers.flatten",
+    "contrib.layers.xavier_initializer": "glorot_uniform_initializer",
+    "contrib.layers.xavier_initializer_conv2d": "glorot_uniform_initializer",
+    "contrib.layers.variance_scaling_initializer": "variance_scaling_initializer",
+    # Data.
+    "contrib.data.Dataset": "data.Dataset",
+    "contrib.data.TFRecordDataset": "data.TFRecordDataset",
+    "contrib.data.TextLineDataset": "data.TextLineDataset",
+    "contrib.data.FixedLengthRecordDataset": "data.FixedLengthRecordDataset",
+    "contrib.data.Iterator": "data.Iterator",
+    "contrib.util.make_tensor_proto": "make_tensor_proto",
+    "contrib.util.make_ndarray": "make_ndarray",
+    # Files.
+    "VERSION": "version.VERSION",
+    "GIT_VERSION": "version.GIT_VERSION",
+}
+
+# The types that NumPy 1.24 dropped and programs of that time use.
+NUMPY_ALIASES = {"bool": bool, "int": int, "float": float, "complex": complex, "object": object, "str": str}
+
+
+def install(server_class):
+    """Changes `tensorflow` in place; the modules below it stay what they are."""
+    import numpy
+    import tensorflow
+    import tensorflow.compat.v1 as v1
+
+    # A TensorFlow 1 program cannot follow the advice to move on.
+    importlib.import_module("tensorflow.python.util.deprecation")._PRINT_DEPRECATION_WARNINGS = False
+    with quiet():
+        v1.disable_v2_behavior()
+    for name in dir(v1):
+        if not name.startswith("__") and name not in ("compat", "__version__"):
+            setattr(tensorflow, name, getattr(v1, name))
+    root = Root(tensorflow, v1)
+    for old, new in RENAMED.items():
+        if not root.has(old):
+            root.put(old, root.get(new))
+    for old, replacement in adapted(v1).items():
+        root.put(old, replacement)
+    root.put("train.Server", server_class)
+    importlib.import_module("tensorflow.python.training.server_lib").Server = server_class
+    for package in ("tensorflow.examples", "tensorflow.examples.tutorials", "tensorflow.examples.tutorials.mnist"):
+        root.add_module(package)
+    root.add_module("tensorflow.examples.tutorials.mnist.input_data", mnist)
+    root.add_module("tensorflow.contrib.learn.datasets.mnist", mnist)
+    for name, kind in NUMPY_ALIASES.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if not hasattr(numpy, name):
+                setattr(numpy, name, kind)
+
+
+class Root:
+    """Sets dotted names on `tensorflow` and on the v1 module that it now shows."""
+
+    def __init__(self, tensorflow, v1):
+        self._tensorflow = tensorflow
+        self._v1 = v1
+
+    def get(self, path):
+        return functools.reduce(getattr, path.split("."), self._tensorflow)
+
+    def has(self, path):
+        try:
+            self.get(path)
+            return True
+        except AttributeError:
+            return False
+
+    def put(self, path, value):
+        """Sets a name, making the modules on the way to it."""
+        holder_path, _, name = path.rpartition(".")
+        if not holder_path:
+            setattr(self._tensorflow, name, value)
+            setattr(self._v1, name, value)
+            return
+        if not self.has(holder_path):
+            self.add_module("tensorflow." + holder_path)
+        setattr(self.get(holder_path), name, value)
+
+    def add_module(self, name, module=None):
+        """Makes `import NAME` work, and the attribute of that name on its parent."""
+        module = module or types.ModuleType(name, "TensorFlow 1's module of this name, as far as it is there.")
+        if not hasattr(module, "__path__") and module is not mnist:
+            module.__path__ = []
+        sys.modules[name] = module
+        parent, _, last = name.rpartition(".")
+        if parent not in sys.modules:
+            self.add_module(parent)
+        holder = self._tensorflow if parent == "tensorflow" else sys.modules[parent]
+        setattr(holder, last, module)
+        if parent == "tensorflow":
+            setattr(self._v1, last, module)
+
+
+def adapted(v1):
+    """Returns the names whose arguments changed, each with a function that takes the old ones and the new ones."""
+    concat, split, softmax, sigmoid, sparse_softmax = (
+        v1.concat, v1.split, v1.nn.softmax_cross_entropy_with_logits, v1.nn.sigmoid_cross_entropy_with_logits,
+        v1.nn.sparse_softmax_cross_entropy_with_logits)
+
+    @functools.wraps(concat)
+    def concat_both_ways(values, axis=None, name="concat", concat_dim=None):
+        if concat_dim is not None:
+            return concat(values if axis is None else axis, concat_dim, name)
+        # Before 1.0 the axis came first.
+        if is_axis(values) and isinstance(axis, (list, tuple)):
+            values, axis = axis, values
+        return concat(values, axis, name)
+
+    @functools.wraps(split)
+    def split_both_ways(value=None, num_or_size_splits=None, axis=0, num=None, name="split", split_dim=None,
+                        num_split=None):
+        if split_dim is not None or num_split is not None:
+            return split(value, num_split, split_dim, num, name)
+        if is_axis(value) and isinstance(num_or_size_splits, int):
+            # Before 1.0: split(split_dim, num_split, value).
+            return split(axis, num_or_size_splits, value, num, name)
+        return split(value, num_or_size_splits, axis, num, name)
+
+    def by_position(function):
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            # Before 1.0 the logits and the labels came by position, in this order.
+            names = ("logits", "labels")
+            kwargs.update(zip(names, (value for value in args if value is not None)))
+            return function(**kwargs)
+
+        return wrapper
+
+    def image_summary(tag, tensor, max_images=3, collections=None, name=None):
+        return v1.summary.image(name or tag, tensor, max_outputs=max_images, collections=collections)
+
+    def audio_summary(tag, tensor, sample_rate, max_outputs=3, collections=None, name=None):
+        return v1.summary.audio(name or tag, tensor, sample_rate, max_outputs=max_outputs, collections=collections)
+
+    class SyncReplicasOptimizer(v1.train.SyncReplicasOptimizer):
+        __doc__ = v1.train.SyncReplicasOptimizer.__doc__
+
+        def __init__(self, opt, replicas_to_aggregate, *args, replica_id=None, **kwargs):
+            # The first version took the replica's number; the tokens have made it needless since.
+            del replica_id
+            super().__init__(opt, replicas_to_aggregate, *args, **kwargs)
+
+    def l2_regularizer(scale, scope=None):
+        return lambda weights: v1.multiply(float(scale), v1.nn.l2_loss(weights), name=scope or "l2_regularizer")
+
+    def l1_regularizer(scale, scope=None):
+        return lambda weights: v1.multiply(float(scale), v1.reduce_sum(v1.abs(weights)), name=scope or "l1_regularizer")
+
+    def fully_connected(inputs, num_outputs, activation_fn=v1.nn.relu, weights_initializer=None, biases_initializer=None,
+                        weights_regularizer=None, trainable=True, scope=None, reuse=None):
+        return v1.layers.dense(
+            inputs, num_outputs, activation=activation_fn,
+            kernel_initializer=weights_initializer or v1.glorot_uniform_initializer(),
+            bias_initializer=biases_initializer or v1.zeros_initializer(), kernel_regularizer=weights_regularizer,
+            trainable=trainable, name=scope, reuse=reuse)
+
+    return {
+        "concat": concat_both_ways,
+        "split": split_both_ways,
+        "nn.softmax_cross_entropy_with_logits": by_position(softmax),
+        "nn.sigmoid_cross_entropy_with_logits": by_position(sigmoid),
+        "nn.sparse_softmax_cross_entropy_with_logits": by_position(sparse_softmax),
+        "image_summary": image_summary,
+        "audio_summary": audio_summary,
+        "train.SyncReplicasOptimizer": SyncReplicasOptimizer,
+        "train.SyncReplicasOptimizerV2": SyncReplicasOptimizer,
+        "contrib.layers.l1_regularizer": l1_regularizer,
+        "contrib.layers.l2_regularizer": l2_regularizer,
+        "contrib.layers.fully_connected": fully_connected,
+    }
+
+
+def is_axis(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class quiet:
+    """Keeps the warning that version 2's behaviour is off from the output: it is what was asked for."""
+
+    def __enter__(self):
+        self._logger = logging.getLogger("tensorflow")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.ERROR)
+
+    def __exit__(self, *_):
+        self._logger.setLevel(self._level)

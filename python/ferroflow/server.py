@@ -1,0 +1,145 @@
+"""`tf.train.Server`, as a process of `ferroflow server`."""
+
+import collections
+import ctypes
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+READY = re.compile(r"server ready: /job:\S+ at (\S+)")
+OUTPUT_LINES_KEPT = 50
+# Loaded here, because little is safe between fork and exec.
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+def binary_path():
+    """Returns the path of the `ferroflow` binary: FERROFLOW_BIN, the PATH, or what cargo built in this checkout."""
+    named = os.environ.get("FERROFLOW_BIN")
+    if named:
+        if not os.access(named, os.X_OK):
+            raise FileNotFoundError(f"FERROFLOW_BIN names {named}, which is not a program")
+        return named
+    found = shutil.which("ferroflow")
+    if found:
+        return found
+    checkout = pathlib.Path(__file__).resolve().parent.parent.parent
+    for profile in ("release", "debug"):
+        path = checkout / "target" / profile / "ferroflow"
+        if path.exists():
+            return str(path)
+    raise FileNotFoundError(
+        "there is no ferroflow binary: run `cargo build --release` in its checkout, put it on the PATH, or set FERROFLOW_BIN")
+
+
+class Server:
+    """Takes what `tf.train.Server` takes, and is used like it; the server itself is a process that dies with this one."""
+
+    def __init__(self, server_or_cluster_def, job_name=None, task_index=None, protocol=None, config=None, start=True):
+        from tensorflow.python.training import server_lib
+
+        # TensorFlow's own function, so that it takes and refuses what TensorFlow takes and refuses.
+        self._server_def = server_lib._make_server_def(server_or_cluster_def, job_name, task_index, protocol, config)
+        if self._server_def.protocol not in ("grpc", ""):
+            raise ValueError(f"ferroflow servers speak grpc, not {self._server_def.protocol!r}")
+        self._process = None
+        self._address = None
+        self._output = collections.deque(maxlen=OUTPUT_LINES_KEPT)
+        self._known = threading.Event()
+        self._ended = threading.Event()
+        self._failure = None
+        if start:
+            self.start()
+
+    @staticmethod
+    def create_local_server(config=None, start=True):
+        """Returns a server that is a cluster of one, on a free port."""
+        return Server({"localhost": ["localhost:0"]}, job_name="localhost", task_index=0, protocol="grpc", config=config,
+                      start=start)
+
+    @property
+    def server_def(self):
+        return self._server_def
+
+    @property
+    def target(self):
+        """The string to pass to `tf.Session`."""
+        if self._address is None:
+            return ""
+        own = self._own_address()
+        # The cluster's name for this task is right for everybody, the address bound to need not be.
+        return "grpc://" + (self._address if own.endswith(":0") else own)
+
+    def start(self):
+        """Starts the process and returns when it accepts sessions."""
+        if self._known.is_set() or self._process is not None:
+            return
+        command = binary_path()
+        threading.Thread(target=self._run, args=(command,), name="ferroflow-server", daemon=True).start()
+        self._known.wait()
+        if self._failure is not None:
+            raise RuntimeError(self._failure)
+
+    def join(self):
+        """Blocks until the server ends; Ctrl-C ends the wait and with it the program."""
+        if self._process is None:
+            raise RuntimeError("the server has not been started")
+        # With a time-out the wait can be interrupted on every platform; the time itself means nothing.
+        while not self._ended.wait(3600):
+            pass
+        code = self._process.returncode
+        if code != 0:
+            raise RuntimeError(self._describe_end(code))
+
+    def stop(self):
+        """Ends the process; sessions on it get an error."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._ended.wait()
+
+    def _own_address(self):
+        for job in self._server_def.cluster.job:
+            if job.name == self._server_def.job_name:
+                return job.tasks[self._server_def.task_index]
+        return ""
+
+    def _run(self, command):
+        # The kernel ends the child with the thread that started it, so this thread stays until the child is gone.
+        file = tempfile.NamedTemporaryFile(prefix="ferroflow-server-def-", suffix=".pb", delete=False)
+        try:
+            with file:
+                file.write(self._server_def.SerializeToString())
+            self._process = subprocess.Popen(
+                [command, "server", f"--server_def={file.name}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=_prepare_child)
+            for line in self._process.stdout:
+                self._output.append(line)
+                sys.stderr.write(line)
+                match = READY.search(line)
+                if match and not self._known.is_set():
+                    self._address = match.group(1)
+                    self._known.set()
+            code = self._process.wait()
+            if not self._known.is_set():
+                self._failure = self._describe_end(code)
+        except OSError as error:
+            self._failure = f"cannot start {command}: {error}"
+        finally:
+            os.unlink(file.name)
+            self._ended.set()
+            self._known.set()
+
+    def _describe_end(self, code):
+        return f"the ferroflow server ended with {code}:\n{''.join(self._output)}"
+
+
+def _prepare_child():
+    # Ctrl-C is for the program: it may still want to close its session in order.
+    os.setpgid(0, 0)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,145 @@
+//! The Python environment of the interop tests: found or made below `target/`, from pinned requirements.
+
+use crate::process;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// TensorFlow 2.15 has wheels for these only; the newest comes first.
+const MINORS: [&str; 3] = ["11", "10", "9"];
+
+/// Why there is no environment.
+pub enum Missing {
+    /// This machine has no Python that can run TensorFlow; the text says what to install.
+    NoPython(String),
+    /// Making the environment failed.
+    Failed(String),
+}
+
+impl Missing {
+    /// Returns the text for the person who waits.
+    pub fn into_message(self) -> String {
+        match self {
+            Missing::NoPython(message) | Missing::Failed(message) => message,
+        }
+    }
+}
+
+/// Returns the environment's Python, after making or renewing the environment when its requirements changed.
+pub fn python() -> Result<PathBuf, Missing> {
+    let directory = process::target().join("interop-venv");
+    let python = directory.join("bin").join("python");
+    let stamp = directory.join("requirements.stamp");
+    let requirements_path = process::root().join("tests/interop/requirements.txt");
+    let requirements = std::fs::read_to_string(&requirements_path).map_err(|error| {
+        Missing::Failed(format!(
+            "cannot read {}: {error}",
+            requirements_path.display()
+        ))
+    })?;
+    // The stamp is written last, so an interrupted installation is never taken for a whole one.
+    if python.exists() && std::fs::read_to_string(&stamp).is_ok_and(|text| text == requirements) {
+        return Ok(python);
+    }
+    let maker = find_maker().ok_or_else(|| Missing::NoPython(what_to_install()))?;
+    println!(
+        "   venv: making {} with {}",
+        directory.display(),
+        maker.describe()
+    );
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory).map_err(|error| {
+            Missing::Failed(format!("cannot remove {}: {error}", directory.display()))
+        })?;
+    }
+    maker
+        .make(&directory, &python, &requirements_path)
+        .map_err(Missing::Failed)?;
+    std::fs::write(&stamp, &requirements)
+        .map_err(|error| Missing::Failed(format!("cannot write {}: {error}", stamp.display())))?;
+    Ok(python)
+}
+
+/// A program that can make the environment.
+enum Maker {
+    Python { program: String, version: String },
+    Uv,
+}
+
+impl Maker {
+    fn describe(&self) -> String {
+        match self {
+            Maker::Python { program, version } => format!("{program} (CPython {version})"),
+            Maker::Uv => "uv (CPython 3.11)".to_string(),
+        }
+    }
+
+    fn make(&self, directory: &Path, python: &Path, requirements: &Path) -> Result<(), String> {
+        match self {
+            Maker::Python { program, .. } => {
+                process::run(Command::new(program).args(["-m", "venv"]).arg(directory))?;
+                process::run(
+                    Command::new(python)
+                        .args(["-m", "pip", "install", "--disable-pip-version-check"])
+                        .args(["--quiet", "--progress-bar", "off", "--requirement"])
+                        .arg(requirements),
+                )
+            }
+            Maker::Uv => {
+                process::run(
+                    Command::new("uv")
+                        .args(["venv", "--quiet", "--python", "3.11"])
+                        .arg(directory),
+                )?;
+                process::run(
+                    Command::new("uv")
+                        .args(["pip", "install", "--quiet", "--python"])
+                        .arg(python)
+                        .arg("--requirement")
+                        .arg(requirements),
+                )
+            }
+        }
+    }
+}
+
+fn find_maker() -> Option<Maker> {
+    let named = MINORS.iter().map(|minor| format!("python3.{minor}"));
+    for program in named.chain(["python3".to_string(), "python".to_string()]) {
+        if let Some(version) = usable_version(&program) {
+            return Some(Maker::Python { program, version });
+        }
+    }
+    let uv = Command::new("uv")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    uv.is_ok_and(|status| status.success()).then_some(Maker::Uv)
+}
+
+/// Returns the version of a Python that can make a venv for TensorFlow, or none.
+///
+/// It is asked rather than judged by its name: a version manager's shim exists for versions that are switched off, and
+/// distributions ship Pythons that cannot make a venv.
+fn usable_version(program: &str) -> Option<String> {
+    let question = "import sys, venv, ensurepip; \
+        print('%d.%d.%d' % sys.version_info[:3] if sys.implementation.name == 'cpython' else '')";
+    let output = Command::new(program)
+        .args(["-c", question])
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let version = String::from_utf8(output.stdout).ok()?.trim().to_string();
+    let minor = version.strip_prefix("3.")?.split('.').next()?;
+    (output.status.success() && MINORS.contains(&minor)).then_some(version)
+}
+
+fn what_to_install() -> String {
+    "the interop tests need CPython 3.9, 3.10 or 3.11 with its venv module, or uv.\n\
+     Install one of these and run the command again:\n\
+     \x20 uv                     pip install uv     (it fetches a Python 3.11 by itself)\n\
+     \x20 Debian, Ubuntu         apt install python3.11 python3.11-venv\n\
+     \x20 Fedora                 dnf install python3.11\n\
+     \x20 pyenv                  pyenv install 3.11 && pyenv shell 3.11"
+        .to_string()
+}
