@@ -19,7 +19,8 @@ fn main() -> Result<()> {
     let (mut init, mut feeds, mut fetches, mut targets) = (vec![], vec![], vec![], vec![]);
     let mut check = false;
     while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| Status::invalid_argument(format!("{argument} needs a value")));
+        let mut value =
+            || arguments.next().ok_or_else(|| Status::invalid_argument(format!("{argument} needs a value")));
         match argument.as_str() {
             "--init" => init.push(value()?),
             "--feed" => feeds.push(read_feed(&value()?)?),

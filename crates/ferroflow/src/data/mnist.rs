@@ -135,8 +135,12 @@ impl Digits {
 
     /// Returns batches without end: each epoch has every digit once, in another order that `seed` decides.
     pub fn batches(&self, seed: u64) -> Batches {
-        let mut batches =
-            Batches { digits: self.clone(), order: (0..self.len).collect(), next: 0, random: seed ^ 0x9e37_79b9_7f4a_7c15 };
+        let mut batches = Batches {
+            digits: self.clone(),
+            order: (0..self.len).collect(),
+            next: 0,
+            random: seed ^ 0x9e37_79b9_7f4a_7c15,
+        };
         batches.shuffle();
         batches
     }
@@ -284,7 +288,9 @@ mod tests {
     fn damaged_files_are_refused() {
         assert!(idx("x", &[0, 0, 8], 1).is_err());
         assert!(idx("x", &[0, 0, 8, 1, 0, 0, 0, 9, 1], 1).is_err());
-        assert!(idx("x", &[0, 0, 8, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], 3).is_err());
+        assert!(
+            idx("x", &[0, 0, 8, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], 3).is_err()
+        );
         assert!(unpack("x", &[0x1f, 0x8b, 1, 2, 3]).is_err());
     }
 }

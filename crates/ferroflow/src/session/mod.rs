@@ -129,7 +129,8 @@ impl Session {
         }
         let graph = self.shared.graph.graph();
         let mut def = GraphDef { versions: graph.versions.clone(), ..Default::default() };
-        def.node = graph.iter().filter(|(id, _)| id.index() >= *sent).map(|(_, node)| graph.to_node_def(node)).collect();
+        def.node =
+            graph.iter().filter(|(id, _)| id.index() >= *sent).map(|(_, node)| graph.to_node_def(node)).collect();
         if *sent == 0 && !graph.library.is_empty() {
             def.library = Some(graph.library.to_proto());
         }
@@ -200,7 +201,8 @@ impl Runner<'_> {
     /// Runs, and returns the values asked for and what was recorded of the run.
     pub fn run_with_metadata(self) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
         self.session.send_new_nodes()?;
-        let feeds: Vec<(&str, Tensor)> = self.feeds.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        let feeds: Vec<(&str, Tensor)> =
+            self.feeds.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
         let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();
         self.session.shared.backend.run(&self.options, &feeds, &fetches, &targets)
@@ -219,10 +221,13 @@ impl Callable {
     /// Runs with these feeds, in the order in which they were declared.
     pub fn call(&self, feeds: &[Tensor]) -> Result<Vec<Tensor>> {
         if feeds.len() != self.feeds.len() {
-            return Err(Status::invalid_argument(format!("{} feeds expected, {} given", self.feeds.len(), feeds.len())));
+            return Err(Status::invalid_argument(format!(
+                "{} feeds expected, {} given",
+                self.feeds.len(),
+                feeds.len()
+            )));
         }
-        let feeds: Vec<(&str, Tensor)> =
-            self.feeds.iter().map(String::as_str).zip(feeds.iter().cloned()).collect();
+        let feeds: Vec<(&str, Tensor)> = self.feeds.iter().map(String::as_str).zip(feeds.iter().cloned()).collect();
         let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
         let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();
         let options = RunOptions::default();
