@@ -14,6 +14,7 @@
 pub mod data;
 mod graph_handle;
 pub mod session;
+pub mod train;
 pub mod variable;
 
 pub use ::graph::builder::{Collection, Grad, IndexedSlices};

@@ -19,7 +19,9 @@ use crate::shape::InferredShapes;
 use crate::{Edge, Graph, NodeId, OpLookup};
 use parking_lot::Mutex;
 use proto::GraphDef;
-use scope::Scopes;
+use scope::{Colocation, Scopes};
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use tensor::{DType, DTypeAndShape, PartialShape, Result, Shape, Status, Tensor};
@@ -33,6 +35,7 @@ pub struct GraphBuilder {
 struct Shared {
     ops: &'static dyn OpLookup,
     state: Mutex<State>,
+    extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 struct State {
@@ -68,7 +71,7 @@ impl GraphBuilder {
             scopes: Scopes::default(),
             contexts: Default::default(),
         };
-        GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state) }) }
+        GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state), extensions: Mutex::default() }) }
     }
 
     /// Starts a node of the given op.
@@ -89,6 +92,15 @@ impl GraphBuilder {
     /// Returns the ops that this graph knows.
     pub fn ops(&self) -> &'static dyn OpLookup {
         self.shared.ops
+    }
+
+    /// Returns what a library keeps with the graph, such as its variable scopes; it is made when first asked for. It must
+    /// not hold the graph itself, which would then never be freed.
+    pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let mut extensions = self.shared.extensions.lock();
+        let extension = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default())).clone();
+        drop(extensions);
+        extension.downcast().unwrap_or_default()
     }
 
     /// Returns a copy of the graph as it is now.
@@ -276,6 +288,10 @@ impl OpBuilder {
         let mut attrs = self.attrs;
         let types: Vec<DType> = inputs.iter().map(Output::dtype).collect();
         scope::infer_attrs(&schema, &types, &mut attrs)?;
+        // What changes a variable is placed with it, as in TensorFlow. Attributes that aren't set yet are told below.
+        let slots = schema.input_types(&attrs).unwrap_or_default();
+        let refs = inputs.iter().zip(&slots).filter(|(_, slot)| slot.is_ref);
+        let colocations: Vec<Colocation> = refs.map(|(input, _)| Colocation::of(&input.op)).collect();
         let mut state = graph.shared.state.lock();
         let name = state.scopes.unique_name(self.name.as_deref().unwrap_or(&op));
         let inputs: Vec<Edge> = inputs.iter().map(Output::edge).collect();
@@ -293,7 +309,7 @@ impl OpBuilder {
         controls.dedup();
         let device = match self.device {
             Some(device) => device,
-            None => state.scopes.device_for(&op, &name, &mut attrs)?,
+            None => state.scopes.device_for(&op, &name, &colocations, &mut attrs)?,
         };
         let id = state.graph.add_op(ops, &op, name.clone(), attrs, inputs, controls, device)?;
         let State { graph: nodes, inferred, .. } = &mut *state;
