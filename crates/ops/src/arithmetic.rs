@@ -125,3 +125,36 @@ macro_rules! numbertype {
         )
     };
 }
+
+/// Lists kernels with a second parameter for the real number types that TensorFlow compares.
+macro_rules! real_kernels {
+    ($attr:literal => $kernel:ident < $($extra:ty),* >) => {
+        number_kernels!(@list $attr, $kernel, ($($extra),*), [f32, f64, ::tensor::f16, ::tensor::bf16, i32, i64])
+    };
+}
+
+/// Lists the kernels of ops that replace elements, for numbers, `bool`, strings and variants.
+macro_rules! update_kernels {
+    ($attr:literal => $kernel:ident < $operator:ty >, $objects:ident) => {
+        update_kernels!(@list $attr, $kernel, $operator, $objects, [
+            f32, f64, ::tensor::f16, ::tensor::bf16, i8, i16, i32, i64, u8, u16, u32, u64, bool,
+            ::tensor::Complex32, ::tensor::Complex64
+        ])
+    };
+    (@list $attr:literal, $kernel:ident, $operator:ty, $objects:ident, [$($ty:ty),* $(,)?]) => {
+        &[
+            $(::kernel::KernelDef {
+                types: &[($attr, <$ty as ::tensor::Element>::DTYPE)],
+                create: |builder| $kernel::<$ty, $operator>::create(builder),
+            },)*
+            ::kernel::KernelDef {
+                types: &[($attr, ::tensor::DType::String)],
+                create: |_| ::kernel::BoxedKernel::new($objects),
+            },
+            ::kernel::KernelDef {
+                types: &[($attr, ::tensor::DType::Variant)],
+                create: |_| ::kernel::BoxedKernel::new($objects),
+            },
+        ]
+    };
+}

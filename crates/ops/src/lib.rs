@@ -8,7 +8,6 @@
 mod arithmetic;
 #[macro_use]
 mod elementwise;
-mod grad_util;
 #[macro_use]
 mod movement;
 
@@ -23,6 +22,7 @@ pub mod logging;
 pub mod math;
 pub mod nn;
 pub mod random;
+mod rows;
 pub mod state;
 pub mod string;
 #[cfg(test)]

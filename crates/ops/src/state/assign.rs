@@ -1,13 +1,14 @@
 //! Whole-value writes: Assign, AssignAdd, AssignSub, their forms for resource handles, and counters with a limit.
 
 use super::handle_shape;
+use super::scatter::{Add, RowOperator, Subtract};
 use crate::arithmetic::Arithmetic;
 use graph::{Operation, Output};
 use kernel::{
     BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext,
     Variable, shape,
 };
-use numeric::elementwise::{self, BroadcastPlan};
+use numeric::{elementwise, parallel};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use tensor::{DType, Element, PartialShape, Result, Status, Tensor};
@@ -38,7 +39,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::merged,
         gradient: Gradient::NotDifferentiable,
-        kernels: number_kernels!("T" => DenseUpdate<Add, ByRef>),
+        kernels: number_kernels!("T" => DenseUpdate<Add>),
     },
     Op {
         def: OpDef {
@@ -50,7 +51,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::merged,
         gradient: Gradient::NotDifferentiable,
-        kernels: number_kernels!("T" => DenseUpdate<Subtract, ByRef>),
+        kernels: number_kernels!("T" => DenseUpdate<Subtract>),
     },
     Op {
         def: OpDef {
@@ -77,7 +78,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: assign_resource_shape,
         gradient: Gradient::NotDifferentiable,
-        kernels: number_kernels!("dtype" => DenseUpdate<Add, ByHandle>),
+        kernels: number_kernels!("dtype" => DenseUpdate<Add>),
     },
     Op {
         def: OpDef {
@@ -89,7 +90,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: assign_resource_shape,
         gradient: Gradient::NotDifferentiable,
-        kernels: number_kernels!("dtype" => DenseUpdate<Subtract, ByHandle>),
+        kernels: number_kernels!("dtype" => DenseUpdate<Subtract>),
     },
     Op {
         def: OpDef {
@@ -274,43 +275,23 @@ impl AssignVariable {
     }
 }
 
-/// What an update does with the old value and the update.
-pub(super) trait Operator: Send + Sync + 'static {
-    fn apply<T: Arithmetic>(old: T, update: T) -> T;
+/// Adds to or subtracts from a variable.
+struct DenseUpdate<T, O> {
+    /// Whether the variable is given by handle, which decides the wording of errors.
+    by_handle: bool,
+    types: PhantomData<fn() -> (T, O)>,
 }
 
-/// How an op refers to its variable, which decides the wording of errors and whether the variable is an output.
-pub(super) trait Reference: Send + Sync + 'static {
-    fn mismatch(variable: &Tensor, update: &Tensor) -> Status;
-}
-
-struct Add;
-struct Subtract;
-struct ByRef;
-struct ByHandle;
-
-impl Operator for Add {
-    #[inline(always)]
-    fn apply<T: Arithmetic>(old: T, update: T) -> T {
-        old.plus(update)
+impl<T: Arithmetic, O: RowOperator<T>> DenseUpdate<T, O> {
+    fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
+        let by_handle = builder.input_dtype(0) == DType::Resource;
+        BoxedKernel::new(DenseUpdate::<T, O> { by_handle, types: PhantomData })
     }
-}
 
-impl Operator for Subtract {
-    #[inline(always)]
-    fn apply<T: Arithmetic>(old: T, update: T) -> T {
-        old.minus(update)
-    }
-}
-
-impl Reference for ByRef {
-    fn mismatch(_: &Tensor, _: &Tensor) -> Status {
-        Status::invalid_argument("Parameters and update must be the same size")
-    }
-}
-
-impl Reference for ByHandle {
-    fn mismatch(variable: &Tensor, update: &Tensor) -> Status {
+    fn mismatch(&self, variable: &Tensor, update: &Tensor) -> Status {
+        if !self.by_handle {
+            return Status::invalid_argument("Parameters and update must be the same size");
+        }
         Status::invalid_argument(format!(
             "Cannot update variable with shape {} using a Tensor with shape {}, shapes must be equal.",
             variable.shape(),
@@ -319,38 +300,29 @@ impl Reference for ByHandle {
     }
 }
 
-struct DenseUpdate<T, O, R>(PhantomData<fn() -> (T, O, R)>);
-
-impl<T: Arithmetic, O: Operator, R: Reference> DenseUpdate<T, O, R> {
-    fn create(_: &KernelBuilder<'_>) -> Result<BoxedKernel> {
-        BoxedKernel::new(DenseUpdate::<T, O, R>(PhantomData))
-    }
-}
-
-impl<T: Arithmetic, O: Operator, R: Reference> Kernel for DenseUpdate<T, O, R> {
+impl<T: Arithmetic, O: RowOperator<T>> Kernel for DenseUpdate<T, O> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let variable = context.variable(0)?;
-        let mut value = context.take_input(1)?;
+        let value = context.take_input(1)?;
         variable.update(|tensor| {
             if tensor.shape() != value.shape() {
-                return Err(R::mismatch(tensor, &value));
+                return Err(self.mismatch(tensor, &value));
             }
-            let plan = BroadcastPlan::same_shape(tensor.num_elements());
+            let updates = value.as_slice::<T>()?;
             if let Some(elements) = tensor.as_mut_slice::<T>() {
-                elementwise::binary_in_place_left(elements, value.as_slice::<T>()?, &plan, O::apply);
+                parallel::for_each_chunk_mut(elements, 1, elementwise::CHEAP, |first, run| {
+                    run.iter_mut().zip(&updates[first..]).for_each(|(old, &update)| *old = O::apply(*old, update));
+                });
                 return Ok(());
             }
             // A reader holds the old value, so that the new one is written elsewhere in the same pass.
             let old = tensor.as_slice::<T>()?;
-            *tensor = if let Some(elements) = value.as_mut_slice::<T>() {
-                elementwise::binary_in_place_right(old, elements, &plan, O::apply);
-                value
-            } else {
-                let update = value.as_slice::<T>()?;
-                Tensor::build(tensor.shape().clone(), |new: &mut [T]| {
-                    elementwise::binary(old, update, new, &plan, O::apply)
-                })?
-            };
+            *tensor = Tensor::build(tensor.shape().clone(), |new: &mut [T]| {
+                parallel::for_each_chunk_mut(new, 1, elementwise::CHEAP, |first, run| {
+                    let operands = old[first..].iter().zip(&updates[first..]);
+                    run.iter_mut().zip(operands).for_each(|(new, (&old, &update))| *new = O::apply(old, update));
+                });
+            })?;
             Ok(())
         })?;
         // Of the two forms only the one by ref has an output, which is the variable.

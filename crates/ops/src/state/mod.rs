@@ -1,18 +1,27 @@
 //! Variables: by ref edges and by resource handles, dense and by rows.
 
 mod assign;
+mod gather;
+mod mutex;
 mod resource_variable;
+mod scatter;
+mod scatter_nd;
 mod variable;
 
 pub use assign::*;
+pub use gather::*;
+pub use mutex::*;
 pub use resource_variable::*;
+pub use scatter::*;
+pub use scatter_nd::*;
 pub use variable::*;
 
 use kernel::{Op, ShapeContext};
 use tensor::{DType, PartialShape, Result};
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[assign::OPS, resource_variable::OPS, variable::OPS];
+pub(crate) const FILES: &[&[Op]] =
+    &[assign::OPS, gather::OPS, mutex::OPS, resource_variable::OPS, scatter::OPS, scatter_nd::OPS, variable::OPS];
 
 /// Returns what the graph knows of the variable behind a resource handle.
 pub(crate) fn handle_shape(c: &ShapeContext<'_>, index: usize) -> Result<(Option<DType>, PartialShape)> {

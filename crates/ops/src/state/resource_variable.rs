@@ -4,7 +4,7 @@ use super::handle_shape;
 use graph::{GraphBuilder, Operation, Output};
 use kernel::{
     BoxedKernel, Cost, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
-    Resource, ResourceCache, ResourceManager, ShapeContext, Variable, shape,
+    ResourceCache, ResourceManager, ShapeContext, Variable, shape,
 };
 use tensor::{Code, DType, DTypeAndShape, PartialShape, ResourceHandle, Result, Status, Tensor};
 
