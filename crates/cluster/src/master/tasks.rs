@@ -13,7 +13,7 @@ use std::time::Duration;
 use tensor::{Code, Result, Status};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout_at};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 /// How often a line says which task is waited for.
 const WAITING_LINE_INTERVAL: Duration = Duration::from_secs(3);
@@ -202,7 +202,7 @@ impl SessionTasks {
                 Err(Status::deadline_exceeded(format!("{name} at {address} did not answer in time{because}")))
             })?,
         };
-        info!("session {} uses {name} at {address}", self.session_handle);
+        debug!("session {} uses {name} at {address}", self.session_handle);
         Ok(ContactedTask {
             worker,
             is_ours: attributes.first().is_some_and(is_ours),
