@@ -11,8 +11,10 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod data;
 mod graph_handle;
 pub mod session;
+pub mod train;
 pub mod variable;
 
 pub use ::graph::builder::{Collection, Grad, IndexedSlices};

@@ -4,7 +4,7 @@
 //! A mistake in a program, such as shapes that don't fit, is found where the call is made: functions that return an
 //! [`Output`] panic there with the caller's location, and [`OpBuilder::try_build`] returns the error instead.
 
-mod constant_value;
+mod control_flow;
 mod gradient;
 mod gradients;
 mod operators;
@@ -15,10 +15,13 @@ pub use operators::scalar_tensor;
 pub use scope::Collection;
 
 use crate::attr::{AttrMap, IntoAttr};
-use crate::{Edge, Graph, NodeId, OpLookup, ShapeContext};
+use crate::shape::InferredShapes;
+use crate::{Edge, Graph, NodeId, OpLookup};
 use parking_lot::Mutex;
 use proto::GraphDef;
-use scope::Scopes;
+use scope::{Colocation, Scopes};
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use tensor::{DType, DTypeAndShape, PartialShape, Result, Shape, Status, Tensor};
@@ -32,15 +35,15 @@ pub struct GraphBuilder {
 struct Shared {
     ops: &'static dyn OpLookup,
     state: Mutex<State>,
+    extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 struct State {
     graph: Graph,
-    /// The shapes of every node's outputs, by node index.
-    shapes: Vec<Vec<PartialShape>>,
-    /// What is known of the values behind resource outputs, likewise.
-    handles: Vec<Vec<Vec<DTypeAndShape>>>,
+    /// What is known of the shapes of outputs.
+    inferred: InferredShapes,
     scopes: Scopes,
+    contexts: control_flow::Contexts,
 }
 
 /// A node of a graph under construction.
@@ -62,9 +65,13 @@ pub struct Output {
 impl GraphBuilder {
     /// Makes an empty graph that knows these ops.
     pub fn new(ops: &'static dyn OpLookup) -> GraphBuilder {
-        let state =
-            State { graph: Graph::default(), shapes: Vec::new(), handles: Vec::new(), scopes: Scopes::default() };
-        GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state) }) }
+        let state = State {
+            graph: Graph::default(),
+            inferred: InferredShapes::default(),
+            scopes: Scopes::default(),
+            contexts: Default::default(),
+        };
+        GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state), extensions: Mutex::default() }) }
     }
 
     /// Starts a node of the given op.
@@ -78,12 +85,22 @@ impl GraphBuilder {
             attrs: AttrMap::default(),
             device: None,
             inherits_controls: true,
+            in_context: true,
         }
     }
 
     /// Returns the ops that this graph knows.
     pub fn ops(&self) -> &'static dyn OpLookup {
         self.shared.ops
+    }
+
+    /// Returns what a library keeps with the graph, such as its variable scopes; it is made when first asked for. It must
+    /// not hold the graph itself, which would then never be freed.
+    pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let mut extensions = self.shared.extensions.lock();
+        let extension = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default())).clone();
+        drop(extensions);
+        extension.downcast().unwrap_or_default()
     }
 
     /// Returns a copy of the graph as it is now.
@@ -124,16 +141,16 @@ impl GraphBuilder {
         let mut state = self.shared.state.lock();
         let start = state.graph.id_bound();
         crate::import_graph_def(&mut state.graph, def, self.shared.ops)?;
-        let order = state.graph.topological_order()?;
-        let bound = state.graph.id_bound();
-        state.shapes.resize_with(bound, Vec::new);
-        state.handles.resize_with(bound, Vec::new);
-        for id in order {
-            if id.index() >= start {
-                let name = state.graph.node(id).name.clone();
-                state.infer(self.shared.ops, id).map_err(|status| status.append(format!("; node '{name}'")))?;
-                state.scopes.reserve_name(&name);
-            }
+        let State { graph, inferred, scopes, .. } = &mut *state;
+        let errors = inferred.extend(graph, self.shared.ops, start as u32)?;
+        let added: Vec<NodeId> = graph.ids().filter(|id| id.index() >= start).collect();
+        if let Some((id, status)) = errors.into_iter().next() {
+            let status = status.append(format!("; node '{}'", graph.node(id).name));
+            added.into_iter().for_each(|id| graph.remove(id));
+            return Err(status);
+        }
+        for id in added {
+            scopes.reserve_name(&graph.node(id).name);
         }
         Ok(())
     }
@@ -151,47 +168,8 @@ impl GraphBuilder {
 }
 
 impl State {
-    /// Runs a node's shape function and keeps what it says.
-    fn infer(&mut self, ops: &dyn OpLookup, id: NodeId) -> Result<()> {
-        let node = self.graph.node(id);
-        let mut outputs = vec![PartialShape::unknown(); node.output_types.len()];
-        let mut output_handles = vec![Vec::new(); node.output_types.len()];
-        let inputs: Vec<PartialShape> = node.inputs.iter().map(|edge| self.shape(*edge)).collect();
-        let input_handles: Vec<Vec<DTypeAndShape>> = node.inputs.iter().map(|edge| self.handle(*edge)).collect();
-        if let Some(info) = ops.op(node.op()) {
-            let constant = |index: usize| self.constant_value(*node.inputs.get(index)?);
-            let constant_shape = |index: usize| self.constant_shape(*node.inputs.get(index)?);
-            let mut context = ShapeContext {
-                schema: &node.schema,
-                attrs: &node.attrs,
-                output_types: &node.output_types,
-                inputs: &inputs,
-                input_handles: &input_handles,
-                constant: &constant,
-                constant_shape: &constant_shape,
-                outputs,
-                output_handles,
-            };
-            (info.shape)(&mut context)?;
-            (outputs, output_handles) = (context.outputs, context.output_handles);
-        }
-        if self.shapes.len() <= id.index() {
-            self.shapes.resize_with(id.index() + 1, Vec::new);
-            self.handles.resize_with(id.index() + 1, Vec::new);
-        }
-        self.shapes[id.index()] = outputs;
-        self.handles[id.index()] = output_handles;
-        Ok(())
-    }
-
     fn shape(&self, edge: Edge) -> PartialShape {
-        let shapes = self.shapes.get(edge.node.index());
-        shapes.and_then(|shapes| shapes.get(edge.port as usize)).cloned().unwrap_or_default()
-    }
-
-    fn handle(&self, edge: Edge) -> Vec<DTypeAndShape> {
-        let handles = self.handles.get(edge.node.index());
-        handles.and_then(|handles| handles.get(edge.port as usize)).cloned().unwrap_or_default()
+        self.inferred.shape(edge)
     }
 }
 
@@ -206,6 +184,7 @@ pub struct OpBuilder {
     attrs: AttrMap,
     device: Option<String>,
     inherits_controls: bool,
+    in_context: bool,
 }
 
 impl OpBuilder {
@@ -248,6 +227,12 @@ impl OpBuilder {
     /// Leaves out the control inputs of the scopes around it.
     pub fn without_scope_controls(mut self) -> Self {
         self.inherits_controls = false;
+        self
+    }
+
+    /// Takes the inputs as they are, without passing them into the conditional or loop around the node.
+    pub(crate) fn outside_contexts(mut self) -> Self {
+        self.in_context = false;
         self
     }
 
@@ -295,26 +280,45 @@ impl OpBuilder {
                 return Err(Status::invalid_argument(format!("an input of op {op} belongs to another graph")));
             }
         }
+        let inputs = if self.in_context {
+            self.inputs.iter().map(|input| graph.passed_in(input)).collect::<Result<Vec<_>>>()?
+        } else {
+            self.inputs
+        };
         let mut attrs = self.attrs;
-        let types: Vec<DType> = self.inputs.iter().map(Output::dtype).collect();
+        let types: Vec<DType> = inputs.iter().map(Output::dtype).collect();
         scope::infer_attrs(&schema, &types, &mut attrs)?;
+        // What changes a variable is placed with it, as in TensorFlow. Attributes that aren't set yet are told below.
+        let slots = schema.input_types(&attrs).unwrap_or_default();
+        let refs = inputs.iter().zip(&slots).filter(|(_, slot)| slot.is_ref);
+        let colocations: Vec<Colocation> = refs.map(|(input, _)| Colocation::of(&input.op)).collect();
         let mut state = graph.shared.state.lock();
         let name = state.scopes.unique_name(self.name.as_deref().unwrap_or(&op));
-        let inputs: Vec<Edge> = self.inputs.iter().map(Output::edge).collect();
+        let inputs: Vec<Edge> = inputs.iter().map(Output::edge).collect();
         let mut controls: Vec<NodeId> = self.controls.iter().map(|op| op.id).collect();
         if self.inherits_controls {
             state.scopes.add_controls(&inputs, &mut controls);
+        }
+        if self.in_context
+            && inputs.is_empty()
+            && let Some(pivot) = state.contexts.pivot()
+        {
+            controls.push(pivot);
         }
         controls.sort_unstable();
         controls.dedup();
         let device = match self.device {
             Some(device) => device,
-            None => state.scopes.device_for(&op, &name, &mut attrs)?,
+            None => state.scopes.device_for(&op, &name, &colocations, &mut attrs)?,
         };
         let id = state.graph.add_op(ops, &op, name.clone(), attrs, inputs, controls, device)?;
-        if let Err(status) = state.infer(ops, id) {
-            state.graph.remove(id);
+        let State { graph: nodes, inferred, .. } = &mut *state;
+        if let Err(status) = inferred.infer(nodes, ops, id) {
+            nodes.remove(id);
             return Err(status.append(format!(" for '{name}' (op: '{op}')")));
+        }
+        if self.in_context {
+            state.contexts.note(id);
         }
         Ok(Operation { graph: graph.clone(), id })
     }
@@ -475,20 +479,18 @@ impl Output {
 
     /// Returns what is known of the value behind a resource handle.
     pub fn handle_data(&self) -> Vec<DTypeAndShape> {
-        self.op.graph.shared.state.lock().handle(self.edge())
+        self.op.graph.shared.state.lock().inferred.handle(self.edge())
     }
 
     /// Adds what the program knows of the shape; an error when it contradicts what is known already.
     pub fn set_shape(&self, shape: &PartialShape) -> Result<()> {
-        let mut state = self.op.graph.shared.state.lock();
-        let merged = state.shape(self.edge()).merge(shape)?;
-        state.shapes[self.op.id.index()][self.port as usize] = merged;
-        Ok(())
+        self.op.graph.shared.state.lock().inferred.merge_shape(self.edge(), shape)
     }
 
     /// Returns the value when it is a constant.
     pub fn constant_value(&self) -> Option<Tensor> {
-        self.op.graph.shared.state.lock().constant_value(self.edge())
+        let state = self.op.graph.shared.state.lock();
+        state.inferred.constant_value(&state.graph, self.edge())
     }
 }
 

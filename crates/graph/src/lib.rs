@@ -13,6 +13,9 @@ mod import;
 pub mod op_def;
 pub mod passes;
 pub mod shape;
+#[cfg(test)]
+mod testing;
+mod text;
 
 pub use attr::{AttrMap, IntoAttr};
 pub use builder::{Gradient, GradientFn, GraphBuilder, Operation, Output};

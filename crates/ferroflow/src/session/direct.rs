@@ -96,8 +96,7 @@ impl DirectSession {
         for id in ids {
             pruned.node_mut(id).device = DEVICE.to_owned();
         }
-        let functions =
-            FunctionLibraryRuntime::new(pruned.library.clone(), self.registry, self.state.clone(), DEVICE);
+        let functions = FunctionLibraryRuntime::new(pruned.library.clone(), self.registry, self.state.clone(), DEVICE);
         let executor = Executor::new(&pruned, self.registry, &self.state, DEVICE)?;
         Ok(Compiled { executor, functions, feeds: feed_infos, num_fetches: fetches.len(), graph: pruned })
     }
@@ -192,9 +191,7 @@ impl Outcome {
         loop {
             if let Some(result) = result.take() {
                 return match result {
-                    Err(_) if timed_out => {
-                        Err(Status::deadline_exceeded("Timed out waiting for the step to finish"))
-                    }
+                    Err(_) if timed_out => Err(Status::deadline_exceeded("Timed out waiting for the step to finish")),
                     other => other,
                 };
             }

@@ -1,6 +1,7 @@
 //! [`Session`]: runs a graph, in this process or on a cluster.
 
 mod direct;
+mod remote;
 
 use graph::{GraphBuilder, Operation, Output};
 use parking_lot::Mutex;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tensor::{Element, Result, Status, Tensor};
 
 pub use direct::DirectSession;
+pub use remote::{MasterSession, runtime};
 
 /// How a run is done.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +62,28 @@ impl Session {
     /// Makes a session that runs the graph in this process.
     pub fn new(graph: &GraphBuilder) -> Result<Session> {
         Ok(Session::with_backend(graph, Box::new(DirectSession::new(ops::registry()))))
+    }
+
+    /// Makes a session on the server at `grpc://host:port`; an empty target means this process.
+    pub fn connect(graph: &GraphBuilder, target: &str) -> Result<Session> {
+        Session::connect_with(graph, target, proto::ConfigProto::default())
+    }
+
+    /// As [`connect`](Self::connect), with settings such as device filters and soft placement.
+    pub fn connect_with(graph: &GraphBuilder, target: &str, config: proto::ConfigProto) -> Result<Session> {
+        if target.is_empty() {
+            return Session::new(graph);
+        }
+        Ok(Session::with_backend(graph, Box::new(MasterSession::connect(target, config)?)))
+    }
+
+    /// Makes a session on a master in this process, such as an embedded cluster's.
+    pub fn on_master(
+        graph: &GraphBuilder,
+        master: Arc<dyn cluster::MasterInterface>,
+        config: proto::ConfigProto,
+    ) -> Result<Session> {
+        Ok(Session::with_backend(graph, Box::new(MasterSession::new(master, config)?)))
     }
 
     /// Makes a session over a backend of your own.
@@ -129,7 +153,8 @@ impl Session {
         }
         let graph = self.shared.graph.graph();
         let mut def = GraphDef { versions: graph.versions.clone(), ..Default::default() };
-        def.node = graph.iter().filter(|(id, _)| id.index() >= *sent).map(|(_, node)| graph.to_node_def(node)).collect();
+        def.node =
+            graph.iter().filter(|(id, _)| id.index() >= *sent).map(|(_, node)| graph.to_node_def(node)).collect();
         if *sent == 0 && !graph.library.is_empty() {
             def.library = Some(graph.library.to_proto());
         }
@@ -200,7 +225,8 @@ impl Runner<'_> {
     /// Runs, and returns the values asked for and what was recorded of the run.
     pub fn run_with_metadata(self) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
         self.session.send_new_nodes()?;
-        let feeds: Vec<(&str, Tensor)> = self.feeds.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        let feeds: Vec<(&str, Tensor)> =
+            self.feeds.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
         let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();
         self.session.shared.backend.run(&self.options, &feeds, &fetches, &targets)
@@ -219,10 +245,13 @@ impl Callable {
     /// Runs with these feeds, in the order in which they were declared.
     pub fn call(&self, feeds: &[Tensor]) -> Result<Vec<Tensor>> {
         if feeds.len() != self.feeds.len() {
-            return Err(Status::invalid_argument(format!("{} feeds expected, {} given", self.feeds.len(), feeds.len())));
+            return Err(Status::invalid_argument(format!(
+                "{} feeds expected, {} given",
+                self.feeds.len(),
+                feeds.len()
+            )));
         }
-        let feeds: Vec<(&str, Tensor)> =
-            self.feeds.iter().map(String::as_str).zip(feeds.iter().cloned()).collect();
+        let feeds: Vec<(&str, Tensor)> = self.feeds.iter().map(String::as_str).zip(feeds.iter().cloned()).collect();
         let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
         let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();
         let options = RunOptions::default();

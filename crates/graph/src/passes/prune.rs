@@ -2,7 +2,7 @@
 
 use crate::import::parse_tensor_name;
 use crate::{AttrMap, Edge, Graph, NodeId, OpLookup};
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use foldhash::{HashMap, HashSet, HashSetExt};
 use tensor::{Result, Status};
 
 /// What one run feeds, fetches and runs, found in a graph.
@@ -49,6 +49,15 @@ impl RunSpec {
             return Err(Status::not_found(format!("PruneForTargets: Some target nodes not found: {missing}")));
         }
         Ok(spec)
+    }
+
+    /// Returns the fetches that are fed, as (place among the fetches, place among the feeds): their values are known
+    /// without a run.
+    pub fn fed_fetches(&self) -> Vec<(usize, usize)> {
+        let fed: HashMap<Edge, usize> =
+            self.feeds.iter().enumerate().map(|(index, (_, edge))| (*edge, index)).collect();
+        let fetches = self.fetches.iter().enumerate();
+        fetches.filter_map(|(index, (_, edge))| fed.get(edge).map(|&feed| (index, feed))).collect()
     }
 }
 
@@ -115,16 +124,20 @@ pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph>
             let mut attrs = AttrMap::default();
             attrs.set("T", node.output_type(edge.port)?.dtype);
             attrs.set("index", index as i64);
+            // A feed has to fit its placeholder; of what else is fed nothing is certain.
+            if is_placeholder(node.op())
+                && let Ok(shape) = node.attrs.shape("shape")
+                && shape.rank().is_some_and(|rank| rank > 0)
+            {
+                attrs.set("_output_shapes", [shape].as_slice());
+            }
             let name = fresh_name(&result, &taken, &format!("_arg_{}_{}_{index}", node.name, edge.port));
             args[index] = Some(result.add_op(ops, "_Arg", name, attrs, vec![], vec![], node.device.clone())?);
         }
     }
-    let mut ids: HashMap<NodeId, NodeId> = HashMap::new();
-    let mut next = result.id_bound() as u32;
-    for id in graph.ids().filter(|id| needed[id.index()]) {
-        ids.insert(id, NodeId(next));
-        next += 1;
-    }
+    let kept: Vec<NodeId> = graph.ids().filter(|id| needed[id.index()]).collect();
+    let first = result.id_bound() as u32;
+    let ids: HashMap<NodeId, NodeId> = kept.iter().copied().zip((first..).map(NodeId)).collect();
     let lost = || Status::internal("an edge of a pruned graph leads nowhere");
     let moved = |edge: &Edge| -> Result<Edge> {
         match fed.get(edge) {
@@ -132,7 +145,7 @@ pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph>
             None => Ok(Edge { node: *ids.get(&edge.node).ok_or_else(lost)?, port: edge.port }),
         }
     };
-    for id in graph.ids().filter(|id| needed[id.index()]) {
+    for id in kept {
         let mut node = graph.node(id).clone();
         for edge in &mut node.inputs {
             *edge = moved(edge)?;
@@ -149,6 +162,10 @@ pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph>
         }
         node.control_inputs = controls;
         result.add(node)?;
+    }
+    // A fed variable is only a value: what takes the variable itself can't be run.
+    for (_, node) in result.iter().filter(|(_, node)| node.input_types.iter().any(|slot| slot.is_ref)) {
+        result.check_inputs(node)?;
     }
     for (index, (_, edge)) in spec.fetches.iter().enumerate() {
         let node = graph.node(edge.node);
@@ -203,4 +220,148 @@ fn resolve_fetch(graph: &Graph, fetch: &str) -> Result<Edge> {
         )));
     }
     Ok(Edge { node: id, port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::ops;
+    use expect_test::{Expect, expect};
+
+    const GRAPH: &str = "
+x = Placeholder() {dtype=float}
+c = Const() {dtype=float, value=float[](2)}
+y = AddV2(x, c, ^x)
+init = NoOp(^x)
+z = Mul(y, c, ^init)
+axis = Const() {dtype=int32, value=int32[](0)}
+s = Split(axis, z) {num_split=2}
+t = AddN(s, s:1)
+unused = Neg(z)
+v = VariableV2() {dtype=float, shape=[]}
+assign = Assign(v, c)
+";
+
+    fn graph() -> Graph {
+        Graph::from_text(GRAPH, ops()).unwrap_or_else(|status| panic!("{status}"))
+    }
+
+    fn check(feeds: &[&str], fetches: &[&str], targets: &[&str], expected: Expect) {
+        let graph = graph();
+        let result = RunSpec::resolve(&graph, feeds, fetches, targets).and_then(|spec| prune(&graph, &spec, ops()));
+        match result {
+            Ok(graph) => {
+                graph.topological_order().unwrap();
+                for (_, node) in graph.iter() {
+                    graph.check_inputs(node).unwrap();
+                }
+                expected.assert_eq(&graph.to_text());
+            }
+            Err(status) => expected.assert_eq(&status.to_string()),
+        }
+    }
+
+    #[test]
+    fn keeps_what_the_fetch_needs_and_feeds_the_placeholder_also_along_control_edges() {
+        check(
+            &["x"],
+            &["z:0"],
+            &[],
+            expect![[r#"
+            _arg_x_0_0 = _Arg() {T=float, index=0}
+            c = Const() {dtype=float, value=float[](2.0)}
+            y = AddV2(_arg_x_0_0, c, ^_arg_x_0_0)
+            init = NoOp(^_arg_x_0_0)
+            z = Mul(y, c, ^init)
+            _retval_z_0_0 = _Retval(z) {index=0}
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_fed_tensor_cuts_what_makes_it_but_not_its_other_outputs() {
+        check(
+            &["s:1"],
+            &["t"],
+            &[],
+            expect![[r#"
+            _arg_s_1_0 = _Arg() {T=float, index=0}
+            x = Placeholder() {dtype=float}
+            c = Const() {dtype=float, value=float[](2.0)}
+            y = AddV2(x, c, ^x)
+            init = NoOp(^x)
+            z = Mul(y, c, ^init)
+            axis = Const() {dtype=int32, value=int32[](0)}
+            s = Split(axis, z) {num_split=2}
+            t = AddN(s, _arg_s_1_0)
+            _retval_t_0_0 = _Retval(t) {index=0}
+        "#]],
+        );
+        check(
+            &["s", "s:1"],
+            &["t"],
+            &[],
+            expect![[r#"
+            _arg_s_0_0 = _Arg() {T=float, index=0}
+            _arg_s_1_1 = _Arg() {T=float, index=1}
+            t = AddN(_arg_s_0_0, _arg_s_1_1)
+            _retval_t_0_0 = _Retval(t) {index=0}
+        "#]],
+        );
+    }
+
+    #[test]
+    fn targets_run_without_being_fetched() {
+        check(
+            &["x:0"],
+            &[],
+            &["init", "init"],
+            expect![[r#"
+            _arg_x_0_0 = _Arg() {T=float, index=0}
+            init = NoOp(^_arg_x_0_0)
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_tensor_may_be_fed_and_fetched_and_a_feed_may_be_idle() {
+        check(
+            &["x", "z"],
+            &["z", "z:0"],
+            &[],
+            expect![[r#"
+            _arg_z_0_1 = _Arg() {T=float, index=1}
+            _retval_z_0_0 = _Retval(_arg_z_0_1) {index=0}
+            _retval_z_0_1 = _Retval(_arg_z_0_1) {index=1}
+        "#]],
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        check(&[], &["w:0"], &[], expect!["NOT_FOUND: FetchOutputs node w:0: not found"]);
+        check(&["w:0"], &["z"], &[], expect!["NOT_FOUND: FeedInputs: unable to find feed output w:0"]);
+        check(&["x:1"], &["z"], &[], expect!["INVALID_ARGUMENT: FeedInputs: x:1 should have output index < 1"]);
+        check(&[], &["z:1"], &[], expect!["INVALID_ARGUMENT: FetchOutputs z:1: output index too large, must be < 1"]);
+        check(
+            &[],
+            &["init"],
+            &[],
+            expect![
+                "INVALID_ARGUMENT: Tried to fetch data for 'init', which produces no output.  To run to a node but not fetch any data, pass 'init' as an argument to the 'target_node_names' argument of the Session::Run API."
+            ],
+        );
+        check(&[], &[], &["u", "w"], expect!["NOT_FOUND: PruneForTargets: Some target nodes not found: u w "]);
+        check(&["x", "x:0"], &["z"], &[], expect![[r#"INVALID_ARGUMENT: Endpoint "x:0" fed more than once."#]]);
+        check(&[], &[], &[], expect!["INVALID_ARGUMENT: Must specify at least one target to fetch or execute."]);
+        check(
+            &["v"],
+            &["assign"],
+            &[],
+            expect![
+                "INVALID_ARGUMENT: Input 0 of node assign was passed float from _arg_v_0_0:0 incompatible with expected float_ref."
+            ],
+        );
+        check(&["x:y"], &["z"], &[], expect!["NOT_FOUND: FeedInputs: unable to find feed output x:y"]);
+    }
 }

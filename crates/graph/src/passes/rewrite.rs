@@ -1,7 +1,7 @@
 //! Turns the `_Arg` and `_Retval` nodes of a pruned graph into the `_Recv` and `_Send` nodes of a distributed run.
 
 use super::RunSpec;
-use crate::{AttrMap, Edge, Graph, NodeId, OpLookup};
+use crate::{AttrMap, Edge, Graph, Node, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
 use std::sync::Arc;
 use tensor::{Result, Status};
@@ -10,13 +10,15 @@ use tensor::{Result, Status};
 ///
 /// The graph must be placed. A feed is received where all its consumers are, or else where the fed node is; a fetch is sent
 /// from where it is made: neither travels by way of the master's device. `spec` is the one that the graph was pruned for;
-/// its names become the `tensor_name`s. A tensor that is fetched twice under one name is sent once.
+/// its names become the `tensor_name`s. A tensor that is fetched twice under one name is sent once, and one that is fed is
+/// not sent at all, since both ends would have one key: the caller has its value ([`RunSpec::fed_fetches`]).
 pub fn rewrite_for_execution(
     graph: &mut Graph,
     spec: &RunSpec,
     ops: &dyn OpLookup,
     incarnation: &dyn Fn(&str) -> u64,
 ) -> Result<()> {
+    remove_fed_fetches(graph, spec);
     let terminals: Vec<NodeId> =
         graph.iter().filter(|(_, node)| matches!(node.op(), "_Arg" | "_Retval")).map(|(id, _)| id).collect();
     let consumers = graph.consumers();
@@ -38,7 +40,7 @@ pub fn rewrite_for_execution(
             }
         } else {
             let source = node.inputs.first().ok_or_else(|| Status::internal("a _Retval without an input"))?.node;
-            graph.node(*replaced.get(&source).unwrap_or(&source)).device.clone()
+            graph.node(source).device.clone()
         };
         let dtype = node.attrs.dtype("T")?;
         let mut attrs = AttrMap::default();
@@ -80,4 +82,62 @@ pub fn rewrite_for_execution(
         graph.remove(old);
     }
     Ok(())
+}
+
+/// Removes each `_Retval` of a tensor that is fed, and each `_Arg` that nothing else needs.
+fn remove_fed_fetches(graph: &mut Graph, spec: &RunSpec) {
+    let fed: Vec<i64> = spec.fed_fetches().into_iter().map(|(fetch, _)| fetch as i64).collect();
+    let is_fed =
+        |node: &Node| node.op() == "_Retval" && node.attrs.int("index").is_ok_and(|index| fed.contains(&index));
+    let fetches: Vec<NodeId> = graph.iter().filter(|(_, node)| is_fed(node)).map(|(id, _)| id).collect();
+    let mut feeds: Vec<NodeId> = Vec::new();
+    for id in fetches {
+        feeds.extend(graph.node(id).inputs.first().map(|edge| edge.node));
+        graph.remove(id);
+    }
+    let consumers = graph.consumers();
+    for id in feeds {
+        if consumers[id.index()].is_empty() {
+            graph.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::prune;
+    use crate::testing::ops;
+    use expect_test::expect;
+
+    #[test]
+    fn feeds_and_fetches_are_where_they_are_used_and_made() {
+        let text = "
+x = Placeholder() {dtype=float} @/job:w/task:0
+both = Placeholder() {dtype=float} @/job:w/task:0
+idle = Placeholder() {dtype=float} @/job:w/task:0
+v = VariableV2() {dtype=float, shape=[]} @/job:ps
+y = AddV2(x, both) @/job:w/task:1
+z = Mul(y, both) @/job:ps
+";
+        let mut graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let fetches = ["z:0", "z", "v", "z:0", "both:0", "idle"];
+        let spec = RunSpec::resolve(&graph, &["x", "both:0", "idle"][..], &fetches, &[]).unwrap();
+        assert_eq!(spec.fed_fetches(), [(4, 1), (5, 2)]);
+        graph = prune(&graph, &spec, ops()).unwrap();
+        rewrite_for_execution(&mut graph, &spec, ops(), &|device| device.len() as u64).unwrap();
+        graph.topological_order().unwrap();
+        expect![[r#"
+            v = VariableV2() {dtype=float, shape=[]} @/job:ps
+            y = AddV2(_recv_x_0, _recv_both_0) @/job:w/task:1
+            z = Mul(y, _recv_both_0) @/job:ps
+            _recv_x_0 = _Recv() {client_terminated=true, recv_device="/job:w/task:1", send_device="/job:w/task:1", send_device_incarnation=13, tensor_name="x", tensor_type=float} @/job:w/task:1
+            _recv_both_0 = _Recv() {client_terminated=true, recv_device="/job:w/task:0", send_device="/job:w/task:0", send_device_incarnation=13, tensor_name="both:0", tensor_type=float} @/job:w/task:0
+            _send_z_0 = _Send(z) {client_terminated=true, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="z:0"} @/job:ps
+            _send_z_0_1 = _Send(z) {client_terminated=true, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="z"} @/job:ps
+            _send_v_0 = _Send(v) {client_terminated=true, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="v"} @/job:ps
+        "#]].assert_eq(&graph.to_text());
+        let send = graph.to_node_def(graph.node(graph.find("_send_v_0").unwrap()));
+        assert_eq!(send.attr.len(), 6, "the attributes of a node that goes to another task are all there");
+    }
 }

@@ -1,6 +1,14 @@
 //! Function calls, arguments and results.
 
+mod argument;
+mod branch;
+mod call;
+mod iterate;
+mod runner;
+
+pub use call::*;
+
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[];
+pub(crate) const FILES: &[&[Op]] = &[argument::OPS, branch::OPS, call::OPS, iterate::OPS];

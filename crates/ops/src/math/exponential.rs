@@ -191,16 +191,6 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-macro_rules! unary_functions {
-    ($($(#[$doc:meta])* $name:ident => $op:literal;)*) => {$(
-        $(#[$doc])*
-        #[track_caller]
-        pub fn $name(x: &Output) -> Output {
-            x.graph().op($op).input(x).output()
-        }
-    )*};
-}
-
 unary_functions! {
     /// Returns `eˣ`.
     exp => "Exp";

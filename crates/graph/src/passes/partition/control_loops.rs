@@ -19,14 +19,13 @@ pub(super) fn is_control_loop(node: &Node) -> bool {
 }
 
 /// Returns the graph with loops of dummies; each node in a loop that has an input from another device gets a control input
-/// from its device's dummy `Merge`.
-pub(super) fn add_control_loops(graph: &Graph, ops: &dyn OpLookup) -> Result<Graph> {
-    let mut graph = graph.clone();
-    let has_loops = graph.iter().any(|(_, node)| NodeClass::of(node.op()) == NodeClass::Enter);
-    colocate_control_flow(&mut graph)?;
-    if !has_loops {
-        return Ok(graph);
+/// from its device's dummy `Merge`. Returns nothing when there is no control flow in the graph.
+pub(super) fn add_control_loops(graph: &Graph, ops: &dyn OpLookup) -> Result<Option<Graph>> {
+    if !graph.iter().any(|(_, node)| is_moved(NodeClass::of(node.op()))) {
+        return Ok(None);
     }
+    let mut graph = graph.clone();
+    colocate_control_flow(&mut graph)?;
     let frames = FrameTable::new(&graph)?;
     let mut loops = ControlLoops { graph, ops, frames, made: HashMap::new(), next_name: 0 };
     // The dummies themselves take their loop's condition from another device.
@@ -56,18 +55,12 @@ pub(super) fn add_control_loops(graph: &Graph, ops: &dyn OpLookup) -> Result<Gra
     for (id, merge) in gated {
         graph.node_mut(id).control_inputs.push(merge);
     }
-    Ok(graph)
+    Ok(Some(graph))
 }
 
 /// Moves the nodes of control flow to where their data is: a `Switch` and an `Exit` to their input, an `Enter` and a
 /// `NextIteration` to their consumer. A variable that is read under a condition is then sent only when it is read.
 fn colocate_control_flow(graph: &mut Graph) -> Result<()> {
-    let is_moved = |class: NodeClass| {
-        matches!(class, NodeClass::Switch | NodeClass::Exit | NodeClass::Enter | NodeClass::NextIteration)
-    };
-    if !graph.iter().any(|(_, node)| is_moved(NodeClass::of(node.op()))) {
-        return Ok(());
-    }
     let consumers = graph.consumers();
     for id in graph.topological_order()? {
         let node = graph.node(id);
@@ -87,6 +80,10 @@ fn colocate_control_flow(graph: &mut Graph) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn is_moved(class: NodeClass) -> bool {
+    matches!(class, NodeClass::Switch | NodeClass::Exit | NodeClass::Enter | NodeClass::NextIteration)
 }
 
 /// A loop of dummies.

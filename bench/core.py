@@ -1,0 +1,171 @@
+"""The core's speed against TensorFlow's local session: the same GraphDef, the same feeds, in turns.
+
+Run it with `cargo xtask bench core`, which builds the binary and gives its path in FERROFLOW_STEP_RATE.
+"""
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np  # noqa: E402
+import tensorflow as tf2  # noqa: E402
+
+tf = tf2.compat.v1
+tf.disable_v2_behavior()
+
+SECONDS = float(os.environ.get("FERROFLOW_BENCH_SECONDS", "2"))
+ROUNDS = int(os.environ.get("FERROFLOW_BENCH_ROUNDS", "5"))
+
+
+def chain():
+    x = tf.placeholder(tf.float32, [], name="x")
+    y = x
+    for _ in range(1000):
+        y = y + x
+    return {"feeds": {x: np.float32(1.0)}, "fetches": [y], "targets": [], "bar": 3.0, "per_step": 1000, "unit": "nodes"}
+
+
+def mlp():
+    tf.set_random_seed(1)
+    x = tf.placeholder(tf.float32, [None, 784], name="x")
+    y_ = tf.placeholder(tf.float32, [None, 10], name="y_")
+    hid_w = tf.Variable(tf.truncated_normal([784, 100], stddev=1.0 / 28, seed=1), name="hid_w")
+    hid_b = tf.Variable(tf.zeros([100]), name="hid_b")
+    sm_w = tf.Variable(tf.truncated_normal([100, 10], stddev=0.1, seed=2), name="sm_w")
+    sm_b = tf.Variable(tf.zeros([10]), name="sm_b")
+    hid = tf.nn.relu(tf.nn.xw_plus_b(x, hid_w, hid_b))
+    y = tf.nn.softmax(tf.nn.xw_plus_b(hid, sm_w, sm_b))
+    loss = -tf.reduce_sum(y_ * tf.log(tf.clip_by_value(y, 1e-10, 1.0)))
+    step = tf.train.AdamOptimizer(0.01).minimize(loss)
+    return {"feeds": digits(784, x, y_), "fetches": [loss], "targets": [step], "bar": 1.5, "per_step": 1, "unit": "steps"}
+
+
+def cnn():
+    tf.set_random_seed(1)
+    x = tf.placeholder(tf.float32, [None, 784], name="x")
+    y_ = tf.placeholder(tf.float32, [None, 10], name="y_")
+
+    def variable(shape, seed):
+        return tf.Variable(tf.truncated_normal(shape, stddev=0.1, seed=seed))
+
+    def layer(image, width, inputs, outputs, seed):
+        conv = tf.nn.conv2d(image, variable([width, width, inputs, outputs], seed), [1, 1, 1, 1], "SAME")
+        relu = tf.nn.relu(tf.nn.bias_add(conv, variable([outputs], seed + 1)))
+        return tf.nn.max_pool(relu, [1, 2, 2, 1], [1, 2, 2, 1], "SAME")
+
+    image = layer(layer(tf.reshape(x, [-1, 28, 28, 1]), 5, 1, 32, 1), 5, 32, 64, 3)
+    flat = tf.reshape(image, [-1, 7 * 7 * 64])
+    hid = tf.nn.relu(tf.matmul(flat, variable([7 * 7 * 64, 512], 5)) + variable([512], 6))
+    logits = tf.matmul(hid, variable([512, 10], 7)) + variable([10], 8)
+    loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits_v2(labels=y_, logits=logits))
+    step = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
+    return {"feeds": digits(784, x, y_), "fetches": [loss], "targets": [step], "bar": 1.1, "per_step": 1, "unit": "steps"}
+
+
+def digits(width, x, y_):
+    random = np.random.RandomState(0)
+    labels = np.eye(10, dtype=np.float32)[random.randint(0, 10, 100)]
+    return {x: random.rand(100, width).astype(np.float32), y_: labels}
+
+
+CASES = {
+    "chain of 1,000 scalar adds": chain,
+    "MLP 784-100-10, batch 100, Adam": mlp,
+    "CNN 5x5x32, 5x5x64, 512, 10, batch 100": cnn,
+}
+
+
+def rate(step, seconds):
+    start = time.perf_counter()
+    steps = 0
+    while time.perf_counter() - start < seconds:
+        step()
+        steps += 1
+    return steps / (time.perf_counter() - start)
+
+
+def measure(name, build, binary, directory):
+    graph = tf.Graph()
+    with graph.as_default():
+        case = build()
+        init = tf.global_variables_initializer()
+        path = os.path.join(directory, "graph.pb")
+        with open(path, "wb") as file:
+            file.write(graph.as_graph_def().SerializeToString())
+        command = [binary, path]
+        if tf.global_variables():
+            command += ["--init", init.name]
+        for tensor, value in case["feeds"].items():
+            feed = os.path.join(directory, tensor.op.name + ".pb")
+            with open(feed, "wb") as file:
+                file.write(tf.make_tensor_proto(value).SerializeToString())
+            command += ["--feed", f"{tensor.name}={feed}"]
+        for tensor in case["fetches"]:
+            command += ["--fetch", tensor.name]
+        for operation in case["targets"]:
+            command += ["--target", operation.name]
+        # Rewrites by Grappler would fold the chain away for one side only.
+        config = tf.ConfigProto()
+        if name.startswith("chain"):
+            config.graph_options.rewrite_options.disable_meta_optimizer = True
+        with tf.Session(graph=graph, config=config) as session:
+            session.run(init)
+            run = session.make_callable(case["fetches"] + case["targets"], feed_list=list(case["feeds"]))
+            values = list(case["feeds"].values())
+            theirs_first = run(*values)[0]
+            ours_first = float(subprocess.run(command + ["--check"], check=True, capture_output=True, text=True).stdout)
+            if not np.allclose(ours_first, np.sum(theirs_first), rtol=1e-3):
+                sys.exit(f"{name}: the first step gives {ours_first}, TensorFlow's {np.sum(theirs_first)}")
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            ours, theirs = [], []
+            for round_number in range(ROUNDS + 1):
+                theirs.append(rate(lambda: run(*values), SECONDS))
+                child.stdin.write(f"{SECONDS}\n")
+                child.stdin.flush()
+                ours.append(float(child.stdout.readline()))
+            child.stdin.close()
+            child.wait()
+    # The first round warms up.
+    ratios = [a / b for a, b in zip(ours[1:], theirs[1:])]
+    scale = case["per_step"]
+    return {
+        "case": name,
+        "unit": case["unit"] + "/s",
+        "ours": statistics.median(ours[1:]) * scale,
+        "tensorflow": statistics.median(theirs[1:]) * scale,
+        "ratio": statistics.median(ratios),
+        "ratio_min": min(ratios),
+        "ratio_max": max(ratios),
+        "bar": case["bar"],
+    }
+
+
+def main():
+    binary = os.environ["FERROFLOW_STEP_RATE"]
+    wanted = sys.argv[1:]
+    results = []
+    print(f"{'case':<42} {'ours':>12} {'TensorFlow':>12} {'ratio':>7} {'spread':>13} {'bar':>5}")
+    for name, build in CASES.items():
+        if wanted and not any(part in name for part in wanted):
+            continue
+        with tempfile.TemporaryDirectory() as directory:
+            result = measure(name, build, binary, directory)
+        results.append(result)
+        spread = f"{result['ratio_min']:.2f}-{result['ratio_max']:.2f}"
+        print(
+            f"{name:<42} {result['ours']:>12,.0f} {result['tensorflow']:>12,.0f} {result['ratio']:>6.2f}x {spread:>13} "
+            f"{result['bar']:>4}x  {result['unit']}",
+            flush=True,
+        )
+    out = os.environ.get("FERROFLOW_BENCH_OUT")
+    if out:
+        with open(out, "w") as file:
+            json.dump(results, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

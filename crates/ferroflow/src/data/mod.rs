@@ -1,0 +1,3 @@
+//! Data sets.
+
+pub mod mnist;

@@ -1,0 +1,31 @@
+//! Training: optimizers, learning-rate decays, moving averages, savers, supervised sessions.
+//!
+//! The graphs that this module builds are TensorFlow's, node by node, so that Rust and Python workers train one model
+//! together and each finds the variables of the other.
+
+mod adadelta;
+mod adagrad;
+mod adagrad_da;
+mod adam;
+mod expression;
+mod ftrl;
+mod gradient_descent;
+mod momentum;
+mod optimizer;
+mod proximal_adagrad;
+mod proximal_gradient_descent;
+mod rmsprop;
+pub mod slot;
+
+pub use adadelta::AdadeltaOptimizer;
+pub use adagrad::AdagradOptimizer;
+pub use adagrad_da::AdagradDaOptimizer;
+pub use adam::AdamOptimizer;
+pub use expression::Number;
+pub use ftrl::FtrlOptimizer;
+pub use gradient_descent::GradientDescentOptimizer;
+pub use momentum::MomentumOptimizer;
+pub use optimizer::{GateGradients, GradientAndVariable, GradientOptions, Optimizer, OptimizerState};
+pub use proximal_adagrad::ProximalAdagradOptimizer;
+pub use proximal_gradient_descent::ProximalGradientDescentOptimizer;
+pub use rmsprop::RmsPropOptimizer;

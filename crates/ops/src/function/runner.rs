@@ -1,0 +1,236 @@
+//! What the kernels of this family share: finding a function once, running it, and truth.
+
+use kernel::{AsyncContext, FunctionDone, FunctionHandle, FunctionRuntime, OpContext, Step};
+use parking_lot::Mutex;
+use proto::NameAttrList;
+use std::sync::{Arc, Weak};
+use tensor::{DType, Element, Result, Status, Tensor};
+
+/// A function that a node calls.
+pub(super) struct Callee {
+    name: String,
+    attrs: graph::AttrMap,
+    /// The handle, and the runtime that gave it: a kernel may outlive one runtime and meet another.
+    instance: Mutex<Option<(Weak<dyn FunctionRuntime>, FunctionHandle)>>,
+}
+
+impl Callee {
+    pub(super) fn new(function: &NameAttrList) -> Callee {
+        Callee::named(&function.name, graph::AttrMap(function.attr.clone()))
+    }
+
+    pub(super) fn named(name: &str, attrs: graph::AttrMap) -> Callee {
+        Callee { name: name.to_owned(), attrs, instance: Mutex::new(None) }
+    }
+
+    /// Returns the function as this step can run it.
+    pub(super) fn bind(&self, step: &Arc<Step>) -> Result<Function> {
+        let runtime = step
+            .functions
+            .clone()
+            .ok_or_else(|| Status::internal(format!("no functions can be run here, such as '{}'", self.name)))?;
+        let mut instance = self.instance.lock();
+        if let Some((known, handle)) = &*instance
+            && std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&runtime))
+        {
+            return Ok(Function { handle: *handle, runtime });
+        }
+        let handle = runtime.instantiate(&self.name, &self.attrs)?;
+        *instance = Some((Arc::downgrade(&runtime), handle));
+        Ok(Function { handle, runtime })
+    }
+}
+
+/// A function that a step can run.
+#[derive(Clone)]
+pub(super) struct Function {
+    handle: FunctionHandle,
+    runtime: Arc<dyn FunctionRuntime>,
+}
+
+impl Function {
+    pub(super) fn run(&self, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
+        self.runtime.run(self.handle, args, step, done);
+    }
+
+    /// Runs the function and ends a node's work with its results as the outputs.
+    pub(super) fn run_to_finish(&self, args: Vec<Tensor>, context: AsyncContext) {
+        let step = context.step().clone();
+        self.run(args, &step, Box::new(move |results| context.finish_with(|context| set_outputs(context, results?))));
+    }
+}
+
+/// Sets a function's results as a node's outputs.
+pub(super) fn set_outputs(context: &mut OpContext<'_>, results: Vec<Tensor>) -> Result<()> {
+    if results.len() != context.num_outputs() {
+        return Err(Status::invalid_argument(format!(
+            "Expecting {} return values from the function, but got {}",
+            context.num_outputs(),
+            results.len()
+        )));
+    }
+    for (index, result) in results.into_iter().enumerate() {
+        context.set_output(index, result);
+    }
+    Ok(())
+}
+
+/// Takes all inputs from `first` on.
+pub(super) fn take_args(context: &mut OpContext<'_>, first: usize) -> Result<Vec<Tensor>> {
+    (first..context.num_inputs()).map(|index| context.take_input(index)).collect()
+}
+
+/// Returns whether a value counts as true: a scalar that isn't zero or empty, or a tensor that has elements.
+pub(super) fn is_true(value: &Tensor) -> Result<bool> {
+    if !value.shape().is_scalar() {
+        return Ok(value.num_elements() > 0);
+    }
+    fn nonzero<T: Element>(value: &Tensor) -> Result<bool> {
+        Ok(value.to_scalar::<T>()? != T::default())
+    }
+    match value.dtype() {
+        DType::Bool => value.to_scalar::<bool>(),
+        DType::Float => nonzero::<f32>(value),
+        DType::Double => nonzero::<f64>(value),
+        DType::Int32 => nonzero::<i32>(value),
+        DType::UInt8 => nonzero::<u8>(value),
+        DType::Int16 => nonzero::<i16>(value),
+        DType::Int8 => nonzero::<i8>(value),
+        DType::Int64 => nonzero::<i64>(value),
+        DType::String => Ok(value.strings()?.first().is_some_and(|text| !text.is_empty())),
+        other => Err(Status::invalid_argument(format!("{other} can't be converted to a boolean"))),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use graph::{AttrMap, GraphBuilder};
+    use kernel::{BoxedKernel, CallFrame, Completion, Outputs, Value, Values};
+
+    /// Runs functions that are closures, here and now.
+    #[derive(Default)]
+    pub(crate) struct Closures {
+        functions: Vec<(&'static str, Box<dyn Fn(Vec<Tensor>) -> Result<Vec<Tensor>> + Send + Sync>)>,
+        answers_elsewhere: bool,
+    }
+
+    impl Closures {
+        /// Answers calls from other threads.
+        pub(crate) fn elsewhere(self) -> Closures {
+            Closures { answers_elsewhere: true, ..self }
+        }
+
+        pub(crate) fn with(
+            mut self,
+            name: &'static str,
+            function: impl Fn(Vec<Tensor>) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+        ) -> Closures {
+            self.functions.push((name, Box::new(function)));
+            self
+        }
+    }
+
+    impl FunctionRuntime for Closures {
+        fn instantiate(&self, name: &str, _: &AttrMap) -> Result<FunctionHandle> {
+            let found = self.functions.iter().position(|(known, _)| *known == name);
+            found.map(|index| FunctionHandle(index as u64)).ok_or_else(|| Status::not_found(name))
+        }
+
+        fn run(&self, handle: FunctionHandle, args: Vec<Tensor>, _: &Arc<Step>, done: FunctionDone) {
+            let results = (self.functions[handle.0 as usize].1)(args);
+            if self.answers_elsewhere {
+                std::thread::spawn(move || done(results));
+            } else {
+                done(results);
+            }
+        }
+    }
+
+    struct Sender(std::sync::mpsc::Sender<Result<Outputs>>);
+
+    impl Completion for Sender {
+        fn complete(self: Box<Self>, result: Result<Outputs>) {
+            // The test may have given up already.
+            let _ = self.0.send(result);
+        }
+    }
+
+    /// Runs one op in a step with arguments (`int32` scalars) and room for results.
+    pub(crate) fn run_with_frame(
+        op: &str,
+        attrs: AttrMap,
+        inputs: &[Tensor],
+        args: &[i32],
+        num_results: usize,
+    ) -> Result<(Vec<Tensor>, Vec<Option<Tensor>>)> {
+        let args = args.iter().map(|&arg| Some(Tensor::scalar(arg))).collect();
+        let step = Step::detached().for_function(CallFrame::new(args, num_results), None);
+        let step = Arc::new(step);
+        let outputs = run(op, attrs, inputs, &step)?;
+        Ok((outputs, step.frame.take_results()))
+    }
+
+    /// Runs one op that calls functions.
+    pub(crate) fn run_with_functions(
+        op: &str,
+        attrs: AttrMap,
+        inputs: &[Tensor],
+        functions: Closures,
+    ) -> Result<Vec<Tensor>> {
+        let step = Step::detached().for_function(CallFrame::default(), Some(Arc::new(functions)));
+        run(op, attrs, inputs, &Arc::new(step))
+    }
+
+    fn run(op: &str, attrs: AttrMap, inputs: &[Tensor], step: &Arc<Step>) -> Result<Vec<Tensor>> {
+        let graph = GraphBuilder::new(crate::registry());
+        let mut builder = graph.op(op);
+        for input in inputs {
+            builder = builder.input(&graph.op("Placeholder").attr("dtype", input.dtype()).output());
+        }
+        for (name, value) in attrs.0 {
+            builder = builder.attr(&name, value);
+        }
+        let id = builder.try_build()?.id();
+        let node = graph.graph().node(id).clone();
+        let mut values: Values = inputs.iter().cloned().map(Value::Tensor).collect();
+        let mut outputs: Outputs = node.output_types.iter().map(|_| Value::None).collect();
+        match crate::registry().create_kernel(&node, &step.device)? {
+            BoxedKernel::Sync(kernel) => {
+                kernel.compute(&mut OpContext::new(&mut values, &mut outputs, step, "n", Default::default(), false))?;
+            }
+            BoxedKernel::Async(kernel) => {
+                let (sender, receiver) = std::sync::mpsc::channel();
+                let sender = Box::new(Sender(sender));
+                let frame = Default::default();
+                kernel.compute(AsyncContext::new(values, outputs, step.clone(), "n".into(), frame, false, sender));
+                outputs = receiver.recv().map_err(|_| Status::internal("no answer"))??;
+            }
+        }
+        let tensor = |value: Value| match value {
+            Value::Tensor(tensor) => Ok(tensor),
+            _ => Err(Status::internal("an output has no value")),
+        };
+        outputs.into_iter().map(tensor).collect()
+    }
+
+    /// A function attribute.
+    pub(crate) fn func(name: &str) -> NameAttrList {
+        NameAttrList { name: name.to_owned(), ..Default::default() }
+    }
+
+    #[test]
+    fn truth() {
+        for (value, expected) in [
+            (Tensor::scalar(true), true),
+            (Tensor::scalar(0f32), false),
+            (Tensor::scalar(-1i64), true),
+            (Tensor::string(""), false),
+            (Tensor::string("x"), true),
+            (Tensor::vector(&[0i32]), true),
+            (Tensor::vector::<i32>(&[]), false),
+        ] {
+            assert_eq!(is_true(&value).unwrap(), expected, "{value:?}");
+        }
+    }
+}
