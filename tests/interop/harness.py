@@ -266,13 +266,13 @@ class Cluster:
     """The tasks of one cluster and the addresses that all of them know."""
 
     def __init__(self, ps=1, workers=2, kind=None, kinds=None, jobs=None, start=True, arguments=(), env=None):
-        """Starts `ps` and `workers` tasks; `kinds` maps a job to the kind of its tasks, for mixed clusters."""
+        """Starts `ps` and `workers` tasks; `kinds` maps a job or a (job, index) to a kind, for mixed clusters."""
         jobs = jobs or {"ps": ps, "worker": workers}
         self.spec = {job: [f"127.0.0.1:{PORTS.take()}" for _ in range(count)] for job, count in jobs.items() if count}
         kind = kind or default_kind()
         kinds = kinds or {}
         self.tasks = {
-            (job, index): Task(kinds.get(job, kind), self.spec, job, index, arguments, env)
+            (job, index): Task(kinds.get((job, index), kinds.get(job, kind)), self.spec, job, index, arguments, env)
             for job, addresses in self.spec.items() for index in range(len(addresses))
         }
         if start:

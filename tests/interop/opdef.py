@@ -30,8 +30,8 @@ FLAGS = (
     ("is_distributed_communication", "DISTRIBUTED_COMMUNICATION"),
 )
 
-# rustfmt keeps an array on one line up to this width.
-ARRAY_WIDTH = 60
+# The width that rustfmt.toml sets.
+MAX_WIDTH = 120
 
 
 def registered_ops():
@@ -51,9 +51,9 @@ def literal(op, indent=""):
     return "\n".join([
         indent + "OpDef {",
         f"{inner}name: {rust_string(op.name)},",
-        f"{inner}inputs: {rust_array(map(arg_text, op.input_arg), inner)},",
-        f"{inner}outputs: {rust_array(map(arg_text, op.output_arg), inner)},",
-        f"{inner}attrs: {rust_array(map(attr_text, op.attr), inner)},",
+        rust_field("inputs", map(arg_text, op.input_arg), inner),
+        rust_field("outputs", map(arg_text, op.output_arg), inner),
+        rust_field("attrs", map(attr_text, op.attr), inner),
         f"{inner}flags: {flags_text(op)},",
         indent + "}",
     ])
@@ -168,12 +168,12 @@ def rust_string(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def rust_array(items, indent):
+def rust_field(name, items, indent):
     items = [rust_string(item) for item in items]
-    line = "[" + ", ".join(items) + "]"
-    if len(line) <= ARRAY_WIDTH:
-        return "&" + line
-    return "&[\n" + "".join(f"{indent}    {item},\n" for item in items) + f"{indent}]"
+    line = f"{indent}{name}: &[{', '.join(items)}],"
+    if len(line) <= MAX_WIDTH:
+        return line
+    return f"{indent}{name}: &[\n" + "".join(f"{indent}    {item},\n" for item in items) + f"{indent}],"
 
 
 def main():

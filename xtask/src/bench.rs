@@ -9,10 +9,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let (chosen, rest) = match arguments.split_first() {
         Some((name, rest)) if name != "--" => {
             if !drivers.contains(name) {
-                return Err(format!(
-                    "there is no bench/{name}.py; there are: {}",
-                    drivers.join(", ")
-                ));
+                return Err(format!("there is no bench/{name}.py; there are: {}", drivers.join(", ")));
             }
             (vec![name.clone()], after_dashes(rest))
         }
@@ -22,11 +19,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     interop::build(Profile::Release)?;
     for name in chosen {
         let script = process::root().join("bench").join(format!("{name}.py"));
-        process::run(
-            interop::python_command(&python, Profile::Release)
-                .arg(script)
-                .args(rest),
-        )?;
+        process::run(interop::python_command(&python, Profile::Release).arg(script).args(rest))?;
     }
     Ok(())
 }

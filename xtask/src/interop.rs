@@ -24,11 +24,7 @@ pub fn run_pytest(arguments: &[String]) -> Result<(), String> {
 pub fn run_script(name: &str, arguments: &[String]) -> Result<(), String> {
     let python = venv::python().map_err(venv::Missing::into_message)?;
     let script = process::root().join("tests/interop").join(name);
-    process::run(
-        python_command(&python, Profile::Dev)
-            .arg(script)
-            .args(arguments),
-    )
+    process::run(python_command(&python, Profile::Dev).arg(script).args(arguments))
 }
 
 /// Runs the venv's Python itself.
@@ -50,9 +46,7 @@ pub fn build(profile: Profile) -> Result<(), String> {
 /// Returns a command that runs pytest in `tests/interop`.
 pub fn pytest_command(python: &Path) -> Command {
     let mut command = python_command(python, Profile::Dev);
-    command
-        .args(["-m", "pytest", "--color=auto"])
-        .current_dir(process::root().join("tests/interop"));
+    command.args(["-m", "pytest", "--color=auto"]).current_dir(process::root().join("tests/interop"));
     command
 }
 
@@ -84,26 +78,14 @@ fn descriptors_path() -> PathBuf {
 
 /// Writes the FileDescriptorSet of our `.proto` files to where Python looks for it.
 fn write_descriptors() -> Result<(), String> {
-    let mut command = process::cargo(&[
-        "run",
-        "--quiet",
-        "--package",
-        "proto",
-        "--example",
-        "descriptors",
-    ]);
+    let mut command = process::cargo(&["run", "--quiet", "--package", "proto", "--example", "descriptors"]);
     let output = command
         .stderr(std::process::Stdio::inherit())
         .output()
         .map_err(|error| format!("cannot run cargo: {error}"))?;
     if !output.status.success() {
-        return Err(format!(
-            "`{}` ended with {}",
-            process::command_line(&command),
-            output.status
-        ));
+        return Err(format!("`{}` ended with {}", process::command_line(&command), output.status));
     }
     let path = descriptors_path();
-    std::fs::write(&path, output.stdout)
-        .map_err(|error| format!("cannot write {}: {error}", path.display()))
+    std::fs::write(&path, output.stdout).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

@@ -4,6 +4,8 @@ mod bench;
 mod interop;
 mod process;
 mod test;
+#[cfg(test)]
+mod tidy;
 mod venv;
 
 use std::process::ExitCode;

@@ -32,14 +32,8 @@ pub fn cargo(arguments: &[&str]) -> Command {
 /// Runs a command to its end; anything but exit code 0 is an error that shows the command line.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let line = command_line(command);
-    let status = command
-        .status()
-        .map_err(|error| format!("cannot run `{line}`: {error}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("`{line}` ended with {status}"))
-    }
+    let status = command.status().map_err(|error| format!("cannot run `{line}`: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("`{line}` ended with {status}")) }
 }
 
 /// Returns the command as a person would type it, for messages.

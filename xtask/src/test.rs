@@ -26,12 +26,7 @@ struct Options {
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut options = Options {
-            quick: false,
-            filter: None,
-            rust: true,
-            interop: true,
-        };
+        let mut options = Options { quick: false, filter: None, rust: true, interop: true };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             match argument.as_str() {
@@ -58,9 +53,7 @@ impl Options {
 fn run_rust_parts(options: &Options, report: &mut Report) {
     // A filter asks for certain tests, and format and lints are not among them.
     if options.filter.is_none() {
-        report.part("fmt", || {
-            process::run(&mut process::cargo(&["fmt", "--all", "--check"]))
-        });
+        report.part("fmt", || process::run(&mut process::cargo(&["fmt", "--all", "--check"])));
         report.part("clippy", || {
             process::run(&mut process::cargo(&[
                 "clippy",
@@ -98,9 +91,7 @@ fn run_interop_parts(options: &Options, report: &mut Report) {
         Err(venv::Missing::NoPython(message)) => report.left_out("interop tests", &message),
     }
     let Some(python) = python else { return };
-    let built = report.part("build for interop", || {
-        interop::build(interop::Profile::Dev)
-    });
+    let built = report.part("build for interop", || interop::build(interop::Profile::Dev));
     if !built {
         return;
     }
@@ -147,10 +138,7 @@ impl Report {
     }
 
     fn failed(&mut self, name: &str, started: Instant, message: &str) {
-        println!(
-            "== {name}: FAILED in {:.1} s: {message}",
-            started.elapsed().as_secs_f64()
-        );
+        println!("== {name}: FAILED in {:.1} s: {message}", started.elapsed().as_secs_f64());
         self.failed.push(name.to_string());
     }
 
@@ -184,12 +172,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Options, String> {
-        Options::parse(
-            &line
-                .split_whitespace()
-                .map(str::to_string)
-                .collect::<Vec<_>>(),
-        )
+        Options::parse(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>())
     }
 
     #[test]

@@ -30,30 +30,19 @@ pub fn python() -> Result<PathBuf, Missing> {
     let python = directory.join("bin").join("python");
     let stamp = directory.join("requirements.stamp");
     let requirements_path = process::root().join("tests/interop/requirements.txt");
-    let requirements = std::fs::read_to_string(&requirements_path).map_err(|error| {
-        Missing::Failed(format!(
-            "cannot read {}: {error}",
-            requirements_path.display()
-        ))
-    })?;
+    let requirements = std::fs::read_to_string(&requirements_path)
+        .map_err(|error| Missing::Failed(format!("cannot read {}: {error}", requirements_path.display())))?;
     // The stamp is written last, so an interrupted installation is never taken for a whole one.
     if python.exists() && std::fs::read_to_string(&stamp).is_ok_and(|text| text == requirements) {
         return Ok(python);
     }
     let maker = find_maker().ok_or_else(|| Missing::NoPython(what_to_install()))?;
-    println!(
-        "   venv: making {} with {}",
-        directory.display(),
-        maker.describe()
-    );
+    println!("   venv: making {} with {}", directory.display(), maker.describe());
     if directory.exists() {
-        std::fs::remove_dir_all(&directory).map_err(|error| {
-            Missing::Failed(format!("cannot remove {}: {error}", directory.display()))
-        })?;
+        std::fs::remove_dir_all(&directory)
+            .map_err(|error| Missing::Failed(format!("cannot remove {}: {error}", directory.display())))?;
     }
-    maker
-        .make(&directory, &python, &requirements_path)
-        .map_err(Missing::Failed)?;
+    maker.make(&directory, &python, &requirements_path).map_err(Missing::Failed)?;
     std::fs::write(&stamp, &requirements)
         .map_err(|error| Missing::Failed(format!("cannot write {}: {error}", stamp.display())))?;
     Ok(python)
@@ -85,11 +74,7 @@ impl Maker {
                 )
             }
             Maker::Uv => {
-                process::run(
-                    Command::new("uv")
-                        .args(["venv", "--quiet", "--python", "3.11"])
-                        .arg(directory),
-                )?;
+                process::run(Command::new("uv").args(["venv", "--quiet", "--python", "3.11"]).arg(directory))?;
                 process::run(
                     Command::new("uv")
                         .args(["pip", "install", "--quiet", "--python"])
@@ -109,11 +94,7 @@ fn find_maker() -> Option<Maker> {
             return Some(Maker::Python { program, version });
         }
     }
-    let uv = Command::new("uv")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
+    let uv = Command::new("uv").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     uv.is_ok_and(|status| status.success()).then_some(Maker::Uv)
 }
 
@@ -124,11 +105,7 @@ fn find_maker() -> Option<Maker> {
 fn usable_version(program: &str) -> Option<String> {
     let question = "import sys, venv, ensurepip; \
         print('%d.%d.%d' % sys.version_info[:3] if sys.implementation.name == 'cpython' else '')";
-    let output = Command::new(program)
-        .args(["-c", question])
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
+    let output = Command::new(program).args(["-c", question]).stderr(Stdio::null()).output().ok()?;
     let version = String::from_utf8(output.stdout).ok()?.trim().to_string();
     let minor = version.strip_prefix("3.")?.split('.').next()?;
     (output.status.success() && MINORS.contains(&minor)).then_some(version)

@@ -17,7 +17,8 @@ enum Contents {
 /// Prints what is in the file; fails when it has ops that we can't run.
 pub fn run(path: &Path) -> Result<(), Failure> {
     let file = if path.is_dir() { path.join("saved_model.pb") } else { path.to_owned() };
-    let bytes = std::fs::read(&file).map_err(|error| Failure::new(format!("can't read {}: {error}", file.display())))?;
+    let bytes =
+        std::fs::read(&file).map_err(|error| Failure::new(format!("can't read {}: {error}", file.display())))?;
     let contents = recognize(&bytes).ok_or_else(|| {
         Failure::new(format!(
             "{} is not a GraphDef, MetaGraphDef or SavedModel in binary form ({} bytes)",

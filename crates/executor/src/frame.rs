@@ -447,7 +447,7 @@ fn combine(a: u64, b: u64) -> u64 {
 fn hash64(data: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
     const SHIFT: u32 = 47;
-    const SEED: u64 = 0xDECA_FCAF_FE;
+    const SEED: u64 = 0x00DE_CAFC_AFFE;
     let mut hash = SEED ^ (data.len() as u64).wrapping_mul(MULTIPLIER);
     let mut chunks = data.chunks_exact(8);
     for chunk in &mut chunks {

@@ -4,7 +4,6 @@
 //! A mistake in a program, such as shapes that don't fit, is found where the call is made: functions that return an
 //! [`Output`] panic there with the caller's location, and [`OpBuilder::try_build`] returns the error instead.
 
-mod constant_value;
 mod gradient;
 mod gradients;
 mod operators;
@@ -15,7 +14,8 @@ pub use operators::scalar_tensor;
 pub use scope::Collection;
 
 use crate::attr::{AttrMap, IntoAttr};
-use crate::{Edge, Graph, NodeId, OpLookup, ShapeContext};
+use crate::shape::InferredShapes;
+use crate::{Edge, Graph, NodeId, OpLookup};
 use parking_lot::Mutex;
 use proto::GraphDef;
 use scope::{Colocation, Scopes};
@@ -39,10 +39,8 @@ struct Shared {
 
 struct State {
     graph: Graph,
-    /// The shapes of every node's outputs, by node index.
-    shapes: Vec<Vec<PartialShape>>,
-    /// What is known of the values behind resource outputs, likewise.
-    handles: Vec<Vec<Vec<DTypeAndShape>>>,
+    /// What is known of the shapes of outputs.
+    inferred: InferredShapes,
     scopes: Scopes,
 }
 
@@ -65,8 +63,7 @@ pub struct Output {
 impl GraphBuilder {
     /// Makes an empty graph that knows these ops.
     pub fn new(ops: &'static dyn OpLookup) -> GraphBuilder {
-        let state =
-            State { graph: Graph::default(), shapes: Vec::new(), handles: Vec::new(), scopes: Scopes::default() };
+        let state = State { graph: Graph::default(), inferred: InferredShapes::default(), scopes: Scopes::default() };
         GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state), extensions: Mutex::default() }) }
     }
 
@@ -136,16 +133,16 @@ impl GraphBuilder {
         let mut state = self.shared.state.lock();
         let start = state.graph.id_bound();
         crate::import_graph_def(&mut state.graph, def, self.shared.ops)?;
-        let order = state.graph.topological_order()?;
-        let bound = state.graph.id_bound();
-        state.shapes.resize_with(bound, Vec::new);
-        state.handles.resize_with(bound, Vec::new);
-        for id in order {
-            if id.index() >= start {
-                let name = state.graph.node(id).name.clone();
-                state.infer(self.shared.ops, id).map_err(|status| status.append(format!("; node '{name}'")))?;
-                state.scopes.reserve_name(&name);
-            }
+        let State { graph, inferred, scopes } = &mut *state;
+        let errors = inferred.extend(graph, self.shared.ops, start as u32)?;
+        let added: Vec<NodeId> = graph.ids().filter(|id| id.index() >= start).collect();
+        if let Some((id, status)) = errors.into_iter().next() {
+            let status = status.append(format!("; node '{}'", graph.node(id).name));
+            added.into_iter().for_each(|id| graph.remove(id));
+            return Err(status);
+        }
+        for id in added {
+            scopes.reserve_name(&graph.node(id).name);
         }
         Ok(())
     }
@@ -163,47 +160,8 @@ impl GraphBuilder {
 }
 
 impl State {
-    /// Runs a node's shape function and keeps what it says.
-    fn infer(&mut self, ops: &dyn OpLookup, id: NodeId) -> Result<()> {
-        let node = self.graph.node(id);
-        let mut outputs = vec![PartialShape::unknown(); node.output_types.len()];
-        let mut output_handles = vec![Vec::new(); node.output_types.len()];
-        let inputs: Vec<PartialShape> = node.inputs.iter().map(|edge| self.shape(*edge)).collect();
-        let input_handles: Vec<Vec<DTypeAndShape>> = node.inputs.iter().map(|edge| self.handle(*edge)).collect();
-        if let Some(info) = ops.op(node.op()) {
-            let constant = |index: usize| self.constant_value(*node.inputs.get(index)?);
-            let constant_shape = |index: usize| self.constant_shape(*node.inputs.get(index)?);
-            let mut context = ShapeContext {
-                schema: &node.schema,
-                attrs: &node.attrs,
-                output_types: &node.output_types,
-                inputs: &inputs,
-                input_handles: &input_handles,
-                constant: &constant,
-                constant_shape: &constant_shape,
-                outputs,
-                output_handles,
-            };
-            (info.shape)(&mut context)?;
-            (outputs, output_handles) = (context.outputs, context.output_handles);
-        }
-        if self.shapes.len() <= id.index() {
-            self.shapes.resize_with(id.index() + 1, Vec::new);
-            self.handles.resize_with(id.index() + 1, Vec::new);
-        }
-        self.shapes[id.index()] = outputs;
-        self.handles[id.index()] = output_handles;
-        Ok(())
-    }
-
     fn shape(&self, edge: Edge) -> PartialShape {
-        let shapes = self.shapes.get(edge.node.index());
-        shapes.and_then(|shapes| shapes.get(edge.port as usize)).cloned().unwrap_or_default()
-    }
-
-    fn handle(&self, edge: Edge) -> Vec<DTypeAndShape> {
-        let handles = self.handles.get(edge.node.index());
-        handles.and_then(|handles| handles.get(edge.port as usize)).cloned().unwrap_or_default()
+        self.inferred.shape(edge)
     }
 }
 
@@ -328,8 +286,9 @@ impl OpBuilder {
             None => state.scopes.device_for(&op, &name, &colocations, &mut attrs)?,
         };
         let id = state.graph.add_op(ops, &op, name.clone(), attrs, inputs, controls, device)?;
-        if let Err(status) = state.infer(ops, id) {
-            state.graph.remove(id);
+        let State { graph: nodes, inferred, .. } = &mut *state;
+        if let Err(status) = inferred.infer(nodes, ops, id) {
+            nodes.remove(id);
             return Err(status.append(format!(" for '{name}' (op: '{op}')")));
         }
         Ok(Operation { graph: graph.clone(), id })
@@ -491,20 +450,18 @@ impl Output {
 
     /// Returns what is known of the value behind a resource handle.
     pub fn handle_data(&self) -> Vec<DTypeAndShape> {
-        self.op.graph.shared.state.lock().handle(self.edge())
+        self.op.graph.shared.state.lock().inferred.handle(self.edge())
     }
 
     /// Adds what the program knows of the shape; an error when it contradicts what is known already.
     pub fn set_shape(&self, shape: &PartialShape) -> Result<()> {
-        let mut state = self.op.graph.shared.state.lock();
-        let merged = state.shape(self.edge()).merge(shape)?;
-        state.shapes[self.op.id.index()][self.port as usize] = merged;
-        Ok(())
+        self.op.graph.shared.state.lock().inferred.merge_shape(self.edge(), shape)
     }
 
     /// Returns the value when it is a constant.
     pub fn constant_value(&self) -> Option<Tensor> {
-        self.op.graph.shared.state.lock().constant_value(self.edge())
+        let state = self.op.graph.shared.state.lock();
+        state.inferred.constant_value(&state.graph, self.edge())
     }
 }
 

@@ -1,4 +1,10 @@
-//! Shape inference: what an op's shape function sees ([`ShapeContext`]), and the helpers most of them are made of.
+//! Shape inference: what an op's shape function sees ([`ShapeContext`]), the helpers most of them are made of, and the
+//! inference over whole graphs ([`infer_shapes`]).
+
+mod constant_value;
+mod inference;
+
+pub use inference::{InferredShapes, infer_shapes};
 
 use crate::attr::AttrMap;
 use crate::op_def::{OpSchema, TypeSlot};

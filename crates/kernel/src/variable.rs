@@ -160,7 +160,11 @@ mod tests {
     fn a_snapshot_does_not_change() {
         let variable = variable();
         let before = variable.read().unwrap();
-        variable.update(|tensor| Ok(tensor.make_mut::<f32>()?[0] = 9.0)).unwrap();
+        let write = |tensor: &mut Tensor| {
+            tensor.make_mut::<f32>()?[0] = 9.0;
+            Ok(())
+        };
+        variable.update(write).unwrap();
         assert_eq!(before.as_slice::<f32>().unwrap(), &[1.0, 2.0]);
         assert_eq!(variable.read().unwrap().as_slice::<f32>().unwrap(), &[9.0, 2.0]);
     }
@@ -174,7 +178,8 @@ mod tests {
         variable
             .update_rows(|tensor| {
                 assert!(tensor.is_unique(), "dense reads must not keep the table shared");
-                Ok(tensor.make_mut::<f32>()?[1] = 5.0)
+                tensor.make_mut::<f32>()?[1] = 5.0;
+                Ok(())
             })
             .unwrap();
         assert_eq!(snapshot.as_slice::<f32>().unwrap(), dense.as_slice::<f32>().unwrap());

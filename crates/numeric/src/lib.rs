@@ -12,6 +12,7 @@ pub mod elementwise;
 pub mod float;
 pub mod matmul;
 pub mod parallel;
+pub mod philox;
 pub mod pool;
 pub mod reduce;
 pub mod scratch;

@@ -22,6 +22,11 @@ pub(crate) fn ternary(op: &str, a: &Output, b: &Output, c: &Output) -> Result<Ou
     Ok(a.graph().op(op).input(a).input(b).input(c).try_build()?.output(0))
 }
 
+/// Adds an op that needs nothing but its inputs, of which it has one at least.
+pub(crate) fn call(op: &str, inputs: &[&Output]) -> Result<Output> {
+    inputs[0].graph().op(op).inputs(inputs.iter().copied()).try_build()?.try_output(0)
+}
+
 /// Adds a constant.
 pub(crate) fn constant(graph: &GraphBuilder, value: &Tensor) -> Result<Output> {
     let proto = tensor::tensor_to_proto(value)?;
@@ -41,6 +46,11 @@ pub(crate) fn scalar_of(graph: &GraphBuilder, dtype: DType, value: f64) -> Resul
 /// Adds a constant vector of `int32`s.
 pub(crate) fn int_vector(graph: &GraphBuilder, values: &[i32]) -> Result<Output> {
     constant(graph, &Tensor::vector(values))
+}
+
+/// Adds a constant `int32` scalar.
+pub(crate) fn int_scalar(graph: &GraphBuilder, value: i32) -> Result<Output> {
+    constant(graph, &Tensor::scalar(value))
 }
 
 /// Returns `x` multiplied by a number.
@@ -85,6 +95,14 @@ pub(crate) fn sum(x: &Output, axes: &Output, keep_dims: bool) -> Result<Output> 
 /// Returns `condition ? a : b`, with broadcasting.
 pub(crate) fn select(condition: &Output, a: &Output, b: &Output) -> Result<Output> {
     ternary("SelectV2", condition, a, b)
+}
+
+/// Returns the gradient with respect to output `index`, or zeros where nothing flows although something flows elsewhere.
+pub(crate) fn grad_or_zeros(args: &GradientArgs<'_>, index: usize) -> Result<Output> {
+    match args.grad(index) {
+        Some(grad) => Ok(grad),
+        None => unary("ZerosLike", &args.output(index as u32)),
+    }
 }
 
 /// Builds the gradient of an op with one input: `f(grad, x, y)`.

@@ -132,8 +132,8 @@ pub(crate) struct Checked<K> {
     kernel: K,
 }
 
-impl<T: Element, F: Fn(T, T) -> T + Send + Sync + 'static> Checked<Binary<T, F>> {
-    pub(crate) fn boxed(check: fn(&OpContext<'_>) -> Result<()>, function: F) -> Result<BoxedKernel> {
+impl<T: Element> Checked<Binary<T, fn(T, T) -> T>> {
+    pub(crate) fn boxed(check: fn(&OpContext<'_>) -> Result<()>, function: fn(T, T) -> T) -> Result<BoxedKernel> {
         BoxedKernel::new(Checked { check, kernel: Binary { function, element: PhantomData::<fn(T)> } })
     }
 }
@@ -189,52 +189,84 @@ impl Kernel for PassThrough {
 /// [`PassThrough`] for any type.
 pub(crate) const PASS_THROUGH: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(PassThrough))];
 
-/// Lists the kernels of a unary op, one per type; other kernels may follow a semicolon.
-macro_rules! unary_kernels {
-    ($([$($ty:ty),* $(,)?] => $function:expr),* $(; $($other:expr),*)? $(,)?) => {
-        &[$($(::kernel::KernelDef {
-            types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
-            create: |_| $crate::elementwise::Unary::<$ty, _>::boxed($function),
-        },)*)* $($($other,)*)?]
+/// Decides how a kernel calls its function. For the types of training it is compiled into the loop; for the others the
+/// loops are shared and call it through a pointer, which keeps hundreds of copies of them out of the binary.
+macro_rules! kernel_function {
+    (f32, $signature:ty, $function:expr) => {
+        $function
     };
+    (f64, $signature:ty, $function:expr) => {
+        $function
+    };
+    (i32, $signature:ty, $function:expr) => {
+        $function
+    };
+    (i64, $signature:ty, $function:expr) => {
+        $function
+    };
+    ($other:ident, $signature:ty, $function:expr) => {{
+        let function: $signature = $function;
+        function
+    }};
 }
 
-/// Lists the kernels of a binary op, one per type; other kernels may follow a semicolon.
-macro_rules! binary_kernels {
-    ($([$($ty:ty),* $(,)?] => $function:expr),* $(; $($other:expr),*)? $(,)?) => {
+/// Lists the kernels of a unary op, one per type; other kernels may follow a semicolon.
+macro_rules! unary_kernels {
+    ($([$($ty:ident),* $(,)?] => $function:expr),* $(; $($other:expr),*)? $(,)?) => {
         &[$($(::kernel::KernelDef {
             types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
-            create: |_| $crate::elementwise::Binary::<$ty, _>::boxed($function),
+            create: |_| $crate::elementwise::Unary::<$ty, _>::boxed(kernel_function!($ty, fn($ty) -> $ty, $function)),
         },)*)* $($($other,)*)?]
     };
 }
 
 /// Lists the kernels of a unary op whose function takes more than a few instructions, in nanoseconds.
 macro_rules! costly_unary_kernels {
-    ($cost_ns:literal; $([$($ty:ty),* $(,)?] => $function:expr),* $(,)?) => {
+    ($cost_ns:literal; $([$($ty:ident),* $(,)?] => $function:expr),* $(,)?) => {
         &[$($(::kernel::KernelDef {
             types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
-            create: |_| $crate::elementwise::Unary::<$ty, _>::boxed_with_cost($cost_ns, $function),
+            create: |_| {
+                $crate::elementwise::Unary::<$ty, _>::boxed_with_cost(
+                    $cost_ns,
+                    kernel_function!($ty, fn($ty) -> $ty, $function),
+                )
+            },
         },)*)*]
+    };
+}
+
+/// Lists the kernels of a binary op, one per type; other kernels may follow a semicolon.
+macro_rules! binary_kernels {
+    ($([$($ty:ident),* $(,)?] => $function:expr),* $(; $($other:expr),*)? $(,)?) => {
+        &[$($(::kernel::KernelDef {
+            types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
+            create: |_| {
+                $crate::elementwise::Binary::<$ty, _>::boxed(kernel_function!($ty, fn($ty, $ty) -> $ty, $function))
+            },
+        },)*)* $($($other,)*)?]
     };
 }
 
 /// Lists the kernels of a comparison, one per type.
 macro_rules! compare_kernels {
-    ($([$($ty:ty),* $(,)?] => $function:expr),* $(,)?) => {
+    ($([$($ty:ident),* $(,)?] => $function:expr),* $(,)?) => {
         &[$($(::kernel::KernelDef {
             types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
-            create: |_| $crate::elementwise::Compare::<$ty, _>::boxed($function),
+            create: |_| {
+                $crate::elementwise::Compare::<$ty, _>::boxed(kernel_function!($ty, fn($ty, $ty) -> bool, $function))
+            },
         },)*)*]
     };
 }
 
 /// Lists the kernels of a test, one per type.
 macro_rules! test_kernels {
-    ($([$($ty:ty),* $(,)?] => $function:expr),* $(,)?) => {
+    ($([$($ty:ident),* $(,)?] => $function:expr),* $(,)?) => {
         &[$($(::kernel::KernelDef {
             types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
-            create: |_| $crate::elementwise::Convert::<$ty, bool, _>::boxed($function),
+            create: |_| {
+                $crate::elementwise::Convert::<$ty, bool, _>::boxed(kernel_function!($ty, fn($ty) -> bool, $function))
+            },
         },)*)*]
     };
 }

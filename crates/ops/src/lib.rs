@@ -8,7 +8,6 @@
 mod arithmetic;
 #[macro_use]
 mod elementwise;
-mod grad_util;
 #[macro_use]
 mod movement;
 

@@ -59,27 +59,33 @@ impl TestSession {
         self.graph.op("Placeholder").attr("dtype", dtype).output()
     }
 
+    /// Returns the same graph and resources in another step.
+    pub(crate) fn another_step(&self) -> TestSession {
+        let mut step = Step::detached();
+        step.resources = self.step.resources.clone();
+        step.session = self.step.session.clone();
+        TestSession { graph: self.graph.clone(), step: Arc::new(step) }
+    }
+
     /// Runs what `fetch` needs and returns its value.
     pub(crate) fn fetch(&self, fetch: &Output, feeds: &[(&Output, Tensor)]) -> Result<Tensor> {
-        let node = fetch.op.id();
-        let mut outputs = self.execute(node, feeds, &[fetch.edge()])?;
-        outputs.pop().ok_or_else(|| Status::internal("no value"))
+        Ok(self.run(&fetch.op, feeds)?.swap_remove(fetch.port as usize))
     }
 
     /// Runs an operation and returns all its outputs.
     pub(crate) fn run(&self, op: &Operation, feeds: &[(&Output, Tensor)]) -> Result<Vec<Tensor>> {
-        let fetches: Vec<Edge> = (0..op.num_outputs()).map(|port| op.output(port as u32).edge()).collect();
-        self.execute(op.id(), feeds, &fetches)
+        finished(&self.start(op, feeds)?)
     }
 
-    fn execute(&self, target: NodeId, feeds: &[(&Output, Tensor)], fetches: &[Edge]) -> Result<Vec<Tensor>> {
+    /// Runs what an operation needs and starts it; its outputs come through the channel.
+    pub(crate) fn start(&self, op: &Operation, feeds: &[(&Output, Tensor)]) -> Result<mpsc::Receiver<Result<Outputs>>> {
         let graph = self.graph.graph();
         let mut values: BTreeMap<Edge, Value> = BTreeMap::new();
         for (output, tensor) in feeds {
             values.insert(output.edge(), Value::Tensor(tensor.clone()));
         }
         let mut needed = BTreeSet::new();
-        let mut stack = vec![target];
+        let mut stack = vec![op.id()];
         while let Some(id) = stack.pop() {
             if needed.insert(id) {
                 let node = graph.node(id);
@@ -88,11 +94,9 @@ impl TestSession {
             }
         }
         // A value that only one more node needs is handed over, so that kernels may write in place.
-        let mut uses: BTreeMap<Edge, usize> = fetches.iter().map(|edge| (*edge, 1)).collect();
-        for id in &needed {
-            for edge in &graph.node(*id).inputs {
-                *uses.entry(*edge).or_default() += 1;
-            }
+        let mut uses: BTreeMap<Edge, usize> = BTreeMap::new();
+        for edge in needed.iter().flat_map(|id: &NodeId| &graph.node(*id).inputs) {
+            *uses.entry(*edge).or_default() += 1;
         }
         for id in graph.topological_order()?.into_iter().filter(|id| needed.contains(id)) {
             let node = graph.node(id);
@@ -107,24 +111,38 @@ impl TestSession {
                 });
             }
             let create = || registry().create_kernel(node, &self.step.device);
-            let kernel = if node.schema.is_stateful() {
-                self.step.session.kernel(&node.name, create)?
-            } else {
-                Arc::new(create()?)
+            let kernel = match node.schema.is_stateful() {
+                true => self.step.session.kernel(&node.name, create)?,
+                false => Arc::new(create()?),
             };
             let outputs = start_kernel(&kernel, inputs, node.output_types.len(), &self.step, &node.name);
+            if id == op.id() {
+                return Ok(outputs);
+            }
             let outputs = outputs.recv().unwrap_or_else(|_| Err(Status::internal("no result")))?;
             for (port, value) in outputs.into_iter().enumerate() {
                 values.insert(Edge { node: id, port: port as u32 }, value);
             }
         }
-        let value = |edge: &Edge| match values.get(edge) {
-            Some(Value::Tensor(tensor)) => Ok(tensor.clone()),
-            Some(Value::Ref(variable)) => variable.read(),
-            _ => Err(Status::internal("a fetched output has no value")),
-        };
-        fetches.iter().map(value).collect()
+        Err(Status::internal("the operation isn't in its graph"))
     }
+}
+
+/// Waits for what was started, and returns its outputs.
+pub(crate) fn finished(started: &mpsc::Receiver<Result<Outputs>>) -> Result<Vec<Tensor>> {
+    let outputs = started.recv().unwrap_or_else(|_| Err(Status::internal("no result")))?;
+    let tensor = |value: Value| match value {
+        Value::Tensor(tensor) => Ok(tensor),
+        Value::Ref(variable) => variable.read(),
+        Value::None => Err(Status::internal("an output has no value")),
+    };
+    outputs.into_iter().map(tensor).collect()
+}
+
+/// Returns whether what was started still waits. A kernel that is done says so before its cause returns, so that there is
+/// no need to wait and see.
+pub(crate) fn waits(started: &mpsc::Receiver<Result<Outputs>>) -> bool {
+    matches!(started.try_recv(), Err(mpsc::TryRecvError::Empty))
 }
 
 /// Starts a kernel; its outputs come through the channel, at once unless it waits.

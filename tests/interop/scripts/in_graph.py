@@ -14,6 +14,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ps_hosts", required=True)
     parser.add_argument("--worker_hosts", required=True)
+    parser.add_argument("--chief_hosts", help="a task that only has the master, in place of the first worker's")
     parser.add_argument("--train_steps", type=int, default=200)
     flags = parser.parse_args()
     workers = flags.worker_hosts.split(",")
@@ -46,7 +47,7 @@ def main():
         train = optimizer.apply_gradients(averaged, global_step=global_step)
         init = tf.global_variables_initializer()
 
-    with tf.Session("grpc://" + workers[0]) as session:
+    with tf.Session("grpc://" + (flags.chief_hosts or workers[0])) as session:
         session.run(init)
         for _ in range(flags.train_steps):
             images, labels = digits.train.next_batch(200)

@@ -1,6 +1,7 @@
 //! [`Session`]: runs a graph, in this process or on a cluster.
 
 mod direct;
+mod remote;
 
 use graph::{GraphBuilder, Operation, Output};
 use parking_lot::Mutex;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tensor::{Element, Result, Status, Tensor};
 
 pub use direct::DirectSession;
+pub use remote::{MasterSession, runtime};
 
 /// How a run is done.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +62,28 @@ impl Session {
     /// Makes a session that runs the graph in this process.
     pub fn new(graph: &GraphBuilder) -> Result<Session> {
         Ok(Session::with_backend(graph, Box::new(DirectSession::new(ops::registry()))))
+    }
+
+    /// Makes a session on the server at `grpc://host:port`; an empty target means this process.
+    pub fn connect(graph: &GraphBuilder, target: &str) -> Result<Session> {
+        Session::connect_with(graph, target, proto::ConfigProto::default())
+    }
+
+    /// As [`connect`](Self::connect), with settings such as device filters and soft placement.
+    pub fn connect_with(graph: &GraphBuilder, target: &str, config: proto::ConfigProto) -> Result<Session> {
+        if target.is_empty() {
+            return Session::new(graph);
+        }
+        Ok(Session::with_backend(graph, Box::new(MasterSession::connect(target, config)?)))
+    }
+
+    /// Makes a session on a master in this process, such as an embedded cluster's.
+    pub fn on_master(
+        graph: &GraphBuilder,
+        master: Arc<dyn cluster::MasterInterface>,
+        config: proto::ConfigProto,
+    ) -> Result<Session> {
+        Ok(Session::with_backend(graph, Box::new(MasterSession::new(master, config)?)))
     }
 
     /// Makes a session over a backend of your own.

@@ -7,6 +7,8 @@
 pub mod partition;
 pub mod place;
 pub mod prune;
+#[cfg(test)]
+mod random_tests;
 pub mod rewrite;
 
 pub use partition::{PartitionOptions, by_device, by_task, partition};

@@ -156,6 +156,10 @@ pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph>
         node.control_inputs = controls;
         result.add(node)?;
     }
+    // A fed variable is only a value: what takes the variable itself can't be run.
+    for (_, node) in result.iter().filter(|(_, node)| node.input_types.iter().any(|slot| slot.is_ref)) {
+        result.check_inputs(node)?;
+    }
     for (index, (_, edge)) in spec.fetches.iter().enumerate() {
         let node = graph.node(edge.node);
         let mut attrs = AttrMap::default();
@@ -227,6 +231,8 @@ axis = Const() {dtype=int32, value=int32[](0)}
 s = Split(axis, z) {num_split=2}
 t = AddN(s, s:1)
 unused = Neg(z)
+v = VariableV2() {dtype=float, shape=[]}
+assign = Assign(v, c)
 ";
 
     fn graph() -> Graph {
@@ -338,9 +344,17 @@ unused = Neg(z)
                 "INVALID_ARGUMENT: Tried to fetch data for 'init', which produces no output.  To run to a node but not fetch any data, pass 'init' as an argument to the 'target_node_names' argument of the Session::Run API."
             ],
         );
-        check(&[], &[], &["v", "w"], expect!["NOT_FOUND: PruneForTargets: Some target nodes not found: v w "]);
+        check(&[], &[], &["u", "w"], expect!["NOT_FOUND: PruneForTargets: Some target nodes not found: u w "]);
         check(&["x", "x:0"], &["z"], &[], expect![[r#"INVALID_ARGUMENT: Endpoint "x:0" fed more than once."#]]);
         check(&[], &[], &[], expect!["INVALID_ARGUMENT: Must specify at least one target to fetch or execute."]);
+        check(
+            &["v"],
+            &["assign"],
+            &[],
+            expect![
+                "INVALID_ARGUMENT: Input 0 of node assign was passed float from _arg_v_0_0:0 incompatible with expected float_ref."
+            ],
+        );
         check(&["x:y"], &["z"], &[], expect!["NOT_FOUND: FeedInputs: unable to find feed output x:y"]);
     }
 }

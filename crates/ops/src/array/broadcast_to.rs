@@ -1,7 +1,7 @@
 //! BroadcastTo.
 
 use super::shape::index_vector;
-use crate::grad_util::{call, shape_of};
+use crate::compose::{call, shape_of};
 use crate::movement::{Movable, copy_cost_ns};
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Grad, Gradient, GradientArgs, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags};

@@ -1,7 +1,7 @@
 //! Joining tensors: Concat, ConcatV2, ConcatOffset, Pack.
 
 use super::shape::index_vector;
-use crate::grad_util::{call, scalar, shape_of};
+use crate::compose::{call, int_scalar, shape_of};
 use crate::movement::{Movable, copy_cost_ns};
 use graph::{Output, ShapeContext};
 use kernel::{
@@ -125,8 +125,8 @@ fn concat_parts_gradient(args: &GradientArgs<'_>, axis: &Output, parts: Range<us
     let shapes: Vec<Output> = (0..inputs.len() as u32).map(|port| shapes.try_output(port)).collect::<Result<_>>()?;
     if inputs.len() > SLICES_MAX {
         let stacked = graph.op("Pack").inputs(&shapes).attr("axis", 1i64).try_build()?.try_output(0)?;
-        let begin = call_pack(&[&axis, &scalar(graph, 0i32)?])?;
-        let size = call_pack(&[&scalar(graph, 1i32)?, &scalar(graph, -1i32)?])?;
+        let begin = call_pack(&[&axis, &int_scalar(graph, 0)?])?;
+        let size = call_pack(&[&int_scalar(graph, 1)?, &int_scalar(graph, -1)?])?;
         let sizes = call("Slice", &[&stacked, &begin, &size])?;
         let sizes = graph.op("Squeeze").input(&sizes).attr("squeeze_dims", &[0i64][..]).try_build()?.try_output(0)?;
         let split = graph
@@ -151,7 +151,7 @@ fn concat_parts_gradient(args: &GradientArgs<'_>, axis: &Output, parts: Range<us
 fn non_negative_axis(axis: &Output, input: &Output) -> Result<Output> {
     let graph = axis.graph();
     if let (Some(value), Some(rank)) = (axis.constant_value(), input.shape().rank()) {
-        return scalar(graph, concat_axis(value.to_index()?, rank)? as i32);
+        return int_scalar(graph, concat_axis(value.to_index()?, rank)? as i32);
     }
     let axis = match axis.dtype() {
         DType::Int32 => axis.clone(),
@@ -171,7 +171,7 @@ fn concat_rows_gradient(
     parts: Range<usize>,
 ) -> Result<Vec<Option<Grad>>> {
     let graph = slices.values.graph();
-    let zero = scalar(graph, 0i32)?;
+    let zero = int_scalar(graph, 0)?;
     let cast = |value: &Output| -> Result<Output> {
         if value.dtype() == slices.indices.dtype() {
             return Ok(value.clone());

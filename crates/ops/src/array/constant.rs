@@ -1,6 +1,6 @@
 //! Tensors from nothing: Const, Fill, ZerosLike, OnesLike, Empty.
 
-use crate::grad_util::{call, scalar};
+use crate::compose::{call, int_scalar};
 use crate::movement::{Movable, copy_cost_ns};
 use graph::{GraphBuilder, Output, ShapeContext};
 use kernel::{
@@ -136,7 +136,7 @@ fn fill_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
     let graph = grad.graph();
     let rank = call("Rank", &[&grad])?;
-    let axes = call("Range", &[&scalar(graph, 0i32)?, &rank, &scalar(graph, 1i32)?])?;
+    let axes = call("Range", &[&int_scalar(graph, 0)?, &rank, &int_scalar(graph, 1)?])?;
     Ok(vec![None, Some(call("Sum", &[&grad, &axes])?.into())])
 }
 

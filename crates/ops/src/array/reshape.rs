@@ -1,6 +1,6 @@
 //! The same elements in another shape: Reshape, ExpandDims, Squeeze, EnsureShape.
 
-use crate::grad_util::{call, shape_of};
+use crate::compose::{call, shape_of};
 use graph::{Output, ShapeContext};
 use kernel::{
     BoxedKernel, Cost, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,

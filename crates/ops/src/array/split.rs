@@ -1,7 +1,7 @@
 //! Cutting tensors into parts: Split, SplitV, Unpack.
 
 use super::concat::copy_run;
-use crate::grad_util::grad_or_zeros;
+use crate::compose::grad_or_zeros;
 use crate::movement::{Movable, copy_cost_ns};
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Grad, Gradient, GradientArgs, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags};

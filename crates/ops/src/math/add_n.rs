@@ -2,11 +2,18 @@
 
 use crate::compose::Gradients;
 use graph::Output;
-use kernel::{
-    BoxedKernel, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext,
-};
+use kernel::{BoxedKernel, Gradient, GradientArgs, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
 use std::marker::PhantomData;
 use tensor::{Complex32, Complex64, Element, Result, Status, Tensor, bf16, f16};
+
+macro_rules! add_kernels {
+    ($([$($ty:ident),* $(,)?] => $function:expr),* $(,)?) => {
+        &[$($(KernelDef {
+            types: &[("T", <$ty as Element>::DTYPE)],
+            create: |_| AddN::<$ty, _>::boxed(kernel_function!($ty, fn($ty, $ty) -> $ty, $function)),
+        },)*)*]
+    };
+}
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
@@ -43,22 +50,10 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-const KERNELS: &[KernelDef] = &[
-    floating::<f32>(),
-    floating::<f64>(),
-    floating::<f16>(),
-    floating::<bf16>(),
-    floating::<Complex32>(),
-    floating::<Complex64>(),
-    integer::<i8>(),
-    integer::<i16>(),
-    integer::<i32>(),
-    integer::<i64>(),
-    integer::<u8>(),
-    integer::<u16>(),
-    integer::<u32>(),
-    integer::<u64>(),
-];
+const KERNELS: &[KernelDef] = add_kernels!(
+    [f32, f64, f16, bf16, Complex32, Complex64] => |x, y| x + y,
+    [i8, i16, i32, i64, u8, u16, u32, u64] => |x, y| x.wrapping_add(y),
+);
 
 /// Returns the sum of tensors of one shape; panics when there are none.
 #[track_caller]
@@ -97,16 +92,10 @@ struct AddN<T, F> {
     element: PhantomData<fn(T)>,
 }
 
-fn boxed<T: Element, F: Fn(T, T) -> T + Send + Sync + 'static>(_: &KernelBuilder<'_>, add: F) -> Result<BoxedKernel> {
-    BoxedKernel::new(AddN { add, element: PhantomData::<fn(T)> })
-}
-
-const fn floating<T: Element + std::ops::Add<Output = T>>() -> KernelDef {
-    KernelDef { types: const { &[("T", T::DTYPE)] }, create: |builder| boxed(builder, |x: T, y: T| x + y) }
-}
-
-const fn integer<T: Element + num_traits::WrappingAdd>() -> KernelDef {
-    KernelDef { types: const { &[("T", T::DTYPE)] }, create: |builder| boxed(builder, |x: T, y: T| x.wrapping_add(&y)) }
+impl<T: Element, F: Fn(T, T) -> T + Send + Sync + 'static> AddN<T, F> {
+    fn boxed(add: F) -> Result<BoxedKernel> {
+        BoxedKernel::new(AddN { add, element: PhantomData::<fn(T)> })
+    }
 }
 
 impl<T: Element, F: Fn(T, T) -> T + Send + Sync> Kernel for AddN<T, F> {

@@ -92,57 +92,71 @@ type Find = fn(&Tensor, [usize; 3], Shape, bool) -> Result<Tensor>;
 struct Arg {
     largest: bool,
     find: Find,
+    output: DType,
 }
 
 fn create(builder: &KernelBuilder<'_>, largest: bool) -> Result<BoxedKernel> {
     let attrs = builder.attrs();
-    let output = attrs.dtype("output_type")?;
-    macro_rules! find {
-        ($($variant:ident $(| $other:ident)* => $rust:ty),* $(,)?) => {
-            match attrs.dtype("T")? {
-                $(DType::$variant $(| DType::$other)* => match output {
-                    DType::Int16 => find_i16::<$rust>,
-                    DType::UInt16 => find_u16::<$rust>,
-                    DType::Int32 => find_i32::<$rust>,
-                    _ => find_i64::<$rust>,
-                },)*
-                DType::Bool => match output {
-                    DType::Int16 => |x, dims, shape, largest| find_i16::<u8>(&truth(x)?, dims, shape, largest),
-                    DType::UInt16 => |x, dims, shape, largest| find_u16::<u8>(&truth(x)?, dims, shape, largest),
-                    DType::Int32 => |x, dims, shape, largest| find_i32::<u8>(&truth(x)?, dims, shape, largest),
-                    _ => |x, dims, shape, largest| find_i64::<u8>(&truth(x)?, dims, shape, largest),
-                },
-                other => return Err(Status::unimplemented(format!("no order among elements of type {other}"))),
-            }
-        };
-    }
-    let find: Find = find!(
-        Float => f32, Double => f64, Half => f16, BFloat16 => bf16, Int8 | QInt8 => i8, Int16 | QInt16 => i16,
-        Int32 | QInt32 => i32, Int64 => i64, UInt8 | QUInt8 => u8, UInt16 | QUInt16 => u16, UInt32 => u32, UInt64 => u64,
-    );
-    BoxedKernel::new(Arg { largest, find })
+    // Narrow types are compared in wider ones that keep their order.
+    let find: Find = match attrs.dtype("T")? {
+        DType::Float => find::<f32>,
+        DType::Double => find::<f64>,
+        DType::Half => |x, dims, shape, largest| find::<f32>(&widen::<f16, f32>(x)?, dims, shape, largest),
+        DType::BFloat16 => |x, dims, shape, largest| find::<f32>(&widen::<bf16, f32>(x)?, dims, shape, largest),
+        DType::Int8 | DType::QInt8 => {
+            |x, dims, shape, largest| find::<i32>(&widen::<i8, i32>(x)?, dims, shape, largest)
+        }
+        DType::Int16 | DType::QInt16 => {
+            |x, dims, shape, largest| find::<i32>(&widen::<i16, i32>(x)?, dims, shape, largest)
+        }
+        DType::UInt8 | DType::QUInt8 => {
+            |x, dims, shape, largest| find::<i32>(&widen::<u8, i32>(x)?, dims, shape, largest)
+        }
+        DType::UInt16 | DType::QUInt16 => {
+            |x, dims, shape, largest| find::<i32>(&widen::<u16, i32>(x)?, dims, shape, largest)
+        }
+        DType::Bool => |x, dims, shape, largest| find::<i32>(&widen::<bool, i32>(x)?, dims, shape, largest),
+        DType::Int32 | DType::QInt32 => find::<i32>,
+        DType::UInt32 => |x, dims, shape, largest| find::<i64>(&widen::<u32, i64>(x)?, dims, shape, largest),
+        DType::Int64 => find::<i64>,
+        DType::UInt64 => find::<u64>,
+        other => return Err(Status::unimplemented(format!("no order among elements of type {other}"))),
+    };
+    BoxedKernel::new(Arg { largest, find, output: attrs.dtype("output_type")? })
 }
 
-/// Returns truth values as numbers.
-fn truth(x: &Tensor) -> Result<Tensor> {
-    let values = x.as_slice::<bool>()?;
-    Tensor::build(x.shape().clone(), |out: &mut [u8]| {
-        out.iter_mut().zip(values).for_each(|(out, &value)| *out = u8::from(value));
+fn widen<A: Element + Into<B>, B: Element>(x: &Tensor) -> Result<Tensor> {
+    let values = x.as_slice::<A>()?;
+    Tensor::build(x.shape().clone(), |out: &mut [B]| {
+        out.iter_mut().zip(values).for_each(|(out, &value)| *out = value.into());
     })
 }
 
-macro_rules! finders {
-    ($($name:ident => $index:ty),*) => {$(
-        fn $name<T: Element + ArgElement>(x: &Tensor, dims: [usize; 3], shape: Shape, largest: bool) -> Result<Tensor> {
-            let values = x.as_slice::<T>()?;
-            Tensor::build(shape, |out: &mut [$index]| {
-                if largest { find_largest(values, dims, out) } else { find_smallest(values, dims, out) }
-            })
-        }
-    )*};
+fn find<T: Element + ArgElement>(x: &Tensor, dims: [usize; 3], shape: Shape, largest: bool) -> Result<Tensor> {
+    let values = x.as_slice::<T>()?;
+    Tensor::build(
+        shape,
+        |out: &mut [i64]| {
+            if largest { find_largest(values, dims, out) } else { find_smallest(values, dims, out) }
+        },
+    )
 }
 
-finders!(find_i16 => i16, find_u16 => u16, find_i32 => i32, find_i64 => i64);
+/// Returns positions in the type that the op gives them in.
+fn narrow(positions: Tensor, dtype: DType) -> Result<Tensor> {
+    fn convert<T: Element>(positions: &Tensor, narrow: impl Fn(i64) -> T) -> Result<Tensor> {
+        let from = positions.as_slice::<i64>()?;
+        Tensor::build(positions.shape().clone(), |to: &mut [T]| {
+            to.iter_mut().zip(from).for_each(|(to, &from)| *to = narrow(from));
+        })
+    }
+    match dtype {
+        DType::Int16 => convert(&positions, |position| position as i16),
+        DType::UInt16 => convert(&positions, |position| position as u16),
+        DType::Int32 => convert(&positions, |position| position as i32),
+        _ => Ok(positions),
+    }
+}
 
 impl Kernel for Arg {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
@@ -161,8 +175,8 @@ impl Kernel for Arg {
         let dims = shape.to_usize();
         let (outer, inner) = (dims[..axis].iter().product(), dims[axis + 1..].iter().product());
         let kept = [&dims[..axis], &dims[axis + 1..]].concat();
-        let output = (self.find)(input, [outer, dims[axis], inner], Shape::from_usize(&kept)?, self.largest)?;
-        context.set_output(0, output);
+        let positions = (self.find)(input, [outer, dims[axis], inner], Shape::from_usize(&kept)?, self.largest)?;
+        context.set_output(0, narrow(positions, self.output)?);
         Ok(())
     }
 }

@@ -5,7 +5,6 @@ use graph::Output;
 use kernel::{
     BoxedKernel, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, shape,
 };
-use numeric::parallel;
 use tensor::{Complex32, Complex64, DType, Element, Result, Status, Tensor, bf16, f16};
 
 /// The ops of this file.
@@ -82,14 +81,11 @@ fn convert_fast<A: Element + CastTo<B>, B: Element>(tensor: &Tensor) -> Result<T
     })
 }
 
+/// A plain loop, for the pairs that are rare.
 fn convert<A: Element + CastTo<B>, B: Element>(tensor: &Tensor) -> Result<Tensor> {
     let from = tensor.as_slice::<A>()?;
     Tensor::build(tensor.shape().clone(), |to: &mut [B]| {
-        parallel::for_each_chunk_mut(to, 1, 1.0, |first, to| {
-            for (to, from) in to.iter_mut().zip(&from[first..]) {
-                *to = from.cast_to();
-            }
-        });
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = from.cast_to());
     })
 }
 

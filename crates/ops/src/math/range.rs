@@ -152,11 +152,9 @@ macro_rules! float_ranges {
             }
 
             fn fill(start: Self, delta: Self, out: &mut [Self]) {
-                // As TensorFlow does, step by step rather than by a product, so that the last digits agree.
-                let mut value = start;
-                for out in out {
-                    *out = value;
-                    value += delta;
+                // As TensorFlow does, by a product rather than step by step, so that the last digits agree.
+                for (index, out) in out.iter_mut().enumerate() {
+                    *out = start + delta * <$ty as num_traits::NumCast>::from(index).unwrap_or(start);
                 }
             }
         }

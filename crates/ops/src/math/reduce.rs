@@ -5,28 +5,51 @@ use crate::compose::{
 };
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags};
+use num_traits::AsPrimitive;
 use numeric::reduce::{self, ReducePlan, Reducer};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 use tensor::{Complex32, Complex64, DType, Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
-/// The kernels of a reduction of numbers.
+/// The kernels of a reduction of numbers. Types without a loop of their own are reduced in a wider one.
 macro_rules! numeric_kernels {
     ($reducer:ty) => {
-        numeric_kernels!(@list $reducer: f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, Complex32, Complex64)
-    };
-    (@list $reducer:ty: $($ty:ty),*) => {
-        &[$(KernelDef {
-            types: &[("T", <$ty as Element>::DTYPE)],
-            create: Reduction::<$reducer, $ty>::create,
-        },)*]
+        &[
+            own::<$reducer, f32>(),
+            own::<$reducer, f64>(),
+            own::<$reducer, i32>(),
+            own::<$reducer, i64>(),
+            own::<$reducer, Complex32>(),
+            own::<$reducer, Complex64>(),
+            through::<$reducer, f16, f32>(),
+            through::<$reducer, bf16, f32>(),
+            through::<$reducer, i8, i32>(),
+            through::<$reducer, i16, i32>(),
+            through::<$reducer, u8, i32>(),
+            through::<$reducer, u16, i32>(),
+            through::<$reducer, u32, i64>(),
+            own::<$reducer, u64>(),
+        ]
     };
 }
 
 /// The kernels of a reduction of numbers that have an order.
 macro_rules! ordered_kernels {
     ($reducer:ty) => {
-        numeric_kernels!(@list $reducer: f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64)
+        &[
+            own::<$reducer, f32>(),
+            own::<$reducer, f64>(),
+            own::<$reducer, i32>(),
+            own::<$reducer, i64>(),
+            through::<$reducer, f16, f32>(),
+            through::<$reducer, bf16, f32>(),
+            own::<$reducer, i8>(),
+            own::<$reducer, i16>(),
+            own::<$reducer, u8>(),
+            own::<$reducer, u16>(),
+            own::<$reducer, u32>(),
+            own::<$reducer, u64>(),
+        ]
     };
 }
 
@@ -62,7 +85,23 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: reduction_shape,
         gradient: Gradient::Fn(mean_gradient),
-        kernels: numeric_kernels!(reduce::Mean),
+        kernels: &[
+            own::<reduce::Mean, f32>(),
+            own::<reduce::Mean, f64>(),
+            own::<reduce::Mean, i64>(),
+            own::<reduce::Mean, u64>(),
+            own::<reduce::Mean, Complex32>(),
+            own::<reduce::Mean, Complex64>(),
+            through::<reduce::Mean, f16, f32>(),
+            through::<reduce::Mean, bf16, f32>(),
+            // A mean of narrow integers doesn't overflow.
+            through::<reduce::Mean, i8, i64>(),
+            through::<reduce::Mean, i16, i64>(),
+            through::<reduce::Mean, i32, i64>(),
+            through::<reduce::Mean, u8, i64>(),
+            through::<reduce::Mean, u16, i64>(),
+            through::<reduce::Mean, u32, i64>(),
+        ],
     },
     Op {
         def: OpDef {
@@ -409,12 +448,60 @@ impl<R: Reducer<T> + 'static, T: Element> Reduction<R, T> {
 
 impl<R: Reducer<T> + 'static, T: Element> Kernel for Reduction<R, T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let input = context.input(0)?;
-        let axes = reduced_axes(input.shape(), context.input(1)?)?;
-        let plan = ReducePlan::new(&input.shape().to_usize(), &axes);
-        let shape = Shape::from_usize(&plan.out_dims(self.keep_dims))?;
-        let values = input.as_slice::<T>()?;
-        let output = Tensor::build(shape, |out: &mut [T]| reduce::reduce::<R, T>(values, out, &plan))?;
+        let output = reduce_tensor::<R, T>(context.input(0)?, context.input(1)?, self.keep_dims)?;
+        context.set_output(0, output);
+        Ok(())
+    }
+}
+
+fn reduce_tensor<R: Reducer<T>, T: Element>(input: &Tensor, axes: &Tensor, keep_dims: bool) -> Result<Tensor> {
+    let axes = reduced_axes(input.shape(), axes)?;
+    let plan = ReducePlan::new(&input.shape().to_usize(), &axes);
+    let shape = Shape::from_usize(&plan.out_dims(keep_dims))?;
+    let values = input.as_slice::<T>()?;
+    Tensor::build(shape, |out: &mut [T]| reduce::reduce::<R, T>(values, out, &plan))
+}
+
+const fn own<R: Reducer<T> + 'static, T: Element>() -> KernelDef {
+    KernelDef { types: const { &[("T", T::DTYPE)] }, create: Reduction::<R, T>::create }
+}
+
+/// A reduction in a wider type; integers wrap alike in both.
+struct Wider<R, T, W> {
+    keep_dims: bool,
+    types: PhantomData<fn(R, T) -> W>,
+}
+
+const fn through<R, T, W>() -> KernelDef
+where
+    R: Reducer<W> + 'static,
+    T: Element + AsPrimitive<W>,
+    W: Element + AsPrimitive<T>,
+{
+    KernelDef {
+        types: const { &[("T", T::DTYPE)] },
+        create: |builder| {
+            let keep_dims = builder.attrs().bool("keep_dims")?;
+            BoxedKernel::new(Wider { keep_dims, types: PhantomData::<fn(R, T) -> W> })
+        },
+    }
+}
+
+impl<R, T, W> Kernel for Wider<R, T, W>
+where
+    R: Reducer<W> + 'static,
+    T: Element + AsPrimitive<W>,
+    W: Element + AsPrimitive<T>,
+{
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        fn convert<A: Element + AsPrimitive<B>, B: Element>(tensor: &Tensor) -> Result<Tensor> {
+            let from = tensor.as_slice::<A>()?;
+            Tensor::build(tensor.shape().clone(), |to: &mut [B]| {
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = from.as_());
+            })
+        }
+        let wide = convert::<T, W>(context.input(0)?)?;
+        let output = convert::<W, T>(&reduce_tensor::<R, W>(&wide, context.input(1)?, self.keep_dims)?)?;
         context.set_output(0, output);
         Ok(())
     }

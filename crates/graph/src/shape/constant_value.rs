@@ -1,20 +1,47 @@
-//! What can be said of an output's value while the graph is being built: constants, and shapes computed from shapes.
+//! What can be said of an output's value without running the graph: constants, and shapes computed from shapes.
 
-use super::State;
-use crate::Edge;
+use super::inference::InferredShapes;
+use crate::{Edge, Graph};
+use std::cell::Cell;
 use tensor::{DType, PartialShape, Tensor};
 
 /// How far back values are followed; graphs are deep, the stack isn't.
 const DEPTH_MAX: usize = 64;
 
-impl State {
+/// How many nodes are looked at for one answer; a value that is used twice is followed twice.
+const VISITS_MAX: u32 = 4096;
+
+/// A graph and what is known of its shapes.
+pub(super) struct Known<'a> {
+    graph: &'a Graph,
+    shapes: &'a InferredShapes,
+    /// How many nodes the current question may still look at.
+    budget: Cell<u32>,
+}
+
+impl<'a> Known<'a> {
+    pub(super) fn new(graph: &'a Graph, shapes: &'a InferredShapes) -> Known<'a> {
+        Known { graph, shapes, budget: Cell::new(0) }
+    }
+
+    fn spend(&self) -> Option<()> {
+        self.budget.set(self.budget.get().checked_sub(1)?);
+        Some(())
+    }
+
+    fn shape(&self, edge: Edge) -> PartialShape {
+        self.shapes.shape(edge)
+    }
+
     /// Returns the value when it is a constant, or the shape of something whose shape is known.
     pub(super) fn constant_value(&self, edge: Edge) -> Option<Tensor> {
+        self.budget.set(VISITS_MAX);
         self.constant_value_within(edge, DEPTH_MAX)
     }
 
     fn constant_value_within(&self, edge: Edge, depth: usize) -> Option<Tensor> {
         let depth = depth.checked_sub(1)?;
+        self.spend()?;
         let node = self.graph.get(edge.node)?;
         match node.op() {
             "Const" => node.attrs.tensor("value").ok(),
@@ -57,6 +84,7 @@ impl State {
 
     /// Returns what is known of an output's value taken as a shape.
     pub(super) fn constant_shape(&self, edge: Edge) -> Option<PartialShape> {
+        self.budget.set(VISITS_MAX);
         let (values, is_scalar) = self.index_values(edge, DEPTH_MAX)?;
         if is_scalar {
             return None;
@@ -73,6 +101,7 @@ impl State {
     fn index_values(&self, edge: Edge, depth: usize) -> Option<(Vec<Option<i64>>, bool)> {
         const LENGTH_MAX: usize = 1024;
         let depth = depth.checked_sub(1)?;
+        self.spend()?;
         let node = self.graph.get(edge.node)?;
         let input = |index: usize| node.inputs.get(index).copied();
         let values = |index: usize| self.index_values(input(index)?, depth);

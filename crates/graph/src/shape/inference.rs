@@ -1,0 +1,346 @@
+//! Shape inference over whole graphs, loops among them.
+
+use super::ShapeContext;
+use super::constant_value::Known;
+use crate::control_flow::NodeClass;
+use crate::{Edge, Graph, Node, NodeId, OpLookup};
+use tensor::{DTypeAndShape, PartialShape, Result, Status, Tensor};
+
+/// What is known of the shapes of a graph's outputs.
+#[derive(Clone, Debug, Default)]
+pub struct InferredShapes {
+    /// The shapes of every node's outputs, by node index.
+    shapes: Vec<Vec<PartialShape>>,
+    /// What is known of the values behind resource outputs, likewise.
+    handles: Vec<Vec<Vec<DTypeAndShape>>>,
+}
+
+/// Infers the shapes of all outputs of a graph.
+///
+/// A loop is followed until nothing changes any more, so that what every iteration keeps is known. The second result are
+/// the nodes whose shape functions found a mistake; their outputs are unknown.
+pub fn infer_shapes(graph: &Graph, ops: &dyn OpLookup) -> Result<(InferredShapes, Vec<(NodeId, Status)>)> {
+    let mut shapes = InferredShapes::default();
+    let errors = shapes.extend(graph, ops, 0)?;
+    Ok((shapes, errors))
+}
+
+impl InferredShapes {
+    /// Returns what is known of an output's shape.
+    pub fn shape(&self, edge: Edge) -> PartialShape {
+        let shapes = self.shapes.get(edge.node.index());
+        shapes.and_then(|shapes| shapes.get(edge.port as usize)).cloned().unwrap_or_default()
+    }
+
+    /// Returns what is known of the value behind a resource output.
+    pub fn handle(&self, edge: Edge) -> Vec<DTypeAndShape> {
+        let handles = self.handles.get(edge.node.index());
+        handles.and_then(|handles| handles.get(edge.port as usize)).cloned().unwrap_or_default()
+    }
+
+    /// Adds what is known of an output's shape from elsewhere; an error when it contradicts what is known already.
+    pub fn merge_shape(&mut self, edge: Edge, shape: &PartialShape) -> Result<()> {
+        let known = self.shapes.get_mut(edge.node.index()).and_then(|shapes| shapes.get_mut(edge.port as usize));
+        let known = known.ok_or_else(|| Status::internal("an output that doesn't exist"))?;
+        *known = known.merge(shape)?;
+        Ok(())
+    }
+
+    /// Returns an output's value when it is a constant.
+    pub fn constant_value(&self, graph: &Graph, edge: Edge) -> Option<Tensor> {
+        Known::new(graph, self).constant_value(edge)
+    }
+
+    /// Returns the shapes of a node's outputs as the value of its attribute `_output_shapes`.
+    pub fn output_shapes(&self, id: NodeId) -> Vec<PartialShape> {
+        self.shapes.get(id.index()).cloned().unwrap_or_default()
+    }
+
+    /// Runs a node's shape function and keeps what it says; the outputs are unknown after an error.
+    pub fn infer(&mut self, graph: &Graph, ops: &dyn OpLookup, id: NodeId) -> Result<()> {
+        let node = graph.node(id);
+        let inputs: Vec<PartialShape> = node.inputs.iter().map(|edge| self.shape(*edge)).collect();
+        let computed = self.compute(graph, ops, node, &inputs);
+        self.reserve(graph);
+        let (outputs, handles, result) = match computed {
+            Ok((outputs, handles)) => (outputs, handles, Ok(())),
+            Err(status) => {
+                let count = node.output_types.len();
+                (vec![PartialShape::unknown(); count], vec![Vec::new(); count], Err(status))
+            }
+        };
+        self.shapes[id.index()] = outputs;
+        self.handles[id.index()] = handles;
+        result
+    }
+
+    /// Infers the shapes of the nodes whose ids are `start` or more; returns the nodes with mistakes.
+    pub fn extend(&mut self, graph: &Graph, ops: &dyn OpLookup, start: u32) -> Result<Vec<(NodeId, Status)>> {
+        self.reserve(graph);
+        let order: Vec<NodeId> = graph.topological_order()?.into_iter().filter(|id| id.0 >= start).collect();
+        let consumers = graph.consumers();
+        let mut is_inferred = vec![true; graph.id_bound()];
+        let mut is_due = vec![false; graph.id_bound()];
+        for id in &order {
+            is_inferred[id.index()] = false;
+            is_due[id.index()] = true;
+        }
+        let mut errors: Vec<(NodeId, Status)> = Vec::new();
+        // Every cycle leads through a Merge, whose shape only ever becomes less specific, so this ends.
+        let mut is_first_round = true;
+        loop {
+            let mut is_settled = true;
+            for &id in &order {
+                if !std::mem::replace(&mut is_due[id.index()], false) {
+                    continue;
+                }
+                is_settled = false;
+                let before = (self.shapes[id.index()].clone(), self.handles[id.index()].clone());
+                let result = self.infer_in_loop(graph, ops, id, &is_inferred, is_first_round);
+                is_inferred[id.index()] = true;
+                if let Err(status) = result
+                    && is_first_round
+                {
+                    errors.push((id, status));
+                }
+                if (&self.shapes[id.index()], &self.handles[id.index()]) != (&before.0, &before.1) {
+                    for &(consumer, input) in &consumers[id.index()] {
+                        if input.is_some() && consumer.0 >= start {
+                            is_due[consumer.index()] = true;
+                        }
+                    }
+                }
+            }
+            if is_settled {
+                return Ok(errors);
+            }
+            is_first_round = false;
+        }
+    }
+
+    fn infer_in_loop(
+        &mut self,
+        graph: &Graph,
+        ops: &dyn OpLookup,
+        id: NodeId,
+        is_inferred: &[bool],
+        is_first: bool,
+    ) -> Result<()> {
+        let node = graph.node(id);
+        let class = NodeClass::of(node.op());
+        if class != NodeClass::Merge {
+            let result = self.infer(graph, ops, id);
+            if class == NodeClass::Enter
+                && let (Some(&input), Some(output)) =
+                    (node.inputs.first(), self.shapes[id.index()].len().checked_sub(1))
+            {
+                // What enters a loop is what was there before, whatever the definition leaves open.
+                self.shapes[id.index()][output] = self.shape(input);
+            }
+            self.apply_output_shapes(node, id);
+            return result;
+        }
+        // What the first iteration starts with is taken for what the others bring, until that is known.
+        let known = node.inputs.iter().find(|edge| is_inferred[edge.node.index()]).map(|&edge| self.shape(edge));
+        let shape_of = |edge: &Edge| match &known {
+            Some(known) if !is_inferred[edge.node.index()] => known.clone(),
+            _ => self.shape(*edge),
+        };
+        let inputs: Vec<PartialShape> = node.inputs.iter().map(shape_of).collect();
+        let (mut outputs, handles) = self.compute(graph, ops, node, &inputs)?;
+        if !is_first {
+            for (output, before) in outputs.iter_mut().zip(&self.shapes[id.index()]) {
+                *output = common(output, before);
+            }
+        }
+        self.shapes[id.index()] = outputs;
+        self.handles[id.index()] = handles;
+        Ok(())
+    }
+
+    /// What a GraphDef says of a node's shapes counts as far as it doesn't contradict what was found.
+    fn apply_output_shapes(&mut self, node: &Node, id: NodeId) {
+        let Ok(given) = node.attrs.shapes("_output_shapes") else { return };
+        for (known, given) in self.shapes[id.index()].iter_mut().zip(given) {
+            if let Ok(merged) = known.merge(&given) {
+                *known = merged;
+            }
+        }
+    }
+
+    fn compute(
+        &self,
+        graph: &Graph,
+        ops: &dyn OpLookup,
+        node: &Node,
+        inputs: &[PartialShape],
+    ) -> Result<(Vec<PartialShape>, Vec<Vec<DTypeAndShape>>)> {
+        let outputs = vec![PartialShape::unknown(); node.output_types.len()];
+        let output_handles = vec![Vec::new(); node.output_types.len()];
+        let Some(info) = ops.op(node.op()) else { return Ok((outputs, output_handles)) };
+        let input_handles: Vec<Vec<DTypeAndShape>> = node.inputs.iter().map(|edge| self.handle(*edge)).collect();
+        let known = Known::new(graph, self);
+        let constant = |index: usize| known.constant_value(*node.inputs.get(index)?);
+        let constant_shape = |index: usize| known.constant_shape(*node.inputs.get(index)?);
+        let mut context = ShapeContext {
+            schema: &node.schema,
+            attrs: &node.attrs,
+            output_types: &node.output_types,
+            inputs,
+            input_handles: &input_handles,
+            constant: &constant,
+            constant_shape: &constant_shape,
+            outputs,
+            output_handles,
+        };
+        (info.shape)(&mut context)?;
+        Ok((context.outputs, context.output_handles))
+    }
+
+    fn reserve(&mut self, graph: &Graph) {
+        if self.shapes.len() < graph.id_bound() {
+            self.shapes.resize_with(graph.id_bound(), Vec::new);
+            self.handles.resize_with(graph.id_bound(), Vec::new);
+        }
+    }
+}
+
+/// Returns what two shapes have in common.
+fn common(a: &PartialShape, b: &PartialShape) -> PartialShape {
+    match (a.dims(), b.dims()) {
+        (Some(a), Some(b)) if a.len() == b.len() => {
+            let dims: Vec<Option<i64>> = a.iter().zip(b).map(|(a, b)| if a == b { *a } else { None }).collect();
+            PartialShape::new(&dims)
+        }
+        _ => PartialShape::unknown(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::ops;
+    use expect_test::{Expect, expect};
+
+    fn check(text: &str, expected: Expect) {
+        let graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let (shapes, errors) = infer_shapes(&graph, ops()).unwrap();
+        let mut shown = String::new();
+        for (id, node) in graph.iter() {
+            let list: Vec<String> = shapes.output_shapes(id).iter().map(PartialShape::to_string).collect();
+            shown.push_str(&format!("{} {}\n", node.name, list.join(" ")));
+        }
+        for (id, status) in errors {
+            shown.push_str(&format!("! {} {}\n", graph.node(id).name, status.message()));
+        }
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn shapes_follow_from_inputs_and_from_constants() {
+        check(
+            "x = Placeholder() {dtype=float, shape=[?,4]}
+w = Const() {dtype=float, value=float[4,2](1, 2, 3, 4, 5, 6, 7, 8)}
+y = MatMul(x, w)
+shape = Shape(y)
+back = Reshape(y, shape)
+told = Placeholder() {dtype=float, _output_shapes=[[7,?]]}
+bad = AddV2(w, x)",
+            expect![[r#"
+                x [?,4]
+                w [4,2]
+                y [?,2]
+                shape [2]
+                back [?,2]
+                told [7,?]
+                bad <unknown>
+                ! bad Dimensions must be equal, but are 2 and 4 for shapes [4,2] and [?,4]
+            "#]],
+        );
+    }
+
+    #[test]
+    fn values_that_are_used_again_and_again_are_given_up() {
+        let mut text = "x0 = Const() {dtype=int32, value=int32[1](1)}\n".to_owned();
+        for index in 1..=60 {
+            text.push_str(&format!("x{index} = AddV2(x{0}, x{0})\n", index - 1));
+        }
+        text.push_str(
+            "value = Placeholder() {dtype=float}\nreshaped = Reshape(value, x60)\nsmall = Reshape(value, x8)",
+        );
+        let graph = Graph::from_text(&text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let (shapes, errors) = infer_shapes(&graph, ops()).unwrap();
+        let shape = |name: &str| shapes.shape(Edge { node: graph.find(name).unwrap(), port: 0 }).to_string();
+        assert_eq!((shape("reshaped").as_str(), shape("small").as_str()), ("[?]", "[256]"));
+        assert!(errors.is_empty());
+    }
+
+    fn loop_with_body(body: &str) -> String {
+        format!(
+            "x = Placeholder() {{dtype=float, shape=[3,4]}}
+enter = Enter(x) {{frame_name=\"f\"}}
+merge = Merge(enter, next)
+less = Less(merge, merge)
+cond = LoopCond(less)
+switch = Switch(merge, cond)
+{body}
+next = NextIteration(body)
+exit = Exit(switch)"
+        )
+    }
+
+    #[test]
+    fn a_loop_keeps_what_every_iteration_keeps() {
+        check(
+            &loop_with_body("body = Neg(switch:1)"),
+            expect![[r#"
+            x [3,4]
+            enter [3,4]
+            merge [3,4] []
+            less [3,4]
+            cond []
+            switch [3,4] [3,4]
+            body [3,4]
+            next [3,4]
+            exit [3,4]
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_loop_forgets_what_changes() {
+        let grows = "w = Placeholder(^switch) {dtype=float, shape=[4,5]}\nbody = MatMul(switch:1, w)";
+        check(
+            &loop_with_body(grows),
+            expect![[r#"
+            x [3,4]
+            enter [3,4]
+            merge [3,?] []
+            less [3,?]
+            cond []
+            switch [3,?] [3,?]
+            w [4,5]
+            body [3,5]
+            next [3,5]
+            exit [3,?]
+        "#]],
+        );
+        let unknown =
+            "body = Split(axis, switch:1) {num_split=1}\naxis = Const(^switch) {dtype=int32, value=int32[](0)}";
+        check(
+            &loop_with_body(unknown),
+            expect![[r#"
+            x [3,4]
+            enter [3,4]
+            merge <unknown> []
+            less <unknown>
+            cond []
+            switch <unknown> <unknown>
+            body <unknown>
+            axis []
+            next <unknown>
+            exit <unknown>
+        "#]],
+        );
+    }
+}

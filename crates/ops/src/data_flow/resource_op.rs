@@ -1,0 +1,95 @@
+//! [`ResourceOp`]: the kernel of ops that output a handle to a queue, an accumulator or a barrier.
+//!
+//! Without a shared name the resource belongs to the node in its session: its name is one that nobody else has, and it
+//! goes when the kernel does.
+
+use kernel::{
+    BoxedKernel, Cost, Kernel, KernelBuilder, OpContext, Resource, ResourceCache, ResourceManager, Value, Variable,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
+
+/// Outputs a handle to a resource, which it makes when there is none.
+pub(super) struct ResourceOp<R: Resource> {
+    container: String,
+    name: String,
+    is_private: bool,
+    by_ref: bool,
+    create: Create<R>,
+    verify: Verify<R>,
+    cache: ResourceCache<Value>,
+}
+
+type Create<R> = Box<dyn Fn(&str) -> Result<R> + Send + Sync>;
+type Verify<R> = Box<dyn Fn(&R, &str) -> Result<()> + Send + Sync>;
+
+impl<R: Resource> ResourceOp<R> {
+    /// Makes the kernel. `create` is given the resource's name; `verify` compares one that is there with what the node
+    /// asks for.
+    pub(super) fn boxed(
+        builder: &KernelBuilder<'_>,
+        create: impl Fn(&str) -> Result<R> + Send + Sync + 'static,
+        verify: impl Fn(&R, &str) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<BoxedKernel> {
+        static NEXT_PRIVATE: AtomicU64 = AtomicU64::new(0);
+        let shared_name = builder.attrs().string("shared_name")?;
+        if shared_name.starts_with('_') {
+            return Err(Status::invalid_argument(format!("shared_name cannot start with '_':{shared_name}")));
+        }
+        let is_private = shared_name.is_empty();
+        let name = match is_private {
+            true => format!("_{}_{}", NEXT_PRIVATE.fetch_add(1, Ordering::Relaxed), builder.name()),
+            false => shared_name,
+        };
+        BoxedKernel::new(ResourceOp {
+            container: builder.attrs().string("container")?,
+            name,
+            is_private,
+            by_ref: builder.output_dtype(0) == DType::String,
+            create: Box::new(create),
+            verify: Box::new(verify),
+            cache: ResourceCache::new(),
+        })
+    }
+
+    fn handle(&self, device: &str, resource: Arc<R>) -> Result<Value> {
+        let handle = ResourceManager::handle_to(device, &self.container, &self.name, resource);
+        if !self.by_ref {
+            return Ok(Value::Tensor(Tensor::resource(handle)));
+        }
+        let shape = Shape::vector(2);
+        let names = vec![handle.container.into_bytes().into(), handle.name.into_bytes().into()];
+        let variable = Variable::new(&self.name, DType::String, PartialShape::from(&shape));
+        variable.assign(Tensor::from_strings(shape, names)?)?;
+        Ok(Value::Ref(Arc::new(variable)))
+    }
+}
+
+impl<R: Resource> Kernel for ResourceOp<R> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let device = &context.step().device;
+        let handle = self.cache.get(&context.step().resources, |manager| {
+            let resource = manager.lookup_or_create(&self.container, &self.name, || (self.create)(&self.name))?;
+            (self.verify)(&resource, &self.name)?;
+            Ok((self.handle(device, resource)?, true))
+        })?;
+        context.set_output_value(0, handle);
+        Ok(())
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::Inline
+    }
+}
+
+impl<R: Resource> Drop for ResourceOp<R> {
+    fn drop(&mut self) {
+        if self.is_private
+            && let Some((manager, _)) = self.cache.last()
+        {
+            // Whoever cleared the container was here first.
+            let _ = manager.delete::<R>(&self.container, &self.name);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+"""Tasks that die, come back, or never were there: what the client gets, and that others go on."""
+
+import signal
+import socket
+import threading
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import harness
+from test_training import CLIENT_WATCHDOG_SECS
+
+tf.disable_v2_behavior()
+
+PS = "/job:ps/task:0"
+# What a client that uses a lost task may get: MonitoredSession recovers from both.
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
+
+
+class BlockedStep:
+    """A step that has begun on the worker and waits on a queue of the ps; `error` is what it ended with."""
+
+    def __init__(self, made, session):
+        with tf.device("/job:worker/task:1"):
+            started = tf.FIFOQueue(10, tf.int32, shared_name="started")
+            say = started.enqueue(1)
+            told = started.dequeue()
+        with tf.device(PS):
+            waiting = tf.FIFOQueue(10, tf.float32, shared_name="never_filled")
+            with tf.control_dependencies([say]):
+                taken = waiting.dequeue()
+        with tf.device("/job:worker/task:0"):
+            out = taken + 1
+        self.error = None
+        self._thread = threading.Thread(target=self._run, args=(session, out))
+        self._thread.start()
+        with tf.Session(made.worker(1).target) as other:
+            other.run(told)
+
+    def _run(self, session, out):
+        try:
+            session.run(out)
+        except tf.errors.OpError as error:
+            self.error = error
+
+    def wait(self):
+        self._thread.join()
+        return self.error
+
+
+@pytest.mark.parametrize("victim", [("ps", 0), ("worker", 0), ("worker", 1)], ids=lambda victim: f"{victim[0]}_{victim[1]}")
+def test_a_task_killed_in_a_step_ends_it(cluster, graph, victim):
+    made = cluster(ps=1, workers=2)
+    session = tf.Session(made.worker(0).target)
+    step = BlockedStep(made, session)
+    if victim == ("worker", 1):
+        # It has nothing left to do in the blocked step: the step of a session on it is what fails.
+        with tf.device("/job:worker/task:1"):
+            there = tf.placeholder_with_default(1.0, [])
+        made.task(*victim).kill()
+        with pytest.raises(LOST):
+            session.run(tf.identity(there))
+        made.ps().kill()
+    else:
+        made.task(*victim).kill()
+    assert isinstance(step.wait(), LOST), step.error
+
+
+def test_a_restarted_ps_serves_new_sessions_and_refuses_old_ones(cluster, graph):
+    made = cluster(ps=1, workers=2)
+    with tf.device(PS):
+        v = tf.Variable(1.0, name="v", use_resource=False)
+        count = v.assign_add(1.0)
+    old = tf.Session(made.target)
+    old.run(v.initializer)
+    assert old.run(count) == 2.0
+    made.ps().kill()
+    with pytest.raises(LOST):
+        old.run(count)
+    made.ps().restart()
+    with pytest.raises(LOST):
+        old.run(count)
+    with tf.Session(made.target) as new:
+        with pytest.raises(tf.errors.FailedPreconditionError):
+            new.run(count)
+        new.run(v.initializer)
+        assert new.run(count) == 2.0
+
+
+def test_a_client_that_dies_frees_its_steps(cluster, processes, graph, tmp_path):
+    made = cluster(ps=1, workers=1)
+    path = tmp_path / "client.py"
+    path.write_text("""
+import sys
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+with tf.device("/job:ps/task:0"):
+    queue = tf.FIFOQueue(10, tf.float32, shared_name="abandoned")
+    started = tf.FIFOQueue(10, tf.float32, shared_name="abandoned_started")
+    with tf.control_dependencies([started.enqueue(1.0)]):
+        taken = queue.dequeue()
+with tf.Session(sys.argv[1]) as session:
+    session.run(taken)
+""")
+    client = harness.script(path, made.target, label="client")
+    processes.append(client)
+    with tf.device(PS):
+        queue = tf.FIFOQueue(10, tf.float32, shared_name="abandoned")
+        started = tf.FIFOQueue(10, tf.float32, shared_name="abandoned_started")
+        told, put, size = started.dequeue(), queue.enqueue(5.0), queue.size()
+    with tf.Session(made.target) as session:
+        session.run(told)
+        client.kill()
+        # The dead client's dequeue goes when its connection is seen to be gone; until then it takes what comes.
+        while session.run([put, size])[1] == 0 and session.run(size) == 0:
+            pass
+        assert session.run(queue.dequeue()) == 5.0
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(600)
+@pytest.mark.parametrize("victim", [("ps", 0), ("worker", 0)], ids=["ps", "chief"])
+def test_monitored_session_recovers(cluster, processes, tmp_path, victim):
+    made = cluster(ps=1, workers=1)
+    client = harness.script("monitored.py", *made.flags(), "--train_steps=400", "--save_steps=50", "--announce_steps=True",
+                            f"--checkpoint_dir={tmp_path / 'logs'}", label="monitored.py")
+    processes.append(client)
+    client.wait_for(lambda line: line.startswith("STEP 120"), "STEP 120")
+    made.task(*victim).kill()
+    made.task(*victim).restart()
+    result, = harness.results(client.expect_success(CLIENT_WATCHDOG_SECS))
+    assert result["sessions"] >= 2, result
+    assert result["global_step"] >= 399 and result["accuracy"] >= 0.9, result
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(600)
+def test_the_others_go_on_when_a_worker_dies(cluster, processes, tmp_path):
+    made = cluster(ps=1, workers=2)
+    flags = [*made.flags(), "--announce_steps=True", f"--checkpoint_dir={tmp_path / 'logs'}"]
+    chief = harness.script("monitored.py", *flags, "--train_steps=600", label="chief")
+    processes.append(chief)
+    chief.wait_for(lambda line: line.startswith("SESSION 1"), "SESSION 1")
+    worker = harness.script("monitored.py", *flags, "--train_steps=600", "--task_index=1", label="worker")
+    processes.append(worker)
+    worker.wait_for(lambda line: line.startswith("STEP "), "a step")
+    worker.kill()
+    made.worker(1).kill()
+    result, = harness.results(chief.expect_success(CLIENT_WATCHDOG_SECS))
+    assert result["global_step"] >= 599 and result["sessions"] == 1, result
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(600)
+def test_a_new_chief_goes_on_from_the_checkpoint(cluster, processes, tmp_path):
+    made = cluster(ps=1, workers=1)
+    flags = [*made.flags(), "--announce_steps=True", f"--checkpoint_dir={tmp_path / 'logs'}", "--save_steps=50"]
+    first = harness.script("monitored.py", *flags, "--train_steps=1000000", label="first chief")
+    processes.append(first)
+    first.wait_for(lambda line: line.startswith("STEP 120"), "STEP 120")
+    first.kill()
+    second = harness.script("monitored.py", *flags, "--train_steps=1000", label="second chief")
+    processes.append(second)
+    result, = harness.results(second.expect_success(CLIENT_WATCHDOG_SECS))
+    assert result["global_step"] >= 999 and result["local_steps"] <= 1000 - 100, result
+
+
+@pytest.mark.slow
+@pytest.mark.watchdog(600)
+def test_memory_stays_flat(cluster, graph):
+    made = cluster(ps=1, workers=2)
+    with tf.device(PS):
+        v = tf.Variable(tf.zeros([1000]), name="v", use_resource=False)
+    with tf.device("/job:worker/task:0"):
+        x = tf.placeholder(tf.float32, [1000])
+        y = v + x
+    with tf.device(PS):
+        update = v.assign(y)
+        bad = tf.check_numerics(update, "bad")
+    data = np.ones(1000, np.float32)
+    with tf.Session(made.target) as session:
+        session.run(v.initializer)
+        run = session.make_callable(update.op, [x])
+
+        def steps(count):
+            for i in range(count):
+                run(data)
+                if i % 100 == 0:
+                    with pytest.raises(tf.errors.InvalidArgumentError):
+                        session.run(bad, {x: data * np.nan})
+                    session.run(v.initializer)
+
+        steps(2000)
+        before = {task.name: resident_kib(task.pid) for task in made.tasks.values()}
+        steps(10000)
+        after = {task.name: resident_kib(task.pid) for task in made.tasks.values()}
+    growth = {name: after[name] - before[name] for name in before}
+    assert max(growth.values()) < 16 * 1024, growth
+
+
+def resident_kib(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:"))
+
+
+def test_sigterm_drains_and_frees_the_port(cluster, server_kind, graph):
+    if server_kind == harness.TENSORFLOW:
+        pytest.skip("a TensorFlow server does not stop in order")
+    made = cluster(ps=1, workers=1)
+    with tf.Session(made.target) as session:
+        assert session.run(tf.constant(1.0)) == 1.0
+    made.ps().signal(signal.SIGTERM)
+    assert made.ps().wait() == 0, made.ps().log()
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", int(made.ps().address.rpartition(":")[2])))
+
+
+def test_a_task_that_is_not_there_is_named(server_kind, processes, graph):
+    if server_kind == harness.TENSORFLOW:
+        pytest.skip("TensorFlow waits for every task of the cluster, whether needed or not")
+    made = harness.Cluster(ps=1, workers=1, start=False)
+    worker = made.worker().start()
+    processes.append(worker)
+    worker.wait_ready()
+    with tf.Session(made.target) as session:
+        # What needs no ps runs without it.
+        with tf.device("/job:worker/task:0"):
+            assert session.run(tf.constant(2.0)) == 2.0
+    with tf.device(PS):
+        there = tf.placeholder_with_default(1.0, [])
+        out = tf.identity(there)
+    config = tf.ConfigProto(operation_timeout_in_ms=2000)
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        with tf.Session(made.target, config=config) as session:
+            session.run(out)
+    worker.wait_for(lambda line: "/job:ps/" in line and made.spec["ps"][0] in line, "which task it waits for")
+
+
+def test_a_task_that_comes_late_is_waited_for(processes, graph):
+    made = harness.Cluster(ps=1, workers=1, start=False)
+    worker = made.worker().start()
+    processes.append(worker)
+    worker.wait_ready()
+    with tf.device(PS):
+        out = tf.identity(tf.placeholder_with_default(3.0, []))
+    got = []
+    client = threading.Thread(target=lambda: got.append(tf.Session(made.target, graph=graph).run(out)))
+    client.start()
+    # The line tells that the session waits; only then does the ps start.
+    worker.wait_for(lambda line: "/job:ps/" in line and "ready" not in line, "that it waits for the ps")
+    ps = made.ps().start()
+    processes.append(ps)
+    ps.wait_ready()
+    client.join()
+    assert got == [3.0]

@@ -1,0 +1,130 @@
+//! Holds the sources to the habits that no compiler checks: module docs, file sizes, crate arrows, no dead files.
+
+use crate::process;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The crates in the order in which they may depend on each other: a crate names only crates before it.
+const CRATES: [&str; 12] = [
+    "proto",
+    "tensor",
+    "numeric",
+    "storage",
+    "graph",
+    "kernel",
+    "ops",
+    "executor",
+    "cluster",
+    "ferroflow",
+    "cli",
+    "testkit",
+];
+
+/// Dependencies that the order would allow and the architecture does not.
+const FORBIDDEN: [(&str, &str); 4] =
+    [("executor", "ops"), ("cluster", "ops"), ("graph", "storage"), ("numeric", "tensor")];
+
+const LINES_MAX: usize = 1000;
+
+/// Words that mean unfinished work or a test that is no test. They are put together here, so that this file passes.
+const UNFINISHED: [(&str, &str); 4] = [("todo", "!("), ("unimplemented", "!("), ("#[", "ignore"), ("/wo", "rk/")];
+
+#[test]
+fn every_source_file_is_tidy() {
+    let mut complaints = Vec::new();
+    for path in rust_files() {
+        let text = std::fs::read_to_string(&path).expect("a source file is readable");
+        let shown = path.strip_prefix(process::root()).unwrap_or(&path).display().to_string();
+        if !text.starts_with("//!") {
+            complaints.push(format!("{shown}: does not open with `//!` and what it is for"));
+        }
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            complaints.push(format!("{shown}: has {lines} lines, more than {LINES_MAX}"));
+        }
+        for (first, second) in UNFINISHED {
+            let word = format!("{first}{second}");
+            if text.contains(&word) {
+                complaints.push(format!("{shown}: has `{word}`"));
+            }
+        }
+        if let Some(complaint) = dead_file(&path, &shown) {
+            complaints.push(complaint);
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn crates_depend_only_on_those_above_them() {
+    let rank: BTreeMap<&str, usize> = CRATES.iter().enumerate().map(|(rank, name)| (*name, rank)).collect();
+    let mut complaints = Vec::new();
+    for entry in std::fs::read_dir(process::root().join("crates")).expect("crates/ is readable") {
+        let name = entry.expect("an entry of crates/").file_name().into_string().expect("a plain name");
+        let Some(own) = rank.get(name.as_str()) else {
+            complaints.push(format!("crates/{name} has no place in the order of crates"));
+            continue;
+        };
+        for dependency in dependencies(&name) {
+            let Some(other) = rank.get(dependency.as_str()) else { continue };
+            if other >= own || FORBIDDEN.contains(&(name.as_str(), dependency.as_str())) {
+                complaints.push(format!("{name} depends on {dependency}, which the architecture forbids"));
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+/// Returns what the crate's manifest lists under `[dependencies]`; tests may use more.
+fn dependencies(name: &str) -> Vec<String> {
+    let path = process::root().join("crates").join(name).join("Cargo.toml");
+    let text = std::fs::read_to_string(&path).expect("a manifest is readable");
+    text.lines()
+        .skip_while(|line| line.trim() != "[dependencies]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| Some(line.split(['.', '=', ' ']).next()?.trim().to_string()))
+        .filter(|word| !word.is_empty() && !word.starts_with('#'))
+        .collect()
+}
+
+/// Returns a complaint about a file below `src` that no `mod` leads to.
+fn dead_file(path: &Path, shown: &str) -> Option<String> {
+    let stem = path.file_stem()?.to_str()?;
+    let directory = path.parent()?;
+    if !shown.contains("/src/") || shown.contains("/bin/") || matches!(stem, "main" | "lib") {
+        return None;
+    }
+    // `a/mod.rs` and `a.rs` are declared one directory up, `a/b.rs` in `a/mod.rs`, `a.rs` or the crate's root.
+    let (module, home) =
+        if stem == "mod" { (directory.file_name()?.to_str()?, directory.parent()?) } else { (stem, directory) };
+    let mut parents = vec![home.join("mod.rs"), home.join("lib.rs"), home.join("main.rs")];
+    parents.push(home.with_extension("rs"));
+    let declared = parents.iter().any(|parent| {
+        std::fs::read_to_string(parent).is_ok_and(|text| {
+            text.lines().any(|line| line.trim_end().trim_end_matches(';').ends_with(&format!("mod {module}")))
+        })
+    });
+    (!declared).then(|| format!("{shown}: no `mod {module};` leads to it"))
+}
+
+/// Returns every Rust file of the workspace.
+fn rust_files() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open: Vec<PathBuf> =
+        ["crates", "xtask", "examples", "bench"].iter().map(|name| process::root().join(name)).collect();
+    while let Some(directory) = open.pop() {
+        let Ok(entries) = std::fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.is_dir() && path.file_name().is_none_or(|name| name != "target") {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 20, "the sources were not found");
+    found
+}
