@@ -15,8 +15,8 @@ use tensor::{DType, Result, Status};
 /// The names under which outputs and operations are collected, as in TensorFlow (`variables`, `trainable_variables`, …).
 pub type Collection = &'static str;
 
-/// Decides a node's device from its op and name; the current device is merged in below it.
-pub type DeviceFn = Arc<dyn Fn(&str, &str, &DeviceName) -> String + Send + Sync>;
+/// Decides a node's device from its op, name, attributes, and what inner scopes asked for.
+pub type DeviceFn = Arc<dyn Fn(&str, &str, &AttrMap, &DeviceName) -> String + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Scopes {
@@ -141,7 +141,7 @@ impl Scopes {
             match scope {
                 DeviceScope::Clear => break,
                 DeviceScope::Name(outer) => device = outer.merged_with(&device),
-                DeviceScope::Function(function) => device = DeviceName::parse(&function(op, name, &device))?,
+                DeviceScope::Function(function) => device = DeviceName::parse(&function(op, name, attrs, &device))?,
             }
         }
         Ok(device.to_string())
