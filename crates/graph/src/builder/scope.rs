@@ -102,13 +102,7 @@ impl Scopes {
 
     /// Returns the device for a new node, and adds the scopes' attributes (colocation and others) to it. `with` are ops that
     /// it must be placed with, whatever the scopes say.
-    pub(super) fn device_for(
-        &self,
-        op: &str,
-        name: &str,
-        with: &[Colocation],
-        attrs: &mut AttrMap,
-    ) -> Result<String> {
+    pub(super) fn device_for(&self, op: &str, name: &str, with: &[Colocation], attrs: &mut AttrMap) -> Result<String> {
         let active = self.colocations.iter().rposition(Option::is_none).map_or(0, |clear| clear + 1);
         let scopes = self.colocations[active..].iter().flatten();
         let mut groups: Vec<&str> = Vec::new();
@@ -250,6 +244,11 @@ impl GraphBuilder {
     pub fn add_to_collection(&self, collection: &str, output: &Output) {
         let mut state = self.shared.state.lock();
         state.scopes.collections.entry(collection.to_owned()).or_default().push(output.edge());
+    }
+
+    /// Returns the names of the collections that have something in them, sorted.
+    pub fn collection_names(&self) -> Vec<String> {
+        self.shared.state.lock().scopes.collections.keys().cloned().collect()
     }
 
     /// Returns the outputs of a collection.
