@@ -166,9 +166,11 @@ impl Saver {
             )));
         }
         let runner = session.runner().feed_name(&self.filename, Tensor::string(checkpoint.to_owned()));
-        runner.target_name(&self.restore).run().map(drop).map_err(|status| {
-            status.context(format!("restoring '{checkpoint}'"))
-        })
+        runner
+            .target_name(&self.restore)
+            .run()
+            .map(drop)
+            .map_err(|status| status.context(format!("restoring '{checkpoint}'")))
     }
 
     /// Returns the checkpoints that are kept, oldest first.
@@ -212,7 +214,9 @@ impl Saver {
 
     /// Deletes the files of a checkpoint; one that is gone already is no matter.
     fn delete(&self, checkpoint: &str) {
-        for pattern in [format!("{checkpoint}.data-?????-of-?????"), meta_filename(checkpoint), format!("{checkpoint}.meta")] {
+        for pattern in
+            [format!("{checkpoint}.data-?????-of-?????"), meta_filename(checkpoint), format!("{checkpoint}.meta")]
+        {
             for file in self.files.glob(&pattern).unwrap_or_default() {
                 if let Err(status) = self.files.delete_file(&file) {
                     tracing::warn!("old checkpoint file {file} stays: {status}");
