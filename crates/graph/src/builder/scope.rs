@@ -15,8 +15,8 @@ use tensor::{DType, Result, Status};
 /// The names under which outputs and operations are collected, as in TensorFlow (`variables`, `trainable_variables`, …).
 pub type Collection = &'static str;
 
-/// Decides a node's device from its op and name; the current device is merged in below it.
-pub type DeviceFn = Arc<dyn Fn(&str, &str, &DeviceName) -> String + Send + Sync>;
+/// Decides a node's device from its op, name, attributes, and what inner scopes asked for.
+pub type DeviceFn = Arc<dyn Fn(&str, &str, &AttrMap, &DeviceName) -> String + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Scopes {
@@ -135,7 +135,7 @@ impl Scopes {
             match scope {
                 DeviceScope::Clear => break,
                 DeviceScope::Name(outer) => device = outer.merged_with(&device),
-                DeviceScope::Function(function) => device = DeviceName::parse(&function(op, name, &device))?,
+                DeviceScope::Function(function) => device = DeviceName::parse(&function(op, name, attrs, &device))?,
             }
         }
         Ok(device.to_string())
@@ -244,6 +244,11 @@ impl GraphBuilder {
     pub fn add_to_collection(&self, collection: &str, output: &Output) {
         let mut state = self.shared.state.lock();
         state.scopes.collections.entry(collection.to_owned()).or_default().push(output.edge());
+    }
+
+    /// Returns the names of the collections that have something in them, sorted.
+    pub fn collection_names(&self) -> Vec<String> {
+        self.shared.state.lock().scopes.collections.keys().cloned().collect()
     }
 
     /// Returns the outputs of a collection.
