@@ -13,7 +13,7 @@ import pytest
 
 import harness
 
-DEFAULT_WATCHDOG_SECS = 120
+DEFAULT_WATCHDOG_SECS = 600
 GRACE_SECS = 30
 
 

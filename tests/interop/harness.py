@@ -23,8 +23,8 @@ ROOT = HERE.parent.parent
 SCRIPTS = HERE / "scripts"
 
 # Generous, because a loaded machine is slow and a real TensorFlow server alone takes seconds to start.
-READY_WATCHDOG_SECS = 120
-EXIT_WATCHDOG_SECS = 60
+READY_WATCHDOG_SECS = 300
+EXIT_WATCHDOG_SECS = 240
 
 FERROFLOW = "ferroflow"
 TENSORFLOW = "tensorflow"

@@ -119,7 +119,7 @@ with tf.Session(sys.argv[1]) as session:
 
 
 @pytest.mark.slow
-@pytest.mark.watchdog(600)
+@pytest.mark.watchdog(1200)
 @pytest.mark.parametrize("victim", [("ps", 0), ("worker", 0)], ids=["ps", "chief"])
 def test_monitored_session_recovers(cluster, processes, tmp_path, victim):
     made = cluster(ps=1, workers=1)
@@ -135,7 +135,7 @@ def test_monitored_session_recovers(cluster, processes, tmp_path, victim):
 
 
 @pytest.mark.slow
-@pytest.mark.watchdog(600)
+@pytest.mark.watchdog(1200)
 def test_the_others_go_on_when_a_worker_dies(cluster, processes, tmp_path):
     made = cluster(ps=1, workers=2)
     flags = [*made.flags(), "--announce_steps=True", f"--checkpoint_dir={tmp_path / 'logs'}"]
@@ -152,7 +152,7 @@ def test_the_others_go_on_when_a_worker_dies(cluster, processes, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.watchdog(600)
+@pytest.mark.watchdog(1200)
 def test_a_new_chief_goes_on_from_the_checkpoint(cluster, processes, tmp_path):
     made = cluster(ps=1, workers=1)
     flags = [*made.flags(), "--announce_steps=True", f"--checkpoint_dir={tmp_path / 'logs'}", "--save_steps=50"]
@@ -167,7 +167,7 @@ def test_a_new_chief_goes_on_from_the_checkpoint(cluster, processes, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.watchdog(600)
+@pytest.mark.watchdog(1200)
 def test_memory_stays_flat(cluster, graph):
     made = cluster(ps=1, workers=2)
     with tf.device(PS):

@@ -68,7 +68,7 @@ def test_loops_and_errors_cross_between_kinds(cluster, graph, mix):
 
 
 @pytest.mark.slow
-@pytest.mark.watchdog(600)
+@pytest.mark.watchdog(1200)
 @pytest.mark.parametrize("mode", ["async", "sync"])
 @pytest.mark.parametrize("mix", ["our_ps", "their_ps", "their_chief"])
 def test_training_on_mixed_clusters(cluster, processes, mix, mode):
@@ -78,7 +78,7 @@ def test_training_on_mixed_clusters(cluster, processes, mix, mode):
 
 
 @pytest.mark.slow
-@pytest.mark.watchdog(600)
+@pytest.mark.watchdog(1200)
 def test_their_master_with_our_ps_and_workers(cluster, processes):
     # The master is of another task than all computation, so each partition that it optimized goes to a task of ours.
     made = cluster(jobs={"ps": 1, "worker": 2, "chief": 1}, kinds={"chief": harness.TENSORFLOW})
@@ -89,7 +89,7 @@ def test_their_master_with_our_ps_and_workers(cluster, processes):
 
 
 @pytest.mark.slow
-@pytest.mark.watchdog(600)
+@pytest.mark.watchdog(1200)
 def test_our_master_with_their_ps_and_workers(cluster, processes, server_kind):
     made = cluster(jobs={"ps": 1, "worker": 2, "chief": 1}, kind=harness.TENSORFLOW, kinds={"chief": server_kind})
     client = harness.script("in_graph.py", *made.flags(), "--train_steps=400")

@@ -4,9 +4,9 @@ import pytest
 
 import harness
 
-pytestmark = [pytest.mark.slow, pytest.mark.watchdog(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.watchdog(1200)]
 
-CLIENT_WATCHDOG_SECS = 400
+CLIENT_WATCHDOG_SECS = 900
 
 
 def train(processes, cluster, name, *arguments, workers=2, ferroflow=False, after_chief=None):
@@ -101,11 +101,11 @@ def test_number_recognition_from_records(processes, tmp_path, sync):
     processes.append(harness.script("number_recognition.py", *made.flags(), "--job_name=ps", "--task_index=0",
                                     f"--records={tmp_path}", ferroflow=True, label="number_recognition.py ps"))
     found = train(processes, made, "number_recognition.py", f"--records={tmp_path}", f"--issync={sync}",
-                  "--train_steps=60", ferroflow=True)
+                  "--train_steps=200", ferroflow=True)
     assert [result["task"] for result in found] == [0, 1]
     for result in found:
-        assert result["global_step"] >= 60, found
-        assert result["accuracy"] >= 0.6, found
+        assert result["global_step"] >= 200, found
+        assert result["accuracy"] >= 0.75, found
         assert result["last_loss"] < result["first_loss"], found
 
 

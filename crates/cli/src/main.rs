@@ -4,6 +4,7 @@ mod check;
 mod checkpoint;
 mod hello;
 mod list_ops;
+mod server;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -24,6 +25,8 @@ struct Arguments {
 enum Command {
     /// Runs the hello world of distributed TensorFlow on a server inside this process.
     Hello,
+    /// Runs one task of a cluster until it is told to stop (SIGTERM or SIGINT).
+    Server(server::Flags),
     /// Says what is in a GraphDef, MetaGraphDef or SavedModel, and which of its ops can't be run.
     Check {
         /// The file, or a SavedModel's directory.
@@ -59,9 +62,10 @@ impl From<tensor::Status> for Failure {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::parse_from(server::with_underscores(std::env::args_os()));
     let result = match &arguments.command {
         Command::Hello => hello::run(),
+        Command::Server(flags) => server::run(flags),
         Command::Check { file } => check::run(file),
         Command::Ops { filter, markdown } => {
             list_ops::run(filter.as_deref(), *markdown);

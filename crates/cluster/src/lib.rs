@@ -1,1 +1,22 @@
-//! cluster.
+//! Clusters: [`ClusterSpec`] says which tasks there are, and a [`Server`] is one of them, with a master that serves clients
+//! and a worker that runs partitions.
+//!
+//! Invariants: only `rpc` names the HTTP stack, and the master names no op.
+
+mod cluster_spec;
+mod config;
+mod device;
+mod interface;
+mod master;
+mod random;
+mod rpc;
+mod server;
+mod worker;
+mod worker_cache;
+
+pub use cluster_spec::ClusterSpec;
+pub use config::ServerConfig;
+pub use interface::*;
+pub use random::RandomIds;
+pub use rpc::RemoteMaster;
+pub use server::{EmbeddedCluster, Server};

@@ -1,8 +1,9 @@
 //! [`Variable`]: state that training changes, with its initializer, as TensorFlow 1 builds it.
 
 use crate::Graph;
-use graph::{GraphBuilder, Operation, Output};
-use tensor::{DType, PartialShape, Tensor};
+use graph::{Edge, GraphBuilder, NodeId, Operation, Output};
+use parking_lot::Mutex;
+use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// The collections that variables are added to.
 pub mod collections {
@@ -14,6 +15,14 @@ pub mod collections {
     pub const LOCAL_VARIABLES: &str = "local_variables";
     /// The step counter.
     pub const GLOBAL_STEP: &str = "global_step";
+    /// Variables of which a moving average is kept.
+    pub const MOVING_AVERAGE_VARIABLES: &str = "moving_average_variables";
+    /// The operations that train.
+    pub const TRAIN_OP: &str = "train_op";
+    /// Tensors with serialized summaries.
+    pub const SUMMARIES: &str = "summaries";
+    /// The operations that fill tables.
+    pub const TABLE_INITIALIZERS: &str = "table_initializer";
 }
 
 /// How a variable is kept.
@@ -37,6 +46,43 @@ pub struct Variable {
     dtype: DType,
     shape: PartialShape,
     trainable: bool,
+    slice: Option<SaveSlice>,
+}
+
+/// Which part of a partitioned variable a variable is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaveSlice {
+    /// The name of the whole.
+    pub full_name: String,
+    /// The shape of the whole.
+    pub full_shape: Shape,
+    /// Where the part begins.
+    pub offset: Vec<i64>,
+    /// The shape of the part.
+    pub shape: Shape,
+}
+
+impl SaveSlice {
+    /// Returns the specification that the save and restore ops take, such as `10 20 0,5:0,20`.
+    pub fn spec(&self) -> String {
+        let dims: Vec<String> = self.full_shape.dims().iter().map(i64::to_string).collect();
+        let parts: Vec<String> =
+            self.offset.iter().zip(self.shape.dims()).map(|(offset, size)| format!("{offset},{size}")).collect();
+        format!("{} {}", dims.join(" "), parts.join(":"))
+    }
+}
+
+/// What is known of a graph's variables beyond their nodes. It holds no handle to the graph, which keeps it.
+#[derive(Default)]
+struct Known(Mutex<Vec<Record>>);
+
+struct Record {
+    handle: Edge,
+    value: Edge,
+    initializer: NodeId,
+    initial_value: Edge,
+    trainable: bool,
+    slice: Option<SaveSlice>,
 }
 
 /// A variable about to be added.
@@ -71,7 +117,85 @@ impl Variable {
     /// Makes a trainable variable with an initial value.
     #[track_caller]
     pub fn new(graph: &Graph, name: &str, initial_value: &Output) -> Variable {
-        Variable::builder(graph, name).build(|_| initial_value.clone())
+        Variable::builder(graph, name).build_from(initial_value)
+    }
+
+    /// Returns the variable that a collection holds the handle of.
+    pub fn from_handle(handle: &Output) -> Result<Variable> {
+        let graph = handle.graph();
+        let edge = handle.edge();
+        let known = graph.extension::<Known>();
+        let records = known.0.lock();
+        if let Some(record) = records.iter().find(|record| record.handle == edge) {
+            let value = graph.from_edge(record.value);
+            let initializer = graph.operation_by_id(record.initializer);
+            let initial_value = graph.from_edge(record.initial_value);
+            let (trainable, slice) = (record.trainable, record.slice.clone());
+            drop(records);
+            return Variable::assemble(handle.clone(), value, initializer, initial_value, trainable, slice);
+        }
+        drop(records);
+        // A variable of an imported graph: its nodes have TensorFlow's names.
+        let name = handle.op.name();
+        let find = |suffix: &str| {
+            let found = graph.operation(&format!("{name}/{suffix}"));
+            found.ok_or_else(|| Status::not_found(format!("variable '{name}' has no node '{name}/{suffix}'")))
+        };
+        let read = if handle.is_ref() { "read" } else { "Read/ReadVariableOp" };
+        let (value, initializer) = (find(read)?.output(0), find("Assign")?);
+        let initial_value = initializer.input(1);
+        let trainable = graph.collection(collections::TRAINABLE_VARIABLES).iter().any(|other| other.edge() == edge);
+        Variable::assemble(handle.clone(), value, initializer, initial_value, trainable, None)
+    }
+
+    fn assemble(
+        handle: Output,
+        value: Output,
+        initializer: Operation,
+        initial_value: Output,
+        trainable: bool,
+        slice: Option<SaveSlice>,
+    ) -> Result<Variable> {
+        let kind = if handle.is_ref() { Kind::Ref } else { Kind::Resource };
+        let attrs = handle.op.attrs();
+        let (dtype, shape) = (attrs.dtype("dtype")?, attrs.shape("shape")?);
+        Ok(Variable { handle, value, initializer, initial_value, kind, dtype, shape, trainable, slice })
+    }
+
+    /// Returns the graph.
+    pub fn graph(&self) -> &GraphBuilder {
+        self.handle.graph()
+    }
+
+    /// Returns the value at the place where the program is: for a resource variable a read of its own, as TensorFlow adds
+    /// one wherever a variable is used.
+    #[track_caller]
+    pub fn read(&self) -> Output {
+        match self.kind {
+            Kind::Ref => self.value.clone(),
+            Kind::Resource => self.graph().without_colocation(|graph| self.read_op(graph)),
+        }
+    }
+
+    /// As [`read`](Self::read), placed as the scopes say.
+    #[track_caller]
+    pub(crate) fn read_op(&self, graph: &GraphBuilder) -> Output {
+        graph.op("ReadVariableOp").input(&self.handle).attr("dtype", self.dtype).output()
+    }
+
+    /// Returns which part of a partitioned variable this is.
+    pub fn save_slice(&self) -> Option<&SaveSlice> {
+        self.slice.as_ref()
+    }
+
+    /// Says which part of a partitioned variable this is.
+    pub fn set_save_slice(&mut self, slice: SaveSlice) {
+        let known = self.graph().extension::<Known>();
+        let edge = self.handle.edge();
+        if let Some(record) = known.0.lock().iter_mut().find(|record| record.handle == edge) {
+            record.slice = Some(slice.clone());
+        }
+        self.slice = Some(slice);
     }
 
     /// Returns the ref or the resource handle.
@@ -174,14 +298,35 @@ impl VariableBuilder<'_> {
         self
     }
 
-    /// Adds the variable; `initial_value` builds its first value in the variable's name scope.
+    /// Adds the variable; `initial_value` builds its first value in the variable's name scope, placed with it.
     #[track_caller]
     pub fn build(self, initial_value: impl FnOnce(&GraphBuilder) -> Output) -> Variable {
+        self.add(|graph, scope| in_initializer(graph, scope, initial_value))
+    }
+
+    /// Adds the variable with a first value that is in the graph already.
+    #[track_caller]
+    pub fn build_from(self, initial_value: &Output) -> Variable {
+        self.add(|_, _| initial_value.clone())
+    }
+
+    /// Adds the variable with a constant as its first value.
+    #[track_caller]
+    pub fn build_constant(self, value: &Tensor) -> Variable {
+        let kind = self.kind;
+        self.add(|graph, scope| match kind {
+            Kind::Ref => named_constant(graph, "initial_value", value),
+            Kind::Resource => in_initializer(graph, scope, |graph| named_constant(graph, "initial_value", value)),
+        })
+    }
+
+    #[track_caller]
+    fn add(self, initial_value: impl FnOnce(&GraphBuilder, &str) -> Output) -> Variable {
         let graph = self.graph;
         let variable = graph.without_control_dependencies(|graph| {
             graph.name_scope(&self.name, |graph| {
                 let scope = graph.current_name_scope();
-                let initial_value = graph.name_scope("Initializer", |graph| initial_value(graph));
+                let initial_value = initial_value(graph, &scope);
                 self.finish(graph, &scope, initial_value)
             })
         });
@@ -190,6 +335,14 @@ impl VariableBuilder<'_> {
         } else {
             &[collections::GLOBAL_VARIABLES]
         };
+        graph.extension::<Known>().0.lock().push(Record {
+            handle: variable.handle.edge(),
+            value: variable.value.edge(),
+            initializer: variable.initializer.id(),
+            initial_value: variable.initial_value.edge(),
+            trainable: variable.trainable,
+            slice: None,
+        });
         for collection in self.collections.as_deref().unwrap_or(default) {
             graph.add_to_collection(collection, &variable.handle);
         }
@@ -202,37 +355,110 @@ impl VariableBuilder<'_> {
         let shape = if self.validate_shape { initial_value.shape() } else { PartialShape::unknown() };
         // The variable's own node has the scope's name, as in TensorFlow.
         let whole_name = format!("{scope}/");
+        // A first value built for the variable is placed with it before there is a node to be placed with.
+        let built_here = initial_value.op.name().starts_with(&format!("{whole_name}Initializer/"));
+        let in_class = |graph: &GraphBuilder, build: &dyn Fn(&GraphBuilder) -> Output| {
+            if built_here || self.kind == Kind::Resource {
+                graph.with_attr("_class", class_of(scope), |graph| build(graph))
+            } else {
+                build(graph)
+            }
+        };
         let (handle, value, initializer) = match self.kind {
             Kind::Ref => {
-                let handle =
-                    graph.op("VariableV2").name(&whole_name).attr("dtype", dtype).attr("shape", shape.clone()).output();
-                let (value, initializer) = graph.colocate_with(&handle.op, |graph| {
-                    let initializer = graph
-                        .op("Assign")
-                        .input(&handle)
-                        .input(&initial_value)
-                        .attr("validate_shape", self.validate_shape)
-                        .build();
-                    (graph.op("Identity").name("read").input(&handle).output(), initializer)
+                let handle = in_class(graph, &|graph| {
+                    let op = graph.op("VariableV2").name(&whole_name).attr("dtype", dtype);
+                    op.attr("shape", shape.clone()).output()
                 });
+                let initializer = graph
+                    .op("Assign")
+                    .input(&handle)
+                    .input(&initial_value)
+                    .attr("validate_shape", self.validate_shape)
+                    .build();
+                let value =
+                    graph.colocate_with(&handle.op, |graph| graph.op("Identity").name("read").input(&handle).output());
                 (handle, value, initializer)
             }
             Kind::Resource => {
-                let handle = graph
-                    .op("VarHandleOp")
-                    .name(&whole_name)
-                    .attr("dtype", dtype)
-                    .attr("shape", shape.clone())
-                    .attr("shared_name", scope)
-                    .output();
-                let initializer =
-                    graph.op("AssignVariableOp").name("Assign").input(&handle).input(&initial_value).build();
-                let value =
-                    graph.op("ReadVariableOp").name("Read/ReadVariableOp").input(&handle).attr("dtype", dtype).output();
+                let handle = in_class(graph, &|graph| {
+                    let op = graph.op("VarHandleOp").name(&whole_name).attr("dtype", dtype);
+                    op.attr("shape", shape.clone()).attr("shared_name", scope).attr("debug_name", &*whole_name).output()
+                });
+                graph.name_scope("IsInitialized", |graph| graph.op("VarIsInitializedOp").input(&handle).build());
+                let device = handle.op.device();
+                let initializer = graph.without_colocation(|graph| {
+                    graph.device(&device, |graph| {
+                        graph.op("AssignVariableOp").name("Assign").input(&handle).input(&initial_value).build()
+                    })
+                });
+                let value = graph.name_scope("Read", |graph| {
+                    graph.device(&device, |graph| {
+                        graph.op("ReadVariableOp").input(&handle).attr("dtype", dtype).output()
+                    })
+                });
                 (handle, value, initializer)
             }
         };
-        Variable { handle, value, initializer, initial_value, kind: self.kind, dtype, shape, trainable: self.trainable }
+        Variable {
+            handle,
+            value,
+            initializer,
+            initial_value,
+            kind: self.kind,
+            dtype,
+            shape,
+            trainable: self.trainable,
+            slice: None,
+        }
+    }
+}
+
+fn class_of(name: &str) -> proto::attr_value::ListValue {
+    proto::attr_value::ListValue { s: vec![format!("loc:@{name}").into()], ..Default::default() }
+}
+
+fn in_initializer(graph: &GraphBuilder, scope: &str, build: impl FnOnce(&GraphBuilder) -> Output) -> Output {
+    graph.with_attr("_class", class_of(scope), |graph| {
+        graph.name_scope("Initializer", |graph| graph.without_device(build))
+    })
+}
+
+/// Adds a constant under a name.
+#[track_caller]
+pub(crate) fn named_constant(graph: &GraphBuilder, name: &str, value: &Tensor) -> Output {
+    let proto = tensor::tensor_to_proto(value).unwrap_or_else(|status| panic!("{status}"));
+    graph.op("Const").name(name).attr("dtype", value.dtype()).attr("value", proto).output()
+}
+
+/// Returns the variables of a collection.
+pub fn variables_in(graph: &GraphBuilder, collection: &str) -> Result<Vec<Variable>> {
+    graph.collection(collection).iter().map(Variable::from_handle).collect()
+}
+
+/// Returns all variables that are saved and shared.
+pub fn global_variables(graph: &GraphBuilder) -> Result<Vec<Variable>> {
+    variables_in(graph, collections::GLOBAL_VARIABLES)
+}
+
+/// Returns the variables that optimizers change.
+pub fn trainable_variables(graph: &GraphBuilder) -> Result<Vec<Variable>> {
+    variables_in(graph, collections::TRAINABLE_VARIABLES)
+}
+
+/// Returns the variables of one worker only.
+pub fn local_variables(graph: &GraphBuilder) -> Result<Vec<Variable>> {
+    variables_in(graph, collections::LOCAL_VARIABLES)
+}
+
+/// Returns the `global_step` variable, when there is one.
+pub fn get_global_step(graph: &GraphBuilder) -> Result<Option<Variable>> {
+    if let Some(handle) = graph.collection(collections::GLOBAL_STEP).first() {
+        return Variable::from_handle(handle).map(Some);
+    }
+    match graph.operation("global_step") {
+        Some(op) => Variable::from_handle(&op.output(0)).map(Some),
+        None => Ok(None),
     }
 }
 
@@ -242,5 +468,5 @@ pub fn create_global_step(graph: &Graph) -> Variable {
     Variable::builder(graph, "global_step")
         .trainable(false)
         .collections(&[collections::GLOBAL_VARIABLES, collections::GLOBAL_STEP])
-        .build(|graph| graph.constant_tensor(&Tensor::scalar(0i64)))
+        .build(|graph| named_constant(graph, "zeros", &Tensor::scalar(0i64)))
 }

@@ -4,6 +4,7 @@
 //! A mistake in a program, such as shapes that don't fit, is found where the call is made: functions that return an
 //! [`Output`] panic there with the caller's location, and [`OpBuilder::try_build`] returns the error instead.
 
+mod control_flow;
 mod gradient;
 mod gradients;
 mod operators;
@@ -18,7 +19,9 @@ use crate::shape::InferredShapes;
 use crate::{Edge, Graph, NodeId, OpLookup};
 use parking_lot::Mutex;
 use proto::GraphDef;
-use scope::Scopes;
+use scope::{Colocation, Scopes};
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use tensor::{DType, DTypeAndShape, PartialShape, Result, Shape, Status, Tensor};
@@ -32,6 +35,7 @@ pub struct GraphBuilder {
 struct Shared {
     ops: &'static dyn OpLookup,
     state: Mutex<State>,
+    extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 struct State {
@@ -39,6 +43,7 @@ struct State {
     /// What is known of the shapes of outputs.
     inferred: InferredShapes,
     scopes: Scopes,
+    contexts: control_flow::Contexts,
 }
 
 /// A node of a graph under construction.
@@ -60,8 +65,13 @@ pub struct Output {
 impl GraphBuilder {
     /// Makes an empty graph that knows these ops.
     pub fn new(ops: &'static dyn OpLookup) -> GraphBuilder {
-        let state = State { graph: Graph::default(), inferred: InferredShapes::default(), scopes: Scopes::default() };
-        GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state) }) }
+        let state = State {
+            graph: Graph::default(),
+            inferred: InferredShapes::default(),
+            scopes: Scopes::default(),
+            contexts: Default::default(),
+        };
+        GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state), extensions: Mutex::default() }) }
     }
 
     /// Starts a node of the given op.
@@ -75,12 +85,22 @@ impl GraphBuilder {
             attrs: AttrMap::default(),
             device: None,
             inherits_controls: true,
+            in_context: true,
         }
     }
 
     /// Returns the ops that this graph knows.
     pub fn ops(&self) -> &'static dyn OpLookup {
         self.shared.ops
+    }
+
+    /// Returns what a library keeps with the graph, such as its variable scopes; it is made when first asked for. It must
+    /// not hold the graph itself, which would then never be freed.
+    pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let mut extensions = self.shared.extensions.lock();
+        let extension = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default())).clone();
+        drop(extensions);
+        extension.downcast().unwrap_or_default()
     }
 
     /// Returns a copy of the graph as it is now.
@@ -121,7 +141,7 @@ impl GraphBuilder {
         let mut state = self.shared.state.lock();
         let start = state.graph.id_bound();
         crate::import_graph_def(&mut state.graph, def, self.shared.ops)?;
-        let State { graph, inferred, scopes } = &mut *state;
+        let State { graph, inferred, scopes, .. } = &mut *state;
         let errors = inferred.extend(graph, self.shared.ops, start as u32)?;
         let added: Vec<NodeId> = graph.ids().filter(|id| id.index() >= start).collect();
         if let Some((id, status)) = errors.into_iter().next() {
@@ -164,6 +184,7 @@ pub struct OpBuilder {
     attrs: AttrMap,
     device: Option<String>,
     inherits_controls: bool,
+    in_context: bool,
 }
 
 impl OpBuilder {
@@ -206,6 +227,12 @@ impl OpBuilder {
     /// Leaves out the control inputs of the scopes around it.
     pub fn without_scope_controls(mut self) -> Self {
         self.inherits_controls = false;
+        self
+    }
+
+    /// Takes the inputs as they are, without passing them into the conditional or loop around the node.
+    pub(crate) fn outside_contexts(mut self) -> Self {
+        self.in_context = false;
         self
     }
 
@@ -253,27 +280,45 @@ impl OpBuilder {
                 return Err(Status::invalid_argument(format!("an input of op {op} belongs to another graph")));
             }
         }
+        let inputs = if self.in_context {
+            self.inputs.iter().map(|input| graph.passed_in(input)).collect::<Result<Vec<_>>>()?
+        } else {
+            self.inputs
+        };
         let mut attrs = self.attrs;
-        let types: Vec<DType> = self.inputs.iter().map(Output::dtype).collect();
+        let types: Vec<DType> = inputs.iter().map(Output::dtype).collect();
         scope::infer_attrs(&schema, &types, &mut attrs)?;
+        // What changes a variable is placed with it, as in TensorFlow. Attributes that aren't set yet are told below.
+        let slots = schema.input_types(&attrs).unwrap_or_default();
+        let refs = inputs.iter().zip(&slots).filter(|(_, slot)| slot.is_ref);
+        let colocations: Vec<Colocation> = refs.map(|(input, _)| Colocation::of(&input.op)).collect();
         let mut state = graph.shared.state.lock();
         let name = state.scopes.unique_name(self.name.as_deref().unwrap_or(&op));
-        let inputs: Vec<Edge> = self.inputs.iter().map(Output::edge).collect();
+        let inputs: Vec<Edge> = inputs.iter().map(Output::edge).collect();
         let mut controls: Vec<NodeId> = self.controls.iter().map(|op| op.id).collect();
         if self.inherits_controls {
             state.scopes.add_controls(&inputs, &mut controls);
+        }
+        if self.in_context
+            && inputs.is_empty()
+            && let Some(pivot) = state.contexts.pivot()
+        {
+            controls.push(pivot);
         }
         controls.sort_unstable();
         controls.dedup();
         let device = match self.device {
             Some(device) => device,
-            None => state.scopes.device_for(&op, &name, &mut attrs)?,
+            None => state.scopes.device_for(&op, &name, &colocations, &mut attrs)?,
         };
         let id = state.graph.add_op(ops, &op, name.clone(), attrs, inputs, controls, device)?;
         let State { graph: nodes, inferred, .. } = &mut *state;
         if let Err(status) = inferred.infer(nodes, ops, id) {
             nodes.remove(id);
             return Err(status.append(format!(" for '{name}' (op: '{op}')")));
+        }
+        if self.in_context {
+            state.contexts.note(id);
         }
         Ok(Operation { graph: graph.clone(), id })
     }

@@ -11,6 +11,7 @@ pub mod conv;
 pub mod elementwise;
 pub mod float;
 pub mod matmul;
+pub mod optimizer;
 pub mod parallel;
 pub mod philox;
 pub mod pool;

@@ -34,8 +34,13 @@ pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<
         builder = builder.attr(&name, value);
     }
     let op = builder.try_build()?;
-    let fetches: Vec<Edge> = (0..op.num_outputs()).map(|port| op.output(port as u32).edge()).collect();
-    evaluate(registry(), &graph.graph(), &feeds, &fetches, &Arc::new(Step::detached()))
+    let mut fetches: Vec<Edge> = (0..op.num_outputs()).map(|port| op.output(port as u32).edge()).collect();
+    // An op without outputs runs before something that can be fetched.
+    let after = graph.control_dependencies(&[op], |graph| graph.constant_tensor(&Tensor::scalar(0i32)));
+    fetches.push(after.edge());
+    let mut values = evaluate(registry(), &graph.graph(), &feeds, &fetches, &Arc::new(Step::detached()))?;
+    values.pop();
+    Ok(values)
 }
 
 /// A graph, and the state that its runs share: variables, queues and kernels with state.

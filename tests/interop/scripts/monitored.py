@@ -78,10 +78,11 @@ def main(_):
     config = tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:%d" % FLAGS.task_index])
     began = time.time()
     step, final = 0, 0.0
+    # The chief's queue runner waits for gradients that no longer come when it is over: the grace is short.
     with tf.train.MonitoredTrainingSession(
             master="grpc://" + worker_hosts[FLAGS.task_index], is_chief=is_chief, checkpoint_dir=FLAGS.checkpoint_dir,
             hooks=hooks, save_checkpoint_secs=None, save_checkpoint_steps=FLAGS.save_steps, save_summaries_steps=None,
-            config=config) as session:
+            stop_grace_period_secs=2, config=config) as session:
         while not session.should_stop():
             images, labels = digits.train.next_batch(100)
             fetches = [train, global_step, accuracy]

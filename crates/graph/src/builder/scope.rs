@@ -15,8 +15,8 @@ use tensor::{DType, Result, Status};
 /// The names under which outputs and operations are collected, as in TensorFlow (`variables`, `trainable_variables`, …).
 pub type Collection = &'static str;
 
-/// Decides a node's device from its op and name; the current device is merged in below it.
-pub type DeviceFn = Arc<dyn Fn(&str, &str, &DeviceName) -> String + Send + Sync>;
+/// Decides a node's device from its op, name, attributes, and what inner scopes asked for.
+pub type DeviceFn = Arc<dyn Fn(&str, &str, &AttrMap, &DeviceName) -> String + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Scopes {
@@ -25,16 +25,32 @@ pub(super) struct Scopes {
     names: HashMap<String, u32>,
     devices: Vec<DeviceScope>,
     controls: Vec<Option<Vec<NodeId>>>,
-    colocations: Vec<Vec<String>>,
+    colocations: Vec<Option<Colocation>>,
     attrs: Vec<(String, AttrValue)>,
     collections: BTreeMap<String, Vec<Edge>>,
     seed: Option<i64>,
+}
+
+/// The groups of an op that others are placed with, and its device.
+pub(super) struct Colocation {
+    groups: Vec<String>,
+    device: String,
 }
 
 enum DeviceScope {
     Name(DeviceName),
     Function(DeviceFn),
     Clear,
+}
+
+impl Colocation {
+    pub(super) fn of(op: &Operation) -> Colocation {
+        let mut groups = op.attrs().colocation();
+        if groups.is_empty() {
+            groups.push(op.name());
+        }
+        Colocation { groups, device: op.device() }
+    }
 }
 
 impl Scopes {
@@ -84,17 +100,34 @@ impl Scopes {
         }
     }
 
-    /// Returns the device for a new node, and adds the scopes' attributes (colocation and others) to it.
-    pub(super) fn device_for(&self, op: &str, name: &str, attrs: &mut AttrMap) -> Result<String> {
+    /// Returns the device for a new node, and adds the scopes' attributes (colocation and others) to it. `with` are ops that
+    /// it must be placed with, whatever the scopes say.
+    pub(super) fn device_for(&self, op: &str, name: &str, with: &[Colocation], attrs: &mut AttrMap) -> Result<String> {
+        let active = self.colocations.iter().rposition(Option::is_none).map_or(0, |clear| clear + 1);
+        let scopes = self.colocations[active..].iter().flatten();
+        let mut groups: Vec<&str> = Vec::new();
+        let mut colocated_device = "";
+        // The innermost scope that has a device decides.
+        for colocation in scopes.chain(with).rev() {
+            groups.extend(colocation.groups.iter().map(String::as_str));
+            if colocated_device.is_empty() {
+                colocated_device = &colocation.device;
+            }
+        }
+        if !groups.is_empty() && !attrs.contains_key("_class") {
+            groups.sort_unstable();
+            groups.dedup();
+            let s = groups.iter().map(|group| Bytes::from(format!("loc:@{group}"))).collect();
+            attrs.set("_class", ListValue { s, ..Default::default() });
+        }
         for (key, value) in &self.attrs {
             attrs.entry(key.clone()).or_insert_with(|| value.clone());
         }
-        if let Some(groups) = self.colocations.last()
-            && !groups.is_empty()
-            && !attrs.contains_key("_class")
-        {
-            let s = groups.iter().map(|group| Bytes::from(format!("loc:@{group}"))).collect();
-            attrs.set("_class", ListValue { s, ..Default::default() });
+        if !colocated_device.is_empty() {
+            return Ok(colocated_device.to_owned());
+        }
+        if !with.is_empty() {
+            return Ok(String::new());
         }
         // From the innermost scope outwards: what an inner scope says, an outer one can't change.
         let mut device = DeviceName::default();
@@ -102,7 +135,7 @@ impl Scopes {
             match scope {
                 DeviceScope::Clear => break,
                 DeviceScope::Name(outer) => device = outer.merged_with(&device),
-                DeviceScope::Function(function) => device = DeviceName::parse(&function(op, name, &device))?,
+                DeviceScope::Function(function) => device = DeviceName::parse(&function(op, name, attrs, &device))?,
             }
         }
         Ok(device.to_string())
@@ -184,22 +217,18 @@ impl GraphBuilder {
 
     /// Runs `body` so that the nodes that it makes are placed with `op`, on its device.
     pub fn colocate_with<R>(&self, op: &Operation, body: impl FnOnce(&GraphBuilder) -> R) -> R {
-        let mut groups = op.attrs().colocation();
-        if groups.is_empty() {
-            groups.push(op.name());
-        }
-        let device = op.device();
-        {
-            let scopes = &mut self.shared.state.lock().scopes;
-            scopes.colocations.push(groups);
-            scopes.devices.push(DeviceScope::Clear);
-            scopes.devices.push(DeviceScope::Name(DeviceName::parse(&device).unwrap_or_default()));
-        }
-        let result = body(self);
-        let scopes = &mut self.shared.state.lock().scopes;
-        scopes.colocations.pop();
-        scopes.devices.pop();
-        scopes.devices.pop();
+        self.in_colocation(Some(Colocation::of(op)), body)
+    }
+
+    /// Runs `body` without the colocation and the devices of the scopes around it.
+    pub fn without_colocation<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.in_colocation(None, body)
+    }
+
+    fn in_colocation<R>(&self, colocation: Option<Colocation>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.shared.state.lock().scopes.colocations.push(colocation);
+        let result = self.without_device(body);
+        self.shared.state.lock().scopes.colocations.pop();
         result
     }
 
@@ -215,6 +244,11 @@ impl GraphBuilder {
     pub fn add_to_collection(&self, collection: &str, output: &Output) {
         let mut state = self.shared.state.lock();
         state.scopes.collections.entry(collection.to_owned()).or_default().push(output.edge());
+    }
+
+    /// Returns the names of the collections that have something in them, sorted.
+    pub fn collection_names(&self) -> Vec<String> {
+        self.shared.state.lock().scopes.collections.keys().cloned().collect()
     }
 
     /// Returns the outputs of a collection.

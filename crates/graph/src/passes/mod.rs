@@ -4,6 +4,7 @@
 //! feeds into `_Arg` and fetches into `_Retval` nodes, [`rewrite_for_execution`] turns those into the `_Recv` and `_Send`
 //! nodes of a distributed run, and [`partition`] cuts the graph at device boundaries.
 
+pub mod optimize;
 pub mod partition;
 pub mod place;
 pub mod prune;
@@ -11,6 +12,7 @@ pub mod prune;
 mod random_tests;
 pub mod rewrite;
 
+pub use optimize::{CONSTANT_BYTES_MAX, OptimizeOptions, OptimizeReport, optimize};
 pub use partition::{PartitionOptions, by_device, by_task, partition};
 pub use place::{Placement, PlacementOptions, place, placement_log};
 pub use prune::{RunSpec, prune};

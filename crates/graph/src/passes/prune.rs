@@ -124,6 +124,13 @@ pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph>
             let mut attrs = AttrMap::default();
             attrs.set("T", node.output_type(edge.port)?.dtype);
             attrs.set("index", index as i64);
+            // A feed has to fit its placeholder; of what else is fed nothing is certain.
+            if is_placeholder(node.op())
+                && let Ok(shape) = node.attrs.shape("shape")
+                && shape.rank().is_some_and(|rank| rank > 0)
+            {
+                attrs.set("_output_shapes", [shape].as_slice());
+            }
             let name = fresh_name(&result, &taken, &format!("_arg_{}_{}_{index}", node.name, edge.port));
             args[index] = Some(result.add_op(ops, "_Arg", name, attrs, vec![], vec![], node.device.clone())?);
         }

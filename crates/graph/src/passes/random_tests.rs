@@ -301,6 +301,7 @@ fn run(def: &GraphDef, soft: bool, feeds: &[usize], fetches: &[usize]) -> usize 
     let Ok(spec) = RunSpec::resolve(&graph, &feeds, &with_output, &without) else { return 2 };
     let Ok(mut pruned) = prune(&graph, &spec, ops()) else { return 2 };
     pruned.topological_order().unwrap();
+    optimize_and_check(&mut pruned);
     rewrite_for_execution(&mut pruned, &spec, ops(), &|_| 7).unwrap();
     let options = PartitionOptions { location: &by_device, incarnation: &|_| 7, control_flow_added: false };
     let Ok(parts) = partition(&pruned, ops(), &options) else { return 3 };
@@ -308,6 +309,25 @@ fn run(def: &GraphDef, soft: bool, feeds: &[usize], fetches: &[usize]) -> usize 
     let options = PartitionOptions { location: &by_task, incarnation: &|_| 7, control_flow_added: false };
     check_parts(&partition(&pruned, ops(), &options).unwrap());
     4
+}
+
+/// Optimization changes neither the results that there are nor the loops that nodes are in.
+fn optimize_and_check(graph: &mut Graph) {
+    let results = |graph: &Graph| graph.iter().filter(|(_, node)| node.op() == "_Retval").count();
+    let before = (results(graph), crate::control_flow::FrameTable::new(graph).is_ok());
+    let give_up = |_: &Graph, _: &[crate::Edge]| Err(tensor::Status::unimplemented("no kernels here"));
+    let options = OptimizeOptions {
+        evaluate: Some(&give_up),
+        has_kernel: &|_| true,
+        may_fuse: &|_| true,
+        constant_bytes_max: CONSTANT_BYTES_MAX,
+    };
+    optimize(graph, ops(), &options).unwrap();
+    graph.topological_order().unwrap();
+    for (_, node) in graph.iter() {
+        graph.check_inputs(node).unwrap();
+    }
+    assert_eq!((results(graph), crate::control_flow::FrameTable::new(graph).is_ok()), before);
 }
 
 /// Every part is whole, and every tensor that is sent between parts is received once.

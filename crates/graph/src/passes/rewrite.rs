@@ -1,7 +1,7 @@
 //! Turns the `_Arg` and `_Retval` nodes of a pruned graph into the `_Recv` and `_Send` nodes of a distributed run.
 
 use super::RunSpec;
-use crate::{AttrMap, Edge, Graph, NodeId, OpLookup};
+use crate::{AttrMap, Edge, Graph, Node, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
 use std::sync::Arc;
 use tensor::{Result, Status};
@@ -18,7 +18,7 @@ pub fn rewrite_for_execution(
     ops: &dyn OpLookup,
     incarnation: &dyn Fn(&str) -> u64,
 ) -> Result<()> {
-    remove_fed_fetches(graph);
+    remove_fed_fetches(graph, spec);
     let terminals: Vec<NodeId> =
         graph.iter().filter(|(_, node)| matches!(node.op(), "_Arg" | "_Retval")).map(|(id, _)| id).collect();
     let consumers = graph.consumers();
@@ -84,13 +84,12 @@ pub fn rewrite_for_execution(
     Ok(())
 }
 
-/// Removes each `_Retval` of an `_Arg`, and each `_Arg` that nothing else needs.
-fn remove_fed_fetches(graph: &mut Graph) {
-    let passes_through = |graph: &Graph, id: NodeId| {
-        let node = graph.node(id);
-        node.op() == "_Retval" && node.inputs.first().is_some_and(|edge| graph.node(edge.node).op() == "_Arg")
-    };
-    let fetches: Vec<NodeId> = graph.ids().filter(|&id| passes_through(graph, id)).collect();
+/// Removes each `_Retval` of a tensor that is fed, and each `_Arg` that nothing else needs.
+fn remove_fed_fetches(graph: &mut Graph, spec: &RunSpec) {
+    let fed: Vec<i64> = spec.fed_fetches().into_iter().map(|(fetch, _)| fetch as i64).collect();
+    let is_fed =
+        |node: &Node| node.op() == "_Retval" && node.attrs.int("index").is_ok_and(|index| fed.contains(&index));
+    let fetches: Vec<NodeId> = graph.iter().filter(|(_, node)| is_fed(node)).map(|(id, _)| id).collect();
     let mut feeds: Vec<NodeId> = Vec::new();
     for id in fetches {
         feeds.extend(graph.node(id).inputs.first().map(|edge| edge.node));

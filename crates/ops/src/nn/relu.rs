@@ -1,9 +1,11 @@
 //! Rectifiers: Relu, Relu6, Elu, Selu, LeakyRelu, and their gradient ops.
 
+use crate::compose::{Gradients, binary, scalar, select, unary_gradient};
 use crate::elementwise::{Binary, Unary};
 use graph::Output;
 use kernel::{Grad, Gradient, GradientArgs, KernelBuilder, KernelDef, Op, OpDef, OpFlags, shape};
 use num_traits::Float;
+use numeric::simd_math::SimdMath;
 use tensor::{Element, Result, bf16, f16};
 
 /// The ops of this file.
@@ -50,7 +52,12 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::unchanged,
         gradient: Gradient::Fn(leaky_relu_gradient),
-        kernels: &[leaky_relu::<f32>(), leaky_relu::<f64>(), leaky_relu::<f16>(), leaky_relu::<bf16>()],
+        kernels: &[
+            leaky_relu_kernel::<f32>(),
+            leaky_relu_kernel::<f64>(),
+            leaky_relu_kernel::<f16>(),
+            leaky_relu_kernel::<bf16>(),
+        ],
     },
     Op {
         def: OpDef {
@@ -69,7 +76,137 @@ pub(super) const OPS: &[Op] = &[
             leaky_relu_grad::<bf16>(),
         ],
     },
+    Op {
+        def: OpDef {
+            name: "Relu6",
+            inputs: &["features: T"],
+            outputs: &["activations: T"],
+            attrs: &["T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}"],
+            flags: OpFlags::NONE,
+        },
+        shape: shape::unchanged,
+        gradient: Gradient::Fn(relu6_gradient),
+        kernels: unary_kernels!(
+            [f32] => |x| if x < 0.0 { 0.0 } else if x > 6.0 { 6.0 } else { x },
+            [f64] => |x| if x < 0.0 { 0.0 } else if x > 6.0 { 6.0 } else { x },
+            [f16] => |x| if x < f16::ZERO { f16::ZERO } else if x > SIX_HALF { SIX_HALF } else { x },
+            [bf16] => |x| if x < bf16::ZERO { bf16::ZERO } else if x > SIX_BFLOAT16 { SIX_BFLOAT16 } else { x },
+            [i8, i16, i32, i64] => |x| x.clamp(0, 6),
+            [u8, u16, u32, u64] => |x| x.min(6),
+        ),
+    },
+    Op {
+        def: OpDef {
+            name: "Relu6Grad",
+            inputs: &["gradients: T", "features: T"],
+            outputs: &["backprops: T"],
+            attrs: &["T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}"],
+            flags: OpFlags::NONE,
+        },
+        shape: shape::merged,
+        gradient: Gradient::Fn(relu6_grad_gradient),
+        kernels: binary_kernels!(
+            [f32] => |gradient, feature| if feature > 0.0 && feature < 6.0 { gradient } else { 0.0 },
+            [f64] => |gradient, feature| if feature > 0.0 && feature < 6.0 { gradient } else { 0.0 },
+            [f16] => |gradient, feature| if feature > f16::ZERO && feature < SIX_HALF { gradient } else { f16::ZERO },
+            [bf16] => |gradient, feature| {
+                if feature > bf16::ZERO && feature < SIX_BFLOAT16 { gradient } else { bf16::ZERO }
+            },
+            [i8, i16, i32, i64, u8, u16, u32, u64] => |gradient, feature| {
+                if feature > 0 && feature < 6 { gradient } else { 0 }
+            },
+        ),
+    },
+    Op {
+        def: OpDef {
+            name: "Elu",
+            inputs: &["features: T"],
+            outputs: &["activations: T"],
+            attrs: &["T: {half, bfloat16, float, double}"],
+            flags: OpFlags::NONE,
+        },
+        shape: shape::unchanged,
+        gradient: Gradient::Fn(elu_gradient),
+        kernels: costly_unary_kernels!(1.0;
+            [f32] => |x| if x < 0.0 { x.simd_expm1() } else { x },
+            [f64] => |x| if x < 0.0 { x.simd_expm1() } else { x },
+            [f16] => |x| if x < f16::ZERO { x.simd_expm1() } else { x },
+            [bf16] => |x| if x < bf16::ZERO { x.simd_expm1() } else { x },
+        ),
+    },
+    Op {
+        def: OpDef {
+            name: "EluGrad",
+            inputs: &["gradients: T", "outputs: T"],
+            outputs: &["backprops: T"],
+            attrs: &["T: {half, bfloat16, float, double}"],
+            flags: OpFlags::NONE,
+        },
+        shape: shape::merged,
+        gradient: Gradient::Fn(elu_grad_gradient),
+        kernels: binary_kernels!(
+            [f32] => |gradient, output| if output < 0.0 { (output + 1.0) * gradient } else { gradient },
+            [f64] => |gradient, output| if output < 0.0 { (output + 1.0) * gradient } else { gradient },
+            [f16] => |gradient, output| if output < f16::ZERO { (output + f16::ONE) * gradient } else { gradient },
+            [bf16] => |gradient, output| if output < bf16::ZERO { (output + bf16::ONE) * gradient } else { gradient },
+        ),
+    },
+    Op {
+        def: OpDef {
+            name: "Selu",
+            inputs: &["features: T"],
+            outputs: &["activations: T"],
+            attrs: &["T: {half, bfloat16, float, double}"],
+            flags: OpFlags::NONE,
+        },
+        shape: shape::unchanged,
+        gradient: Gradient::Fn(selu_gradient),
+        kernels: costly_unary_kernels!(1.0;
+            [f32] => |x| if x < 0.0 { SCALE_ALPHA as f32 * x.simd_expm1() } else { SCALE as f32 * x },
+            [f64] => |x| if x < 0.0 { SCALE_ALPHA * x.simd_expm1() } else { SCALE * x },
+            [f16] => |x| {
+                if x < f16::ZERO { f16::from_f64(SCALE_ALPHA) * x.simd_expm1() } else { f16::from_f64(SCALE) * x }
+            },
+            [bf16] => |x| {
+                if x < bf16::ZERO { bf16::from_f64(SCALE_ALPHA) * x.simd_expm1() } else { bf16::from_f64(SCALE) * x }
+            },
+        ),
+    },
+    Op {
+        def: OpDef {
+            name: "SeluGrad",
+            inputs: &["gradients: T", "outputs: T"],
+            outputs: &["backprops: T"],
+            attrs: &["T: {half, bfloat16, float, double}"],
+            flags: OpFlags::NONE,
+        },
+        shape: shape::merged,
+        gradient: Gradient::Fn(selu_grad_gradient),
+        kernels: binary_kernels!(
+            [f32] => |gradient, output| {
+                if output < 0.0 { gradient * (output + SCALE_ALPHA as f32) } else { gradient * SCALE as f32 }
+            },
+            [f64] => |gradient, output| {
+                if output < 0.0 { gradient * (output + SCALE_ALPHA) } else { gradient * SCALE }
+            },
+            [f16] => |gradient, output| {
+                let slope = if output < f16::ZERO { output + f16::from_f64(SCALE_ALPHA) } else { f16::from_f64(SCALE) };
+                gradient * slope
+            },
+            [bf16] => |gradient, output| {
+                let slope = if output < bf16::ZERO { output + bf16::from_f64(SCALE_ALPHA) } else { bf16::from_f64(SCALE) };
+                gradient * slope
+            },
+        ),
+    },
 ];
+
+const SIX_HALF: f16 = f16::from_f32_const(6.0);
+const SIX_BFLOAT16: bf16 = bf16::from_f32_const(6.0);
+
+/// The constants of Selu: a factor for positive values, and one for the exponential of negative ones.
+const SCALE: f64 = 1.0507009873554805;
+const SCALE_ALPHA: f64 = 1.7580993408473766;
 
 /// Returns `max(features, 0)`, element by element.
 #[track_caller]
@@ -81,6 +218,55 @@ pub fn relu(features: &Output) -> Output {
 #[track_caller]
 pub fn leaky_relu_with(features: &Output, alpha: f32) -> Output {
     features.graph().op("LeakyRelu").input(features).attr("alpha", alpha).output()
+}
+
+unary_functions! {
+    /// Returns `min(max(x, 0), 6)`.
+    relu6 => "Relu6";
+    /// Returns `x` where positive and `eˣ - 1` elsewhere.
+    elu => "Elu";
+    /// Returns the scaled exponential linear unit.
+    selu => "Selu";
+}
+
+/// Returns `features` where positive, and 0.2 times them elsewhere.
+#[track_caller]
+pub fn leaky_relu(features: &Output) -> Output {
+    features.graph().op("LeakyRelu").input(features).output()
+}
+
+fn relu6_gradient(args: &GradientArgs<'_>) -> Gradients {
+    unary_gradient(args, |grad, _, y| binary("Relu6Grad", grad, y))
+}
+
+fn relu6_grad_gradient(args: &GradientArgs<'_>) -> Gradients {
+    let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
+    Ok(vec![Some(binary("Relu6Grad", &grad, &args.input(1))?.into()), None])
+}
+
+fn elu_gradient(args: &GradientArgs<'_>) -> Gradients {
+    unary_gradient(args, |grad, _, y| binary("EluGrad", grad, y))
+}
+
+fn elu_grad_gradient(args: &GradientArgs<'_>) -> Gradients {
+    exponential_grad_gradient(args, "EluGrad")
+}
+
+fn selu_gradient(args: &GradientArgs<'_>) -> Gradients {
+    unary_gradient(args, |grad, _, y| binary("SeluGrad", grad, y))
+}
+
+fn selu_grad_gradient(args: &GradientArgs<'_>) -> Gradients {
+    exponential_grad_gradient(args, "SeluGrad")
+}
+
+/// The slope of an exponential unit grows with its output where that is negative.
+fn exponential_grad_gradient(args: &GradientArgs<'_>, op: &str) -> Gradients {
+    let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
+    let (gradients, outputs) = (args.input(0), args.input(1));
+    let zero = scalar(&outputs, 0.0)?;
+    let grad_outputs = select(&binary("Less", &outputs, &zero)?, &binary("Mul", &grad, &gradients)?, &zero)?;
+    Ok(vec![Some(binary(op, &grad, &outputs)?.into()), Some(grad_outputs.into())])
 }
 
 fn relu_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
@@ -113,7 +299,7 @@ fn alpha<T: Float>(builder: &KernelBuilder<'_>) -> Result<T> {
     Ok(T::from(builder.attrs().float("alpha")?).unwrap_or_else(T::nan))
 }
 
-const fn leaky_relu<T: Element + Float>() -> KernelDef {
+const fn leaky_relu_kernel<T: Element + Float>() -> KernelDef {
     KernelDef {
         types: const { &[("T", T::DTYPE)] },
         create: |builder| {
@@ -135,7 +321,8 @@ const fn leaky_relu_grad<T: Element + Float>() -> KernelDef {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{attrs, check_shape, run_op};
+    use super::*;
+    use crate::testing::{attrs, check_gradient, check_shape, run_op};
     use tensor::Tensor;
 
     #[test]
@@ -148,6 +335,30 @@ mod tests {
         let x = Tensor::vector(&[-1f64, 2.0]);
         let y = run_op("LeakyRelu", attrs![("alpha", 0.5f32)], &[x]).unwrap();
         assert_eq!(y[0].as_slice::<f64>().unwrap(), &[-0.5, 2.0]);
+    }
+
+    #[test]
+    fn bounded_and_exponential_units() {
+        let x = Tensor::vector(&[-1f32, 3.0, 7.0, f32::NAN]);
+        let run = |op: &str| run_op(op, attrs![], &[x.clone()]).unwrap()[0].as_slice::<f32>().unwrap().to_vec();
+        assert_eq!(run("Relu6")[..3], [0.0, 3.0, 6.0]);
+        assert!(run("Relu6")[3].is_nan());
+        assert!((run("Elu")[0] + 0.63212055).abs() < 1e-6);
+        assert!((run("Selu")[0] + 1.1113307).abs() < 1e-6 && (run("Selu")[1] - 3.152103).abs() < 1e-6);
+        let y = run_op("Relu6", attrs![], &[Tensor::vector(&[9u8, 2])]).unwrap();
+        assert_eq!(y[0].as_slice::<u8>().unwrap(), &[6, 2]);
+    }
+
+    #[test]
+    fn gradients() {
+        let x = Tensor::vector(&[-1.5f64, 0.3, 7.0]);
+        for function in [relu, relu6, elu, selu, leaky_relu] {
+            check_gradient(std::slice::from_ref(&x), |_, x| function(&x[0]));
+        }
+        let dy = Tensor::vector(&[1f64, -0.3, 2.0]);
+        for op in ["EluGrad", "SeluGrad"] {
+            check_gradient(&[dy.clone(), x.clone()], |graph, x| graph.op(op).inputs(x).output());
+        }
     }
 
     #[test]

@@ -1,66 +1,62 @@
-//! Where random numbers come from: Philox 4x32-10, seeded and counted as TensorFlow does.
+//! Where random numbers come from: a stateful op's generator, its seeds, and the arguments that random ops share.
 
+use kernel::{KernelBuilder, ShapeContext};
+use numeric::philox::{GuardedPhilox, Philox, WORDS};
+use parking_lot::Mutex;
 use std::hash::{BuildHasher, Hasher};
+use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// A stream of blocks of four numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Philox {
-    key: [u32; 2],
-    counter: [u32; 4],
+/// The generator of a node, which lives as long as its session.
+pub(super) struct Generator {
+    state: Mutex<GuardedPhilox>,
 }
 
-impl Philox {
-    /// Starts the stream that belongs to an op's `seed` and `seed2`; without both it is a new one every time.
-    pub(crate) fn from_seeds((seed, seed2): (i64, i64)) -> Philox {
-        let (low, high) =
-            if (seed, seed2) == (0, 0) { (random_bits(), random_bits()) } else { (seed as u64, seed2 as u64) };
-        Philox { key: [low as u32, (low >> 32) as u32], counter: [0, 0, high as u32, (high >> 32) as u32] }
+impl Generator {
+    /// Makes the generator of a node's `seed` and `seed2`.
+    pub(super) fn new(builder: &KernelBuilder<'_>) -> Result<Generator> {
+        let philox = seeded((builder.attrs().int("seed")?, builder.attrs().int("seed2")?));
+        Ok(Generator { state: Mutex::new(GuardedPhilox::from_philox(philox)) })
     }
 
-    /// Returns the next block.
-    pub(crate) fn next_block(&mut self) -> [u32; 4] {
-        const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-        const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
-        let (mut block, mut key) = (self.counter, self.key);
-        for _ in 0..10 {
-            let first = u64::from(MULTIPLIERS[0]) * u64::from(block[0]);
-            let second = u64::from(MULTIPLIERS[1]) * u64::from(block[2]);
-            block = [
-                (second >> 32) as u32 ^ block[1] ^ key[0],
-                second as u32,
-                (first >> 32) as u32 ^ block[3] ^ key[1],
-                first as u32,
-            ];
-            key = [key[0].wrapping_add(KEY_STEPS[0]), key[1].wrapping_add(KEY_STEPS[1])];
-        }
-        for digit in &mut self.counter {
-            *digit = digit.wrapping_add(1);
-            if *digit != 0 {
-                break;
-            }
-        }
-        block
+    /// Reserves what TensorFlow reserves for `count` outputs.
+    pub(super) fn reserve_outputs(&self, count: usize) -> Philox {
+        self.state.lock().reserve_outputs(count as u64)
+    }
+
+    /// Reserves samples of 32 bits.
+    pub(super) fn reserve_samples32(&self, samples: usize) -> Philox {
+        self.state.lock().reserve_samples32(samples as u64)
+    }
+}
+
+/// Returns the stream of an op's `seed` and `seed2`; without both it is a new one every time.
+fn seeded((seed, seed2): (i64, i64)) -> Philox {
+    match (seed, seed2) {
+        (0, 0) => Philox::from_seeds(random_bits(), random_bits()),
+        _ => Philox::from_seeds(seed as u64, seed2 as u64),
     }
 }
 
 /// A stream that gives one number at a time.
 pub(crate) struct SingleSample {
     stream: Philox,
-    block: [u32; 4],
+    sample: [u32; WORDS],
     used: usize,
 }
 
 impl SingleSample {
+    /// Starts the stream of an op's `seed` and `seed2`.
     pub(crate) fn new(seeds: (i64, i64)) -> SingleSample {
-        SingleSample { stream: Philox::from_seeds(seeds), block: [0; 4], used: 4 }
+        SingleSample { stream: seeded(seeds), sample: [0; WORDS], used: WORDS }
     }
 
+    /// Returns the next number.
     pub(crate) fn next_u32(&mut self) -> u32 {
-        if self.used == self.block.len() {
-            self.block = self.stream.next_block();
+        if self.used == WORDS {
+            self.sample = self.stream.next_sample();
             self.used = 0;
         }
-        let number = self.block[self.used];
+        let number = self.sample[self.used];
         self.used += 1;
         number
     }
@@ -69,4 +65,22 @@ impl SingleSample {
 /// Returns bits that nobody can foresee: the keys that the standard library draws for its hash maps.
 pub(crate) fn random_bits() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// Returns the shape that a tensor holds.
+pub(super) fn shape_argument(tensor: &Tensor) -> Result<Shape> {
+    if !tensor.shape().is_vector() || !matches!(tensor.dtype(), DType::Int32 | DType::Int64) {
+        return Err(Status::invalid_argument(format!(
+            "shape must be a vector of {{int32,int64}}, got shape {}",
+            tensor.shape()
+        )));
+    }
+    Shape::new(&tensor.to_indices()?)
+}
+
+/// The output has the shape that the first input holds.
+pub(super) fn output_of_shape(c: &mut ShapeContext<'_>) -> Result<()> {
+    let shape = c.constant_as_shape(0)?;
+    c.set_output(0, shape);
+    Ok(())
 }

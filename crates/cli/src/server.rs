@@ -1,0 +1,241 @@
+//! `ferroflow server`: one task of a cluster as a process.
+
+use crate::Failure;
+use clap::Args;
+use cluster::{ClusterSpec, Server, ServerConfig};
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use tracing_subscriber::EnvFilter;
+
+/// Which task of which cluster to be. With none of these it is a cluster of one, job `localhost`.
+#[derive(Args, Debug, Default)]
+pub struct Flags {
+    /// The parameter servers: host:port,host:port.
+    #[arg(long = "ps_hosts", value_name = "HOSTS")]
+    ps_hosts: Option<String>,
+    /// The workers: host:port,host:port.
+    #[arg(long = "worker_hosts", value_name = "HOSTS")]
+    worker_hosts: Option<String>,
+    /// The chief: host:port.
+    #[arg(long = "chief_hosts", value_name = "HOSTS")]
+    chief_hosts: Option<String>,
+    /// The whole cluster: 'ps|host:port;host:port,worker|host:port'.
+    #[arg(long = "cluster_spec", value_name = "SPEC")]
+    cluster_spec: Option<String>,
+    /// A JSON file with the cluster: {"ps": ["host:port"], "worker": {"0": "host:port"}}.
+    #[arg(long = "cluster_file", value_name = "FILE")]
+    cluster_file: Option<PathBuf>,
+    /// A file with a ServerDef, binary or text.
+    #[arg(long = "server_def", value_name = "FILE")]
+    server_def: Option<PathBuf>,
+    /// The job of this task.
+    #[arg(long = "job_name", value_name = "JOB")]
+    job_name: Option<String>,
+    /// The number of this task in its job.
+    #[arg(long = "task_index", value_name = "INDEX")]
+    task_index: Option<u32>,
+    /// The port to listen on, in place of the one in the cluster; alone, the port of a cluster of one.
+    #[arg(long)]
+    port: Option<u16>,
+    /// The address to listen on, in place of what follows from the cluster; 0.0.0.0 means all interfaces.
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
+    /// How many CPU devices the task has.
+    #[arg(long = "device_count", value_name = "COUNT")]
+    device_count: Option<u32>,
+    /// How many threads serve calls; as many as there are cores if not given.
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<usize>,
+}
+
+/// Runs the task until it is told to stop.
+pub fn run(flags: &Flags) -> Result<(), Failure> {
+    // The variable holds lines such as `info` or `cluster=debug`.
+    let filter = EnvFilter::try_from_env("FERROFLOW_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    let config = flags.config(std::env::var("TF_CONFIG").ok().as_deref())?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = flags.threads {
+        builder.worker_threads(threads.max(1));
+    }
+    let runtime = builder
+        .enable_all()
+        .thread_name("ferroflow-server")
+        .build()
+        .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))?;
+    let (job, index) = (config.job.clone(), config.task_index);
+    let server = Server::start(config, ops::registry(), runtime.handle().clone())?;
+    let everywhere = if server.is_on_all_interfaces() { " (listening on all interfaces)" } else { "" };
+    // One line, at once, for whoever started this and waits for it.
+    let mut out = std::io::stdout().lock();
+    let written = writeln!(out, "ferroflow server ready: /job:{job}/task:{index} at {}{everywhere}", server.address());
+    let _ = written.and_then(|()| out.flush());
+    drop(out);
+    runtime.block_on(async {
+        match told_to_stop().await {
+            Ok(signal) => tracing::info!("{signal}: stopping once the calls under way have ended"),
+            Err(error) => tracing::error!("signals can't be received: {error}"),
+        }
+        server.stop().await;
+    });
+    runtime.shutdown_background();
+    Ok(())
+}
+
+async fn told_to_stop() -> std::io::Result<&'static str> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok("SIGTERM"),
+        _ = interrupt.recv() => Ok("SIGINT"),
+    }
+}
+
+impl Flags {
+    /// Works out what to be. Flags win over `TF_CONFIG`.
+    fn config(&self, tf_config: Option<&str>) -> Result<ServerConfig, Failure> {
+        let read = |path: &PathBuf| {
+            std::fs::read(path).map_err(|error| Failure::new(format!("can't read {}: {error}", path.display())))
+        };
+        let mut sources: Vec<&str> = Vec::new();
+        let by_hosts = self.ps_hosts.is_some() || self.worker_hosts.is_some() || self.chief_hosts.is_some();
+        for (is_given, name) in [
+            (by_hosts, "--*_hosts"),
+            (self.cluster_spec.is_some(), "--cluster_spec"),
+            (self.cluster_file.is_some(), "--cluster_file"),
+            (self.server_def.is_some(), "--server_def"),
+        ] {
+            if is_given {
+                sources.push(name);
+            }
+        }
+        if sources.len() > 1 {
+            return Err(Failure::new(format!("the cluster is given more than once: {}", sources.join(" and "))));
+        }
+        let mut config = if let Some(path) = &self.server_def {
+            let config = ServerConfig::from_server_def_bytes(&read(path)?);
+            config.map_err(|status| status.context(path.display().to_string()))?
+        } else if let Some(cluster) = self.cluster(&read)? {
+            let job = self.job_name.as_deref().ok_or_else(|| Failure::new("--job_name is missing"))?;
+            ServerConfig::new(cluster, job, self.task_index.unwrap_or(0))?
+        } else if let Some(text) = tf_config.filter(|text| !text.trim().is_empty()) {
+            ServerConfig::from_tf_config(text)?
+        } else {
+            return self.finish(ServerConfig::local(self.port.unwrap_or(0))?, None);
+        };
+        if self.server_def.is_some() || (sources.is_empty() && tf_config.is_some()) {
+            if let Some(job) = &self.job_name {
+                config.job = job.clone();
+            }
+            if let Some(index) = self.task_index {
+                config.task_index = index;
+            }
+            config.cluster.task_address(&config.job, config.task_index)?;
+        }
+        self.finish(config, self.port)
+    }
+
+    fn finish(&self, mut config: ServerConfig, port: Option<u16>) -> Result<ServerConfig, Failure> {
+        config.port = port.or(config.port);
+        config.bind = self.bind;
+        if let Some(count) = self.device_count {
+            config.set_device_count(i64::from(count))?;
+        }
+        Ok(config)
+    }
+
+    fn cluster(&self, read: &dyn Fn(&PathBuf) -> Result<Vec<u8>, Failure>) -> Result<Option<ClusterSpec>, Failure> {
+        if let Some(spec) = &self.cluster_spec {
+            return Ok(Some(ClusterSpec::parse(spec)?));
+        }
+        if let Some(path) = &self.cluster_file {
+            let text = String::from_utf8_lossy(&read(path)?).into_owned();
+            let cluster = ClusterSpec::from_json(&text).map_err(|status| status.context(path.display().to_string()))?;
+            return Ok(Some(cluster));
+        }
+        let mut cluster = ClusterSpec::new();
+        for (job, hosts) in [("ps", &self.ps_hosts), ("worker", &self.worker_hosts), ("chief", &self.chief_hosts)] {
+            let hosts: Vec<&str> = hosts.iter().flat_map(|hosts| hosts.split(',')).map(str::trim).collect();
+            let hosts: Vec<&str> = hosts.into_iter().filter(|host| !host.is_empty()).collect();
+            cluster = cluster.with_job(job, &hosts)?;
+        }
+        Ok((!cluster.is_empty()).then_some(cluster))
+    }
+}
+
+/// Returns the arguments of `server` with its flags spelled with `_`, since people write them both ways.
+pub fn with_underscores(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let arguments: Vec<OsString> = arguments.collect();
+    if arguments.get(1).is_none_or(|command| command != "server") {
+        return arguments;
+    }
+    let spelled = |argument: OsString| match argument.to_str().and_then(|text| text.strip_prefix("--")) {
+        Some(flag) => {
+            let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
+            let name = name.replace('-', "_");
+            value.map_or(format!("--{name}"), |value| format!("--{name}={value}")).into()
+        }
+        None => argument,
+    };
+    arguments.into_iter().map(spelled).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(arguments: &[&str], tf_config: Option<&str>) -> Result<ServerConfig, String> {
+        #[derive(clap::Parser)]
+        struct Whole {
+            #[command(flatten)]
+            flags: Flags,
+        }
+        let words = ["ferroflow", "server"].iter().chain(arguments).map(OsString::from);
+        let mut words = with_underscores(words);
+        words.remove(1);
+        let whole = <Whole as clap::Parser>::try_parse_from(words).map_err(|error| error.to_string())?;
+        whole.flags.config(tf_config).map_err(|Failure(message)| message)
+    }
+
+    #[test]
+    fn the_flags_of_tensorflow_scripts() {
+        let flags = ["--ps_hosts=a:1,b:2", "--worker-hosts", "c:3", "--job-name=ps", "--task_index=1"];
+        let config = config(&flags, None).unwrap();
+        assert_eq!((config.job.as_str(), config.task_index), ("ps", 1));
+        assert_eq!(config.cluster, ClusterSpec::parse("ps|a:1;b:2,worker|c:3").unwrap());
+    }
+
+    #[test]
+    fn a_cluster_of_one_without_flags() {
+        let config = config(&["--port=2222", "--device_count=3"], None).unwrap();
+        assert_eq!(config.cluster.address("localhost", 0), Some("localhost:2222"));
+        assert_eq!((config.port, config.device_count), (None, 3));
+    }
+
+    #[test]
+    fn tf_config_is_used_when_no_flag_names_a_cluster() {
+        let tf_config = r#"{"cluster": {"ps": ["a:1", "b:2"]}, "task": {"type": "ps", "index": 0}}"#;
+        assert_eq!(config(&[], Some(tf_config)).unwrap().task_index, 0);
+        assert_eq!(config(&["--task_index=1"], Some(tf_config)).unwrap().task_index, 1);
+        assert_eq!(config(&["--ps_hosts=c:3", "--job_name=ps"], Some(tf_config)).unwrap().cluster.num_tasks("ps"), 1);
+        assert!(config(&["--task_index=7"], Some(tf_config)).unwrap_err().contains("no task 7"));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(config(&["--ps_hosts=a:1"], None).unwrap_err().contains("--job_name"));
+        assert!(config(&["--ps_hosts=a:1", "--job_name=x"], None).unwrap_err().contains("no job 'x'"));
+        assert!(config(&["--ps_hosts=a:1,a:1", "--job_name=ps"], None).unwrap_err().contains("task 1 of job 'ps'"));
+        let twice = config(&["--ps_hosts=a:1", "--cluster_spec=ps|a:1", "--job_name=ps"], None).unwrap_err();
+        assert!(twice.contains("more than once"));
+        assert!(config(&["--server_def=/no/such/file"], None).unwrap_err().contains("/no/such/file"));
+    }
+}

@@ -1,0 +1,174 @@
+//! [`ServerConfig`]: what a server needs to know to start, from code, from a ServerDef or from `TF_CONFIG`.
+
+use crate::ClusterSpec;
+use crate::device::DEVICES_MAX;
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage};
+use proto::{ConfigProto, ServerDef};
+use serde_json::Value;
+use std::net::IpAddr;
+use tensor::{Result, Status};
+
+/// What a server needs to know to start.
+#[derive(Clone, Debug, Default)]
+pub struct ServerConfig {
+    /// The cluster.
+    pub cluster: ClusterSpec,
+    /// The job of which the server is a task.
+    pub job: String,
+    /// The number of the task.
+    pub task_index: u32,
+    /// The address to listen on, in place of what follows from the task's address in the cluster.
+    pub bind: Option<IpAddr>,
+    /// The port to listen on, in place of the one in the cluster, such as behind a port mapping.
+    pub port: Option<u16>,
+    /// How many CPU devices the task has.
+    pub device_count: u32,
+    /// The settings of sessions that bring none.
+    pub default_session_config: ConfigProto,
+}
+
+impl ServerConfig {
+    /// Makes the configuration of one task of a cluster.
+    pub fn new(cluster: ClusterSpec, job: &str, task_index: u32) -> Result<ServerConfig> {
+        cluster.task_address(job, task_index)?;
+        Ok(ServerConfig { cluster, job: job.to_owned(), task_index, device_count: 1, ..ServerConfig::default() })
+    }
+
+    /// Makes the configuration of a cluster of one task, as TensorFlow's `create_local_server` does. Port 0 means any.
+    pub fn local(port: u16) -> Result<ServerConfig> {
+        let cluster = ClusterSpec::new().with_job("localhost", &[format!("localhost:{port}")])?;
+        ServerConfig::new(cluster, "localhost", 0)
+    }
+
+    /// Reads a `ServerDef`.
+    pub fn from_server_def(def: &ServerDef) -> Result<ServerConfig> {
+        if !def.protocol.is_empty() && def.protocol != "grpc" {
+            return Err(Status::unimplemented(format!("ServerDef: the protocol '{}' is not known", def.protocol)));
+        }
+        let cluster = ClusterSpec::from_proto(&def.cluster.clone().unwrap_or_default())?;
+        let index = u32::try_from(def.task_index).map_err(|_| {
+            Status::invalid_argument(format!("ServerDef: the task index {} is negative", def.task_index))
+        })?;
+        let mut config = ServerConfig::new(cluster, &def.job_name, index)?;
+        if def.port != 0 {
+            let port = u16::try_from(def.port);
+            config.port =
+                Some(port.map_err(|_| Status::invalid_argument(format!("ServerDef: {} is not a port", def.port)))?);
+        }
+        config.default_session_config = def.default_session_config.clone().unwrap_or_default();
+        if let Some(&count) = config.default_session_config.device_count.get("CPU") {
+            config.set_device_count(i64::from(count))?;
+        }
+        Ok(config)
+    }
+
+    /// Reads a `ServerDef` from the contents of a file, binary or text.
+    pub fn from_server_def_bytes(bytes: &[u8]) -> Result<ServerConfig> {
+        let text_error = match std::str::from_utf8(bytes) {
+            Ok(text) => match parse_text(text) {
+                Ok(def) => return ServerConfig::from_server_def(&def),
+                Err(status) => Some(status),
+            },
+            Err(_) => None,
+        };
+        let binary = ServerDef::decode(bytes).map_err(|error| {
+            text_error.unwrap_or_else(|| Status::invalid_argument(format!("this is not a ServerDef: {error}")))
+        })?;
+        ServerConfig::from_server_def(&binary)
+    }
+
+    /// Reads the value of the environment variable `TF_CONFIG`.
+    pub fn from_tf_config(text: &str) -> Result<ServerConfig> {
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| Status::invalid_argument(format!("TF_CONFIG is not JSON: {error}")))?;
+        let cluster = match value.get("cluster") {
+            Some(cluster) => ClusterSpec::from_json_value(cluster).map_err(|status| status.context("TF_CONFIG"))?,
+            None => return Err(Status::invalid_argument("TF_CONFIG has no 'cluster'")),
+        };
+        let task = value.get("task").ok_or_else(|| Status::invalid_argument("TF_CONFIG has no 'task'"))?;
+        let job = task.get("type").and_then(Value::as_str);
+        let job = job.ok_or_else(|| Status::invalid_argument("TF_CONFIG: the task has no 'type'"))?;
+        // The number comes as a number or as text, or not at all for the only task of a job.
+        let index = match task.get("index") {
+            None | Some(Value::Null) => Some(0),
+            Some(Value::String(text)) => text.parse().ok(),
+            Some(other) => other.as_u64().and_then(|index| u32::try_from(index).ok()),
+        };
+        let index = index.ok_or_else(|| Status::invalid_argument("TF_CONFIG: the task's 'index' is not a number"))?;
+        ServerConfig::new(cluster, job, index)
+    }
+
+    /// Sets how many CPU devices the task has.
+    pub fn set_device_count(&mut self, count: i64) -> Result<()> {
+        match u32::try_from(count) {
+            Ok(count @ 1..=DEVICES_MAX) => {
+                self.device_count = count;
+                Ok(())
+            }
+            _ => Err(Status::invalid_argument(format!("a task has 1 to {DEVICES_MAX} CPU devices, not {count}"))),
+        }
+    }
+}
+
+fn parse_text(text: &str) -> Result<ServerDef> {
+    let internal = |error: &dyn std::fmt::Display| Status::internal(format!("the descriptors are broken: {error}"));
+    let pool = DescriptorPool::decode(proto::DESCRIPTORS).map_err(|error| internal(&error))?;
+    let descriptor =
+        pool.get_message_by_name("tensorflow.ServerDef").ok_or_else(|| internal(&"ServerDef is missing"))?;
+    let message = DynamicMessage::parse_text_format(descriptor, text)
+        .map_err(|error| Status::invalid_argument(format!("this is not a ServerDef in text form: {error}")))?;
+    ServerDef::decode(&message.encode_to_vec()[..]).map_err(|error| internal(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+        cluster {
+          job { name: "ps" tasks { key: 0 value: "127.0.0.1:2222" } }
+          job { name: "worker" tasks { key: 0 value: "127.0.0.1:2223" } tasks { key: 1 value: "127.0.0.1:2224" } }
+        }
+        job_name: "worker"  # this one
+        task_index: 1
+        default_session_config { device_count { key: "CPU" value: 2 } allow_soft_placement: true }
+        protocol: "grpc"
+    "#;
+
+    #[test]
+    fn server_defs_are_read_in_both_forms() {
+        let from_text = ServerConfig::from_server_def_bytes(TEXT.as_bytes()).unwrap();
+        assert_eq!((from_text.job.as_str(), from_text.task_index, from_text.device_count), ("worker", 1, 2));
+        assert!(from_text.default_session_config.allow_soft_placement);
+        let binary = parse_text(TEXT).unwrap().encode_to_vec();
+        let from_binary = ServerConfig::from_server_def_bytes(&binary).unwrap();
+        assert_eq!(from_binary.cluster, from_text.cluster);
+        assert!(ServerConfig::from_server_def_bytes(b"cluster { job {").is_err());
+        assert!(ServerConfig::from_server_def_bytes(&[0xff, 0xfe]).is_err());
+    }
+
+    #[test]
+    fn tf_config() {
+        let config = ServerConfig::from_tf_config(
+            r#"{"cluster": {"chief": ["a:1"], "ps": ["b:2", "c:3"]}, "task": {"type": "ps", "index": "1"}}"#,
+        )
+        .unwrap();
+        assert_eq!((config.job.as_str(), config.task_index), ("ps", 1));
+        let message = |text: &str| ServerConfig::from_tf_config(text).unwrap_err().message().to_owned();
+        assert!(message("").contains("not JSON"));
+        assert!(message("{}").contains("no 'cluster'"));
+        assert!(message(r#"{"cluster": {"ps": ["b:2"]}}"#).contains("no 'task'"));
+        assert!(message(r#"{"cluster": {"ps": ["b:2"]}, "task": {"type": "ps", "index": 4}}"#).contains("no task 4"));
+        assert!(message(r#"{"cluster": {"ps": ["b"]}, "task": {}}"#).contains("no port"));
+    }
+
+    #[test]
+    fn bounds() {
+        let mut config = ServerConfig::local(0).unwrap();
+        assert!(config.set_device_count(0).is_err());
+        assert!(config.set_device_count(100_000).is_err());
+        let def = ServerDef { job_name: "x".into(), task_index: -1, ..Default::default() };
+        assert!(ServerConfig::from_server_def(&def).is_err());
+    }
+}

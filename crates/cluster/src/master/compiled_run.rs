@@ -1,0 +1,246 @@
+//! [`CompiledRun`]: one combination of feeds, fetches and targets, cut into partitions that are registered on their
+//! tasks; and [`RunCache`], which keeps the compiled runs of a session.
+
+use crate::device::task_of;
+use crate::interface::WorkerInterface;
+use crate::worker::client_key;
+use foldhash::fast::FixedState;
+use foldhash::{HashMap, HashMapExt};
+use graph::Graph;
+use parking_lot::Mutex;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tensor::{Result, Status};
+use tokio::sync::OnceCell;
+
+/// How many compiled runs a session keeps. A client that needs more compiles again what it used least recently.
+const RUNS_MAX: usize = 1024;
+
+/// A run that is compiled and registered.
+pub(crate) struct CompiledRun {
+    /// The partitions, those in other processes first, because they are started first.
+    pub partitions: Vec<Partition>,
+    /// Where each fetch comes from: the partition, and the place among its results.
+    pub fetches: Vec<(usize, usize)>,
+}
+
+/// A partition that is registered on its task.
+pub(crate) struct Partition {
+    /// The task.
+    pub task: String,
+    /// The task's worker.
+    pub worker: Arc<dyn WorkerInterface>,
+    /// Whether it runs in this process.
+    pub is_local: bool,
+    /// What the worker calls it.
+    pub graph_handle: Arc<str>,
+    /// Which feeds go there, and under which keys.
+    pub feeds: Vec<(usize, Arc<str>)>,
+    /// The keys of its results.
+    pub receives: Arc<[Arc<str>]>,
+}
+
+/// The feeds and fetches of one partition's graph: names and keys.
+#[derive(Default)]
+pub(crate) struct Terminals {
+    /// What the client feeds.
+    pub feeds: Vec<(String, Arc<str>)>,
+    /// What the client fetches.
+    pub fetches: Vec<(String, Arc<str>)>,
+}
+
+impl Terminals {
+    /// Finds the nodes whose other end is the client.
+    pub fn of(graph: &Graph) -> Result<Terminals> {
+        let mut terminals = Terminals::default();
+        for (_, node) in graph.iter() {
+            if !node.attrs.bool("client_terminated").unwrap_or(false) {
+                continue;
+            }
+            let entry = (node.attrs.string("tensor_name")?, client_key(&node.attrs)?.into());
+            if node.inputs.is_empty() { terminals.feeds.push(entry) } else { terminals.fetches.push(entry) }
+        }
+        Ok(terminals)
+    }
+}
+
+/// The names that a run is known by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunNames {
+    /// The names of the fed tensors.
+    pub feeds: Vec<String>,
+    /// The names of the fetched tensors.
+    pub fetches: Vec<String>,
+    /// The names of the nodes that are run.
+    pub targets: Vec<String>,
+}
+
+/// The same, without owning the names.
+#[derive(Clone, Copy)]
+pub(crate) struct RunNamesRef<'a, F> {
+    /// Yields the names of the fed tensors.
+    pub feeds: F,
+    /// The names of the fetched tensors.
+    pub fetches: &'a [String],
+    /// The names of the nodes that are run.
+    pub targets: &'a [String],
+}
+
+impl<'a, F: Iterator<Item = &'a str> + Clone> RunNamesRef<'a, F> {
+    fn hash(&self) -> u64 {
+        let mut hasher = FixedState::default().build_hasher();
+        let mut count = 0;
+        for feed in self.feeds.clone() {
+            hasher.write(feed.as_bytes());
+            count += 1;
+        }
+        hasher.write_usize(count);
+        for names in [self.fetches, self.targets] {
+            for name in names {
+                hasher.write(name.as_bytes());
+            }
+            hasher.write_usize(names.len());
+        }
+        hasher.finish()
+    }
+
+    fn is(&self, names: &RunNames) -> bool {
+        self.fetches == names.fetches && self.targets == names.targets && self.feeds.clone().eq(&names.feeds)
+    }
+
+    fn to_owned(self) -> RunNames {
+        RunNames {
+            feeds: self.feeds.map(str::to_owned).collect(),
+            fetches: self.fetches.to_vec(),
+            targets: self.targets.to_vec(),
+        }
+    }
+}
+
+/// A run that is compiled, or is about to be by whoever asked first.
+pub(crate) struct RunEntry {
+    /// What it is known by.
+    pub names: RunNames,
+    /// The run.
+    pub run: OnceCell<CompiledRun>,
+    used: AtomicU64,
+}
+
+/// The compiled runs of a session.
+pub(crate) struct RunCache {
+    entries: Mutex<HashMap<u64, Vec<Arc<RunEntry>>>>,
+    clock: AtomicU64,
+}
+
+impl RunCache {
+    /// Makes an empty cache.
+    pub fn new() -> RunCache {
+        RunCache { entries: Mutex::new(HashMap::new()), clock: AtomicU64::new(0) }
+    }
+
+    /// Returns the entry of a run, new or old, and what had to make room for it.
+    pub fn find<'a, F: Iterator<Item = &'a str> + Clone>(
+        &self,
+        names: RunNamesRef<'a, F>,
+    ) -> (Arc<RunEntry>, Option<Arc<RunEntry>>) {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let hash = names.hash();
+        let mut entries = self.entries.lock();
+        let found = entries.get(&hash).and_then(|list| list.iter().find(|entry| names.is(&entry.names)));
+        if let Some(entry) = found {
+            entry.used.store(now, Ordering::Relaxed);
+            return (entry.clone(), None);
+        }
+        let total: usize = entries.values().map(Vec::len).sum();
+        let evicted = if total >= RUNS_MAX { evict(&mut entries) } else { None };
+        let entry = Arc::new(RunEntry { names: names.to_owned(), run: OnceCell::new(), used: AtomicU64::new(now) });
+        entries.entry(hash).or_default().push(entry.clone());
+        (entry, evicted)
+    }
+
+    /// Takes an entry out, such as one that could not be compiled.
+    pub fn remove(&self, entry: &Arc<RunEntry>) {
+        let mut entries = self.entries.lock();
+        entries.retain(|_, list| {
+            list.retain(|known| !Arc::ptr_eq(known, entry));
+            !list.is_empty()
+        });
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.entries.lock().values().map(Vec::len).sum()
+    }
+}
+
+/// Takes out the entry that was used least recently.
+fn evict(entries: &mut HashMap<u64, Vec<Arc<RunEntry>>>) -> Option<Arc<RunEntry>> {
+    let oldest = entries.values().flatten().min_by_key(|entry| entry.used.load(Ordering::Relaxed))?.clone();
+    entries.retain(|_, list| {
+        list.retain(|entry| !Arc::ptr_eq(entry, &oldest));
+        !list.is_empty()
+    });
+    Some(oldest)
+}
+
+/// Works out where each fetch comes from.
+pub(crate) fn fetch_sources(names: &[String], partitions: &[Terminals]) -> Result<Vec<(usize, usize)>> {
+    let mut sources: HashMap<&str, (usize, usize)> = HashMap::new();
+    for (partition, terminals) in partitions.iter().enumerate() {
+        for (index, (name, _)) in terminals.fetches.iter().enumerate() {
+            sources.insert(name, (partition, index));
+        }
+    }
+    let find = |name: &String| {
+        let missing = || Status::internal(format!("no partition returns the fetch '{name}'"));
+        sources.get(name.as_str()).copied().ok_or_else(missing)
+    };
+    names.iter().map(find).collect()
+}
+
+/// Returns the tasks that a placed graph uses, each once.
+pub(crate) fn tasks_of(graph: &Graph) -> Vec<String> {
+    let mut tasks: Vec<String> = Vec::new();
+    for (_, node) in graph.iter() {
+        let task = task_of(&node.device);
+        if !tasks.iter().any(|known| known == task) {
+            tasks.push(task.to_owned());
+        }
+    }
+    tasks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(cache: &RunCache, feeds: &[&str], fetches: &[&str]) -> (Arc<RunEntry>, Option<Arc<RunEntry>>) {
+        let fetches: Vec<String> = fetches.iter().map(|&name| name.to_owned()).collect();
+        cache.find(RunNamesRef { feeds: feeds.iter().copied(), fetches: &fetches, targets: &[] })
+    }
+
+    #[test]
+    fn runs_are_told_apart() {
+        let cache = RunCache::new();
+        let (first, _) = find(&cache, &["a"], &["b"]);
+        assert!(Arc::ptr_eq(&first, &find(&cache, &["a"], &["b"]).0));
+        assert!(!Arc::ptr_eq(&first, &find(&cache, &[], &["a", "b"]).0));
+        assert!(!Arc::ptr_eq(&first, &find(&cache, &["a"], &["b", "b"]).0));
+        assert_eq!(cache.len(), 3);
+        cache.remove(&first);
+        assert_eq!(cache.len(), 2);
+    }
+
+    #[test]
+    fn the_least_recently_used_makes_room() {
+        let cache = RunCache::new();
+        for index in 0..RUNS_MAX {
+            find(&cache, &[], &[&format!("x{index}")]);
+        }
+        find(&cache, &[], &["x0"]);
+        let (_, evicted) = find(&cache, &[], &["new"]);
+        assert_eq!(evicted.unwrap().names.fetches, ["x1"]);
+        assert_eq!(cache.len(), RUNS_MAX);
+    }
+}

@@ -1,0 +1,255 @@
+//! [`Master`]: the master service of one server. It keeps the sessions of clients and turns their steps into partitions
+//! on the cluster's workers.
+//!
+//! Invariant: nothing here names an op.
+
+mod callable;
+mod compiled_run;
+mod options;
+mod partial_run;
+mod session;
+mod step;
+mod tasks;
+
+use crate::ClusterSpec;
+use crate::device::task_name;
+use crate::interface::*;
+use crate::random::RandomIds;
+use crate::worker_cache::WorkerCache;
+use compiled_run::RunNamesRef;
+use foldhash::{HashMap, HashMapExt};
+use futures_util::future::join_all;
+use kernel::OpRegistry;
+use parking_lot::RwLock;
+use proto::ConfigProto;
+use session::MasterSession;
+use std::sync::Arc;
+use tasks::SessionTasks;
+use tensor::{Result, Status};
+
+/// The master service of one server.
+#[derive(Clone)]
+pub(crate) struct Master {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    workers: Arc<WorkerCache>,
+    registry: &'static OpRegistry,
+    ids: Arc<RandomIds>,
+    runtime: tokio::runtime::Handle,
+    /// The settings of sessions that bring none.
+    default_config: ConfigProto,
+    incarnation: u64,
+    sessions: RwLock<HashMap<String, Arc<MasterSession>>>,
+}
+
+/// A bound on the sessions at once; clients that die leave theirs behind.
+const SESSIONS_MAX: usize = 1 << 14;
+
+impl Master {
+    /// Makes the master of a server.
+    pub fn new(
+        workers: Arc<WorkerCache>,
+        registry: &'static OpRegistry,
+        ids: Arc<RandomIds>,
+        runtime: tokio::runtime::Handle,
+        default_config: ConfigProto,
+        incarnation: u64,
+    ) -> Master {
+        let sessions = RwLock::new(HashMap::new());
+        Master { shared: Arc::new(Shared { workers, registry, ids, runtime, default_config, incarnation, sessions }) }
+    }
+
+    /// Ends all sessions, because the server stops.
+    pub async fn stop(&self) {
+        self.shared.close_all().await;
+    }
+}
+
+impl Shared {
+    fn session(&self, handle: &str) -> Result<Arc<MasterSession>> {
+        self.sessions.read().get(handle).cloned().ok_or_else(|| not_found(handle))
+    }
+
+    async fn create_session(&self, request: proto::CreateSessionRequest) -> Result<proto::CreateSessionResponse> {
+        let config = request.config.unwrap_or_else(|| self.default_config.clone());
+        options::note_ignored(&config);
+        if self.sessions.read().len() >= SESSIONS_MAX {
+            return Err(Status::resource_exhausted("this server has too many sessions"));
+        }
+        let handle = self.ids.next_handle();
+        let own_cluster = config.cluster_def.clone().filter(|cluster| !cluster.job.is_empty());
+        let workers = match &own_cluster {
+            None => self.workers.clone(),
+            Some(def) => {
+                let cluster = ClusterSpec::from_proto(def)?;
+                let own_task = self.task_in(&cluster, &request.target)?;
+                Arc::new(self.workers.for_cluster(cluster, own_task))
+            }
+        };
+        let tasks = SessionTasks::new(workers, &handle, &config, own_cluster, self.incarnation)?;
+        let session = Arc::new(MasterSession::new(
+            handle.clone(),
+            config,
+            tasks,
+            &request.graph_def.unwrap_or_default(),
+            self.registry,
+            self.ids.clone(),
+            self.runtime.clone(),
+        )?);
+        if let Err(status) = session.contact_named_tasks().await {
+            session.close().await;
+            return Err(status);
+        }
+        self.sessions.write().insert(handle.clone(), session);
+        Ok(proto::CreateSessionResponse { session_handle: handle, graph_version: 0 })
+    }
+
+    /// Finds out which task of a session's own cluster this server is: the one at the address that the client used.
+    fn task_in(&self, cluster: &ClusterSpec, target: &str) -> Result<String> {
+        let address = target.rsplit_once("://").map_or(target, |(_, address)| address);
+        let own_address = self.workers.address(self.workers.own_task());
+        let found = cluster.tasks().find(|(_, _, known)| *known == address || Some(*known) == own_address);
+        found.map(|(job, index, _)| task_name(job, index)).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "ConfigProto.cluster_def has no task at '{address}', which is this server"
+            ))
+        })
+    }
+
+    async fn run_step(&self, call: RunStepCall) -> Result<RunStepReply> {
+        let session = self.session(&call.session_handle)?;
+        if !call.partial_run_handle.is_empty() {
+            return session.run_part(call).await;
+        }
+        let options = call.options.as_ref();
+        let deadline = session.deadline(options.map_or(0, |options| options.timeout_in_ms));
+        if let Some(options) = options {
+            options::note_ignored_in_step(options);
+        }
+        let names = RunNamesRef {
+            feeds: call.feeds.iter().map(|(name, _)| name.as_str()),
+            fetches: &call.fetches,
+            targets: &call.targets,
+        };
+        let entry = session.unless_over(session.run_for(names, deadline), deadline).await?;
+        let run = entry.run.get().ok_or_else(|| Status::internal("a run was never compiled"))?;
+        let feeds = call.feeds.into_iter().map(|(_, tensor)| tensor).collect();
+        let result = session.run_compiled(run, feeds, options, deadline).await?;
+        Ok(RunStepReply {
+            tensors: call.fetches.into_iter().zip(result.fetches).collect(),
+            metadata: Some(result.metadata),
+        })
+    }
+
+    async fn close_all(&self) {
+        let sessions = std::mem::take(&mut *self.sessions.write());
+        join_all(sessions.values().map(|session| session.close())).await;
+    }
+
+    async fn list_devices(&self, session_handle: &str) -> Result<proto::ListDevicesResponse> {
+        let local_device = match session_handle {
+            "" => {
+                // Asked without a session, so that nobody is told of one.
+                let mut devices = Vec::new();
+                for task in self.workers.tasks() {
+                    devices.extend(self.workers.get(&task)?.get_status().await?);
+                }
+                devices
+            }
+            handle => {
+                let session = self.session(handle)?;
+                session.tasks.contact_all(session.deadline(0)).await?
+            }
+        };
+        Ok(proto::ListDevicesResponse { local_device, remote_device: Vec::new() })
+    }
+
+    async fn reset(&self, request: proto::ResetRequest) -> Result<()> {
+        let config = ConfigProto { device_filters: request.device_filters, ..self.default_config.clone() };
+        let handle = self.ids.next_handle();
+        let tasks = SessionTasks::new(self.workers.clone(), &handle, &config, None, self.incarnation)?;
+        let names: Vec<String> = tasks.names().map(str::to_owned).collect();
+        let cleanups = names.iter().map(|name| {
+            let (name, containers) = (name.clone(), request.container.clone());
+            let worker = self.workers.get(&name);
+            async move { worker?.cleanup_all(containers).await.map_err(|status| session::from_task(&name, status)) }
+        });
+        let outcomes: Result<Vec<()>> = join_all(cleanups).await.into_iter().collect();
+        self.close_all().await;
+        outcomes.map(drop)
+    }
+}
+
+fn not_found(handle: &str) -> Status {
+    Status::aborted(format!("Session {handle} is not found. Possibly, this master has restarted."))
+}
+
+impl MasterInterface for Master {
+    fn create_session(&self, request: proto::CreateSessionRequest) -> Answer<proto::CreateSessionResponse> {
+        let shared = self.shared.clone();
+        Box::pin(async move { shared.create_session(request).await })
+    }
+
+    fn extend_session(&self, request: proto::ExtendSessionRequest) -> Answer<proto::ExtendSessionResponse> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let session = shared.session(&request.session_handle)?;
+            let def = request.graph_def.unwrap_or_default();
+            let new_graph_version = session.extend(&def, request.current_graph_version)?;
+            Ok(proto::ExtendSessionResponse { new_graph_version })
+        })
+    }
+
+    fn partial_run_setup(&self, request: proto::PartialRunSetupRequest) -> Answer<String> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let session = shared.session(&request.session_handle)?;
+            session.unless_over(session.set_up_partial_run(request), session.deadline(0)).await
+        })
+    }
+
+    fn run_step(&self, call: RunStepCall) -> Answer<RunStepReply> {
+        let shared = self.shared.clone();
+        Box::pin(async move { shared.run_step(call).await })
+    }
+
+    fn close_session(&self, session_handle: String) -> Answer<()> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let session = shared.sessions.write().remove(&session_handle);
+            session.ok_or_else(|| not_found(&session_handle))?.close().await;
+            Ok(())
+        })
+    }
+
+    fn list_devices(&self, session_handle: String) -> Answer<proto::ListDevicesResponse> {
+        let shared = self.shared.clone();
+        Box::pin(async move { shared.list_devices(&session_handle).await })
+    }
+
+    fn reset(&self, request: proto::ResetRequest) -> Answer<()> {
+        let shared = self.shared.clone();
+        Box::pin(async move { shared.reset(request).await })
+    }
+
+    fn make_callable(&self, request: proto::MakeCallableRequest) -> Answer<i64> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let session = shared.session(&request.session_handle)?;
+            let options = request.options.unwrap_or_default();
+            session.unless_over(session.make_callable(options), session.deadline(0)).await
+        })
+    }
+
+    fn run_callable(&self, call: RunCallableCall) -> Answer<RunCallableReply> {
+        let shared = self.shared.clone();
+        Box::pin(async move { shared.session(&call.session_handle)?.run_callable(call).await })
+    }
+
+    fn release_callable(&self, request: proto::ReleaseCallableRequest) -> Answer<()> {
+        let shared = self.shared.clone();
+        Box::pin(async move { shared.session(&request.session_handle)?.release_callable(request.handle) })
+    }
+}

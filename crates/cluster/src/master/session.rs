@@ -1,0 +1,317 @@
+//! [`MasterSession`]: one client's session: its graph, its compiled runs, and how a run is compiled.
+
+use super::callable::Callables;
+use super::compiled_run::{CompiledRun, Partition, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
+use super::compiled_run::{fetch_sources, tasks_of};
+use super::partial_run::PartialRuns;
+use super::tasks::{SessionTasks, named_task};
+use crate::interface::WorkerInterface;
+use crate::random::RandomIds;
+use futures_util::future::try_join_all;
+use graph::passes::{
+    PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place, placement_log, prune, rewrite_for_execution,
+};
+use graph::{DeviceName, Graph, Node};
+use kernel::OpRegistry;
+use parking_lot::Mutex;
+use proto::{ConfigProto, GraphDef};
+use std::sync::Arc;
+use std::time::Duration;
+use tensor::{Result, Status};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+/// How often a run is placed anew because a task told of devices that nobody had expected.
+const PLACEMENT_ROUNDS_MAX: usize = 8;
+
+/// One client's session.
+pub(crate) struct MasterSession {
+    /// What the client and the workers know it by.
+    pub handle: Arc<str>,
+    /// Its settings.
+    pub config: ConfigProto,
+    /// The tasks that it may use.
+    pub tasks: SessionTasks,
+    /// Draws step ids.
+    pub ids: Arc<RandomIds>,
+    /// Runs what nobody waits for.
+    pub runtime: tokio::runtime::Handle,
+    registry: &'static OpRegistry,
+    graph: Mutex<SessionGraph>,
+    runs: RunCache,
+    /// Prepared steps.
+    pub callables: Callables,
+    /// Steps that are fed and fetched bit by bit.
+    pub partial_runs: PartialRuns,
+    /// Becomes true when the session ends, so that its steps end.
+    closing: watch::Sender<bool>,
+}
+
+struct SessionGraph {
+    graph: Arc<Graph>,
+    version: i64,
+    placed: Option<Placed>,
+}
+
+/// The whole graph with devices, as long as neither the graph nor the devices change.
+#[derive(Clone)]
+struct Placed {
+    graph: Arc<Graph>,
+    version: i64,
+    num_contacted: usize,
+}
+
+impl MasterSession {
+    /// Makes a session on a graph.
+    pub fn new(
+        handle: String,
+        config: ConfigProto,
+        tasks: SessionTasks,
+        graph_def: &GraphDef,
+        registry: &'static OpRegistry,
+        ids: Arc<RandomIds>,
+        runtime: tokio::runtime::Handle,
+    ) -> Result<MasterSession> {
+        let graph = Arc::new(Graph::from_graph_def(graph_def, registry)?);
+        Ok(MasterSession {
+            handle: handle.into(),
+            config,
+            tasks,
+            ids,
+            runtime,
+            registry,
+            graph: Mutex::new(SessionGraph { graph, version: 0, placed: None }),
+            runs: RunCache::new(),
+            callables: Callables::default(),
+            partial_runs: PartialRuns::default(),
+            closing: watch::Sender::new(false),
+        })
+    }
+
+    /// Contacts the tasks that the graph names and that the session may use.
+    pub async fn contact_named_tasks(&self) -> Result<()> {
+        let graph = self.graph.lock().graph.clone();
+        self.tasks.contact(&self.named_tasks(&graph), self.deadline(0)).await
+    }
+
+    /// Adds nodes to the graph; returns its new version.
+    pub fn extend(&self, def: &GraphDef, current_version: i64) -> Result<i64> {
+        let mut state = self.graph.lock();
+        if current_version != state.version {
+            return Err(Status::aborted(format!(
+                "Mismatched graph versions: the session's graph has version {}, and the client's {current_version}",
+                state.version
+            )));
+        }
+        let mut graph = (*state.graph).clone();
+        graph::import_graph_def(&mut graph, def, self.registry)?;
+        state.graph = Arc::new(graph);
+        state.version += 1;
+        Ok(state.version)
+    }
+
+    /// Returns the compiled run for these names, after compiling it if nobody has.
+    pub async fn run_for<'a, F: Iterator<Item = &'a str> + Clone + Send>(
+        &self,
+        names: RunNamesRef<'a, F>,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<RunEntry>> {
+        let (entry, evicted) = self.runs.find(names);
+        if let Some(evicted) = evicted {
+            self.deregister(&evicted);
+        }
+        if !entry.run.initialized()
+            && let Err(status) = entry.run.get_or_try_init(|| self.compile(&entry.names, deadline)).await
+        {
+            self.runs.remove(&entry);
+            return Err(status);
+        }
+        Ok(entry)
+    }
+
+    /// Returns when a call must end: after its own time-out, or the session's, if there is one.
+    pub fn deadline(&self, timeout_ms: i64) -> Option<Instant> {
+        let timeout_ms = if timeout_ms > 0 { timeout_ms } else { self.config.operation_timeout_in_ms };
+        let timeout = Duration::from_millis(u64::try_from(timeout_ms).ok().filter(|&ms| ms > 0)?);
+        Instant::now().checked_add(timeout)
+    }
+
+    /// Returns what becomes true when the session ends.
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
+    }
+
+    /// Ends the session: its steps are cancelled and its tasks told.
+    pub async fn close(&self) {
+        self.closing.send_replace(true);
+        self.tasks.close().await;
+    }
+
+    /// Prunes, places, cuts and registers a run.
+    async fn compile(&self, names: &RunNames, deadline: Option<Instant>) -> Result<CompiledRun> {
+        for _ in 0..PLACEMENT_ROUNDS_MAX {
+            let (graph, version) = {
+                let state = self.graph.lock();
+                (state.graph.clone(), state.version)
+            };
+            let spec = RunSpec::resolve(&graph, &names.feeds, &names.fetches, &names.targets)?;
+            // What the run asks for by name must be known before anything is placed.
+            let wanted = self.named_tasks(&prune(&graph, &spec, self.registry)?);
+            self.tasks.contact(&wanted, deadline).await?;
+            let num_contacted = self.tasks.num_contacted();
+            let pruned = self.placed(&graph, version, &spec)?;
+            self.tasks.contact(&tasks_of(&pruned), deadline).await?;
+            if self.tasks.num_contacted() != num_contacted {
+                // A task that placement chose has just told its devices, which may be others than expected.
+                continue;
+            }
+            let parts = self.cut(pruned, &spec)?;
+            return self.register(names, parts).await;
+        }
+        Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))
+    }
+
+    /// Returns the part of the graph that a run needs, placed. The whole graph is placed once, so that a node is always on
+    /// the same device; when that isn't possible, what this run needs may still be.
+    fn placed(&self, graph: &Arc<Graph>, version: i64, spec: &RunSpec) -> Result<Graph> {
+        let num_contacted = self.tasks.num_contacted();
+        let known = self.graph.lock().placed.clone();
+        if let Some(known) = known.filter(|known| known.version == version && known.num_contacted == num_contacted) {
+            return prune(&known.graph, spec, self.registry);
+        }
+        let mut whole = (**graph).clone();
+        match self.place(&mut whole) {
+            Ok(()) => {
+                if self.config.log_device_placement {
+                    for line in placement_log(&whole) {
+                        info!("{line}");
+                    }
+                }
+                let pruned = prune(&whole, spec, self.registry)?;
+                self.graph.lock().placed = Some(Placed { graph: Arc::new(whole), version, num_contacted });
+                Ok(pruned)
+            }
+            Err(status) => {
+                debug!("the whole graph can't be placed: {status}");
+                let mut pruned = prune(graph, spec, self.registry)?;
+                self.place(&mut pruned)?;
+                Ok(pruned)
+            }
+        }
+    }
+
+    fn place(&self, graph: &mut Graph) -> Result<()> {
+        let options = PlacementOptions {
+            allow_soft_placement: self.config.allow_soft_placement,
+            default_device: Some(DeviceName::parse(&format!("{}/device:CPU:0", self.tasks.own_task()))?),
+        };
+        let library = graph.library.clone();
+        let has_kernel = |node: &Node, device_type: &str| {
+            // Only a TensorFlow task has other devices than CPUs, and it knows best what they can do.
+            device_type != "CPU" || self.registry.has_kernel(node) || library.get(node.op()).is_some()
+        };
+        let placement = place(graph, &self.tasks.devices()?, &options, &has_kernel)?;
+        for note in placement.notes {
+            info!("session {}: {note}", self.handle);
+        }
+        Ok(())
+    }
+
+    /// Cuts a placed graph into one partition for each task.
+    fn cut(&self, mut graph: Graph, spec: &RunSpec) -> Result<Vec<(String, Graph)>> {
+        let incarnation = |device: &str| self.tasks.incarnation(device);
+        rewrite_for_execution(&mut graph, spec, self.registry, &incarnation)?;
+        let options = PartitionOptions { location: &by_task, incarnation: &incarnation, control_flow_added: false };
+        Ok(partition(&graph, self.registry, &options)?.into_iter().collect())
+    }
+
+    /// Registers the partitions on their tasks, all at once.
+    async fn register(&self, names: &RunNames, parts: Vec<(String, Graph)>) -> Result<CompiledRun> {
+        let is_local = |task: &str| task == self.tasks.own_task();
+        let mut parts = parts;
+        parts.sort_by_key(|(task, _)| is_local(task));
+        let terminals: Vec<Terminals> = parts.iter().map(|(_, graph)| Terminals::of(graph)).collect::<Result<_>>()?;
+        let registrations = parts.iter().map(|(task, graph)| async move {
+            let contacted = self.tasks.contacted(task);
+            let contacted = contacted.ok_or_else(|| Status::internal(format!("{task} was not contacted")))?;
+            let request = proto::RegisterGraphRequest {
+                session_handle: self.handle.to_string(),
+                graph_def: Some(graph.to_graph_def()),
+                graph_options: self.config.graph_options.clone(),
+                debug_options: Some(proto::DebugOptions::default()),
+                create_worker_session_called: true,
+                config_proto: Some(self.config.clone()),
+                ..Default::default()
+            };
+            let registered = contacted.worker.register_graph(request).await;
+            let graph_handle = registered.map_err(|status| from_task(task, status))?;
+            Ok::<_, Status>((contacted.worker.clone(), graph_handle))
+        });
+        let registered = try_join_all(registrations).await?;
+        let fetches = fetch_sources(&names.fetches, &terminals)?;
+        let mut partitions = Vec::with_capacity(parts.len());
+        for (((task, _), (worker, graph_handle)), terminals) in parts.into_iter().zip(registered).zip(terminals) {
+            let feed = |(name, key): (String, Arc<str>)| {
+                let index = names.feeds.iter().position(|feed| *feed == name);
+                index.map(|index| (index, key)).ok_or_else(|| Status::internal(format!("'{name}' is not fed")))
+            };
+            partitions.push(Partition {
+                is_local: is_local(&task),
+                task,
+                worker,
+                graph_handle: graph_handle.into(),
+                feeds: terminals.feeds.into_iter().map(feed).collect::<Result<_>>()?,
+                receives: terminals.fetches.into_iter().map(|(_, key)| key).collect(),
+            });
+        }
+        Ok(CompiledRun { partitions, fetches })
+    }
+
+    /// Drops a run's partitions from their tasks, without waiting for it.
+    fn deregister(&self, entry: &RunEntry) {
+        let Some(run) = entry.run.get() else { return };
+        for partition in &run.partitions {
+            let request = proto::DeregisterGraphRequest {
+                graph_handle: partition.graph_handle.to_string(),
+                session_handle: self.handle.to_string(),
+                create_worker_session_called: true,
+            };
+            let (task, answer) = (partition.task.clone(), partition.worker.deregister_graph(request));
+            self.runtime.spawn(async move {
+                if let Err(status) = answer.await {
+                    debug!("{task} could not drop a partition: {status}");
+                }
+            });
+        }
+    }
+
+    /// Returns the tasks of the session that a graph's nodes ask for by name.
+    fn named_tasks(&self, graph: &Graph) -> Vec<String> {
+        let mut devices: Vec<&str> = graph.iter().map(|(_, node)| node.device.as_str()).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let mut tasks: Vec<String> = devices.into_iter().filter_map(named_task).collect();
+        tasks.push(self.tasks.own_task().to_owned());
+        tasks.sort_unstable();
+        tasks.dedup();
+        tasks.retain(|task| self.tasks.contains(task));
+        tasks
+    }
+}
+
+/// Says which task an error came from.
+pub(crate) fn from_task(task: &str, status: Status) -> Status {
+    let named = Status::new(status.code(), format!("From {task}:\n{}", status.message()));
+    if status.is_derived() { named.derived() } else { named }
+}
+
+/// A worker that nobody needs to wait for.
+pub(crate) fn in_background(runtime: &tokio::runtime::Handle, worker: &Arc<dyn WorkerInterface>, step_id: i64) {
+    let answer = worker.cleanup_graph(step_id);
+    runtime.spawn(async move {
+        if let Err(status) = answer.await {
+            debug!("step {step_id} could not be cleaned up: {status}");
+        }
+    });
+}

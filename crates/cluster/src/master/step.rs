@@ -1,0 +1,225 @@
+//! Runs one step of a compiled run: all partitions at once, one answer from each, and a clean-up whatever happens.
+
+use super::compiled_run::{CompiledRun, Partition};
+use super::session::{MasterSession, from_task, in_background};
+use crate::interface::{RunGraphCall, RunGraphReply};
+use futures_util::future::{FutureExt, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use proto::run_options::TraceLevel;
+use proto::{ExecutorOpts, LoggingRequest, RunMetadata, RunOptions, StepStats};
+use std::time::Duration;
+use tensor::{Result, Status, Tensor};
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// How long the cause of an error may take to arrive once something that it led to has been told.
+const ROOT_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the trace of a step may take to be collected.
+const TRACE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a step returned.
+pub(crate) struct StepResult {
+    /// The fetches in order.
+    pub fetches: Vec<Tensor>,
+    /// What was recorded.
+    pub metadata: RunMetadata,
+}
+
+impl MasterSession {
+    /// Runs a step; `feeds` are in the order of the run's names.
+    pub async fn run_compiled(
+        &self,
+        run: &CompiledRun,
+        feeds: Vec<Tensor>,
+        options: Option<&RunOptions>,
+        deadline: Option<Instant>,
+    ) -> Result<StepResult> {
+        let record = executor_options(options);
+        let step_id = self.ids.next_step_id();
+        if record.record_timeline {
+            self.log_transfers(run, true).await;
+        }
+        let outcome = {
+            let _cleanup = CleanupStep { session: self, run, step_id };
+            let replies = self.run_partitions(run, feeds, step_id, record);
+            self.unless_over(replies, deadline).await
+        };
+        let transfers = match record.record_timeline {
+            true => self.collect_transfers(run, step_id).await,
+            false => Vec::new(),
+        };
+        let mut replies = outcome?;
+        let take = |&(partition, index): &(usize, usize)| {
+            let received = replies.get(partition).and_then(|reply| reply.received.get(index));
+            received.cloned().ok_or_else(|| Status::internal("a partition returned too few tensors"))
+        };
+        let fetches = run.fetches.iter().map(take).collect::<Result<_>>()?;
+        let mut metadata = RunMetadata::default();
+        for reply in &mut replies {
+            metadata.partition_graphs.append(&mut reply.partition_graphs);
+            if let Some(stats) = reply.step_stats.take() {
+                metadata.step_stats.get_or_insert_default().dev_stats.extend(stats.dev_stats);
+            }
+        }
+        if let Some(stats) = &mut metadata.step_stats {
+            add_transfers(stats, transfers);
+        }
+        Ok(StepResult { fetches, metadata })
+    }
+
+    /// Runs a step of which all partitions have their feeds ready.
+    async fn run_partitions(
+        &self,
+        run: &CompiledRun,
+        feeds: Vec<Tensor>,
+        step_id: i64,
+        options: ExecutorOpts,
+    ) -> Result<Vec<RunGraphReply>> {
+        let call = |partition: &Partition| {
+            let feed = |(index, key): &(usize, _)| {
+                feeds.get(*index).map(|tensor| (std::sync::Arc::clone(key), tensor.clone()))
+            };
+            RunGraphCall {
+                session_handle: self.handle.clone(),
+                create_worker_session_called: true,
+                graph_handle: partition.graph_handle.clone(),
+                step_id,
+                sends: partition.feeds.iter().filter_map(feed).collect(),
+                receives: partition.receives.clone(),
+                options,
+                is_partial: false,
+                is_last_partial_run: false,
+            }
+        };
+        if let [partition] = run.partitions.as_slice() {
+            let call = call(partition);
+            // Let go first, so that the partition may be the only owner of what it was fed.
+            drop(feeds);
+            let reply = partition.worker.run_graph(call).await;
+            return reply.map(|reply| vec![reply]).map_err(|status| from_task(&partition.task, status));
+        }
+        let calls: Vec<RunGraphCall> = run.partitions.iter().map(call).collect();
+        drop(feeds);
+        self.run_calls(run, calls).await
+    }
+
+    /// Makes one call to each partition and waits for all answers, or for the error that the user should read.
+    pub async fn run_calls(&self, run: &CompiledRun, calls: Vec<RunGraphCall>) -> Result<Vec<RunGraphReply>> {
+        let mut answers = FuturesUnordered::new();
+        let mut has_remote = false;
+        for (index, (partition, call)) in run.partitions.iter().zip(calls).enumerate() {
+            if partition.is_local && std::mem::take(&mut has_remote) {
+                // The requests leave this process before its own part of the work begins.
+                tokio::task::yield_now().await;
+            }
+            has_remote |= !partition.is_local;
+            answers.push(partition.worker.run_graph(call).map(move |reply| (index, reply)));
+        }
+        let mut replies: Vec<RunGraphReply> = run.partitions.iter().map(|_| RunGraphReply::default()).collect();
+        let mut derived = None;
+        loop {
+            let next = match &derived {
+                None => answers.next().await,
+                // The cause has failed elsewhere already, so its answer is on its way.
+                Some(status) => match timeout(ROOT_CAUSE_TIMEOUT, answers.next()).await {
+                    Ok(next) => next,
+                    Err(_) => return Err(Status::clone(status)),
+                },
+            };
+            match next {
+                Some((index, Ok(reply))) => replies[index] = reply,
+                Some((index, Err(status))) => {
+                    let status = from_task(&run.partitions[index].task, status);
+                    if !status.is_derived() {
+                        return Err(status);
+                    }
+                    derived.get_or_insert(status);
+                }
+                None => return derived.map_or(Ok(replies), Err),
+            }
+        }
+    }
+
+    /// Waits for work, unless its time is over or the session ends; what was under way is cancelled then.
+    pub async fn unless_over<T>(&self, work: impl Future<Output = Result<T>>, deadline: Option<Instant>) -> Result<T> {
+        let mut closing = self.closing();
+        let closed = async { closing.wait_for(|&is_closing| is_closing).await.is_ok() };
+        let work = async {
+            tokio::select! {
+                biased;
+                outcome = work => outcome,
+                _ = closed => Err(Status::cancelled(
+                    "Step was cancelled by an explicit call to `Session::Close()`.",
+                )),
+            }
+        };
+        match deadline {
+            None => work.await,
+            Some(deadline) => timeout_at(deadline, work)
+                .await
+                .unwrap_or_else(|_| Err(Status::deadline_exceeded("Timed out: the step took too long"))),
+        }
+    }
+
+    /// Turns the log of transfers on or off on all tasks of a run.
+    async fn log_transfers(&self, run: &CompiledRun, is_enabled: bool) {
+        let request =
+            LoggingRequest { enable_rpc_logging: is_enabled, disable_rpc_logging: !is_enabled, ..Default::default() };
+        let calls = run.partitions.iter().map(|partition| partition.worker.logging(request.clone()));
+        let _ = timeout(TRACE_TIMEOUT, join_all(calls)).await;
+    }
+
+    /// Returns what the tasks of a run noted of a step's transfers.
+    async fn collect_transfers(&self, run: &CompiledRun, step_id: i64) -> Vec<StepStats> {
+        self.log_transfers(run, false).await;
+        let request = LoggingRequest { fetch_step_id: vec![step_id], ..Default::default() };
+        let calls = run.partitions.iter().map(|partition| partition.worker.logging(request.clone()));
+        let answers = timeout(TRACE_TIMEOUT, join_all(calls)).await.unwrap_or_default();
+        let steps = answers.into_iter().flatten().flat_map(|answer| answer.step);
+        steps.filter_map(|step| step.step_stats).collect()
+    }
+}
+
+/// Cleans a step up on all its tasks, however it ends.
+pub(crate) struct CleanupStep<'a> {
+    /// The session.
+    pub session: &'a MasterSession,
+    /// The run.
+    pub run: &'a CompiledRun,
+    /// The step.
+    pub step_id: i64,
+}
+
+impl Drop for CleanupStep<'_> {
+    fn drop(&mut self) {
+        for partition in &self.run.partitions {
+            if partition.is_local {
+                // In this process it is done when it returns.
+                drop(partition.worker.cleanup_graph(self.step_id));
+            } else {
+                in_background(&self.session.runtime, &partition.worker, self.step_id);
+            }
+        }
+    }
+}
+
+/// Adds the transfers to the nodes of the devices that they went to.
+fn add_transfers(stats: &mut StepStats, transfers: Vec<StepStats>) {
+    for device in transfers.into_iter().flat_map(|transfers| transfers.dev_stats) {
+        match stats.dev_stats.iter_mut().find(|known| known.device == device.device) {
+            Some(known) => known.node_stats.extend(device.node_stats),
+            None => stats.dev_stats.push(device),
+        }
+    }
+}
+
+fn executor_options(options: Option<&RunOptions>) -> ExecutorOpts {
+    let Some(options) = options else { return ExecutorOpts::default() };
+    let trace_level = options.trace_level();
+    ExecutorOpts {
+        record_costs: false,
+        record_timeline: trace_level != TraceLevel::NoTrace,
+        record_partition_graphs: options.output_partition_graphs,
+        report_tensor_allocations_upon_oom: options.report_tensor_allocations_upon_oom,
+    }
+}

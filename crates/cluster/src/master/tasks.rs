@@ -1,0 +1,302 @@
+//! [`SessionTasks`]: the tasks that a session may use, each contacted when it is first needed.
+
+use crate::device::{is_ours, rename, task_name, task_of};
+use crate::interface::WorkerInterface;
+use crate::worker_cache::WorkerCache;
+use futures_util::future::{join_all, try_join_all};
+use graph::DeviceName;
+use parking_lot::Mutex;
+use proto::{ConfigProto, DeviceAttributes, ServerDef};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tensor::{Code, Result, Status};
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout_at};
+use tracing::{debug, warn};
+
+/// How often a line says which task is waited for.
+const WAITING_LINE_INTERVAL: Duration = Duration::from_secs(3);
+
+/// How long to wait between two attempts to reach a task.
+const RETRY_INTERVAL_MIN: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// How long the end of a session waits for tasks that may be gone.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The tasks that a session may use.
+pub(crate) struct SessionTasks {
+    workers: Arc<WorkerCache>,
+    session_handle: String,
+    /// The cluster that the session brought along, if it did.
+    cluster: Option<proto::ClusterDef>,
+    filters: Vec<DeviceName>,
+    isolate_session_state: bool,
+    master_incarnation: i64,
+    tasks: BTreeMap<String, Task>,
+    /// Those that were told of the session.
+    told: Mutex<Vec<Arc<dyn WorkerInterface>>>,
+}
+
+struct Task {
+    contact: OnceCell<ContactedTask>,
+}
+
+/// A task that has answered.
+#[derive(Clone)]
+pub(crate) struct ContactedTask {
+    /// The task's worker.
+    pub worker: Arc<dyn WorkerInterface>,
+    /// The devices that the session may see, by their names in its cluster.
+    pub devices: Arc<[DeviceAttributes]>,
+    /// Whether the task is one of this program.
+    pub is_ours: bool,
+}
+
+impl SessionTasks {
+    /// Makes the list of tasks that pass a session's filters; none is contacted yet.
+    pub fn new(
+        workers: Arc<WorkerCache>,
+        session_handle: &str,
+        config: &ConfigProto,
+        cluster: Option<proto::ClusterDef>,
+        master_incarnation: u64,
+    ) -> Result<SessionTasks> {
+        let filters: Vec<DeviceName> =
+            config.device_filters.iter().map(|filter| DeviceName::parse(filter)).collect::<Result<_>>()?;
+        let mut tasks = BTreeMap::new();
+        for name in workers.tasks() {
+            if name == workers.own_task() || passes(&filters, &name) {
+                tasks.insert(name, Task { contact: OnceCell::new() });
+            }
+        }
+        Ok(SessionTasks {
+            workers,
+            session_handle: session_handle.to_owned(),
+            cluster,
+            filters,
+            isolate_session_state: config.isolate_session_state,
+            master_incarnation: master_incarnation as i64,
+            tasks,
+            told: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Returns the name of the master's own task.
+    pub fn own_task(&self) -> &str {
+        self.workers.own_task()
+    }
+
+    /// Returns the names of all tasks that the session may use.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tasks.keys().map(String::as_str)
+    }
+
+    /// Returns whether a task is one that the session may use.
+    pub fn contains(&self, task: &str) -> bool {
+        self.tasks.contains_key(task)
+    }
+
+    /// Returns a task that has been contacted.
+    pub fn contacted(&self, task: &str) -> Option<&ContactedTask> {
+        self.tasks.get(task).and_then(|task| task.contact.get())
+    }
+
+    /// Returns the devices for placement: those that tasks have told, and for tasks that nobody has asked yet the CPU that
+    /// every task has.
+    pub fn devices(&self) -> Result<Vec<DeviceName>> {
+        let mut devices = Vec::new();
+        for (name, task) in &self.tasks {
+            match task.contact.get() {
+                Some(contacted) => {
+                    for device in contacted.devices.iter() {
+                        devices.push(DeviceName::parse(&device.name)?);
+                    }
+                }
+                None => devices.push(DeviceName::parse(&format!("{name}/device:CPU:0"))?),
+            }
+        }
+        Ok(devices)
+    }
+
+    /// Returns the number of tasks that have been contacted, which changes when the devices may have.
+    pub fn num_contacted(&self) -> usize {
+        self.tasks.values().filter(|task| task.contact.initialized()).count()
+    }
+
+    /// Returns the incarnation of a device of a contacted task.
+    pub fn incarnation(&self, device: &str) -> u64 {
+        let contacted = self.contacted(task_of(device));
+        let found = contacted.and_then(|task| task.devices.iter().find(|known| known.name == device));
+        found.map_or(0, |known| known.incarnation)
+    }
+
+    /// Contacts several tasks at once and tells them of the session. Waits for those that aren't there yet, until
+    /// `deadline`, and says so.
+    pub async fn contact(&self, names: &[String], deadline: Option<Instant>) -> Result<()> {
+        let missing = names.iter().filter(|name| self.contacted(name).is_none());
+        try_join_all(missing.map(|name| self.contact_one(name, deadline))).await.map(drop)
+    }
+
+    async fn contact_one(&self, name: &str, deadline: Option<Instant>) -> Result<()> {
+        let Some(task) = self.tasks.get(name) else {
+            return Err(Status::not_found(format!("the session has no task {name}")));
+        };
+        task.contact.get_or_try_init(|| self.reach(name, deadline)).await.map(drop)
+    }
+
+    /// Waits for a task and tells it of the session.
+    async fn reach(&self, name: &str, deadline: Option<Instant>) -> Result<ContactedTask> {
+        let worker = self.workers.get(name)?;
+        let address = self.workers.address(name).unwrap_or("this process").to_owned();
+        let started = Instant::now();
+        let last_error = Mutex::new(None::<Status>);
+        let reached = async {
+            let mut pause = RETRY_INTERVAL_MIN;
+            loop {
+                let outcome = match worker.get_status().await {
+                    Ok(attributes) => self.open(name, &worker).await.map(|()| attributes),
+                    Err(status) => Err(status),
+                };
+                match outcome {
+                    Ok(attributes) => return Ok(attributes),
+                    // It may still come, or come back.
+                    Err(status)
+                        if matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded) =>
+                    {
+                        debug!("{name} at {address}: {status}");
+                        *last_error.lock() = Some(status);
+                    }
+                    Err(status) => return Err(status),
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(RETRY_INTERVAL_MAX);
+            }
+        };
+        let waiting_lines = async {
+            let mut ticks = interval_at(started + WAITING_LINE_INTERVAL, WAITING_LINE_INTERVAL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let because =
+                    last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
+                warn!(
+                    "session {} still waits for {name} at {address}, for {} s{because}",
+                    self.session_handle,
+                    started.elapsed().as_secs()
+                );
+            }
+        };
+        let reached = async {
+            tokio::select! {
+                attributes = reached => attributes,
+                () = waiting_lines => Err(Status::internal("the lines about waiting ended")),
+            }
+        };
+        let attributes = match deadline {
+            None => reached.await?,
+            Some(deadline) => timeout_at(deadline, reached).await.unwrap_or_else(|_| {
+                let because =
+                    last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
+                Err(Status::deadline_exceeded(format!("{name} at {address} did not answer in time{because}")))
+            })?,
+        };
+        debug!("session {} uses {name} at {address}", self.session_handle);
+        Ok(ContactedTask {
+            worker,
+            is_ours: attributes.first().is_some_and(is_ours),
+            devices: self.visible(name, attributes)?.into(),
+        })
+    }
+
+    /// Tells a task of the session.
+    async fn open(&self, name: &str, worker: &Arc<dyn WorkerInterface>) -> Result<()> {
+        let device = DeviceName::parse(name)?;
+        let server_def = ServerDef {
+            cluster: self.cluster.clone(),
+            job_name: device.job.unwrap_or_default(),
+            task_index: device.task.unwrap_or_default() as i32,
+            protocol: "grpc".to_owned(),
+            ..ServerDef::default()
+        };
+        let request = proto::CreateWorkerSessionRequest {
+            session_handle: self.session_handle.clone(),
+            server_def: Some(server_def),
+            isolate_session_state: self.isolate_session_state,
+            cluster_device_attributes: Vec::new(),
+            master_task: self.own_task().to_owned(),
+            master_incarnation: self.master_incarnation,
+        };
+        worker.create_worker_session(request).await?;
+        self.told.lock().push(worker.clone());
+        Ok(())
+    }
+
+    /// Returns the devices of a task that pass the filters, under the names that they have in the session's cluster.
+    fn visible(&self, task: &str, attributes: Vec<DeviceAttributes>) -> Result<Vec<DeviceAttributes>> {
+        let mut visible = Vec::with_capacity(attributes.len());
+        for mut device in attributes {
+            if task_of(&device.name) != task {
+                if self.cluster.is_none() {
+                    return Err(Status::failed_precondition(format!(
+                        "the task at the address of {task} says that it is {}: the tasks don't agree on the cluster",
+                        task_of(&device.name)
+                    )));
+                }
+                device.name = rename(&device.name, task)?;
+            }
+            if task == self.own_task() || passes(&self.filters, &device.name) {
+                visible.push(device);
+            }
+        }
+        Ok(visible)
+    }
+
+    /// Contacts every task, for a list of all devices.
+    pub async fn contact_all(&self, deadline: Option<Instant>) -> Result<Vec<DeviceAttributes>> {
+        let names: Vec<String> = self.tasks.keys().cloned().collect();
+        self.contact(&names, deadline).await?;
+        let contacted = names.iter().filter_map(|name| self.contacted(name));
+        Ok(contacted.flat_map(|task| task.devices.iter().cloned()).collect())
+    }
+
+    /// Tells the tasks that the session is over. Those that don't answer are left alone after a while.
+    pub async fn close(&self) {
+        let told = std::mem::take(&mut *self.told.lock());
+        let deletions = told.iter().map(|worker| worker.delete_worker_session(self.session_handle.clone()));
+        if tokio::time::timeout(CLOSE_TIMEOUT, join_all(deletions)).await.is_err() {
+            debug!("session {}: not all tasks answered to its end", self.session_handle);
+        }
+    }
+}
+
+/// Returns whether a task or device may be seen: without filters everything may.
+fn passes(filters: &[DeviceName], name: &str) -> bool {
+    let Ok(name) = DeviceName::parse(name) else { return false };
+    filters.is_empty() || filters.iter().any(|filter| filter.intersected_with(&name).is_ok())
+}
+
+/// Returns the task that a device specification names, when it names one.
+pub(crate) fn named_task(device: &str) -> Option<String> {
+    let name = DeviceName::parse(device).ok()?;
+    Some(task_name(name.job.as_deref()?, name.task?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_match_parts() {
+        let filters = |texts: &[&str]| texts.iter().map(|text| DeviceName::parse(text).unwrap()).collect::<Vec<_>>();
+        let ps = "/job:ps/replica:0/task:0";
+        assert!(passes(&[], ps));
+        assert!(passes(&filters(&["/job:worker/task:0", "/job:ps"]), ps));
+        assert!(!passes(&filters(&["/job:worker/task:0"]), ps));
+        assert!(passes(&filters(&["/job:ps/device:CPU:0"]), ps));
+        assert!(!passes(&filters(&["/job:ps/device:CPU:0"]), "/job:ps/replica:0/task:0/device:CPU:1"));
+        assert_eq!(named_task("/job:ps/task:3/cpu:0").unwrap(), "/job:ps/replica:0/task:3");
+        assert_eq!(named_task("/job:ps"), None);
+    }
+}

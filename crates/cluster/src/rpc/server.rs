@@ -1,0 +1,287 @@
+//! Answers calls over HTTP/2: accepts connections and streams, and hands each call to the master or the worker.
+
+use super::body::{self, BodyError, Message};
+use super::messages::*;
+use super::split::TensorPath;
+use super::wire::{Segments, malformed};
+use super::{connection_options, status};
+use crate::interface::{MasterInterface, WorkerInterface};
+use bytes::Bytes;
+use h2::server::SendResponse;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use proto::service::{master, worker};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use tensor::{Result, Status};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+/// The services of one server.
+pub(crate) struct Services {
+    /// Answers clients.
+    pub master: Arc<dyn MasterInterface>,
+    /// Answers masters and other workers.
+    pub worker: Arc<dyn WorkerInterface>,
+}
+
+/// Accepts connections until `stopping` says otherwise, then lets the calls under way end.
+pub(crate) async fn serve(listener: TcpListener, services: Arc<Services>, mut stopping: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    while !*stopping.borrow() {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(serve_connection(stream, services.clone(), stopping.clone()));
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: others must end before another can begin.
+                    warn!("can't accept a connection: {error}");
+                    tokio::task::yield_now().await;
+                }
+            },
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            changed = stopping.changed() => if changed.is_err() { break },
+        }
+    }
+    // The port is free for the next server while the last calls end.
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn serve_connection(stream: TcpStream, services: Arc<Services>, mut stopping: watch::Receiver<bool>) {
+    connection_options(&stream);
+    let mut builder = h2::server::Builder::new();
+    builder
+        .initial_window_size(super::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(super::CONNECTION_WINDOW_BYTES)
+        .max_frame_size(super::FRAME_BYTES_MAX)
+        .max_concurrent_streams(super::CONCURRENT_STREAMS_MAX)
+        .max_concurrent_reset_streams(super::RESET_STREAMS_MAX)
+        .max_pending_accept_reset_streams(super::RESET_STREAMS_MAX);
+    let mut connection = match builder.handshake::<_, Bytes>(stream).await {
+        Ok(connection) => connection,
+        Err(error) => {
+            debug!("a connection did not begin as HTTP/2: {error}");
+            return;
+        }
+    };
+    let mut is_stopping = false;
+    loop {
+        let accepted = tokio::select! {
+            accepted = connection.accept() => accepted,
+            _ = stopping.changed(), if !is_stopping => {
+                is_stopping = true;
+                connection.graceful_shutdown();
+                continue;
+            }
+        };
+        match accepted {
+            // A task of its own, which runs next on this thread: one slow call must not hold up the others.
+            Some(Ok((request, respond))) => drop(tokio::spawn(serve_call(request, respond, services.clone()))),
+            Some(Err(error)) => {
+                debug!("a connection ended: {error}");
+                return;
+            }
+            None => return,
+        }
+    }
+}
+
+async fn serve_call(request: Request<h2::RecvStream>, mut respond: SendResponse<Bytes>, services: Arc<Services>) {
+    let (head, mut body) = request.into_parts();
+    let Some(method) = METHODS.iter().find(|method| method.path == head.uri.path()) else {
+        return respond_with_error(
+            &mut respond,
+            Status::unimplemented(format!("there is no call {}", head.uri.path())),
+        );
+    };
+    let outcome = {
+        let mut work = pin!(async {
+            match body::receive(&mut body, method.tensors).await {
+                Ok(Some(message)) => (method.call)(&services, message).await,
+                Ok(None) | Err(BodyError::Stream(_)) => Err(malformed()),
+                Err(BodyError::Status(status)) => Err(status),
+            }
+        });
+        // A caller that goes away cancels its call: the work is dropped.
+        poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending => respond.poll_reset(context).map(|_| None),
+        })
+        .await
+    };
+    match outcome {
+        Some(Ok(segments)) => {
+            if let Err(error) = respond_with(&mut respond, segments) {
+                debug!("an answer to {} could not be sent: {error}", method.path);
+            }
+        }
+        Some(Err(status)) => respond_with_error(&mut respond, status),
+        None => debug!("a call of {} was given up", method.path),
+    }
+}
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+
+fn respond_with(respond: &mut SendResponse<Bytes>, segments: Segments) -> Result<(), h2::Error> {
+    let mut response = Response::new(());
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    let mut stream = respond.send_response(response, false)?;
+    body::send(&mut stream, segments, false)?;
+    let mut trailers = HeaderMap::with_capacity(1);
+    status::write(&Ok(()), &mut trailers);
+    stream.send_trailers(trailers)
+}
+
+fn respond_with_error(respond: &mut SendResponse<Bytes>, error: Status) {
+    let mut response = Response::new(());
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    status::write(&Err(error), response.headers_mut());
+    if let Err(error) = respond.send_response(response, true) {
+        debug!("an error could not be sent: {error}");
+    }
+}
+
+type Handler = for<'a> fn(&'a Arc<Services>, Message) -> futures_util::future::BoxFuture<'a, Result<Segments>>;
+
+struct Method {
+    path: &'static str,
+    tensors: Option<TensorPath>,
+    call: Handler,
+}
+
+/// A method whose request and response are plain messages: the path, the service, the function, and what its result is
+/// turned into.
+macro_rules! method {
+    ($path:path, $service:ident.$function:ident(|$request:ident: $ty:ty| $argument:expr) -> |$result:pat_param| $response:expr) => {
+        Method {
+            path: $path,
+            tensors: None,
+            call: |services, message| {
+                Box::pin(async move {
+                    let $request: $ty = message.decode()?;
+                    let $result = services.$service.$function($argument).await?;
+                    Segments::from_message(&$response, || format!("the answer to {}", $path))
+                })
+            },
+        }
+    };
+}
+
+/// Every call that there is. The frequent ones come first, because the list is searched from the front.
+static METHODS: &[Method] = &[
+    Method {
+        path: worker::RECV_TENSOR,
+        tensors: None,
+        call: |services, message| {
+            Box::pin(async move {
+                let call = read_recv_tensor(message.bytes())?;
+                let key = call.key.clone();
+                write_recv_tensor_reply(&services.worker.recv_tensor(call).await?, &key)
+            })
+        },
+    },
+    Method {
+        path: worker::RUN_GRAPH,
+        tensors: Some(RUN_GRAPH_REQUEST),
+        call: |services, message| {
+            Box::pin(async move {
+                let WithErrors { call, store_errors_in_response_body } = read_run_graph(message)?;
+                let (keys, is_partial) = (call.receives.clone(), call.is_partial);
+                let reply = services.worker.run_graph(call).await;
+                write_run_graph_reply(reply, &keys, store_errors_in_response_body, is_partial)
+            })
+        },
+    },
+    Method {
+        path: master::RUN_STEP,
+        tensors: Some(RUN_STEP_REQUEST),
+        call: |services, message| {
+            Box::pin(async move {
+                let WithErrors { call, store_errors_in_response_body } = read_run_step(message)?;
+                let reply = services.master.run_step(call).await;
+                write_run_step_reply(reply, store_errors_in_response_body)
+            })
+        },
+    },
+    method!(worker::CLEANUP_GRAPH, worker.cleanup_graph(|request: proto::CleanupGraphRequest| request.step_id)
+        -> |()| proto::CleanupGraphResponse {}),
+    Method {
+        path: master::RUN_CALLABLE,
+        tensors: Some(RUN_CALLABLE_REQUEST),
+        call: |services, message| {
+            Box::pin(async move {
+                let reply = services.master.run_callable(read_run_callable(message)?).await?;
+                write_run_callable_reply(&reply)
+            })
+        },
+    },
+    method!(master::CREATE_SESSION, master.create_session(|request: proto::CreateSessionRequest| request)
+        -> |response| response),
+    method!(master::EXTEND_SESSION, master.extend_session(|request: proto::ExtendSessionRequest| request)
+        -> |response| response),
+    method!(master::PARTIAL_RUN_SETUP, master.partial_run_setup(|request: proto::PartialRunSetupRequest| request)
+        -> |partial_run_handle| proto::PartialRunSetupResponse { partial_run_handle }),
+    method!(master::CLOSE_SESSION, master.close_session(|request: proto::CloseSessionRequest| request.session_handle)
+        -> |()| proto::CloseSessionResponse {}),
+    method!(master::LIST_DEVICES, master.list_devices(|request: proto::ListDevicesRequest| request.session_handle)
+        -> |response| response),
+    method!(master::RESET, master.reset(|request: proto::ResetRequest| request) -> |()| proto::ResetResponse {}),
+    method!(master::MAKE_CALLABLE, master.make_callable(|request: proto::MakeCallableRequest| request)
+        -> |handle| proto::MakeCallableResponse { handle }),
+    method!(master::RELEASE_CALLABLE, master.release_callable(|request: proto::ReleaseCallableRequest| request)
+        -> |()| proto::ReleaseCallableResponse {}),
+    Method {
+        path: worker::GET_STATUS,
+        tensors: None,
+        call: |services, _message| {
+            Box::pin(async move {
+                let device_attributes = services.worker.get_status().await?;
+                let response = proto::GetStatusResponse { device_attributes };
+                Segments::from_message(&response, || "the list of devices".to_owned())
+            })
+        },
+    },
+    method!(worker::CREATE_WORKER_SESSION,
+        worker.create_worker_session(|request: proto::CreateWorkerSessionRequest| request)
+        -> |()| proto::CreateWorkerSessionResponse {}),
+    method!(worker::DELETE_WORKER_SESSION,
+        worker.delete_worker_session(|request: proto::DeleteWorkerSessionRequest| request.session_handle)
+        -> |()| proto::DeleteWorkerSessionResponse {}),
+    method!(worker::REGISTER_GRAPH, worker.register_graph(|request: proto::RegisterGraphRequest| request)
+        -> |graph_handle| proto::RegisterGraphResponse { graph_handle }),
+    method!(worker::DEREGISTER_GRAPH, worker.deregister_graph(|request: proto::DeregisterGraphRequest| request)
+        -> |()| proto::DeregisterGraphResponse {}),
+    method!(worker::CLEANUP_ALL, worker.cleanup_all(|request: proto::CleanupAllRequest| request.container)
+        -> |()| proto::CleanupAllResponse {}),
+    method!(worker::MARK_RECV_FINISHED,
+        worker.mark_recv_finished(|request: proto::MarkRecvFinishedRequest| request.request_id)
+        -> |()| proto::MarkRecvFinishedResponse {}),
+    method!(worker::LOGGING, worker.logging(|request: proto::LoggingRequest| request) -> |response| response),
+    method!(worker::TRACING, worker.tracing(|request: proto::TracingRequest| request) -> |response| response),
+    method!(worker::RECV_BUF, worker.recv_buf(|request: proto::RecvBufRequest| request) -> |response| response),
+    method!(worker::COMPLETE_GROUP, worker.complete_group(|request: proto::CompleteGroupRequest| request)
+        -> |response| response),
+    method!(worker::COMPLETE_INSTANCE, worker.complete_instance(|request: proto::CompleteInstanceRequest| request)
+        -> |response| response),
+    method!(worker::GET_STEP_SEQUENCE, worker.get_step_sequence(|request: proto::GetStepSequenceRequest| request)
+        -> |response| response),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_is_answered() {
+        for path in master::ALL.iter().chain(worker::ALL) {
+            assert_eq!(METHODS.iter().filter(|method| method.path == *path).count(), 1, "{path}");
+        }
+        assert_eq!(METHODS.len(), master::ALL.len() + worker::ALL.len());
+    }
+}

@@ -1,0 +1,326 @@
+//! [`GraphMgr`]: the partitions that a session has registered on this worker, compiled and ready to run.
+
+use super::step_log::NodeTrace;
+use crate::device::LocalDevice;
+use executor::{Executor, FunctionLibraryRuntime};
+use foldhash::{HashMap, HashMapExt};
+use graph::passes::{PartitionOptions, by_device, partition};
+use graph::{AttrMap, Graph, NodeId, OpLookup};
+use kernel::{CallFrame, Logger, OpRegistry, Rendezvous, Runner, SessionState, Step};
+use parking_lot::RwLock;
+use proto::GraphDef;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tensor::{Result, Status, Tensor};
+
+use super::rendezvous_mgr::StepState;
+
+/// The partitions of one session.
+pub(crate) struct GraphMgr {
+    registry: &'static OpRegistry,
+    graphs: RwLock<HashMap<Arc<str>, Arc<RegisteredGraph>>>,
+    next_handle: AtomicU64,
+}
+
+impl GraphMgr {
+    /// Makes a manager without partitions.
+    pub fn new(registry: &'static OpRegistry) -> GraphMgr {
+        GraphMgr { registry, graphs: RwLock::new(HashMap::new()), next_handle: AtomicU64::new(1) }
+    }
+
+    /// Compiles a partition and returns its handle.
+    pub fn register(&self, def: &GraphDef, devices: &[LocalDevice], session: &Arc<SessionState>) -> Result<String> {
+        let graph = Graph::from_graph_def(def, self.registry)?;
+        let registered = RegisteredGraph::new(graph, devices, session, self.registry)?;
+        let handle = format!("{:016x}", self.next_handle.fetch_add(1, Ordering::Relaxed));
+        self.graphs.write().insert(handle.as_str().into(), Arc::new(registered));
+        Ok(handle)
+    }
+
+    /// Returns a partition.
+    pub fn find(&self, handle: &str) -> Result<Arc<RegisteredGraph>> {
+        self.graphs.read().get(handle).cloned().ok_or_else(|| {
+            Status::aborted(format!("Graph handle is not found: {handle}. Possibly, this worker just restarted."))
+        })
+    }
+
+    /// Drops a partition; steps of it that run go on.
+    pub fn deregister(&self, handle: &str) -> Result<()> {
+        self.graphs.write().remove(handle).map(drop).ok_or_else(|| {
+            Status::aborted(format!("Graph handle is not found: {handle}. Possibly, this worker just restarted."))
+        })
+    }
+}
+
+/// A partition of a graph, compiled for each of this task's devices that it uses.
+pub(crate) struct RegisteredGraph {
+    whole: Arc<Graph>,
+    devices: Vec<LocalDevice>,
+    session: Arc<SessionState>,
+    registry: &'static OpRegistry,
+    /// For whole steps: feeds are arguments and fetches are results.
+    units: Vec<Unit>,
+    /// Where each feed goes and each fetch comes from, by its key: the unit and the index.
+    feeds: HashMap<Arc<str>, (usize, usize)>,
+    fetches: HashMap<Arc<str>, (usize, usize)>,
+    /// For partial runs: feeds and fetches meet in the rendezvous, because they come later.
+    partial_units: OnceLock<Result<Vec<Unit>>>,
+}
+
+/// A partition compiled for one device.
+struct Unit {
+    device: LocalDevice,
+    graph: Arc<Graph>,
+    executor: Arc<Executor>,
+    functions: Option<Arc<FunctionLibraryRuntime>>,
+    num_args: usize,
+    num_results: usize,
+}
+
+/// What the steps of a worker share.
+pub(crate) struct StepContext {
+    /// Runs expensive nodes.
+    pub runner: Arc<dyn Runner>,
+    /// Takes what ops print.
+    pub logger: Arc<dyn Logger>,
+}
+
+/// A step of a partition that is about to run or has run.
+pub(crate) struct GraphStep {
+    executors: Vec<(Arc<Executor>, Arc<Step>)>,
+    traces: Vec<Arc<NodeTrace>>,
+}
+
+impl RegisteredGraph {
+    fn new(
+        graph: Graph,
+        devices: &[LocalDevice],
+        session: &Arc<SessionState>,
+        registry: &'static OpRegistry,
+    ) -> Result<RegisteredGraph> {
+        let parts = split_by_device(&graph, devices, registry)?;
+        let mut registered = RegisteredGraph {
+            whole: Arc::new(graph),
+            devices: devices.to_vec(),
+            session: session.clone(),
+            registry,
+            units: Vec::with_capacity(parts.len()),
+            feeds: HashMap::new(),
+            fetches: HashMap::new(),
+            partial_units: OnceLock::new(),
+        };
+        for (device, mut part) in parts {
+            let (feeds, fetches) = terminals_to_arguments(&mut part, registry)?;
+            let unit = registered.units.len();
+            for (index, key) in feeds.iter().enumerate() {
+                registered.feeds.insert(key.clone(), (unit, index));
+            }
+            for (index, key) in fetches.iter().enumerate() {
+                registered.fetches.insert(key.clone(), (unit, index));
+            }
+            let unit = registered.compile(&device, part, feeds.len(), fetches.len())?;
+            registered.units.push(unit);
+        }
+        Ok(registered)
+    }
+
+    fn compile(&self, device: &str, graph: Graph, num_args: usize, num_results: usize) -> Result<Unit> {
+        let device = find_device(&self.devices, device)?.clone();
+        let executor = Executor::new(&graph, self.registry, &self.session, &device.name)?;
+        let functions = (!graph.library.is_empty()).then(|| {
+            FunctionLibraryRuntime::new(graph.library.clone(), self.registry, self.session.clone(), &device.name)
+        });
+        Ok(Unit { device, graph: Arc::new(graph), executor, functions, num_args, num_results })
+    }
+
+    fn partial_units(&self) -> Result<&[Unit]> {
+        let units = self.partial_units.get_or_init(|| {
+            let parts = split_by_device(&self.whole, &self.devices, self.registry)?;
+            parts.into_iter().map(|(device, part)| self.compile(&device, part, 0, 0)).collect()
+        });
+        units.as_ref().map(Vec::as_slice).map_err(Status::clone)
+    }
+
+    /// Prepares a whole step with its feeds.
+    pub fn prepare(
+        &self,
+        sends: Vec<(Arc<str>, Tensor)>,
+        step: &Arc<StepState>,
+        rendezvous: &Arc<dyn Rendezvous>,
+        context: &StepContext,
+        is_traced: bool,
+    ) -> Result<GraphStep> {
+        let mut args: smallvec::SmallVec<[Vec<Option<Tensor>>; 2]> =
+            self.units.iter().map(|unit| vec![None; unit.num_args]).collect();
+        for (key, tensor) in sends {
+            if let Some(&(unit, index)) = self.feeds.get(&key)
+                && let Some(slot) = args.get_mut(unit).and_then(|args| args.get_mut(index))
+            {
+                *slot = Some(tensor);
+            }
+        }
+        let mut prepared = GraphStep { executors: Vec::with_capacity(self.units.len()), traces: Vec::new() };
+        for (unit, args) in self.units.iter().zip(args) {
+            let frame = CallFrame::new(args, unit.num_results);
+            self.prepare_unit(unit, frame, step, rendezvous, context, is_traced, &mut prepared);
+        }
+        Ok(prepared)
+    }
+
+    /// Prepares a partial run, whose feeds and fetches go through the rendezvous.
+    pub fn prepare_partial(
+        &self,
+        step: &Arc<StepState>,
+        rendezvous: &Arc<dyn Rendezvous>,
+        context: &StepContext,
+    ) -> Result<GraphStep> {
+        let units = self.partial_units()?;
+        let mut prepared = GraphStep { executors: Vec::with_capacity(units.len()), traces: Vec::new() };
+        for unit in units {
+            self.prepare_unit(unit, CallFrame::default(), step, rendezvous, context, false, &mut prepared);
+        }
+        Ok(prepared)
+    }
+
+    fn prepare_unit(
+        &self,
+        unit: &Unit,
+        frame: CallFrame,
+        step: &Arc<StepState>,
+        rendezvous: &Arc<dyn Rendezvous>,
+        context: &StepContext,
+        is_traced: bool,
+        prepared: &mut GraphStep,
+    ) {
+        let trace = is_traced.then(|| Arc::new(NodeTrace::new(unit.device.name.clone(), unit.graph.clone())));
+        prepared.traces.extend(trace.clone());
+        let step = Step {
+            id: step.id,
+            device: unit.device.name.clone(),
+            cancellation: step.cancellation.clone(),
+            rendezvous: rendezvous.clone(),
+            resources: unit.device.resources.clone(),
+            step_resources: step.resources.clone(),
+            session: self.session.clone(),
+            runner: context.runner.clone(),
+            functions: unit.functions.clone().map(|functions| functions as Arc<dyn kernel::FunctionRuntime>),
+            frame,
+            logger: context.logger.clone(),
+            trace: trace.map(|trace| trace as Arc<dyn kernel::Trace>),
+        };
+        prepared.executors.push((unit.executor.clone(), Arc::new(step)));
+    }
+
+    /// Takes the fetches out of a step that has ended.
+    pub fn results(&self, step: &GraphStep, keys: &[Arc<str>]) -> Result<Vec<Tensor>> {
+        let mut results: smallvec::SmallVec<[Vec<Option<Tensor>>; 2]> =
+            step.executors.iter().map(|(_, step)| step.frame.take_results()).collect();
+        let mut take = |key: &Arc<str>| {
+            let &(unit, index) = self
+                .fetches
+                .get(key)
+                .ok_or_else(|| Status::invalid_argument(format!("the partition has no fetch of key {key}")))?;
+            // Cloned, because one tensor may be asked for twice.
+            results
+                .get_mut(unit)
+                .and_then(|results| results.get(index).cloned().flatten())
+                .ok_or_else(|| Status::invalid_argument(format!("The tensor returned for {key} was not valid.")))
+        };
+        keys.iter().map(&mut take).collect()
+    }
+
+    /// Returns the graphs that run on each device.
+    pub fn partition_graphs(&self) -> Vec<GraphDef> {
+        self.units.iter().map(|unit| unit.graph.to_graph_def()).collect()
+    }
+}
+
+impl GraphStep {
+    /// Starts the step; `done` is called once for each device, perhaps before this returns.
+    pub fn run(&self, done: impl Fn(Result<()>) + Send + Sync + Clone + 'static) {
+        for (executor, step) in &self.executors {
+            let done = done.clone();
+            executor.run(step.clone(), move |outcome| done(outcome));
+        }
+    }
+
+    /// Returns how often `run` calls `done`.
+    pub fn num_devices(&self) -> usize {
+        self.executors.len()
+    }
+
+    /// Returns what the trace noted, when there was one.
+    pub fn step_stats(&self) -> Option<proto::StepStats> {
+        let dev_stats: Vec<_> = self.traces.iter().map(|trace| trace.take()).collect();
+        (!dev_stats.is_empty()).then_some(proto::StepStats { dev_stats })
+    }
+}
+
+fn find_device<'a>(devices: &'a [LocalDevice], name: &str) -> Result<&'a LocalDevice> {
+    devices.iter().find(|device| *device.name == *name).ok_or_else(|| {
+        let names: Vec<&str> = devices.iter().map(|device| &*device.name).collect();
+        Status::invalid_argument(format!("this task has no device {name}; it has {}", names.join(", ")))
+    })
+}
+
+/// Cuts a partition at the boundaries between this task's devices.
+fn split_by_device(graph: &Graph, devices: &[LocalDevice], ops: &dyn OpLookup) -> Result<BTreeMap<String, Graph>> {
+    let mut used: Vec<&str> = graph.iter().map(|(_, node)| node.device.as_str()).collect();
+    used.sort_unstable();
+    used.dedup();
+    for device in &used {
+        find_device(devices, device)?;
+    }
+    match used.as_slice() {
+        [] => Ok(BTreeMap::new()),
+        [device] => Ok(BTreeMap::from([((*device).to_owned(), graph.clone())])),
+        _ => {
+            let incarnation = |name: &str| find_device(devices, name).map_or(0, |device| device.incarnation);
+            partition(
+                graph,
+                ops,
+                &PartitionOptions { location: &by_device, incarnation: &incarnation, control_flow_added: true },
+            )
+        }
+    }
+}
+
+/// Turns the sends and receives whose other end is the client into results and arguments, so that feeds and fetches
+/// don't go through the rendezvous. Returns their keys in the order of the indices.
+fn terminals_to_arguments(graph: &mut Graph, ops: &dyn OpLookup) -> Result<(Vec<Arc<str>>, Vec<Arc<str>>)> {
+    let is_terminal = |attrs: &AttrMap| attrs.bool("client_terminated").unwrap_or(false);
+    let terminals: Vec<NodeId> = graph.iter().filter(|(_, node)| is_terminal(&node.attrs)).map(|(id, _)| id).collect();
+    let mut keys: (Vec<Arc<str>>, Vec<Arc<str>>) = Default::default();
+    for id in terminals {
+        let node = graph.node(id).clone();
+        let key: Arc<str> = client_key(&node.attrs)?.into();
+        let is_feed = node.inputs.is_empty();
+        let list = if is_feed { &mut keys.0 } else { &mut keys.1 };
+        let mut attrs = AttrMap::default();
+        attrs.set("T", node.attrs.dtype(if is_feed { "tensor_type" } else { "T" })?);
+        attrs.set("index", list.len() as i64);
+        list.push(key);
+        let op = if is_feed { "_Arg" } else { "_Retval" };
+        replace_op(graph, id, op, attrs, ops)?;
+    }
+    Ok(keys)
+}
+
+/// Gives a node another op with the same inputs and outputs.
+fn replace_op(graph: &mut Graph, id: NodeId, op: &str, attrs: AttrMap, ops: &dyn OpLookup) -> Result<()> {
+    let info = ops.op(op).ok_or_else(|| Status::unimplemented(format!("Op type not registered '{op}'")))?;
+    let old = graph.node(id);
+    let mut new = graph::Node::new(old.name.clone(), info.schema.clone(), old.device.clone(), attrs)?;
+    new.inputs = old.inputs.clone();
+    new.control_inputs = old.control_inputs.clone();
+    *graph.node_mut(id) = new;
+    graph.check_inputs(graph.node(id))
+}
+
+/// Returns the rendezvous key of a send or receive whose other end is the client.
+pub(crate) fn client_key(attrs: &AttrMap) -> Result<String> {
+    let incarnation = attrs.int("send_device_incarnation")? as u64;
+    let (source, destination) = (attrs.string("send_device")?, attrs.string("recv_device")?);
+    Ok(format!("{source};{incarnation:016x};{destination};{};0:0", attrs.string("tensor_name")?))
+}

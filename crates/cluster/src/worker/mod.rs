@@ -1,0 +1,398 @@
+//! [`Worker`]: the worker service of one task. It keeps the partitions that masters register, runs them, and hands the
+//! tensors that they send to whoever asks.
+
+mod graph_mgr;
+mod partial_run;
+mod rendezvous_mgr;
+mod session;
+mod step_log;
+
+pub(crate) use graph_mgr::client_key;
+
+use crate::ClusterSpec;
+use crate::device::{LocalDevice, task_name};
+use crate::interface::*;
+use crate::random::RandomIds;
+use crate::worker_cache::WorkerCache;
+use foldhash::{HashMap, HashMapExt};
+use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
+use kernel::{Logger, OpRegistry, Rendezvous, RendezvousKey, ResourceManager, SessionState};
+use parking_lot::{Mutex, RwLock};
+use partial_run::PartialRuns;
+use proto::DeviceAttributes;
+use rendezvous_mgr::{RendezvousMgr, StepState, TaskRendezvous, TransferContext};
+use session::WorkerSession;
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use step_log::{StepLog, now_micros};
+use tensor::{Result, Status};
+use tokio::sync::oneshot;
+
+/// The worker service of one task.
+pub(crate) struct Worker {
+    devices: Vec<LocalDevice>,
+    registry: &'static OpRegistry,
+    sessions: RwLock<HashMap<String, Arc<WorkerSession>>>,
+    /// For masters that open no worker session.
+    default_session: Arc<WorkerSession>,
+    steps: Arc<RendezvousMgr>,
+    partial_runs: Arc<PartialRuns>,
+    step_context: StepContext,
+    transfers: Arc<TransferContext>,
+    step_sequences: Mutex<HashMap<i64, i64>>,
+}
+
+/// A bound on the worker sessions at once; masters that die leave theirs behind.
+const SESSIONS_MAX: usize = 1 << 16;
+
+impl Worker {
+    /// Makes the worker of a task.
+    pub fn new(
+        devices: Vec<LocalDevice>,
+        registry: &'static OpRegistry,
+        workers: Arc<WorkerCache>,
+        runtime: tokio::runtime::Handle,
+        ids: Arc<RandomIds>,
+    ) -> Worker {
+        let log = Arc::new(StepLog::default());
+        let transfers = Arc::new(TransferContext { task: workers.own_task().to_owned(), workers, runtime, ids, log });
+        let default_session = Arc::new(WorkerSession {
+            devices: devices.clone(),
+            state: Arc::new(SessionState::new()),
+            graphs: GraphMgr::new(registry),
+            transfers: transfers.clone(),
+        });
+        Worker {
+            devices,
+            registry,
+            sessions: RwLock::new(HashMap::new()),
+            default_session,
+            steps: Arc::new(RendezvousMgr::new()),
+            partial_runs: Arc::new(PartialRuns::default()),
+            step_context: StepContext { runner: executor::default_runner(), logger: Arc::new(TracingLogger) },
+            transfers,
+            step_sequences: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// Ends every step, because the task stops.
+    pub fn stop(&self) {
+        self.steps.abort_all(&Status::unavailable(format!("{} is stopping", self.transfers.task)));
+        self.sessions.write().clear();
+    }
+
+    fn session(&self, handle: &str, create_worker_session_called: bool) -> Result<Arc<WorkerSession>> {
+        if let Some(session) = self.sessions.read().get(handle) {
+            return Ok(session.clone());
+        }
+        if !create_worker_session_called {
+            return Ok(self.default_session.clone());
+        }
+        Err(Status::aborted(format!(
+            "Session handle is not found: {handle}. Possibly this worker (\"{}\") just restarted.",
+            self.transfers.task
+        )))
+    }
+
+    fn make_session(&self, request: &proto::CreateWorkerSessionRequest) -> Result<WorkerSession> {
+        let own_cluster =
+            request.server_def.as_ref().and_then(|def| def.cluster.as_ref().map(|cluster| (def, cluster)));
+        let (mut devices, transfers) = match own_cluster.filter(|(_, cluster)| !cluster.job.is_empty()) {
+            None => (self.devices.clone(), self.transfers.clone()),
+            Some((def, cluster)) => {
+                let index = u32::try_from(def.task_index)
+                    .map_err(|_| Status::invalid_argument(format!("task index {} is negative", def.task_index)))?;
+                let task = task_name(&def.job_name, index);
+                let devices = self.devices.iter().map(|device| device.renamed(&task)).collect::<Result<_>>()?;
+                let workers = self.transfers.workers.for_cluster(ClusterSpec::from_proto(cluster)?, task.clone());
+                let transfers = TransferContext {
+                    task,
+                    workers: Arc::new(workers),
+                    runtime: self.transfers.runtime.clone(),
+                    ids: self.transfers.ids.clone(),
+                    log: self.transfers.log.clone(),
+                };
+                (devices, Arc::new(transfers))
+            }
+        };
+        if request.isolate_session_state {
+            for device in &mut devices {
+                device.resources = Arc::new(ResourceManager::new());
+            }
+        }
+        Ok(WorkerSession {
+            devices,
+            state: Arc::new(SessionState::new()),
+            graphs: GraphMgr::new(self.registry),
+            transfers,
+        })
+    }
+
+    fn start_graph(&self, call: RunGraphCall) -> Result<Answer<RunGraphReply>> {
+        let session = self.session(&call.session_handle, call.create_worker_session_called)?;
+        let graph = session.graphs.find(&call.graph_handle)?;
+        let step = self.steps.start(call.step_id)?;
+        let rendezvous: Arc<dyn Rendezvous> =
+            Arc::new(TaskRendezvous { step: step.clone(), context: session.transfers.clone() });
+        if call.is_partial {
+            return partial_run::run(&self.partial_runs, graph, step, rendezvous, &self.step_context, call);
+        }
+        let is_traced = call.options.record_timeline || call.options.record_costs;
+        let prepared = graph.prepare(call.sends, &step, &rendezvous, &self.step_context, is_traced)?;
+        let running = Running { graph, prepared, step, keys: call.receives, options: call.options };
+        let mut outcome = run_executors(&running.prepared, &running.step);
+        Ok(match outcome.try_recv() {
+            // Most steps of a ps end right here, without a task or a wake-up.
+            Ok(outcome) => Box::pin(ready(running.reply(outcome))),
+            Err(_) => {
+                let guard = CancelOnDrop(Some(running.step.clone()));
+                Box::pin(async move {
+                    let ended = outcome.await.unwrap_or_else(|_| Err(Status::internal("a step ended without a word")));
+                    guard.disarm();
+                    running.reply(ended)
+                })
+            }
+        })
+    }
+
+    fn receive(&self, call: &RecvTensorCall) -> Result<Answer<ReceivedTensor>> {
+        let key = RendezvousKey::parse(&call.key)?;
+        let incarnation = key.source_incarnation();
+        // Not by name, which may be another one in a session's own cluster.
+        if !self.devices.iter().any(|device| device.incarnation == incarnation) {
+            return Err(Status::aborted(format!(
+                "RecvTensor expects a different device incarnation: {incarnation} vs. {}. Your worker job (\"{}\") was \
+                 probably restarted. Check your worker job for the reason why it was restarted.",
+                self.devices.first().map_or(0, |device| device.incarnation),
+                self.transfers.task
+            )));
+        }
+        let step = self.steps.find_or_create(call.step_id)?;
+        let waiting = self.steps.wait_in(&step);
+        let (sender, mut receiver) = oneshot::channel();
+        step.local.receive_by_name(&call.key, Box::new(move |outcome| drop(sender.send(outcome))));
+        let received = |outcome: Result<_>| {
+            outcome.map(|(tensor, is_dead)| ReceivedTensor {
+                tensor,
+                is_dead,
+                send_start_micros: now_micros(),
+                require_ack: false,
+            })
+        };
+        if let Ok(outcome) = receiver.try_recv() {
+            return Ok(Box::pin(ready(received(outcome))));
+        }
+        Ok(Box::pin(async move {
+            let outcome = receiver.await;
+            drop(waiting);
+            received(outcome.unwrap_or_else(|_| Err(Status::cancelled("the step is over").derived())))
+        }))
+    }
+}
+
+/// A step of a partition under way.
+struct Running {
+    graph: Arc<RegisteredGraph>,
+    prepared: GraphStep,
+    step: Arc<StepState>,
+    keys: Arc<[Arc<str>]>,
+    options: proto::ExecutorOpts,
+}
+
+impl Running {
+    fn reply(&self, outcome: Result<()>) -> Result<RunGraphReply> {
+        outcome?;
+        Ok(RunGraphReply {
+            received: self.graph.results(&self.prepared, &self.keys)?,
+            step_stats: self.prepared.step_stats(),
+            partition_graphs: match self.options.record_partition_graphs {
+                true => self.graph.partition_graphs(),
+                false => Vec::new(),
+            },
+        })
+    }
+}
+
+/// Runs a step on all its devices. A failure on one ends the step on all.
+fn run_executors(prepared: &GraphStep, step: &Arc<StepState>) -> oneshot::Receiver<Result<()>> {
+    struct Ending {
+        remaining: AtomicUsize,
+        outcome: Mutex<(Result<()>, Option<oneshot::Sender<Result<()>>>)>,
+        step: Arc<StepState>,
+    }
+    let (sender, receiver) = oneshot::channel();
+    if prepared.num_devices() == 0 {
+        let _ = sender.send(Ok(()));
+        return receiver;
+    }
+    let ending = Arc::new(Ending {
+        remaining: AtomicUsize::new(prepared.num_devices()),
+        outcome: Mutex::new((Ok(()), Some(sender))),
+        step: step.clone(),
+    });
+    prepared.run(move |ended| {
+        if let Err(status) = ended {
+            let mut outcome = ending.outcome.lock();
+            // The user should read the cause, not what it led to.
+            let replaces = match &outcome.0 {
+                Ok(()) => true,
+                Err(earlier) => earlier.is_derived() && !status.is_derived(),
+            };
+            if replaces {
+                outcome.0 = Err(status.clone());
+            }
+            drop(outcome);
+            ending.step.abort(status.derived());
+        }
+        if ending.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut outcome = ending.outcome.lock();
+            if let Some(sender) = outcome.1.take() {
+                let _ = sender.send(outcome.0.clone());
+            }
+        }
+    });
+    receiver
+}
+
+/// Cancels a step when whoever asked for it goes away.
+pub(super) struct CancelOnDrop(Option<Arc<StepState>>);
+
+impl CancelOnDrop {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(step) = self.0.take() {
+            step.abort(Status::cancelled("the step was cancelled").derived());
+        }
+    }
+}
+
+fn answer<T: Send + 'static>(result: Result<T>) -> Answer<T> {
+    Box::pin(ready(result))
+}
+
+impl WorkerInterface for Worker {
+    fn get_status(&self) -> Answer<Vec<DeviceAttributes>> {
+        answer(Ok(self.devices.iter().map(LocalDevice::attributes).collect()))
+    }
+
+    fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Answer<()> {
+        let made = self.make_session(&request).and_then(|session| {
+            let mut sessions = self.sessions.write();
+            if sessions.len() >= SESSIONS_MAX {
+                return Err(Status::resource_exhausted("too many worker sessions"));
+            }
+            sessions.insert(request.session_handle, Arc::new(session));
+            Ok(())
+        });
+        answer(made)
+    }
+
+    fn delete_worker_session(&self, session_handle: String) -> Answer<()> {
+        let removed = self.sessions.write().remove(&session_handle);
+        drop(removed);
+        answer(Ok(()))
+    }
+
+    fn register_graph(&self, request: proto::RegisterGraphRequest) -> Answer<String> {
+        let registered =
+            self.session(&request.session_handle, request.create_worker_session_called).and_then(|session| {
+                let def = request.graph_def.unwrap_or_default();
+                session.graphs.register(&def, &session.devices, &session.state)
+            });
+        answer(registered)
+    }
+
+    fn deregister_graph(&self, request: proto::DeregisterGraphRequest) -> Answer<()> {
+        let session = self.session(&request.session_handle, request.create_worker_session_called);
+        answer(session.and_then(|session| session.graphs.deregister(&request.graph_handle)))
+    }
+
+    fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply> {
+        self.start_graph(call).unwrap_or_else(|status| answer(Err(status)))
+    }
+
+    fn cleanup_graph(&self, step_id: i64) -> Answer<()> {
+        self.steps.cleanup(step_id);
+        self.partial_runs.remove(step_id);
+        answer(Ok(()))
+    }
+
+    fn cleanup_all(&self, containers: Vec<String>) -> Answer<()> {
+        let containers = if containers.is_empty() { vec![String::new()] } else { containers };
+        for device in &self.devices {
+            for container in &containers {
+                device.resources.cleanup(container);
+            }
+        }
+        answer(Ok(()))
+    }
+
+    fn recv_tensor(&self, call: RecvTensorCall) -> Answer<ReceivedTensor> {
+        self.receive(&call).unwrap_or_else(|status| answer(Err(status)))
+    }
+
+    fn mark_recv_finished(&self, _request_id: i64) -> Answer<()> {
+        // Nothing is kept for a request once it is answered.
+        answer(Ok(()))
+    }
+
+    fn logging(&self, request: proto::LoggingRequest) -> Answer<proto::LoggingResponse> {
+        let log = &self.transfers.log;
+        if request.enable_rpc_logging {
+            log.enable(true);
+        }
+        if request.disable_rpc_logging {
+            log.enable(false);
+        }
+        if request.clear {
+            log.clear();
+        }
+        let labeled = |&step_id: &i64| proto::LabeledStepStats { step_id, step_stats: Some(log.take(step_id)) };
+        answer(Ok(proto::LoggingResponse { step: request.fetch_step_id.iter().map(labeled).collect() }))
+    }
+
+    fn tracing(&self, _request: proto::TracingRequest) -> Answer<proto::TracingResponse> {
+        // Traces of hardware counters need a GPU; a step's own trace comes with its options.
+        answer(Err(Status::unimplemented("Tracing is not available: ask for a step's trace with its RunOptions")))
+    }
+
+    fn recv_buf(&self, _request: proto::RecvBufRequest) -> Answer<proto::RecvBufResponse> {
+        answer(Err(Status::unimplemented("collective ops are not available")))
+    }
+
+    fn complete_group(&self, _request: proto::CompleteGroupRequest) -> Answer<proto::CompleteGroupResponse> {
+        answer(Err(Status::unimplemented("collective ops are not available")))
+    }
+
+    fn complete_instance(&self, _request: proto::CompleteInstanceRequest) -> Answer<proto::CompleteInstanceResponse> {
+        answer(Err(Status::unimplemented("collective ops are not available")))
+    }
+
+    fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse> {
+        let mut sequences = self.step_sequences.lock();
+        let mut next = |&graph_key: &i64| {
+            let next_step_id = *sequences.entry(graph_key).or_insert_with(|| self.transfers.ids.next_step_id());
+            proto::StepSequence { graph_key, next_step_id }
+        };
+        answer(Ok(proto::GetStepSequenceResponse { step_sequence: request.graph_key.iter().map(&mut next).collect() }))
+    }
+}
+
+/// Prints what ops print for people.
+struct TracingLogger;
+
+impl Logger for TracingLogger {
+    fn log(&self, level: &str, message: &str) {
+        match level {
+            "error" | "fatal" => tracing::error!("{message}"),
+            "warning" => tracing::warn!("{message}"),
+            _ => tracing::info!("{message}"),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! [`WorkerSession`]: what this worker keeps for one session of some master.
+
+use super::graph_mgr::GraphMgr;
+use super::rendezvous_mgr::TransferContext;
+use crate::device::LocalDevice;
+use kernel::SessionState;
+use std::sync::Arc;
+
+/// What this worker keeps for one session.
+pub(crate) struct WorkerSession {
+    /// This task's devices under the names that they have in the session's cluster.
+    pub devices: Vec<LocalDevice>,
+    /// Stateful kernels and kept tensors.
+    pub state: Arc<SessionState>,
+    /// The registered partitions.
+    pub graphs: GraphMgr,
+    /// How tensors come from other tasks.
+    pub transfers: Arc<TransferContext>,
+}

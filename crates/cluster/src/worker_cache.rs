@@ -1,0 +1,113 @@
+//! [`WorkerCache`]: the workers of a cluster, found by task and connected when first needed.
+
+use crate::ClusterSpec;
+use crate::device::task_name;
+use crate::interface::WorkerInterface;
+use crate::random::RandomIds;
+use crate::rpc::{Channel, RemoteWorker};
+use foldhash::{HashMap, HashMapExt};
+use graph::DeviceName;
+use parking_lot::{Mutex, RwLock};
+use std::sync::{Arc, Weak};
+use tensor::{Result, Status};
+
+/// Makes the interface of a worker at an address.
+pub(crate) trait Connector: Send + Sync {
+    /// Returns the worker; nothing needs to be connected yet.
+    fn connect(&self, task: &str, address: &str) -> Result<Arc<dyn WorkerInterface>>;
+}
+
+/// Connects over gRPC. All sessions of a server share one connection to each peer.
+pub(crate) struct GrpcConnector {
+    runtime: tokio::runtime::Handle,
+    ids: Arc<RandomIds>,
+    channels: Mutex<HashMap<(String, String), Channel>>,
+}
+
+impl GrpcConnector {
+    /// Makes a connector that has no connections yet.
+    pub fn new(runtime: tokio::runtime::Handle, ids: Arc<RandomIds>) -> GrpcConnector {
+        GrpcConnector { runtime, ids, channels: Mutex::new(HashMap::new()) }
+    }
+}
+
+/// A bound on how many peers a server keeps connections to; further ones get a connection per session.
+const CHANNELS_MAX: usize = 1 << 16;
+
+impl Connector for GrpcConnector {
+    fn connect(&self, task: &str, address: &str) -> Result<Arc<dyn WorkerInterface>> {
+        let mut channels = self.channels.lock();
+        let key = (task.to_owned(), address.to_owned());
+        let channel = match channels.get(&key) {
+            Some(channel) => channel.clone(),
+            None => {
+                let channel = Channel::new(task, address, self.runtime.clone())?;
+                if channels.len() < CHANNELS_MAX {
+                    channels.insert(key, channel.clone());
+                }
+                channel
+            }
+        };
+        Ok(Arc::new(RemoteWorker::new(channel, self.ids.clone())))
+    }
+}
+
+/// The workers of one cluster.
+pub(crate) struct WorkerCache {
+    cluster: ClusterSpec,
+    own_task: String,
+    /// Weak, because the worker itself holds the cache.
+    own: RwLock<Weak<dyn WorkerInterface>>,
+    connector: Arc<dyn Connector>,
+    connected: RwLock<HashMap<String, Arc<dyn WorkerInterface>>>,
+}
+
+impl WorkerCache {
+    /// Makes a cache for a cluster in which this server is `own_task`.
+    pub fn new(cluster: ClusterSpec, own_task: String, connector: Arc<dyn Connector>) -> WorkerCache {
+        let own: Weak<dyn WorkerInterface> = Weak::<crate::worker::Worker>::new();
+        WorkerCache { cluster, own_task, own: RwLock::new(own), connector, connected: RwLock::new(HashMap::new()) }
+    }
+
+    /// Sets the worker of this server.
+    pub fn set_own(&self, worker: Weak<dyn WorkerInterface>) {
+        *self.own.write() = worker;
+    }
+
+    /// Returns a cache for another cluster with the same worker and connections.
+    pub fn for_cluster(&self, cluster: ClusterSpec, own_task: String) -> WorkerCache {
+        let cache = WorkerCache::new(cluster, own_task, self.connector.clone());
+        cache.set_own(self.own.read().clone());
+        cache
+    }
+
+    /// Returns the name of this server's task.
+    pub fn own_task(&self) -> &str {
+        &self.own_task
+    }
+
+    /// Returns the names of all tasks, in order.
+    pub fn tasks(&self) -> Vec<String> {
+        self.cluster.tasks().map(|(job, index, _)| task_name(job, index)).collect()
+    }
+
+    /// Returns a task's address.
+    pub fn address(&self, task: &str) -> Option<&str> {
+        let name = DeviceName::parse(task).ok()?;
+        self.cluster.address(name.job.as_deref()?, name.task?)
+    }
+
+    /// Returns a task's worker; a task that isn't in the cluster is an error.
+    pub fn get(&self, task: &str) -> Result<Arc<dyn WorkerInterface>> {
+        if task == self.own_task {
+            return self.own.read().upgrade().ok_or_else(|| Status::unavailable(format!("{task} has stopped")));
+        }
+        if let Some(worker) = self.connected.read().get(task) {
+            return Ok(worker.clone());
+        }
+        let unknown =
+            || Status::not_found(format!("the cluster has no task {task}; it has {}", self.tasks().join(", ")));
+        let worker = self.connector.connect(task, self.address(task).ok_or_else(unknown)?)?;
+        Ok(self.connected.write().entry(task.to_owned()).or_insert(worker).clone())
+    }
+}

@@ -1,0 +1,44 @@
+//! Training: optimizers, learning-rate decays, moving averages, savers, supervised sessions.
+//!
+//! The graphs that this module builds are TensorFlow's, node by node, so that Rust and Python workers train one model
+//! together and each finds the variables of the other.
+
+mod adadelta;
+mod adagrad;
+mod adagrad_da;
+mod adam;
+mod coordinator;
+mod device_setter;
+pub(crate) mod expression;
+mod ftrl;
+mod gradient_descent;
+mod initialize;
+pub mod meta_graph;
+mod momentum;
+mod optimizer;
+mod proximal_adagrad;
+mod proximal_gradient_descent;
+mod queue_runner;
+mod rmsprop;
+mod saver;
+pub mod slot;
+mod sync_replicas;
+
+pub use adadelta::AdadeltaOptimizer;
+pub use adagrad::AdagradOptimizer;
+pub use adagrad_da::AdagradDaOptimizer;
+pub use adam::AdamOptimizer;
+pub use coordinator::Coordinator;
+pub use device_setter::*;
+pub use expression::Number;
+pub use ftrl::FtrlOptimizer;
+pub use gradient_descent::GradientDescentOptimizer;
+pub use initialize::*;
+pub use momentum::MomentumOptimizer;
+pub use optimizer::{GateGradients, GradientAndVariable, GradientOptions, Optimizer, OptimizerState};
+pub use proximal_adagrad::ProximalAdagradOptimizer;
+pub use proximal_gradient_descent::ProximalGradientDescentOptimizer;
+pub use queue_runner::{Queue, QueueRunner, add_queue_runner, start_queue_runners};
+pub use rmsprop::RmsPropOptimizer;
+pub use saver::{Saver, SaverOptions, latest_checkpoint};
+pub use sync_replicas::SyncReplicasOptimizer;

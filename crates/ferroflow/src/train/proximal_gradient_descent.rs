@@ -1,0 +1,107 @@
+//! Gradient descent with regularization.
+
+use super::expression::Number;
+use super::optimizer::{Optimizer, OptimizerState, update_op};
+use crate::variable::Variable;
+use graph::{GraphBuilder, Operation, Output};
+use tensor::Result;
+
+/// Gradient descent with steps that shrink the weights.
+pub struct ProximalGradientDescentOptimizer {
+    name: String,
+    use_locking: bool,
+    learning_rate: Number,
+    l1_regularization_strength: Number,
+    l2_regularization_strength: Number,
+    state: OptimizerState,
+}
+
+impl ProximalGradientDescentOptimizer {
+    /// Makes the optimizer with TensorFlow's defaults for the rest.
+    pub fn new(learning_rate: impl Into<Number>) -> ProximalGradientDescentOptimizer {
+        ProximalGradientDescentOptimizer {
+            name: "ProximalGradientDescent".to_owned(),
+            use_locking: false,
+            learning_rate: learning_rate.into(),
+            l1_regularization_strength: 0.0.into(),
+            l2_regularization_strength: 0.0.into(),
+            state: OptimizerState::default(),
+        }
+    }
+
+    /// Sets the name.
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.to_owned();
+        self
+    }
+
+    /// Sets whether updates of one variable exclude each other.
+    pub fn use_locking(mut self, use_locking: bool) -> Self {
+        self.use_locking = use_locking;
+        self
+    }
+
+    /// Sets how much absolute values cost.
+    pub fn l1_regularization_strength(mut self, l1_regularization_strength: impl Into<Number>) -> Self {
+        self.l1_regularization_strength = l1_regularization_strength.into();
+        self
+    }
+
+    /// Sets how much squares cost.
+    pub fn l2_regularization_strength(mut self, l2_regularization_strength: impl Into<Number>) -> Self {
+        self.l2_regularization_strength = l2_regularization_strength.into();
+        self
+    }
+}
+
+impl Optimizer for ProximalGradientDescentOptimizer {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn state(&self) -> &OptimizerState {
+        &self.state
+    }
+
+    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+        self.state.prepare(graph, "learning_rate", &self.learning_rate)?;
+        self.state.prepare(graph, "l1_regularization_strength", &self.l1_regularization_strength)?;
+        self.state.prepare(graph, "l2_regularization_strength", &self.l2_regularization_strength)
+    }
+
+    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+        let dtype = variable.dtype();
+        let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;
+        let l1_regularization_strength = self.state.prepared(graph, "l1_regularization_strength", dtype)?;
+        let l2_regularization_strength = self.state.prepared(graph, "l2_regularization_strength", dtype)?;
+        update_op(
+            graph,
+            "ApplyProximalGradientDescent",
+            variable,
+            &[],
+            &[&learning_rate, &l1_regularization_strength, &l2_regularization_strength, gradient],
+            &[("use_locking", self.use_locking)],
+        )
+    }
+
+    fn apply_sparse(
+        &self,
+        graph: &GraphBuilder,
+        values: &Output,
+        indices: &Output,
+        variable: &Variable,
+    ) -> Result<Operation> {
+        let dtype = variable.dtype();
+        let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;
+        let l1_regularization_strength = self.state.prepared(graph, "l1_regularization_strength", dtype)?;
+        let l2_regularization_strength = self.state.prepared(graph, "l2_regularization_strength", dtype)?;
+        update_op(
+            graph,
+            "SparseApplyProximalGradientDescent",
+            variable,
+            &[],
+            &[&learning_rate, &l1_regularization_strength, &l2_regularization_strength, values, indices],
+            &[("use_locking", self.use_locking)],
+        )
+    }
+}

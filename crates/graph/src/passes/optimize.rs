@@ -1,0 +1,533 @@
+//! Optimization: makes a graph that computes the same with fewer and larger nodes.
+//!
+//! It runs on a placed and pruned graph, so that whatever has no consumer is wanted for itself. Feeds and fetches are nodes
+//! by then, which keeps them apart from what may change. Nothing crosses devices, and nothing that has state or that reads
+//! a variable is shared, moved or left out.
+
+mod bypass;
+mod fold;
+mod fuse;
+mod share;
+
+use crate::control_flow::NodeClass;
+use crate::shape::infer_shapes;
+use crate::{Edge, Graph, Node, NodeId, OpLookup};
+use foldhash::{HashMap, HashMapExt};
+use tensor::{Result, Tensor};
+
+/// What optimization may use.
+pub struct OptimizeOptions<'a> {
+    /// Computes outputs of a graph of constants; without it nothing is folded.
+    pub evaluate: Option<&'a dyn Fn(&Graph, &[Edge]) -> Result<Vec<Tensor>>>,
+    /// Says whether a node that would take the place of others can run.
+    pub has_kernel: &'a dyn Fn(&Node) -> bool,
+    /// Says whether the task of a device knows the fused ops.
+    pub may_fuse: &'a dyn Fn(&str) -> bool,
+    /// The largest constant that is made.
+    pub constant_bytes_max: usize,
+}
+
+/// The largest constant that is made unless told otherwise.
+pub const CONSTANT_BYTES_MAX: usize = 10 << 20;
+
+/// How much was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OptimizeReport {
+    /// Outputs that became constants.
+    pub folded: usize,
+    /// Nodes that turned out to be equal to another.
+    pub shared: usize,
+    /// Nodes whose output is one of their inputs.
+    pub bypassed: usize,
+    /// Nodes that became part of another.
+    pub fused: usize,
+}
+
+/// Optimizes a placed and pruned graph in place.
+pub fn optimize(graph: &mut Graph, ops: &dyn OpLookup, options: &OptimizeOptions<'_>) -> Result<OptimizeReport> {
+    /// What one round uncovers, the next one takes; more than this is not worth the time.
+    const ROUNDS_MAX: usize = 3;
+    let mut report = OptimizeReport::default();
+    let wanted = wanted_nodes(graph);
+    let (mut shapes, _) = infer_shapes(graph, ops)?;
+    for _ in 0..ROUNDS_MAX {
+        let before = report;
+        report.bypassed += bypass::bypass_nodes(graph, &shapes)?;
+        if let Some(evaluate) = options.evaluate {
+            report.folded += fold::fold_constants(graph, ops, &shapes, evaluate, options)?;
+        }
+        report.shared += share::share_equal_nodes(graph)?;
+        remove_unused(graph, &wanted);
+        if report == before {
+            break;
+        }
+        (shapes, _) = infer_shapes(graph, ops)?;
+    }
+    report.fused += fuse::fuse_nodes(graph, ops, &shapes, options)?;
+    remove_unused(graph, &wanted);
+    Ok(report)
+}
+
+/// Returns the nodes that are wanted for themselves: targets, sends and results, and whatever has effects.
+fn wanted_nodes(graph: &Graph) -> Vec<bool> {
+    let consumers = graph.consumers();
+    let mut wanted = vec![false; graph.id_bound()];
+    for (id, node) in graph.iter() {
+        wanted[id.index()] = consumers[id.index()].is_empty() || node.schema.is_stateful();
+    }
+    wanted
+}
+
+/// Removes what neither is wanted nor leads to what is.
+fn remove_unused(graph: &mut Graph, wanted: &[bool]) {
+    let mut used = vec![false; graph.id_bound()];
+    let mut stack: Vec<NodeId> = Vec::new();
+    for id in graph.ids() {
+        if wanted.get(id.index()).copied().unwrap_or(false) {
+            used[id.index()] = true;
+            stack.push(id);
+        }
+    }
+    while let Some(id) = stack.pop() {
+        let node = graph.node(id);
+        for source in node.inputs.iter().map(|edge| edge.node).chain(node.control_inputs.iter().copied()) {
+            if !std::mem::replace(&mut used[source.index()], true) {
+                stack.push(source);
+            }
+        }
+    }
+    let unused: Vec<NodeId> = graph.ids().filter(|id| !used[id.index()]).collect();
+    for id in unused {
+        graph.remove(id);
+    }
+}
+
+/// Which outputs and nodes stand in for others. Nodes are visited in topological order, so that what stands in for
+/// something is never replaced itself afterwards.
+#[derive(Default)]
+struct Replacements {
+    data: HashMap<Edge, Edge>,
+    control: HashMap<NodeId, NodeId>,
+}
+
+impl Replacements {
+    fn new() -> Replacements {
+        Replacements { data: HashMap::new(), control: HashMap::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.control.is_empty()
+    }
+
+    /// Replaces a node's inputs.
+    fn apply(&self, node: &mut Node) {
+        for edge in &mut node.inputs {
+            if let Some(&other) = self.data.get(edge) {
+                *edge = other;
+            }
+        }
+        let mut changed = false;
+        for control in &mut node.control_inputs {
+            if let Some(&other) = self.control.get(control) {
+                *control = other;
+                changed = true;
+            }
+        }
+        if changed {
+            let mut seen: Vec<NodeId> = Vec::with_capacity(node.control_inputs.len());
+            node.control_inputs.retain(|control| {
+                let is_new = !seen.contains(control);
+                seen.push(*control);
+                is_new
+            });
+        }
+    }
+
+    /// Replaces the inputs of all nodes, which also reaches the back edges of loops.
+    fn apply_to_all(&self, graph: &mut Graph) {
+        if self.is_empty() {
+            return;
+        }
+        let ids: Vec<NodeId> = graph.ids().collect();
+        for id in ids {
+            self.apply(graph.node_mut(id));
+        }
+    }
+}
+
+/// Returns whether a node's outputs can be dead while the node itself counts as alive, so that a control edge from it
+/// doesn't say what an edge from its output says.
+fn has_deadness_of_its_own(node: &Node) -> bool {
+    matches!(NodeClass::of(node.op()), NodeClass::Switch | NodeClass::Recv)
+}
+
+/// Returns whether an edge carries a variable.
+fn is_ref(graph: &Graph, edge: Edge) -> bool {
+    graph.node(edge.node).output_types.get(edge.port as usize).is_none_or(|slot| slot.is_ref)
+}
+
+/// Returns whether a node is a plain function of its inputs: no state, no variables, no part in control flow, no calls.
+fn is_pure(graph: &Graph, node: &Node) -> bool {
+    NodeClass::of(node.op()) == NodeClass::Plain
+        && !node.schema.is_stateful()
+        && graph.library.get(node.op()).is_none()
+        && !node.schema.attrs.iter().any(|attr| attr.r#type.ends_with("func") || attr.r#type == "list(func)")
+        && !node.output_types.iter().any(|slot| slot.is_ref)
+        && !node.inputs.iter().any(|&edge| is_ref(graph, edge))
+        && !matches!(node.op(), "Placeholder" | "PlaceholderV2")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::ops;
+    use expect_test::{Expect, expect};
+    use tensor::Status;
+
+    /// Computes sums, negations and splits of vectors of one element.
+    fn evaluate(graph: &Graph, fetches: &[Edge]) -> Result<Vec<Tensor>> {
+        let mut values: HashMap<Edge, Tensor> = HashMap::new();
+        for id in graph.topological_order()? {
+            let node = graph.node(id);
+            let input = |index: usize| values[&node.inputs[index]].clone();
+            let outputs = match node.op() {
+                "Const" => vec![node.attrs.tensor("value")?],
+                "Identity" => vec![input(0)],
+                "Neg" => vec![Tensor::scalar(-input(0).to_scalar::<f32>()?)],
+                "AddV2" => vec![Tensor::scalar(input(0).to_scalar::<f32>()? + input(1).to_scalar::<f32>()?)],
+                "Switch" => vec![input(0), input(0)],
+                op => return Err(Status::unimplemented(op)),
+            };
+            for (port, value) in outputs.into_iter().enumerate() {
+                values.insert(Edge { node: id, port: port as u32 }, value);
+            }
+        }
+        Ok(fetches.iter().map(|edge| values[edge].clone()).collect())
+    }
+
+    fn check(text: &str, expected: Expect) {
+        let mut graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let options = OptimizeOptions {
+            evaluate: Some(&evaluate),
+            has_kernel: &|node| !node.attrs.strings("fused_ops").is_ok_and(|list| list.iter().any(|op| op == "Tanh")),
+            may_fuse: &|device| device != "/job:foreign",
+            constant_bytes_max: 1 << 10,
+        };
+        let report = optimize(&mut graph, ops(), &options).unwrap();
+        graph.topological_order().unwrap();
+        for (_, node) in graph.iter() {
+            graph.check_inputs(node).unwrap();
+        }
+        expected.assert_eq(&format!("{}{report:?}\n", graph.to_text()));
+    }
+
+    #[test]
+    fn constants_are_folded_but_not_what_they_feed() {
+        check(
+            "x = _Arg() {T=float, index=0}
+a = Const() {dtype=float, value=float[](1)}
+b = Neg(a)
+c = AddV2(a, b)
+d = AddV2(c, b)
+y = Mul(x, d)
+r = _Retval(y) {index=0}",
+            expect![[r#"
+                x = _Arg() {T=float, index=0}
+                d = Const() {dtype=float, value=float[](-1.0)}
+                y = Mul(x, d)
+                r = _Retval(y) {index=0}
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn state_size_and_kernels_limit_folding() {
+        check(
+            "two = Const() {dtype=int32, value=int32[1](2)}
+random = RandomUniform(two) {dtype=float}
+tanh = Tanh(a)
+a = Const() {dtype=float, value=float[](1)}
+b = Neg(a)
+big = Const() {dtype=float, value=float[16,17](0)}
+negative = Neg(big)
+r0 = _Retval(random) {index=0}
+r1 = _Retval(tanh) {index=1}
+r2 = _Retval(b) {index=2}
+r3 = _Retval(negative) {index=3}"
+                .replace("float[16,17](0)", &format!("float[16,17]({})", vec!["0"; 272].join(", ")))
+                .as_str(),
+            expect![[r#"
+                two = Const() {dtype=int32, value=int32[1](2)}
+                random = RandomUniform(two) {dtype=float}
+                tanh = Tanh(a)
+                a = Const() {dtype=float, value=float[](1.0)}
+                b = Const() {dtype=float, value=float[](-1.0)}
+                big = Const() {dtype=float, value=float[16,17](0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ...)}
+                negative = Neg(big)
+                r0 = _Retval(random) {index=0}
+                r1 = _Retval(tanh) {index=1}
+                r2 = _Retval(b) {index=2}
+                r3 = _Retval(negative) {index=3}
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_folded_constant_waits_for_what_its_parts_waited_for() {
+        check(
+            "p = _Arg() {T=bool, index=0}
+x = _Arg() {T=float, index=1}
+switch = Switch(x, p)
+pivot = Identity(switch:1)
+one = Const(^pivot) {dtype=float, value=float[](1)}
+minus = Neg(one)
+sum = AddV2(pivot, minus)
+merge = Merge(switch, sum)
+r = _Retval(merge) {index=0}",
+            expect![[r#"
+                p = _Arg() {T=bool, index=0}
+                x = _Arg() {T=float, index=1}
+                switch = Switch(x, p)
+                pivot = Identity(switch:1)
+                minus = Const(^pivot) {dtype=float, value=float[](-1.0)}
+                sum = AddV2(pivot, minus)
+                merge = Merge(switch, sum)
+                r = _Retval(merge) {index=0}
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn known_shapes_are_constants() {
+        check(
+            "x = _Arg() {T=float, index=0, _output_shapes=[[2,3]]}
+y = Neg(x)
+shape = Shape(y)
+unknown = _Arg() {T=float, index=1}
+open = Shape(unknown)
+r = _Retval(shape) {index=0}
+s = _Retval(open) {index=1}",
+            expect![[r#"
+                x = _Arg() {T=float, _output_shapes=[[2,3]], index=0}
+                y = Neg(x)
+                shape = Const(^y) {dtype=int32, value=int32[2](2, 3)}
+                unknown = _Arg() {T=float, index=1}
+                open = Shape(unknown)
+                r = _Retval(shape) {index=0}
+                s = _Retval(open) {index=1}
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn identities_are_bypassed_except_where_they_mean_something() {
+        check(
+            "x = _Arg() {T=float, index=0} @/job:a
+plain = Identity(x) @/job:a
+moved = Identity(plain) @/job:b
+v = VariableV2() {dtype=float, shape=[]} @/job:a
+snapshot = Identity(v) @/job:a
+waits = Identity(x, ^snapshot) @/job:a
+p = _Arg() {T=bool, index=1} @/job:a
+switch = Switch(x, p) @/job:a
+pivot = Identity(switch:1) @/job:a
+data_only = Identity(switch) @/job:a
+step = NoOp(^pivot, ^plain) @/job:a
+sum = AddN(plain, moved, snapshot, waits, data_only) @/job:a
+r = _Retval(sum) {index=0} @/job:a",
+            expect![[r#"
+                x = _Arg() {T=float, index=0} @/job:a
+                moved = Identity(x) @/job:b
+                v = VariableV2() {dtype=float, shape=[]} @/job:a
+                snapshot = Identity(v) @/job:a
+                waits = Identity(x, ^snapshot) @/job:a
+                p = _Arg() {T=bool, index=1} @/job:a
+                switch = Switch(x, p) @/job:a
+                pivot = Identity(switch:1) @/job:a
+                step = NoOp(^pivot, ^x) @/job:a
+                sum = AddN(x, moved, snapshot, waits, switch) @/job:a
+                r = _Retval(sum) {index=0} @/job:a
+                OptimizeReport { folded: 0, shared: 0, bypassed: 2, fused: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn arithmetic_that_changes_nothing() {
+        check(
+            "x = _Arg() {T=float, index=0, _output_shapes=[[?,3]]}
+one = Const() {dtype=float, value=float[](1)}
+zeros = Const() {dtype=float, value=float[1,3](0, 0, 0)}
+wide = Const() {dtype=float, value=float[2,1,1](0, 0)}
+a = Mul(one, x)
+b = AddV2(a, zeros)
+c = Sub(b, zeros)
+not = Sub(zeros, c)
+wider = AddV2(c, wide)
+shape = Const() {dtype=int32, value=int32[2](-1, 3)}
+same = Reshape(c, shape)
+cast = Cast(same) {DstT=float}
+r0 = _Retval(cast) {index=0}
+r1 = _Retval(not) {index=1}
+r2 = _Retval(wider) {index=2}",
+            expect![[r#"
+                x = _Arg() {T=float, _output_shapes=[[?,3]], index=0}
+                zeros = Const() {dtype=float, value=float[1,3](0.0, 0.0, 0.0)}
+                wide = Const() {dtype=float, value=float[2,1,1](0.0, 0.0)}
+                not = Sub(zeros, x)
+                wider = AddV2(x, wide)
+                r0 = _Retval(x) {index=0}
+                r1 = _Retval(not) {index=1}
+                r2 = _Retval(wider) {index=2}
+                OptimizeReport { folded: 0, shared: 0, bypassed: 5, fused: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn equal_nodes_are_shared_unless_they_read_variables() {
+        check(
+            "x = _Arg() {T=float, index=0}
+y = _Arg() {T=float, index=1}
+a = Mul(x, y)
+b = Mul(y, x)
+c = Tanh(a)
+d = Tanh(b)
+elsewhere = Tanh(a) @/job:b
+v = VariableV2() {dtype=float, shape=[]}
+read1 = Identity(v)
+read2 = Identity(v)
+seed = Const() {dtype=int32, value=int32[1](2)}
+random1 = RandomUniform(seed) {dtype=float}
+random2 = RandomUniform(seed) {dtype=float}
+all = AddN(c, d, elsewhere, read1, read2, random1, random2)
+r = _Retval(all) {index=0}",
+            expect![[r#"
+                x = _Arg() {T=float, index=0}
+                y = _Arg() {T=float, index=1}
+                a = Mul(x, y)
+                c = Tanh(a)
+                elsewhere = Tanh(a) @/job:b
+                v = VariableV2() {dtype=float, shape=[]}
+                read1 = Identity(v)
+                read2 = Identity(v)
+                seed = Const() {dtype=int32, value=int32[1](2)}
+                random1 = RandomUniform(seed) {dtype=float}
+                random2 = RandomUniform(seed) {dtype=float}
+                all = AddN(c, c, elsewhere, read1, read2, random1, random2)
+                r = _Retval(all) {index=0}
+                OptimizeReport { folded: 0, shared: 2, bypassed: 0, fused: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn products_take_their_bias_and_activation_in() {
+        check(
+            "x = _Arg() {T=float, index=0, _output_shapes=[[?,2]]}
+w = _Arg() {T=float, index=1, _output_shapes=[[2,3]]}
+b = _Arg() {T=float, index=2, _output_shapes=[[3]]}
+product = MatMul(x, w, ^b) {transpose_b=false}
+biased = BiasAdd(product, b)
+active = Relu(biased)
+square = MatMul(active, w) {transpose_b=true}
+c = _Arg() {T=float, index=3, _output_shapes=[[2]]}
+added = AddV2(c, square)
+tanh = Tanh(added)
+image = _Arg() {T=float, index=4}
+filter = _Arg() {T=float, index=5}
+conv = Conv2D(image, filter) {padding=\"SAME\", strides=[1, 2, 2, 1]}
+conv_biased = BiasAdd(conv, b)
+conv_active = Relu(conv_biased)
+r0 = _Retval(tanh) {index=0}
+r1 = _Retval(conv_active) {index=1}",
+            expect![[r#"
+                x = _Arg() {T=float, _output_shapes=[[?,2]], index=0}
+                w = _Arg() {T=float, _output_shapes=[[2,3]], index=1}
+                b = _Arg() {T=float, _output_shapes=[[3]], index=2}
+                active = _FusedMatMul(x, w, b, ^b) {fused_ops=["BiasAdd", "Relu"]}
+                c = _Arg() {T=float, _output_shapes=[[2]], index=3}
+                added = _FusedMatMul(active, w, c) {fused_ops=["BiasAdd"], transpose_b=true}
+                tanh = Tanh(added)
+                image = _Arg() {T=float, index=4}
+                filter = _Arg() {T=float, index=5}
+                conv_active = _FusedConv2D(image, filter, b) {T=float, TArgs=[float], fused_ops=["BiasAdd", "Relu"], num_args=1, padding="SAME", strides=[1, 2, 2, 1]}
+                r0 = _Retval(tanh) {index=0}
+                r1 = _Retval(conv_active) {index=1}
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 5 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_others_need_is_not_fused_away() {
+        check(
+            "x = _Arg() {T=float, index=0}
+b = _Arg() {T=float, index=1}
+p1 = MatMul(x, x)
+a1 = BiasAdd(p1, b)
+r1 = Relu(a1)
+p2 = MatMul(r1, x)
+a2 = AddV2(p2, b)
+p3 = MatMul(x, a2) @/job:foreign
+a3 = BiasAdd(p3, b) @/job:foreign
+o0 = _Retval(p1) {index=0}
+o1 = _Retval(a1) {index=1}
+o2 = _Retval(a3) {index=2}",
+            expect![[r#"
+                x = _Arg() {T=float, index=0}
+                b = _Arg() {T=float, index=1}
+                p1 = MatMul(x, x)
+                a1 = BiasAdd(p1, b)
+                r1 = Relu(a1)
+                p2 = MatMul(r1, x)
+                a2 = AddV2(p2, b)
+                p3 = MatMul(x, a2) @/job:foreign
+                a3 = BiasAdd(p3, b) @/job:foreign
+                o0 = _Retval(p1) {index=0}
+                o1 = _Retval(a1) {index=1}
+                o2 = _Retval(a3) {index=2}
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn loops_stay_loops() {
+        check(
+            "zero = Const() {dtype=float, value=float[](0)}
+enter = Enter(zero) {frame_name=\"f\"}
+merge = Merge(enter, next)
+less = Less(merge, merge)
+cond = LoopCond(less)
+switch = Switch(merge, cond)
+pivot = Identity(switch:1)
+one = Const(^pivot) {dtype=float, value=float[](1)}
+minus = Neg(one)
+body = AddV2(pivot, minus)
+last = Identity(body)
+next = NextIteration(last)
+exit = Exit(switch)
+r = _Retval(exit) {index=0}",
+            expect![[r#"
+                zero = Const() {dtype=float, value=float[](0.0)}
+                enter = Enter(zero) {frame_name="f"}
+                merge = Merge(enter, next)
+                less = Less(merge, merge)
+                cond = LoopCond(less)
+                switch = Switch(merge, cond)
+                pivot = Identity(switch:1)
+                minus = Const(^pivot) {dtype=float, value=float[](-1.0)}
+                body = AddV2(pivot, minus)
+                next = NextIteration(body)
+                exit = Exit(switch)
+                r = _Retval(exit) {index=0}
+                OptimizeReport { folded: 1, shared: 0, bypassed: 1, fused: 0 }
+            "#]],
+        );
+    }
+}
