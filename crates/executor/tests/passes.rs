@@ -93,7 +93,7 @@ impl Program {
         self.add(format!("{name}/body_x = AddV2({name}/smaller, {name}/outer)"), device(2));
         self.add(format!("{name}/next_i = NextIteration({name}/body_i)"), device(3));
         let mut body = format!("{name}/body_x");
-        if !name.contains('/') && seed.picks[3] % 2 == 0 {
+        if !name.contains('/') && seed.picks[3].is_multiple_of(2) {
             let inner = format!("{name}/inner");
             let turned = Seed { devices: [device(1), device(2), device(3), device(0)], ..seed.clone() };
             body = self.inner_loop(&inner, &body, &format!("{name}/pivot"), &turned);
