@@ -14,6 +14,7 @@ mod range;
 mod reduce;
 mod rounding;
 mod select;
+mod unsorted_segment;
 
 pub use add_n::*;
 pub use arg_extreme::*;
@@ -29,6 +30,7 @@ pub use range::*;
 pub use reduce::*;
 pub use rounding::*;
 pub use select::*;
+pub use unsorted_segment::*;
 
 use kernel::Op;
 
@@ -48,4 +50,5 @@ pub(crate) const FILES: &[&[Op]] = &[
     reduce::OPS,
     rounding::OPS,
     select::OPS,
+    unsorted_segment::OPS,
 ];
