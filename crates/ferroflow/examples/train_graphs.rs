@@ -139,9 +139,10 @@ fn variables_graph(graph: &Graph) -> Result<()> {
             Ok(())
         })?;
         create_global_step(graph);
-        Variable::builder(graph, "local").collections(&[collections::LOCAL_VARIABLES]).trainable(false).build_constant(
-            &ferroflow::Tensor::vector(&[1f32, 2.0]),
-        );
+        Variable::builder(graph, "local")
+            .collections(&[collections::LOCAL_VARIABLES])
+            .trainable(false)
+            .build_constant(&ferroflow::Tensor::vector(&[1f32, 2.0]));
         global_variables_initializer(graph)?;
         local_variables_initializer(graph)?;
         report_uninitialized_variables(graph, None)?;

@@ -340,7 +340,7 @@ fn build_sharded(
     let mut restored = Vec::new();
     for (device, members) in &shards {
         let assigns = on_device(graph, device, |graph| restore_ops(graph, filename, members, options, Some(device)))?;
-        restored.push(on_device(graph, device, |graph| group(graph, &assigns, "restore_shard"))?);
+        restored.push(group(graph, &assigns, "restore_shard")?);
     }
     let restore = group(graph, &restored, "restore_all")?;
     Ok((filename.clone(), done, restore))
