@@ -330,7 +330,7 @@ fn build_sharded(
                 let whole = format!("{}/", graph.current_name_scope());
                 let prefixes = graph.op("Pack").name("checkpoint_prefixes").inputs(&names).try_build()?.output(0);
                 let op = graph.op("MergeV2Checkpoints").name(&whole).input(&prefixes).input(filename);
-                op.without_scope_controls().try_build()
+                op.try_build()
             })?;
             graph.control_dependencies(&[merge], |graph| {
                 graph.op("Identity").input(filename).try_build().map(|op| op.output(0))
