@@ -2,7 +2,9 @@
 
 use crate::arithmetic::Arithmetic;
 use graph::{Output, ShapeContext};
-use kernel::{BoxedKernel, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, kernels};
+use kernel::{
+    BoxedKernel, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, kernels,
+};
 use std::marker::PhantomData;
 use tensor::{Complex32, Complex64, DType, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
@@ -79,7 +81,10 @@ impl<T: Arithmetic> Kernel for SegmentSum<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (data, ids, count) = (context.input(0)?, context.input(1)?, context.input(2)?);
         if count.num_elements() != 1 {
-            return Err(Status::invalid_argument(format!("num_segments should be a scalar, not shape {}", count.shape())));
+            return Err(Status::invalid_argument(format!(
+                "num_segments should be a scalar, not shape {}",
+                count.shape()
+            )));
         }
         let segments = count.to_index()?;
         if segments < 0 {
