@@ -81,11 +81,18 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
             Worker { task: task as u32, flags: flags.clone(), cluster: cluster.clone(), digits: digits.clone() };
         let (reports, initialized) = (reports.clone(), initialized.clone());
         let name = format!("worker {task}");
-        let spawned = std::thread::Builder::new().name(name).spawn(move || worker.run(&gate, &initialized, &reports));
+        let spawned = std::thread::Builder::new().name(name).spawn(move || {
+            let result = worker.run(&gate, &initialized, &reports);
+            if let Err(status) = &result {
+                // The others may wait for this worker forever.
+                let _ = reports.send(Report::Failed(status.clone().context(format!("worker {}", worker.task))));
+            }
+            result
+        });
         threads.push(spawned.map_err(|error| Failure::new(format!("can't start a worker: {error}")))?);
     }
     drop((reports, initialized));
-    show_progress(&incoming, flags.train_steps, start);
+    show_progress(&incoming, flags.train_steps, start)?;
     let mut outcome = None;
     for (task, thread) in threads.into_iter().enumerate() {
         let result = thread.join().unwrap_or_else(|_| Err(Status::internal("the worker panicked")));
@@ -128,37 +135,42 @@ fn gates(workers: usize) -> (Vec<Sender<()>>, Vec<Receiver<()>>) {
     (0..workers).map(|_| channel()).unzip()
 }
 
-struct Report {
-    task: u32,
-    step: i64,
-    loss: f32,
+/// What a worker has to say.
+enum Report {
+    Step { task: u32, step: i64, loss: f32 },
+    Failed(Status),
 }
 
-fn show_progress(reports: &Receiver<Report>, train_steps: i64, start: Instant) {
+/// Prints how it goes until all workers are done, or until one fails.
+fn show_progress(reports: &Receiver<Report>, train_steps: i64, start: Instant) -> Result<()> {
     const INTERVAL: Duration = Duration::from_secs(1);
     let mut shown = Instant::now();
     let mut share: Vec<u64> = Vec::new();
     for report in reports {
-        let task = report.task as usize;
+        let (task, step, loss) = match report {
+            Report::Step { task, step, loss } => (task as usize, step, loss),
+            Report::Failed(status) => return Err(status),
+        };
         if share.len() <= task {
             share.resize(task + 1, 0);
         }
         share[task] += 1;
         if shown.elapsed() >= INTERVAL {
             shown = Instant::now();
-            let rate = report.step as f64 / start.elapsed().as_secs_f64();
+            let rate = step as f64 / start.elapsed().as_secs_f64();
             let total: u64 = share.iter().sum();
             let shares: Vec<String> =
                 share.iter().map(|steps| format!("{:.0} %", 100.0 * *steps as f64 / total as f64)).collect();
             println!(
                 "step {} of {train_steps}, loss {:.4}, {rate:.0} steps/s, workers' shares {}",
-                report.step,
-                report.loss,
+                step,
+                loss,
                 shares.join(" ")
             );
             let _ = std::io::stdout().flush();
         }
     }
+    Ok(())
 }
 
 /// What came of the training.
@@ -186,6 +198,7 @@ struct Model {
     global_step: Variable,
     train: Operation,
     init: Operation,
+    local_init: Operation,
     saver: Saver,
     sync: Option<SyncOps>,
 }
@@ -211,6 +224,7 @@ impl Worker {
         let master = self.cluster.master("worker", self.task)?;
         let session = Session::on_master(&model.graph, master, proto::ConfigProto::default())?;
         let coordinator = Coordinator::new();
+        session.run_ops(&[&model.local_init])?;
         if self.is_chief() {
             self.initialize(&model, &session)?;
             if let Some(sync) = &model.sync {
@@ -289,7 +303,8 @@ impl Worker {
         })?;
         let saver = Saver::new(&graph)?;
         let init = global_variables_initializer(&graph)?;
-        Ok(Model { graph, images, labels, loss, accuracy, global_step, train, init, saver, sync })
+        let local_init = local_variables_initializer(&graph)?;
+        Ok(Model { graph, images, labels, loss, accuracy, global_step, train, init, local_init, saver, sync })
     }
 
     fn initialize(&self, model: &Model, session: &Session) -> Result<()> {
@@ -326,7 +341,7 @@ impl Worker {
                 return Err(Status::invalid_argument(format!("the loss is {loss} at step {step}")));
             }
             step = values[1].to_scalar::<i64>()?;
-            let _ = reports.send(Report { task: self.task, step, loss });
+            let _ = reports.send(Report::Step { task: self.task, step, loss });
         }
         Ok(step)
     }

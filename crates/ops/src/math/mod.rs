@@ -14,6 +14,7 @@ mod range;
 mod reduce;
 mod rounding;
 mod select;
+mod trigonometric;
 mod unsorted_segment;
 
 pub use add_n::*;
@@ -30,6 +31,7 @@ pub use range::*;
 pub use reduce::*;
 pub use rounding::*;
 pub use select::*;
+pub use trigonometric::*;
 pub use unsorted_segment::*;
 
 use kernel::Op;
@@ -50,5 +52,6 @@ pub(crate) const FILES: &[&[Op]] = &[
     reduce::OPS,
     rounding::OPS,
     select::OPS,
+    trigonometric::OPS,
     unsorted_segment::OPS,
 ];

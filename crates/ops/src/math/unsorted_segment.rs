@@ -55,7 +55,7 @@ fn unsorted_segment_sum_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<G
     let axis = graph.constant_tensor(&Tensor::scalar(0i32));
     let rows = graph.op("GatherV2").input(&grad).input(&clipped).input(&axis).try_build()?.output(0);
     let is_in = graph.op("GreaterEqual").input(&ids).input(&zeros).try_build()?.output(0);
-    let missing = match (rows.shape().rank(), is_in.shape().rank()) {
+    let missing = match (args.input(0).shape().rank(), ids.shape().rank()) {
         (Some(whole), Some(part)) if whole >= part => whole - part,
         _ => return Err(Status::invalid_argument("the ranks of data and segment_ids must be known")),
     };
