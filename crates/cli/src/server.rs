@@ -42,7 +42,7 @@ pub struct Flags {
     /// The address to listen on, in place of what follows from the cluster; 0.0.0.0 means all interfaces.
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
-    /// How tensors go to other tasks of ours: auto, unix, tcp or grpc.
+    /// How tensors go to other tasks of ours: auto, shm, unix, tcp or grpc.
     #[arg(long, value_name = "TRANSPORT", default_value = "auto")]
     transport: Transport,
     /// How many CPU devices the task has.

@@ -37,6 +37,8 @@ pub enum Transport {
     /// The best that both ends have.
     #[default]
     Auto,
+    /// A stream, and between tasks on one machine large tensors in memory that both see.
+    SharedMemory,
     /// A stream, over a Unix socket when both ends are on one machine and over TCP otherwise.
     Unix,
     /// A stream over TCP.
@@ -51,10 +53,11 @@ impl std::str::FromStr for Transport {
     fn from_str(text: &str) -> Result<Transport> {
         match text {
             "auto" => Ok(Transport::Auto),
+            "shm" => Ok(Transport::SharedMemory),
             "unix" => Ok(Transport::Unix),
             "tcp" => Ok(Transport::Tcp),
             "grpc" => Ok(Transport::Grpc),
-            _ => Err(Status::invalid_argument(format!("'{text}' is no transport; there are auto, unix, tcp and grpc"))),
+            _ => Err(Status::invalid_argument(format!("'{text}' is no transport; there are auto, shm, unix, tcp and grpc"))),
         }
     }
 }

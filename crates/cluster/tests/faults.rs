@@ -1,5 +1,6 @@
 //! Tasks that are missing, that stop, and that come back, and requests that make no sense.
 
+#[allow(dead_code, reason = "each test file uses a part")]
 mod common;
 
 use cluster::{RemoteMaster, Server, ServerConfig};

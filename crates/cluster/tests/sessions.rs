@@ -1,5 +1,6 @@
 //! Session scripts, each run on an embedded cluster and on one behind sockets.
 
+#[allow(dead_code, reason = "each test file uses a part")]
 mod common;
 
 use cluster::RunCallableCall;

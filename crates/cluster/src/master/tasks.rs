@@ -214,9 +214,8 @@ impl SessionTasks {
     /// Lets the calls of every step go over a stream, when both ends take one.
     fn attach_stream(&self, name: &str, contacted: &ContactedTask) {
         let Some(streams) = self.workers.streams().filter(|_| name != self.own_task()) else { return };
-        let Some(own) = streams.offer() else { return };
         let Some((offer, incarnation)) = &contacted.stream else { return };
-        let address = own.address_of(offer, self.workers.address(name).unwrap_or_default(), *incarnation);
+        let address = streams.offer().address_of(offer, self.workers.address(name).unwrap_or_default(), *incarnation);
         match streams.get(&address) {
             Ok(stream) => contacted.worker.attach_stream(stream),
             Err(status) => debug!("{name} gets no stream: {status}"),

@@ -19,7 +19,7 @@ impl StreamOffer {
         match transport {
             Transport::Grpc => None,
             Transport::Tcp => Some(StreamOffer::default()),
-            Transport::Auto | Transport::Unix => Some(match host() {
+            Transport::Auto | Transport::SharedMemory | Transport::Unix => Some(match host() {
                 Some(host) => StreamOffer { host, unix: format!("ferroflow-{incarnation:016x}") },
                 None => StreamOffer::default(),
             }),

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! kind u8 · 3 bytes of 0 · tensors u32 · head length u32 · 4 bytes of 0 · id u64     the header, 24 bytes
-//! for each tensor: dtype i32 · flags u8 · rank u8 · dims i64 … · content length u64  the head …
+//! for each tensor: dtype i32 · flags u8 · rank u8 · dims i64 … · content length u64
+//!     and when it is shared: place u64 · token u64                                   the head …
 //! the fields of the kind                                                             … up to its length
-//! the contents of the tensors, one after the other
+//! the contents of the tensors that aren't shared, one after the other
 //! ```
 //!
 //! All numbers are little-endian. A text is its length as u32 and its bytes.
@@ -49,11 +50,14 @@ pub(crate) enum Kind {
     Tensor = 6,
     /// A step, which the id names, is over.
     Cleanup = 7,
+    /// Shared contents that the receiver needs no longer.
+    Release = 8,
 }
 
 impl Kind {
     fn from_u8(value: u8) -> Option<Kind> {
-        [Kind::Hello, Kind::RunGraph, Kind::RunGraphReply, Kind::Error, Kind::Cancel, Kind::Tensor, Kind::Cleanup]
+        use Kind::*;
+        [Hello, RunGraph, RunGraphReply, Error, Cancel, Tensor, Cleanup, Release]
             .into_iter()
             .find(|&kind| kind as u8 == value)
     }
@@ -62,6 +66,11 @@ impl Kind {
 const FLAG_DEAD: u8 = 1;
 /// The contents are an encoded `TensorProto`, for types whose elements aren't plain.
 const FLAG_PROTO: u8 = 2;
+/// The contents lie in memory that both sides see.
+const FLAG_SHARED: u8 = 4;
+
+/// Decides which contents are shared: returns their place in the heap, and the token by which they are released.
+pub(crate) type Share<'a> = &'a dyn Fn(&Buffer) -> Option<(u64, u64)>;
 
 /// A frame ready to be sent, in pieces that share the bytes of large tensors.
 #[derive(Debug)]
@@ -82,6 +91,7 @@ impl FrameWriter {
         kind: Kind,
         id: u64,
         tensors: impl ExactSizeIterator<Item = (&'a Tensor, bool)>,
+        share: Share<'_>,
     ) -> Result<FrameWriter> {
         let mut head = BytesMut::with_capacity(512);
         head.put_u8(kind as u8);
@@ -101,6 +111,10 @@ impl FrameWriter {
             if is_dead {
                 flags |= FLAG_DEAD;
             }
+            let shared = if flags & FLAG_PROTO == 0 { share(&content) } else { None };
+            if shared.is_some() {
+                flags |= FLAG_SHARED;
+            }
             let dims = tensor.dims();
             head.put_i32_le(tensor.dtype() as i32);
             head.put_u8(flags);
@@ -109,7 +123,13 @@ impl FrameWriter {
                 head.put_i64_le(dim);
             }
             head.put_u64_le(content.len() as u64);
-            contents.push(content);
+            match shared {
+                Some((place, token)) => {
+                    head.put_u64_le(place);
+                    head.put_u64_le(token);
+                }
+                None => contents.push(content),
+            }
         }
         Ok(FrameWriter { head, contents })
     }
@@ -190,6 +210,8 @@ pub(super) struct TensorHead {
     flags: u8,
     /// How many bytes its contents have.
     pub content_len: usize,
+    /// Where its contents lie in the peer's heap, and the token by which they are released.
+    pub shared: Option<(u64, u64)>,
 }
 
 impl TensorHead {
@@ -211,7 +233,11 @@ impl TensorHead {
         {
             return Err(malformed());
         }
-        Ok(TensorHead { dtype, shape, flags, content_len: content_len as usize })
+        let shared = match flags & FLAG_SHARED {
+            0 => None,
+            _ => Some((fields.u64()?, fields.u64()?)),
+        };
+        Ok(TensorHead { dtype, shape, flags, content_len: content_len as usize, shared })
     }
 
     /// Makes the tensor of its contents; returns also whether it is dead.
@@ -301,7 +327,8 @@ mod tests {
     fn frames_come_back_as_they_were() {
         let sent = tensors();
         let mut writer =
-            FrameWriter::new(Kind::RunGraph, 77, sent.iter().map(|(tensor, is_dead)| (tensor, *is_dead))).unwrap();
+            FrameWriter::new(Kind::RunGraph, 77, sent.iter().map(|(tensor, is_dead)| (tensor, *is_dead)), &|_| None)
+                .unwrap();
         writer.text(b"key");
         writer.u64(9);
         let bytes = writer.finish().unwrap().pieces.concat();
@@ -328,7 +355,7 @@ mod tests {
         assert!(Header::read(&[0; HEADER_BYTES]).is_err());
         assert!(Header::read(&[1; 5]).is_err());
         let tensor = Tensor::scalar(1i32);
-        let frame = FrameWriter::new(Kind::Tensor, 1, [(&tensor, false)].into_iter()).unwrap().finish().unwrap();
+        let frame = FrameWriter::new(Kind::Tensor, 1, [(&tensor, false)].into_iter(), &|_| None).unwrap().finish().unwrap();
         let bytes = frame.pieces.concat();
         let head = &bytes[HEADER_BYTES..bytes.len() - 4];
         assert!(TensorHead::read(&mut Fields::new(head)).is_ok());

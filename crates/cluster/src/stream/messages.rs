@@ -1,6 +1,6 @@
 //! The fields of the frames that ask for a partition to be run and answer that.
 
-use super::frame::{Fields, FrameWriter, Kind, OutFrame, malformed};
+use super::frame::{Fields, FrameWriter, Kind, OutFrame, Share, malformed};
 use super::reader::InFrame;
 use crate::interface::{RunGraphCall, RunGraphReply};
 use proto::ExecutorOpts;
@@ -15,8 +15,8 @@ const RECORD_PARTITION_GRAPHS: u64 = 16;
 const REPORT_ALLOCATIONS: u64 = 32;
 
 /// Writes a request to run a partition.
-pub(super) fn write_run_graph(id: u64, call: &RunGraphCall) -> Result<OutFrame> {
-    let mut writer = FrameWriter::new(Kind::RunGraph, id, call.sends.iter().map(|(_, tensor)| (tensor, false)))?;
+pub(super) fn write_run_graph(id: u64, call: &RunGraphCall, share: Share<'_>) -> Result<OutFrame> {
+    let mut writer = FrameWriter::new(Kind::RunGraph, id, call.sends.iter().map(|(_, tensor)| (tensor, false)), share)?;
     let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
     writer.u64(
         flag(call.create_worker_session_called, CREATE_WORKER_SESSION_CALLED)
@@ -77,10 +77,10 @@ pub(super) fn read_run_graph(frame: &mut InFrame) -> Result<RunGraphCall> {
 }
 
 /// Writes an answer, or the error in its place.
-pub(super) fn write_reply(id: u64, reply: Result<RunGraphReply>) -> Result<OutFrame> {
+pub(super) fn write_reply(id: u64, reply: Result<RunGraphReply>, share: Share<'_>) -> Result<OutFrame> {
     let written = reply.and_then(|reply| {
         let mut writer =
-            FrameWriter::new(Kind::RunGraphReply, id, reply.received.iter().map(|tensor| (tensor, false)))?;
+            FrameWriter::new(Kind::RunGraphReply, id, reply.received.iter().map(|tensor| (tensor, false)), share)?;
         match &reply.step_stats {
             Some(stats) => writer.text(&prost::Message::encode_to_vec(stats)),
             None => writer.text(b""),

@@ -11,6 +11,7 @@ mod connection;
 mod frame;
 mod messages;
 mod reader;
+mod shared_memory;
 mod socket;
 
 pub(crate) use address::StreamOffer;
@@ -27,6 +28,7 @@ use frame::{FrameWriter, Kind, OutFrame, malformed};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use reader::{FrameReader, InFrame};
+use shared_memory::{PeerMemory, SharedHeap};
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Result, Status, Tensor};
@@ -50,20 +52,29 @@ pub(crate) struct StreamHub {
     /// The incarnations of this task's devices.
     incarnations: Vec<u64>,
     /// How this task takes streams.
-    offer: Option<StreamOffer>,
+    offer: StreamOffer,
+    /// Where the large tensors of this process lie, when they are shared with tasks on the same machine.
+    heap: Option<&'static SharedHeap>,
     /// By the incarnation of the peer's first device.
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
 }
 
 impl StreamHub {
     /// Makes the hub of a task with these devices.
-    pub fn new(runtime: tokio::runtime::Handle, incarnations: Vec<u64>, offer: Option<StreamOffer>) -> StreamHub {
-        StreamHub { runtime, worker: OnceLock::new(), incarnations, offer, connections: Mutex::new(HashMap::new()) }
+    pub fn new(
+        runtime: tokio::runtime::Handle,
+        incarnations: Vec<u64>,
+        offer: StreamOffer,
+        shares_memory: bool,
+    ) -> StreamHub {
+        let heap = if shares_memory && !offer.unix.is_empty() { SharedHeap::of_process() } else { None };
+        let connections = Mutex::new(HashMap::new());
+        StreamHub { runtime, worker: OnceLock::new(), incarnations, offer, heap, connections }
     }
 
-    /// Returns how this task takes streams; `None` when it doesn't.
-    pub fn offer(&self) -> Option<&StreamOffer> {
-        self.offer.as_ref()
+    /// Returns how this task takes streams.
+    pub fn offer(&self) -> &StreamOffer {
+        &self.offer
     }
 
     /// Sets the worker that takes what arrives.
@@ -121,7 +132,10 @@ impl StreamHub {
 
     /// Opens the Unix socket, if the task's offer has one.
     pub fn bind(&self) -> Result<Option<UnixListener>> {
-        let Some(offer) = self.offer.as_ref().filter(|offer| !offer.unix.is_empty()) else { return Ok(None) };
+        let offer = &self.offer;
+        if offer.unix.is_empty() {
+            return Ok(None);
+        }
         let unusable = |error: std::io::Error| {
             Status::internal(format!("the socket '{}' for tasks on this machine can't be opened: {error}", offer.unix))
         };
@@ -138,14 +152,7 @@ impl StreamHub {
             Ok(socket) => {
                 let socket = Arc::new(socket);
                 let incarnation = StreamAddress::parse(address).map_or(0, |address| address.incarnation);
-                match self.hello(incarnation) {
-                    Ok(hello) => {
-                        connection.up(socket.clone(), hello);
-                        let reader = FrameReader::new(socket.clone());
-                        self.clone().run(connection.clone(), socket, reader, None).await
-                    }
-                    Err(status) => status,
-                }
+                self.clone().run(connection.clone(), socket, Some(incarnation)).await
             }
             Err(status) => status,
         };
@@ -169,42 +176,20 @@ impl StreamHub {
                 Socket::Unix(UnixStream::from_std(stream).map_err(unreachable)?)
             }
         };
-        socket.write_preface().await.map_err(unreachable)?;
         Ok(socket)
     }
 
     /// Takes a stream that a peer has opened.
     pub async fn accept(self: Arc<Self>, socket: Socket) {
-        let socket = Arc::new(socket);
-        let mut reader = FrameReader::new(socket.clone());
-        let greeted = async {
-            reader.preface(PREFACE).await?;
-            let hello = reader.next().await?.ok_or_else(malformed)?;
-            Hello::read(&hello)
-        };
-        let hello = match greeted.await {
-            Ok(hello) if hello.receiver == 0 || self.incarnations.first() == Some(&hello.receiver) => hello,
-            Ok(_) => return debug!("a stream was meant for a task that was here before"),
-            Err(status) => return debug!("a stream did not begin as one: {status}"),
-        };
-        let Some(&incarnation) = hello.incarnations.first() else { return };
         let connection = Arc::new(Connection::connecting("a peer"));
-        let Ok(own) = self.hello(0) else { return };
-        connection.up(socket.clone(), own);
-        {
-            let mut connections = self.connections.lock();
-            // What is sent to that peer goes back over the same connection, unless there is another one already.
-            if connections.get(&incarnation).is_none_or(|known| !known.is_usable()) {
-                connections.insert(incarnation, connection.clone());
-            }
-        }
-        let lost = self.clone().run(connection.clone(), socket, reader, Some(hello)).await;
+        let lost = self.clone().run(connection.clone(), Arc::new(socket), None).await;
         self.over(&connection, &lost);
     }
 
-    fn hello(&self, receiver: u64) -> Result<OutFrame> {
+    fn hello(&self, receiver: u64, is_shared: bool) -> Result<OutFrame> {
         let mut writer = FrameWriter::plain(Kind::Hello, VERSION);
         writer.u64(receiver);
+        writer.u64(u64::from(is_shared));
         writer.u64(self.incarnations.len() as u64);
         for &incarnation in &self.incarnations {
             writer.u64(incarnation);
@@ -221,23 +206,20 @@ impl StreamHub {
         }
     }
 
-    /// Serves a connection until it ends; returns why.
-    async fn run(
-        self: Arc<Self>,
-        connection: Arc<Connection>,
-        socket: Arc<Socket>,
-        mut reader: FrameReader,
-        hello: Option<Hello>,
-    ) -> Status {
+    /// Serves a connection until it ends; returns why. Whoever opened it says whom it expects there.
+    async fn run(self: Arc<Self>, connection: Arc<Connection>, socket: Arc<Socket>, expected: Option<u64>) -> Status {
         let running = Running::default();
         let mut incarnations: SmallVec<[u64; 2]> = SmallVec::new();
         let reading = async {
-            let hello = match hello {
-                Some(hello) => hello,
-                None => Hello::read(&reader.next().await?.ok_or_else(refused)?)?,
-            };
+            let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
             incarnations = hello.incarnations;
-            info!("stream to the task of incarnation {:016x} over {}", incarnations[0], socket.kind());
+            if expected.is_none() {
+                // What is sent to that peer goes back over the same connection, unless there is another one already.
+                let mut connections = self.connections.lock();
+                if connections.get(&incarnations[0]).is_none_or(|known| !known.is_usable()) {
+                    connections.insert(incarnations[0], connection.clone());
+                }
+            }
             while let Some(frame) = reader.next().await? {
                 self.take(&connection, frame, &running)?;
             }
@@ -252,10 +234,63 @@ impl StreamHub {
             Ok(()) => Status::unavailable(format!("the connection to {} was closed", connection.peer())),
             Err(status) => Status::unavailable(format!("{} ({})", status.message(), connection.peer())),
         };
+        debug!("{}", lost.message());
         if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
             worker.peer_lost(&incarnations, &lost);
         }
         lost
+    }
+
+    /// Exchanges the first bytes and frames: who each side is, and whether it reads the other's memory.
+    async fn greet(
+        &self,
+        connection: &Arc<Connection>,
+        socket: &Arc<Socket>,
+        expected: Option<u64>,
+    ) -> Result<(FrameReader, Hello)> {
+        let broken = |error: std::io::Error| Status::unavailable(format!("the stream did not begin: {error}"));
+        let heap = self.heap.map(SharedHeap::file);
+        let mut reader = FrameReader::new(socket.clone());
+        if expected.is_some() {
+            socket.send_preface(heap).await.map_err(broken)?;
+        }
+        let file = socket.receive_preface().await.map_err(broken)?;
+        if expected.is_none() {
+            socket.send_preface(heap).await.map_err(broken)?;
+        }
+        let memory = file.filter(|_| self.heap.is_some()).and_then(|file| match PeerMemory::map(&file) {
+            Ok(memory) => Some(memory),
+            Err(status) => {
+                debug!("{status}");
+                None
+            }
+        });
+        let hello = self.hello(expected.unwrap_or(0), memory.is_some())?;
+        if let Some(memory) = memory {
+            reader.share(memory, connection);
+        }
+        if expected.is_some() {
+            connection.up(socket.clone(), hello);
+            let hello = Hello::read(&reader.next().await?.ok_or_else(refused)?)?;
+            self.greeted(connection, socket, &hello);
+            return Ok((reader, hello));
+        }
+        let theirs = Hello::read(&reader.next().await?.ok_or_else(malformed)?)?;
+        if theirs.receiver != 0 && self.incarnations.first() != Some(&theirs.receiver) {
+            return Err(Status::aborted("a stream was meant for a task that was here before"));
+        }
+        connection.up(socket.clone(), hello);
+        self.greeted(connection, socket, &theirs);
+        Ok((reader, theirs))
+    }
+
+    fn greeted(&self, connection: &Connection, socket: &Socket, hello: &Hello) {
+        let mut how = socket.kind().to_owned();
+        if hello.is_shared {
+            connection.share();
+            how.push_str(" and shared memory");
+        }
+        info!("a stream to the task of incarnation {:016x} over {how}", hello.incarnations[0]);
     }
 
     fn take(self: &Arc<Self>, connection: &Arc<Connection>, mut frame: InFrame, running: &Running) -> Result<()> {
@@ -272,7 +307,7 @@ impl StreamHub {
             Kind::RunGraph => {
                 let mut answer = worker.run_graph(messages::read_run_graph(&mut frame)?);
                 match (&mut answer).now_or_never() {
-                    Some(reply) => connection.send(messages::write_reply(frame.id, reply)?)?,
+                    Some(reply) => connection.reply(frame.id, reply)?,
                     None => running.add(&self.runtime, connection, frame.id, answer),
                 }
             }
@@ -283,6 +318,7 @@ impl StreamHub {
             Kind::Error => connection.answered(frame.id, Err(messages::read_error(frame.fields())?)),
             Kind::Cancel => running.abort(frame.id),
             Kind::Cleanup => drop(worker.cleanup_graph(frame.id as i64)),
+            Kind::Release => connection.returned(frame.fields())?,
         }
         Ok(())
     }
@@ -299,7 +335,10 @@ fn refused() -> Status {
 
 /// What a peer says of itself.
 struct Hello {
+    /// Whom it expects here.
     receiver: u64,
+    /// Whether it reads our heap.
+    is_shared: bool,
     incarnations: SmallVec<[u64; 2]>,
 }
 
@@ -310,12 +349,13 @@ impl Hello {
         }
         let mut fields = frame.fields();
         let receiver = fields.u64()?;
+        let is_shared = fields.u64()? != 0;
         let count = fields.u64()?;
         if count == 0 || count > INCARNATIONS_MAX {
             return Err(malformed());
         }
         let incarnations = (0..count).map(|_| fields.u64()).collect::<Result<_>>()?;
-        Ok(Hello { receiver, incarnations })
+        Ok(Hello { receiver, is_shared, incarnations })
     }
 }
 
@@ -339,7 +379,7 @@ impl Running {
         let task = runtime.spawn(async move {
             let reply = answer.await;
             if calls.lock().remove(&id).is_some()
-                && let Err(status) = messages::write_reply(id, reply).and_then(|frame| connection.send(frame))
+                && let Err(status) = connection.reply(id, reply)
             {
                 debug!("an answer could not be sent: {status}");
             }

@@ -1,6 +1,8 @@
 //! [`FrameReader`]: frames out of a socket; the contents of large tensors go straight into aligned buffers of their own.
 
 use super::frame::{Fields, HEADER_BYTES, Header, Kind, TensorHead, malformed};
+use super::connection::Connection;
+use super::shared_memory::{PeerMemory, SharedRegion};
 use super::socket::Socket;
 use smallvec::SmallVec;
 use std::io;
@@ -38,12 +40,14 @@ pub(super) struct FrameReader {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    /// The peer's heap, and whom to tell what is needed no longer.
+    shared: Option<(Arc<PeerMemory>, Arc<Connection>)>,
 }
 
 impl FrameReader {
     /// Makes a reader.
     pub fn new(socket: Arc<Socket>) -> FrameReader {
-        FrameReader { socket, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0 }
+        FrameReader { socket, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0, shared: None }
     }
 
     /// Reads the next frame; `None` is the end of the connection between two frames.
@@ -64,17 +68,22 @@ impl FrameReader {
         let fields_at = head.len() - fields.len();
         let mut tensors = SmallVec::new();
         for tensor in heads {
-            let content = self.content(tensor.content_len).await?;
+            let content = match tensor.shared {
+                None => self.content(tensor.content_len).await?,
+                Some((place, token)) => {
+                    let (memory, connection) = self.shared.as_ref().ok_or_else(malformed)?;
+                    let region = SharedRegion::new(memory.clone(), place, tensor.content_len, token, connection)?;
+                    Buffer::foreign(region)
+                }
+            };
             tensors.push(tensor.finish(content)?);
         }
         Ok(Some(InFrame { kind: header.kind, id: header.id, tensors, head, fields_at }))
     }
 
-    /// Checks the first bytes of a connection.
-    pub async fn preface(&mut self, expected: &[u8]) -> Result<()> {
-        let mut found = vec![0; expected.len()];
-        self.read_exact(&mut found).await?;
-        if found == expected { Ok(()) } else { Err(malformed()) }
+    /// Lets tensors come from a peer's heap.
+    pub fn share(&mut self, memory: PeerMemory, connection: &Arc<Connection>) {
+        self.shared = Some((Arc::new(memory), connection.clone()));
     }
 
     async fn content(&mut self, len: usize) -> Result<Buffer> {

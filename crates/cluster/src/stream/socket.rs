@@ -1,7 +1,13 @@
 //! [`Socket`]: a connection over TCP or, on one machine, over a Unix socket.
 
 use super::frame::PREFACE;
-use std::io::{self, IoSlice};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 /// A connection to a peer.
@@ -54,11 +60,22 @@ impl Socket {
         }
     }
 
-    /// Writes the preface.
-    pub async fn write_preface(&self) -> io::Result<()> {
+    /// Sends the first bytes, and on one machine our heap with them.
+    pub async fn send_preface(&self, heap: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut written = 0;
         while written < PREFACE.len() {
-            match self.try_write_vectored(&[IoSlice::new(&PREFACE[written..])]) {
+            let rest = [IoSlice::new(&PREFACE[written..])];
+            let outcome = match (self, heap) {
+                (Socket::Unix(stream), Some(heap)) if written == 0 => stream.try_io(Interest::WRITABLE, || {
+                    let files = [heap];
+                    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                    let mut control = SendAncillaryBuffer::new(&mut space);
+                    control.push(SendAncillaryMessage::ScmRights(&files));
+                    Ok(rustix::net::sendmsg(stream, &rest, &mut control, SendFlags::NOSIGNAL)?)
+                }),
+                _ => self.try_write_vectored(&rest),
+            };
+            match outcome {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => written += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
@@ -66,5 +83,42 @@ impl Socket {
             }
         }
         Ok(())
+    }
+
+    /// Receives the first bytes, and the peer's heap if it sends it; other bytes are an error.
+    pub async fn receive_preface(&self) -> io::Result<Option<OwnedFd>> {
+        let mut found = [0; PREFACE.len()];
+        let mut filled = 0;
+        let mut heap = None;
+        while filled < found.len() {
+            let count = match self {
+                Socket::Tcp(_) => self.read(&mut found[filled..]).await?,
+                Socket::Unix(stream) => {
+                    stream.readable().await?;
+                    let outcome = stream.try_io(Interest::READABLE, || {
+                        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                        let mut control = RecvAncillaryBuffer::new(&mut space);
+                        let mut pieces = [IoSliceMut::new(&mut found[filled..])];
+                        let received =
+                            rustix::net::recvmsg(stream, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+                        for message in control.drain() {
+                            if let RecvAncillaryMessage::ScmRights(files) = message {
+                                heap = files.last().or(heap.take());
+                            }
+                        }
+                        Ok(received.bytes)
+                    });
+                    match outcome {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                        outcome => outcome?,
+                    }
+                }
+            };
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            filled += count;
+        }
+        if found == *PREFACE { Ok(heap) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 }
