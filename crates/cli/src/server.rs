@@ -54,7 +54,12 @@ pub struct Flags {
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     // The variable holds lines such as `info` or `cluster=debug`.
     let filter = EnvFilter::try_from_env("FERROFLOW_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
     let config = flags.config(std::env::var("TF_CONFIG").ok().as_deref())?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = flags.threads {

@@ -151,7 +151,10 @@ fn create_kernel(
     prefix: &str,
 ) -> Result<Arc<BoxedKernel>> {
     let create = || registry.create_kernel(node, device).map_err(|status| status.with_node(&node.name));
-    if node.schema.flags.contains(OpFlags::STATEFUL) {
+    // An op whose name begins with an underscore was put there by a pass: its node is part of this graph alone, and another
+    // run of the session may use the same name for something else.
+    let is_internal = node.op().starts_with('_');
+    if node.schema.flags.contains(OpFlags::STATEFUL) && !is_internal {
         session.kernel(&format!("{prefix}{}", node.name), create)
     } else {
         create().map(Arc::new)

@@ -158,3 +158,41 @@ macro_rules! update_kernels {
         ]
     };
 }
+
+/// Runs a body with `T` bound to the number type of a [`DType`](tensor::DType), or fails for types that aren't numbers.
+macro_rules! with_number {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        with_number!(@match $dtype, $T, $body, [
+            Float f32, Double f64, Half ::tensor::f16, BFloat16 ::tensor::bf16, Int8 i8, Int16 i16, Int32 i32, Int64 i64,
+            UInt8 u8, UInt16 u16, UInt32 u32, UInt64 u64, Complex64 ::tensor::Complex32, Complex128 ::tensor::Complex64
+        ])
+    };
+    (@match $dtype:expr, $T:ident, $body:expr, [$($variant:ident $ty:ty),*]) => {
+        match $dtype {
+            $(::tensor::DType::$variant => {
+                type $T = $ty;
+                $body
+            })*
+            other => Err(::tensor::Status::unimplemented(format!("{other} elements are not numbers"))),
+        }
+    };
+}
+
+/// Adds a tensor to another of the same shape; in place when nobody else shares either of them.
+pub(crate) fn add_to(sum: &mut tensor::Tensor, mut value: tensor::Tensor) -> tensor::Result<()> {
+    if !sum.is_unique() && value.is_unique() {
+        std::mem::swap(sum, &mut value);
+    }
+    with_number!(sum.dtype(), T => {
+        let value = value.as_slice::<T>()?;
+        if let Some(sum) = sum.as_mut_slice::<T>() {
+            sum.iter_mut().zip(value).for_each(|(sum, &value)| *sum = sum.plus(value));
+            return Ok(());
+        }
+        let old = sum.as_slice::<T>()?;
+        *sum = tensor::Tensor::build(sum.shape().clone(), |new: &mut [T]| {
+            new.iter_mut().zip(old.iter().zip(value)).for_each(|(new, (&old, &value))| *new = old.plus(value));
+        })?;
+        Ok(())
+    })
+}

@@ -61,8 +61,8 @@ impl MasterSession {
                 metadata.step_stats.get_or_insert_default().dev_stats.extend(stats.dev_stats);
             }
         }
-        for stats in transfers {
-            metadata.step_stats.get_or_insert_default().dev_stats.extend(stats.dev_stats);
+        if let Some(stats) = &mut metadata.step_stats {
+            add_transfers(stats, transfers);
         }
         Ok(StepResult { fetches, metadata })
     }
@@ -199,6 +199,16 @@ impl Drop for CleanupStep<'_> {
             } else {
                 in_background(&self.session.runtime, &partition.worker, self.step_id);
             }
+        }
+    }
+}
+
+/// Adds the transfers to the nodes of the devices that they went to.
+fn add_transfers(stats: &mut StepStats, transfers: Vec<StepStats>) {
+    for device in transfers.into_iter().flat_map(|transfers| transfers.dev_stats) {
+        match stats.dev_stats.iter_mut().find(|known| known.device == device.device) {
+            Some(known) => known.node_stats.extend(device.node_stats),
+            None => stats.dev_stats.push(device),
         }
     }
 }

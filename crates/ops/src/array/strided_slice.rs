@@ -5,14 +5,14 @@ use super::slice_spec::{SliceMasks, SliceSpec, sliced_shape};
 use crate::compose::{call, constant, reshape, sum};
 use crate::movement::{Movable, Rearrangement, rearranged};
 use graph::builder::OpBuilder;
-use graph::{AttrMap, Output, ShapeContext};
+use graph::{Output, ShapeContext};
 use kernel::{
     BoxedKernel, Cost, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
     shape,
 };
 use numeric::slice_copy::{self, SliceAxis};
 use smallvec::SmallVec;
-use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
+use tensor::{DType, Result, Shape, Status, Tensor};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
@@ -466,8 +466,8 @@ impl Kernel for TensorStridedSliceUpdate {
 
 /// The attributes of the masks, for tests and other builders.
 #[cfg(test)]
-fn mask_attrs(masks: SliceMasks) -> AttrMap {
-    let mut attrs = AttrMap::default();
+fn mask_attrs(masks: SliceMasks) -> graph::AttrMap {
+    let mut attrs = graph::AttrMap::default();
     attrs.set("begin_mask", masks.begin);
     attrs.set("end_mask", masks.end);
     attrs.set("ellipsis_mask", masks.ellipsis);
@@ -523,7 +523,7 @@ mod tests {
     fn assignment_changes_the_variable_in_place() {
         use kernel::{Outputs, Step, Value, Values, Variable};
         use std::sync::Arc;
-        let variable = Arc::new(Variable::new("v", DType::Double, PartialShape::unknown()));
+        let variable = Arc::new(Variable::new("v", DType::Double, tensor::PartialShape::unknown()));
         variable.assign(counted(&[4])).unwrap();
         let kernel = StridedSliceAssign { masks: SliceMasks::default(), dtype: DType::Double };
         let assign = |begin: i32, value: Tensor| {

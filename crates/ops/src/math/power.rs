@@ -128,7 +128,6 @@ const fn integer_pow<T: Element + PrimInt + WrappingMul>() -> KernelDef {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::testing::{attrs, check_gradient, run_op};
     use tensor::Tensor;
 
