@@ -1,11 +1,13 @@
 //! What nodes tell people: assertions, printed values and summaries.
 
+mod check_numerics;
 mod histogram;
 mod media;
 mod print;
 pub(crate) mod summarize;
 mod summary;
 
+pub use check_numerics::*;
 pub use histogram::*;
 pub use media::*;
 pub use print::*;
@@ -14,4 +16,4 @@ pub use summary::*;
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[histogram::OPS, media::OPS, print::OPS, summary::OPS];
+pub(crate) const FILES: &[&[Op]] = &[check_numerics::OPS, histogram::OPS, media::OPS, print::OPS, summary::OPS];

@@ -256,6 +256,10 @@ mod tests {
         for exclusive in [false, true] {
             for reverse in [false, true] {
                 for op in ["Cumsum", "Cumprod", "CumulativeLogsumexp"] {
+                    // The logarithm of an empty sum is infinite, of which no differences can be taken.
+                    if exclusive && op == "CumulativeLogsumexp" {
+                        continue;
+                    }
                     check_gradient(std::slice::from_ref(&x), |_, x| running(op, &x[0], 1, exclusive, reverse));
                 }
             }
