@@ -184,9 +184,8 @@ def main():
         else:
             results.append(report(case, measured, *_cases.CASES[case][1:]))
     if results:
-        directory = ROOT / "bench" / "results"
-        directory.mkdir(exist_ok=True)
-        (directory / "cluster.json").write_text(json.dumps(results, indent=1) + "\n")
+        import _report
+        _report.write("cluster", results)
 
 
 if __name__ == "__main__":

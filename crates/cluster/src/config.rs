@@ -57,7 +57,9 @@ impl std::str::FromStr for Transport {
             "unix" => Ok(Transport::Unix),
             "tcp" => Ok(Transport::Tcp),
             "grpc" => Ok(Transport::Grpc),
-            _ => Err(Status::invalid_argument(format!("'{text}' is no transport; there are auto, shm, unix, tcp and grpc"))),
+            _ => Err(Status::invalid_argument(format!(
+                "'{text}' is no transport; there are auto, shm, unix, tcp and grpc"
+            ))),
         }
     }
 }

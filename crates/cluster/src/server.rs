@@ -7,9 +7,9 @@ use crate::interface::{MasterInterface, WorkerInterface};
 use crate::master::Master;
 use crate::random::RandomIds;
 use crate::rpc::server::{Services, serve};
+use crate::stream::{StreamHub, StreamOffer};
 use crate::worker::Worker;
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
-use crate::stream::{StreamHub, StreamOffer};
 use crate::{ClusterSpec, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
 use kernel::OpRegistry;
@@ -103,7 +103,11 @@ impl Server {
         let ids = Arc::new(RandomIds::from_system());
         let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone()));
         let task = Task::new(&config, cluster, registry, &runtime, &ids, connector, Some(config.transport));
-        let services = Arc::new(Services { master: Arc::new(task.master.clone()), worker: task.worker.clone(), streams: task.streams.clone() });
+        let services = Arc::new(Services {
+            master: Arc::new(task.master.clone()),
+            worker: task.worker.clone(),
+            streams: task.streams.clone(),
+        });
         let stopping = watch::Sender::new(false);
         let mut serving = Vec::new();
         let mut listening_streams = None;

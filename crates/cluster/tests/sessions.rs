@@ -157,8 +157,11 @@ fn callables_are_made_once_and_run_by_number() {
             ..Default::default()
         };
         let session_handle = session.handle.clone();
-        let request =
-            proto::MakeCallableRequest { session_handle: session_handle.clone(), options: Some(options), request_id: 1 };
+        let request = proto::MakeCallableRequest {
+            session_handle: session_handle.clone(),
+            options: Some(options),
+            request_id: 1,
+        };
         let handle = cluster.runtime.block_on(session.master.make_callable(request)).unwrap();
         let run = |feeds: Vec<Tensor>| {
             let call = RunCallableCall { session_handle: session_handle.clone(), handle, feeds };
@@ -243,10 +246,7 @@ fn isolated_sessions_share_nothing_and_filters_hide_tasks() {
             cluster.session_with(GRAPH, ConfigProto { device_filters: filters, ..Default::default() }).unwrap();
         let devices = cluster.runtime.block_on(filtered.master.list_devices(filtered.handle.clone())).unwrap();
         let names: Vec<&str> = devices.local_device.iter().map(|device| device.name.as_str()).collect();
-        assert_eq!(
-            names,
-            ["/job:ps/replica:0/task:0/device:CPU:0", "/job:worker/replica:0/task:0/device:CPU:0"]
-        );
+        assert_eq!(names, ["/job:ps/replica:0/task:0/device:CPU:0", "/job:worker/replica:0/task:0/device:CPU:0"]);
         let status = filtered.float(&[("x:0", scalar(1.0))], "product:0").unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
     }

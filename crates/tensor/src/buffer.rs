@@ -93,7 +93,8 @@ impl Buffer {
         let bytes: &[u8] = (*owner).as_ref();
         let data = NonNull::from(bytes).cast::<u8>();
         let len = bytes.len();
-        let header = Box::new(Header { references: AtomicUsize::new(1), capacity: 0, foreign: Some(owner), is_large: false });
+        let header =
+            Box::new(Header { references: AtomicUsize::new(1), capacity: 0, foreign: Some(owner), is_large: false });
         Buffer { header: NonNull::from(Box::leak(header)), data, len }
     }
 

@@ -6,9 +6,9 @@ use super::compiled_run::{fetch_sources, tasks_of};
 use super::partial_run::PartialRuns;
 use super::tasks::{SessionTasks, named_task};
 use crate::device::task_of;
-use crate::stream::PUSH_TO;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
+use crate::stream::PUSH_TO;
 use futures_util::future::try_join_all;
 use graph::passes::{
     PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place, placement_log, prune, rewrite_for_execution,

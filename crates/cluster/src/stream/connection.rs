@@ -257,7 +257,9 @@ impl Connection {
 
     /// Sends a tensor to a step of the peer.
     pub(crate) fn push(&self, step_id: i64, key: &str, tensor: &Tensor, is_dead: bool) -> Result<()> {
-        let mut writer = FrameWriter::new(Kind::Tensor, step_id as u64, [(tensor, is_dead)].into_iter(), &|content| self.lend(content))?;
+        let mut writer = FrameWriter::new(Kind::Tensor, step_id as u64, [(tensor, is_dead)].into_iter(), &|content| {
+            self.lend(content)
+        })?;
         writer.text(key.as_bytes());
         let frame = writer.finish()?;
         {

@@ -355,7 +355,8 @@ mod tests {
         assert!(Header::read(&[0; HEADER_BYTES]).is_err());
         assert!(Header::read(&[1; 5]).is_err());
         let tensor = Tensor::scalar(1i32);
-        let frame = FrameWriter::new(Kind::Tensor, 1, [(&tensor, false)].into_iter(), &|_| None).unwrap().finish().unwrap();
+        let frame =
+            FrameWriter::new(Kind::Tensor, 1, [(&tensor, false)].into_iter(), &|_| None).unwrap().finish().unwrap();
         let bytes = frame.pieces.concat();
         let head = &bytes[HEADER_BYTES..bytes.len() - 4];
         assert!(TensorHead::read(&mut Fields::new(head)).is_ok());

@@ -1,7 +1,7 @@
 //! [`FrameReader`]: frames out of a socket; the contents of large tensors go straight into aligned buffers of their own.
 
-use super::frame::{Fields, HEADER_BYTES, Header, Kind, TensorHead, malformed};
 use super::connection::Connection;
+use super::frame::{Fields, HEADER_BYTES, Header, Kind, TensorHead, malformed};
 use super::shared_memory::{PeerMemory, SharedRegion};
 use super::socket::Socket;
 use smallvec::SmallVec;

@@ -134,9 +134,8 @@ impl RendezvousMgr {
     /// Fails the steps that wait for a tensor of a task with these devices, which is gone.
     pub fn fail_receives_from(&self, incarnations: &[u64], status: &Status) {
         let active: Vec<Arc<StepState>> = self.steps.lock().active.values().cloned().collect();
-        let is_from = |key: &str| {
-            RendezvousKey::parse(key).is_ok_and(|key| incarnations.contains(&key.source_incarnation()))
-        };
+        let is_from =
+            |key: &str| RendezvousKey::parse(key).is_ok_and(|key| incarnations.contains(&key.source_incarnation()));
         for step in active {
             if step.local.any_waiting(is_from) {
                 step.abort(status.clone());

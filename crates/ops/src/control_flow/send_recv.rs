@@ -79,8 +79,8 @@ impl EdgeKey {
         let recv_device = attrs.string("recv_device")?;
         let tensor_name = attrs.string("tensor_name")?;
         let push_to: Option<Arc<str>> = attrs.string("_push_to").ok().map(Arc::from);
-        let outermost = RendezvousKey::new(&send_device, incarnation, &recv_device, &tensor_name, 0, 0)
-            .pushed_to(push_to.clone());
+        let outermost =
+            RendezvousKey::new(&send_device, incarnation, &recv_device, &tensor_name, 0, 0).pushed_to(push_to.clone());
         // Attributes come from outside; parts that contain the separator make no valid key.
         if [&send_device, &recv_device, &tensor_name].iter().any(|part| part.contains(';')) {
             return Err(Status::invalid_argument(format!("Invalid rendezvous key: {}", outermost.as_str())));
