@@ -179,7 +179,12 @@ impl Server {
     pub async fn stop(&self) {
         self.stopping.send_replace(true);
         let mut serving = std::mem::take(&mut *self.serving.lock());
-        if !ended_within(&mut serving, DRAIN_TIMEOUT).await {
+        let drained = async {
+            if let Some(streams) = &self.task.streams {
+                let _ = tokio::time::timeout(DRAIN_TIMEOUT, streams.drain()).await;
+            }
+        };
+        if !tokio::join!(ended_within(&mut serving, DRAIN_TIMEOUT), drained).0 {
             self.task.worker.stop();
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, self.task.master.stop()).await;
             ended_within(&mut serving, CANCEL_TIMEOUT).await;

@@ -63,7 +63,9 @@ async fn serve_connection(stream: TcpStream, services: Arc<Services>, mut stoppi
         && matches!(stream.peek(&mut first).await, Ok(1))
         && first[0] == PREFACE[0]
     {
-        return streams.clone().accept(Socket::Tcp(stream)).await;
+        // On its own: it lasts as long as the task.
+        drop(tokio::spawn(streams.clone().accept(Socket::Tcp(stream))));
+        return;
     }
     let mut builder = h2::server::Builder::new();
     builder

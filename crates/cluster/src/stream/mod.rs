@@ -30,9 +30,11 @@ use parking_lot::Mutex;
 use reader::{FrameReader, InFrame};
 use shared_memory::{PeerMemory, SharedHeap};
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Result, Status, Tensor};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tracing::{debug, info};
 
@@ -57,6 +59,10 @@ pub(crate) struct StreamHub {
     heap: Option<&'static SharedHeap>,
     /// By the incarnation of the peer's first device.
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    /// Whether no new partitions are run, because the task stops.
+    is_stopping: AtomicBool,
+    /// How many partitions run for peers.
+    num_running: watch::Sender<usize>,
 }
 
 impl StreamHub {
@@ -69,7 +75,16 @@ impl StreamHub {
     ) -> StreamHub {
         let heap = if shares_memory && !offer.unix.is_empty() { SharedHeap::of_process() } else { None };
         let connections = Mutex::new(HashMap::new());
-        StreamHub { runtime, worker: OnceLock::new(), incarnations, offer, heap, connections }
+        StreamHub {
+            runtime,
+            worker: OnceLock::new(),
+            incarnations,
+            offer,
+            heap,
+            connections,
+            is_stopping: AtomicBool::new(false),
+            num_running: watch::Sender::new(0),
+        }
     }
 
     /// Returns how this task takes streams.
@@ -107,6 +122,12 @@ impl StreamHub {
         is_dead: bool,
     ) -> Result<()> {
         self.get(address)?.push(step_id, key, tensor, is_dead)
+    }
+
+    /// Takes no new work, and waits until what runs for peers has ended.
+    pub async fn drain(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        let _ = self.num_running.subscribe().wait_for(|&count| count == 0).await;
     }
 
     /// Ends all streams.
@@ -304,11 +325,14 @@ impl StreamHub {
                 let key: Arc<str> = frame.fields().text()?.into();
                 worker.pushed(frame.id as i64, &key, tensor, is_dead);
             }
+            Kind::RunGraph if self.is_stopping.load(Ordering::Acquire) => {
+                connection.reply(frame.id, Err(Status::unavailable("the task is stopping")))?;
+            }
             Kind::RunGraph => {
                 let mut answer = worker.run_graph(messages::read_run_graph(&mut frame)?);
                 match (&mut answer).now_or_never() {
                     Some(reply) => connection.reply(frame.id, reply)?,
-                    None => running.add(&self.runtime, connection, frame.id, answer),
+                    None => running.add(self, connection, frame.id, answer),
                 }
             }
             Kind::RunGraphReply => {
@@ -359,6 +383,22 @@ impl Hello {
     }
 }
 
+/// Counts a partition that runs for a peer, however it ends.
+struct Counted(Arc<StreamHub>);
+
+impl Counted {
+    fn new(hub: &Arc<StreamHub>) -> Counted {
+        hub.num_running.send_modify(|count| *count += 1);
+        Counted(hub.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.num_running.send_modify(|count| *count -= 1);
+    }
+}
+
 /// The partitions that run for a peer.
 #[derive(Clone, Default)]
 struct Running {
@@ -367,16 +407,12 @@ struct Running {
 
 impl Running {
     /// Answers once the answer is there.
-    fn add(
-        &self,
-        runtime: &tokio::runtime::Handle,
-        connection: &Arc<Connection>,
-        id: u64,
-        answer: Answer<RunGraphReply>,
-    ) {
+    fn add(&self, hub: &Arc<StreamHub>, connection: &Arc<Connection>, id: u64, answer: Answer<RunGraphReply>) {
         self.calls.lock().insert(id, None);
         let (calls, connection) = (self.calls.clone(), connection.clone());
-        let task = runtime.spawn(async move {
+        let counted = Counted::new(hub);
+        let task = hub.runtime.spawn(async move {
+            let _counted = counted;
             let reply = answer.await;
             if calls.lock().remove(&id).is_some()
                 && let Err(status) = connection.reply(id, reply)
