@@ -27,7 +27,7 @@ def verdict(value, bar, at_most=False):
 
 
 def render():
-    core, cluster = load("core"), load("cluster")
+    core, cluster, sessions = load("core"), load("cluster"), load("sessions")
     page = ROOT / "docs" / "performance.md"
     page.parent.mkdir(exist_ok=True)
     notes = page.read_text().split(MARK, 1)[1] if page.exists() and MARK in page.read_text() else "\n"
@@ -55,6 +55,13 @@ def render():
                          f"| {t['startup_s']:.2f} → {o['startup_s']:.3f} | {o['startup_s'] / t['startup_s']:.4f} |")
         lines.append("")
         (ROOT / "docs" / "performance.svg").write_text(plot(cluster))
+    if sessions:
+        lines += ["## Starting", "", "| case | TensorFlow | Ferroflow | ratio (spread) | at least | |", "|---|--:|--:|--:|--:|---|"]
+        for r in sessions:
+            bar = f"{r['bar']}×" if r["bar"] else "–"
+            lines.append(f"| {r['case']} | {r['tensorflow']:.3f} {r['unit']} | {r['ours']:.3f} {r['unit']} "
+                         f"| **{r['ratio']:.1f}×** ({r['ratio_min']:.1f}–{r['ratio_max']:.1f}) | {bar} | {verdict(r['ratio'], r['bar'])} |")
+        lines.append("")
     page.write_text("\n".join(lines) + MARK + notes)
 
 

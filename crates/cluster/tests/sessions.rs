@@ -281,16 +281,23 @@ fn large_tensors_arrive_whole() {
         let session = cluster.session(
             r#"
             x = Placeholder() {dtype=int64} @/job:worker/task:0
-            v = VariableV2() {dtype=int64, shape=[1048576]} @/job:ps/task:0
+            v = VariableV2() {dtype=int64, shape=[1048579]} @/job:ps/task:0
             init = Assign(v, x) @/job:ps/task:0
             back = Identity(v) @/job:worker/task:1
+            axis = Const() {dtype=int32, value=int32[](0)} @/job:ps/task:0
+            parts = Split(axis, v) {num_split=7} @/job:ps/task:0
+            part = Neg(parts:2) @/job:worker/task:1
             "#,
         );
-        let values: Vec<i64> = (0..1 << 20).map(|index| index * 0x0101_0101).collect();
+        let values: Vec<i64> = (0..(1 << 20) + 3).map(|index| index * 0x0101_0101).collect();
         session.run_targets(&[("x:0", Tensor::vector(&values))], &["init"]).unwrap();
         for fetch in ["v:0", "back:0"] {
             let fetched = session.run(&[], &[fetch]).unwrap();
             assert!(fetched[0].as_slice::<i64>().unwrap() == values, "{kind:?}: {fetch}");
         }
+        // A part of a tensor, which begins anywhere in its memory.
+        let part = session.run(&[], &["part:0"]).unwrap();
+        let expected: Vec<i64> = values.chunks(values.len() / 7).nth(2).unwrap().iter().map(|value| -value).collect();
+        assert!(part[0].as_slice::<i64>().unwrap() == expected, "{kind:?}: a part");
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct State {
     children: HashMap<(u32, u64, u32), u32>,
     /// Nodes that are ready.
     pub(crate) ready: VecDeque<Ready>,
+    /// Nodes that are ready and a lot of work.
+    pub(crate) expensive: Vec<Ready>,
     /// Nodes that are ready, running or waiting, in all frames.
     pub(crate) outstanding: usize,
     /// Iterations kept for reuse.
@@ -71,6 +73,7 @@ impl State {
             free_frames: Vec::new(),
             children: HashMap::new(),
             ready: VecDeque::new(),
+            expensive: Vec::new(),
             outstanding: 0,
             spare: Vec::new(),
         }
@@ -115,6 +118,7 @@ impl State {
         self.free_frames.clear();
         self.children.clear();
         self.ready.clear();
+        self.expensive.clear();
         self.outstanding = 0;
     }
 

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tensor::{Code, Result, Status};
 
 /// A node whose inputs have at most this many bytes is run where it became ready.
-const INLINE_BYTES_MAX: usize = 64 << 10;
+const INLINE_BYTES_MAX: usize = 128 << 10;
 
 /// How many idle states are kept for further steps.
 const SPARE_STATES_MAX: usize = 8;
@@ -154,13 +154,19 @@ impl Run {
             let mut pause = None;
             loop {
                 self.take_arrived(state);
-                let Some(ready) = state.ready.pop_front() else { break };
+                let next = state.ready.pop_front();
                 if self.has_failed.load(Ordering::Acquire) {
+                    if next.or_else(|| state.expensive.pop()).is_none() {
+                        break;
+                    }
                     state.dropped();
                     continue;
                 }
-                pause = self.start(state, ready);
-                if pause.is_some() {
+                pause = match next {
+                    Some(ready) => self.start(state, ready),
+                    None => self.start_expensive(state),
+                };
+                if pause.is_some() || next.is_none() {
                     break;
                 }
             }
@@ -252,7 +258,9 @@ impl Run {
                     Cost::Expensive => false,
                 };
                 if !is_cheap {
-                    return self.start_expensive(state, ready, frame);
+                    // After the cheap ones, so that it is known by then what there is to share out.
+                    state.expensive.push(ready);
+                    return None;
                 }
                 let mut outputs: Outputs = (0..node.num_outputs).map(|_| Value::None).collect();
                 let result = self.compute(&**kernel, node, inputs, &mut outputs, frame, ready.is_dead);
@@ -269,20 +277,23 @@ impl Run {
         }
     }
 
-    /// Does the work here when nothing else is ready, and gives it to the pool otherwise.
-    fn start_expensive(self: &Arc<Self>, state: &mut State, ready: Ready, frame: FrameAndIteration) -> Option<Work> {
-        let node = &self.executor.plan.nodes[ready.node as usize];
-        let inputs = state.take_inputs(node, ready);
-        let work = Work { ready, inputs, frame };
-        if state.ready.is_empty() {
-            return Some(work);
+    /// Keeps one of the expensive nodes for this thread and gives the others to the pool.
+    fn start_expensive(self: &Arc<Self>, state: &mut State) -> Option<Work> {
+        let own = state.expensive.pop()?;
+        while let Some(ready) = state.expensive.pop() {
+            let work = self.take_work(state, ready);
+            let run = self.clone();
+            self.step.runner.spawn(Box::new(move || {
+                run.work(work);
+                run.wake();
+            }));
         }
-        let run = self.clone();
-        self.step.runner.spawn(Box::new(move || {
-            run.work(work);
-            run.wake();
-        }));
-        None
+        Some(self.take_work(state, own))
+    }
+
+    fn take_work(&self, state: &mut State, ready: Ready) -> Work {
+        let node = &self.executor.plan.nodes[ready.node as usize];
+        Work { ready, inputs: state.take_inputs(node, ready), frame: state.frame_and_iteration(ready) }
     }
 
     /// Runs an expensive or asynchronous node; the lock is not held.

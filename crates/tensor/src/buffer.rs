@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 const ALIGNMENT: usize = 64;
 
 /// Blocks of at least this size are recycled.
-const RECYCLED_BYTES_MIN: usize = 128 << 10;
+const RECYCLED_BYTES_MIN: usize = 32 << 10;
 
 /// The free list may hold this much even when little is in use.
 const RECYCLED_BYTES_FLOOR: usize = 16 << 20;

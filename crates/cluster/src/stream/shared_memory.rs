@@ -21,6 +21,9 @@ const HEAP_BYTES: usize = 1 << 40;
 /// Blocks begin at pages, so that the memory of a free one can be given back.
 const PAGE_BYTES: usize = 4096;
 
+/// Where tensors may begin.
+const ALIGNMENT: usize = 64;
+
 /// What a heap's file must not allow: a peer that made it smaller would make us fault.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
@@ -73,10 +76,11 @@ impl SharedHeap {
         self.file.as_fd()
     }
 
-    /// Returns where a buffer lies in the heap; `None` when it lies elsewhere.
+    /// Returns where a buffer lies in the heap; `None` when it lies elsewhere, or begins where a tensor can't, as a view
+    /// of some rows may.
     pub fn offset_of(&self, buffer: &Buffer) -> Option<u64> {
         let offset = buffer.bytes().as_ptr().addr().checked_sub(self.base.as_ptr().addr())?;
-        (offset < HEAP_BYTES).then_some(offset as u64)
+        (offset < HEAP_BYTES && offset.is_multiple_of(ALIGNMENT)).then_some(offset as u64)
     }
 }
 
@@ -171,7 +175,7 @@ impl SharedRegion {
         connection: &Arc<Connection>,
     ) -> Result<SharedRegion> {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        if offset.checked_add(len).is_none_or(|end| end > memory.len) || !offset.is_multiple_of(64) {
+        if offset.checked_add(len).is_none_or(|end| end > memory.len) || !offset.is_multiple_of(ALIGNMENT) {
             return Err(super::frame::malformed());
         }
         Ok(SharedRegion { memory, offset, len, token, connection: Arc::downgrade(connection) })
