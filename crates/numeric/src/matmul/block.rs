@@ -191,8 +191,16 @@ pub(crate) fn pack_columns<T: HasMicrokernel + Pod>(
         let source = &b.data[first * b.column_stride..];
         if b.column_stride == 1 {
             if filled == width {
-                for (step, row) in panel.chunks_exact_mut(width).enumerate() {
-                    row.copy_from_slice(&source[step * b.row_stride..][..width]);
+                // Rows of a known length are copied by a few moves, without a call for each.
+                match width {
+                    8 => copy_groups::<T, 8>(source, b.row_stride, panel),
+                    16 => copy_groups::<T, 16>(source, b.row_stride, panel),
+                    32 => copy_groups::<T, 32>(source, b.row_stride, panel),
+                    _ => {
+                        for (step, row) in panel.chunks_exact_mut(width).enumerate() {
+                            row.copy_from_slice(&source[step * b.row_stride..][..width]);
+                        }
+                    }
                 }
             } else {
                 for (step, row) in panel.chunks_exact_mut(width).enumerate() {
