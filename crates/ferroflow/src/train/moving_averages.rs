@@ -97,7 +97,7 @@ fn assign_moving_average(
         graph.name_scope("AssignMovingAvg", |graph| {
             let whole = format!("{}/", graph.current_name_scope());
             let rest = cast(graph, &sub(graph, 1.0, decay)?, average.dtype())?;
-            let distance = sub(graph, &average.read(), value)?;
+            let distance = sub(graph, average.read(), value)?;
             let delta = mul(graph, &distance, &rest)?;
             let op = if average.kind() == Kind::Ref { "AssignSub" } else { "AssignSubVariableOp" };
             graph.op(op).name(&whole).input(average.handle()).input(&delta).try_build()
