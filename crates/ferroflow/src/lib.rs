@@ -15,6 +15,7 @@ pub mod data;
 mod graph_handle;
 pub mod initializers;
 pub mod session;
+pub mod summary;
 pub mod train;
 pub mod variable;
 pub mod variable_scope;

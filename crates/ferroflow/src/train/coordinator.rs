@@ -66,6 +66,11 @@ impl Coordinator {
         self.shared.state.lock().stopped
     }
 
+    /// Returns the failure that stopped the threads, when there was one.
+    pub fn failure(&self) -> Option<Status> {
+        self.shared.state.lock().failure.clone()
+    }
+
     /// Waits until a stop is asked for, at most so long; returns whether it was.
     pub fn wait_for_stop(&self, timeout: Option<Duration>) -> bool {
         let mut state = self.shared.state.lock();

@@ -21,7 +21,8 @@ pub struct QueueRunner {
 #[derive(Default)]
 struct Runners {
     all: Mutex<Vec<QueueRunner>>,
-    running: Arc<Mutex<HashSet<String>>>,
+    /// Which run in which session.
+    running: Arc<Mutex<HashSet<(usize, String)>>>,
 }
 
 impl QueueRunner {
@@ -51,7 +52,7 @@ impl QueueRunner {
     /// stop cancels what waits. A runner that runs already starts nothing.
     pub fn create_threads(&self, session: &Session, coordinator: &Coordinator) -> Result<()> {
         let running = session.graph().extension::<Runners>().running.clone();
-        if !running.lock().insert(self.name.clone()) {
+        if !running.lock().insert((session.id(), self.name.clone())) {
             return Ok(());
         }
         let left = Arc::new(Mutex::new(self.enqueue.len()));
@@ -63,7 +64,7 @@ impl QueueRunner {
                 let mut left = left.lock();
                 *left -= 1;
                 if *left == 0 {
-                    running.lock().remove(&runner.name);
+                    running.lock().remove(&(session.id(), runner.name.clone()));
                     if result.is_ok() {
                         // Those who dequeue take what is left, then come to the end.
                         let _ = session.runner().target_name(&runner.close).run();
