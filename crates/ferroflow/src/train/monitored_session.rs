@@ -115,6 +115,11 @@ impl MonitoredSession {
         self.stop.clone()
     }
 
+    /// Returns whether the session was made already.
+    pub fn is_live(&self) -> bool {
+        self.live.is_some()
+    }
+
     /// Returns the session as it is now; after a recovery it is another one.
     pub fn raw_session(&mut self) -> Result<Session> {
         self.live().map(|live| live.session.clone())

@@ -59,7 +59,7 @@ impl QueueRunner {
         for enqueue in &self.enqueue {
             let (runner, session, left) = (self.clone(), session.clone(), left.clone());
             let (enqueue, running) = (enqueue.clone(), running.clone());
-            coordinator.spawn(&format!("fill {}", self.name), move |coordinator| {
+            coordinator.spawn_daemon(&format!("fill {}", self.name), move |coordinator| {
                 let result = runner.fill(&session, coordinator, &enqueue);
                 let mut left = left.lock();
                 *left -= 1;
@@ -74,7 +74,7 @@ impl QueueRunner {
             })?;
         }
         let (runner, session) = (self.clone(), session.clone());
-        coordinator.spawn(&format!("cancel {}", self.name), move |coordinator| {
+        coordinator.spawn_daemon(&format!("cancel {}", self.name), move |coordinator| {
             coordinator.wait_for_stop(None);
             let _ = session.runner().target_name(&runner.cancel).run();
             Ok(())
