@@ -103,7 +103,8 @@ struct Tasks {
 
 impl Tasks {
     fn new(ps: usize, workers: usize, shared: &[&str]) -> Tasks {
-        let listeners: Vec<TcpListener> = (0..ps + workers).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let listeners: Vec<TcpListener> =
+            (0..ps + workers).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let all: Vec<String> = listeners.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
         Tasks {
             ps_hosts: format!("--ps_hosts={}", all[..ps].join(",")),
@@ -187,7 +188,10 @@ fn the_tasks_of_a_cluster_and_the_ps_ends_with_them() {
 #[test]
 fn an_interrupt_saves_and_leaves() {
     let directory = tempfile::tempdir().unwrap();
-    let mut process = Process::start("train", &["train", "--hidden_units=16", "--train_steps=100000000", &logdir_flag(directory.path())]);
+    let mut process = Process::start(
+        "train",
+        &["train", "--hidden_units=16", "--train_steps=100000000", &logdir_flag(directory.path())],
+    );
     process.wait_for("step ");
     process.signal("-INT");
     let lines = process.wait_for_success();

@@ -31,10 +31,9 @@ pub fn train(steps: usize) -> Result<(f32, f32)> {
     let cluster = ClusterSpec::new().with_job("ps", &["ps0:1"])?.with_job("worker", &["worker0:1", "worker1:1"])?;
     let running = start_embedded(&cluster)?;
     let (g, digits) = (Graph::new(), Mnist::builtin()?);
-    let (w, b) = g.device("/job:ps/task:0", |_| Ok::<_, ferroflow::Status>((
-        weights(&g, "w", &[784, 10], 0.01)?,
-        biases(&g, "b", 10)?,
-    )))?;
+    let (w, b) = g.device("/job:ps/task:0", |_| {
+        Ok::<_, ferroflow::Status>((weights(&g, "w", &[784, 10], 0.01)?, biases(&g, "b", 10)?))
+    })?;
     let optimizer = GradientDescentOptimizer::new(0.5);
     let variables = vec![w.clone(), b.clone()];
     let (mut towers, mut gradients) = (Vec::new(), vec![Vec::new(); variables.len()]);

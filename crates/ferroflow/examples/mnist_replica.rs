@@ -86,9 +86,8 @@ pub fn train(target: Target, cluster: &ClusterSpec, flags: &Flags) -> Result<(u6
 
 fn main() -> Result<()> {
     let flags = Flags::from_env();
-    let cluster = ClusterSpec::new()
-        .with_job("ps", &flags.list("ps_hosts"))?
-        .with_job("worker", &flags.list("worker_hosts"))?;
+    let cluster =
+        ClusterSpec::new().with_job("ps", &flags.list("ps_hosts"))?.with_job("worker", &flags.list("worker_hosts"))?;
     let job = flags.text("job_name", "");
     let server = start_server(&cluster, &job, flags.get("task_index", 0)?)?;
     if job == "ps" {

@@ -5,7 +5,9 @@
 pub mod support;
 
 use ferroflow::data::mnist::{Digits, Mnist};
-use ferroflow::input::{BatchOptions, InputOptions, Reader, ShuffleOptions, batch, shuffle_batch, string_input_producer};
+use ferroflow::input::{
+    BatchOptions, InputOptions, Reader, ShuffleOptions, batch, shuffle_batch, string_input_producer,
+};
 use ferroflow::ops::parsing::{FixedLenFeature, decode_raw, parse_example};
 use ferroflow::ops::{array, math, nn};
 use ferroflow::train::{
@@ -51,7 +53,8 @@ fn get_batch(g: &Graph, path: &Path, train: bool, size: i32, epochs: Option<i64>
     } else {
         batch(&[record], &options)?
     };
-    let feature = |key: &str, dtype| FixedLenFeature { key: key.to_owned(), dtype, shape: Shape::scalar(), default: None };
+    let feature =
+        |key: &str, dtype| FixedLenFeature { key: key.to_owned(), dtype, shape: Shape::scalar(), default: None };
     let parsed = parse_example(&records[0], &[feature("image_raw", DType::String), feature("label", DType::Int64)]);
     let pixels = math::cast(&decode_raw(&parsed[0], DType::UInt8), DType::Float) * (1.0 / 255.0);
     Ok((array::reshape_to(&pixels, &[i64::from(size), 28, 28, 1]), parsed[1].clone()))
@@ -101,10 +104,9 @@ pub fn train(directory: &Path, steps: i64) -> Result<f32> {
     let averages = ExponentialMovingAverage::new(0.95, Some(&global_step));
     let variables = trainable_variables(&g)?;
     let train_op = g.control_dependencies(&[step], |_| averages.apply(&g, &variables))?;
-    let averaged = |variable: &Variable| averages.average(variable).map_or_else(
-        || variable.value().clone(),
-        |average| average.value().clone(),
-    );
+    let averaged = |variable: &Variable| {
+        averages.average(variable).map_or_else(|| variable.value().clone(), |average| average.value().clone())
+    };
     let judged = network.logits(&test_x, 0.0, averaged);
     let right = math::equal(&math::argmax(&judged, 1), &test_y);
     let accuracy = math::reduce_mean(&math::cast(&right, DType::Float), None, false);

@@ -13,8 +13,8 @@ pub mod support;
 use ferroflow::data::mnist::Mnist;
 use ferroflow::distributed::{ClusterSpec, Server, join, start_server};
 use ferroflow::ops::{math, nn};
-use ferroflow::train::{AdagradOptimizer, Optimizer, ReplicaDeviceSetter, Saver, Supervisor};
 use ferroflow::train::global_variables_initializer;
+use ferroflow::train::{AdagradOptimizer, Optimizer, ReplicaDeviceSetter, Saver, Supervisor};
 use ferroflow::variable::create_global_step;
 use ferroflow::{Graph, Result, Status, summary};
 use std::sync::Arc;
@@ -65,9 +65,8 @@ pub fn train(server: &Server, cluster: &ClusterSpec, flags: &Flags) -> Result<(i
 
 fn main() -> Result<()> {
     let flags = Flags::from_env();
-    let cluster = ClusterSpec::new()
-        .with_job("ps", &flags.list("ps_hosts"))?
-        .with_job("worker", &flags.list("worker_hosts"))?;
+    let cluster =
+        ClusterSpec::new().with_job("ps", &flags.list("ps_hosts"))?.with_job("worker", &flags.list("worker_hosts"))?;
     let job = flags.text("job_name", "");
     let server = start_server(&cluster, &job, flags.get("task_index", 0)?)?;
     if job == "ps" {

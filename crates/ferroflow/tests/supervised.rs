@@ -107,8 +107,10 @@ fn init_functions_run_after_the_init_op_and_only_without_a_checkpoint() -> Resul
     for expected in [7.0, 7.0 * 0.8] {
         let model = model(None)?;
         let set = model.x.assign(&model.graph.constant_tensor(&Tensor::scalar(7f32)));
-        let supervisor =
-            Supervisor::builder(&model.graph).logdir(logdir).init_fn(move |session| session.run_ops(&[&set])).build()?;
+        let supervisor = Supervisor::builder(&model.graph)
+            .logdir(logdir)
+            .init_fn(move |session| session.run_ops(&[&set]))
+            .build()?;
         supervisor.managed_session("", |session| {
             assert!((session.eval::<f32>(model.x.value())? - expected).abs() < 1e-5);
             session.run_ops(&[&model.train])?;

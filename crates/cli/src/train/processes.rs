@@ -61,7 +61,9 @@ pub fn run(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
             Report::Ended { job, index } => {
                 let found = children.0.iter_mut().find(|(other, number, _)| *other == job && *number == index);
                 let Some((_, _, child)) = found else { continue };
-                let status = child.wait().map_err(|error| Failure::new(format!("{job} {index} can't be waited for: {error}")))?;
+                let status = child
+                    .wait()
+                    .map_err(|error| Failure::new(format!("{job} {index} can't be waited for: {error}")))?;
                 if status.success() {
                     continue;
                 }
@@ -141,7 +143,8 @@ fn free_addresses(count: usize) -> Result<Vec<String>, Failure> {
     let open = || TcpListener::bind("127.0.0.1:0");
     // All are open at once, so that no two are the same.
     let listeners: std::io::Result<Vec<TcpListener>> = (0..count).map(|_| open()).collect();
-    let addresses = listeners.and_then(|all| all.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>());
+    let addresses =
+        listeners.and_then(|all| all.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>());
     let addresses = addresses.map_err(|error| Failure::new(format!("no free ports: {error}")))?;
     Ok(addresses.iter().map(ToString::to_string).collect())
 }

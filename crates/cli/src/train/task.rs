@@ -19,8 +19,7 @@ pub fn run(flags: &Flags, job: &str, digits: Mnist) -> Result<(), Failure> {
         let all: Vec<String> = all.into_iter().filter(|host| !host.is_empty()).collect();
         if all.is_empty() { Err(Failure::new(format!("--{name} is missing"))) } else { Ok(all) }
     };
-    let (ps_hosts, worker_hosts) =
-        (hosts(&flags.ps_hosts, "ps_hosts")?, hosts(&flags.worker_hosts, "worker_hosts")?);
+    let (ps_hosts, worker_hosts) = (hosts(&flags.ps_hosts, "ps_hosts")?, hosts(&flags.worker_hosts, "worker_hosts")?);
     let cluster = ClusterSpec::new().with_job("ps", &ps_hosts)?.with_job("worker", &worker_hosts)?;
     let index = flags.task_index.ok_or_else(|| Failure::new("--task_index is missing"))?;
     let address = cluster.task_address(job, index)?.to_owned();
@@ -73,8 +72,7 @@ const STAYING: std::time::Duration = std::time::Duration::from_secs(10);
 async fn interrupted() -> ferroflow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = |kind| {
-        signal(kind)
-            .map_err(|error| ferroflow::Status::unavailable(format!("signals can't be received: {error}")))
+        signal(kind).map_err(|error| ferroflow::Status::unavailable(format!("signals can't be received: {error}")))
     };
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     tokio::select! {
@@ -89,14 +87,7 @@ async fn interrupted() -> ferroflow::Result<()> {
     Ok(())
 }
 
-fn work(
-    flags: &Flags,
-    task: u32,
-    ps: u32,
-    workers: u32,
-    target: Target,
-    digits: Mnist,
-) -> Result<(), Failure> {
+fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits: Mnist) -> Result<(), Failure> {
     let is_reporting = flags.reports;
     if !is_reporting {
         println!("{}; worker {task} of {workers}, {ps} ps", describe(&digits));
@@ -161,8 +152,13 @@ mod tests {
 
     #[test]
     fn lines_for_a_parent() {
-        let mut trained =
-            Trained { steps: 7, loss: 0.5, accuracy: 0.97, checkpoint: Some("/a b/c-7".to_owned()), is_interrupted: false };
+        let mut trained = Trained {
+            steps: 7,
+            loss: 0.5,
+            accuracy: 0.97,
+            checkpoint: Some("/a b/c-7".to_owned()),
+            is_interrupted: false,
+        };
         assert_eq!(from_line(&to_line(&trained)), Some(trained.clone()));
         trained.checkpoint = None;
         assert_eq!(from_line(&to_line(&trained)), Some(trained));

@@ -271,9 +271,7 @@ impl Supervisor {
     pub fn start_queue_runners(&self, session: &Session, runners: Option<&[QueueRunner]>) -> Result<()> {
         match runners {
             None => start_queue_runners(session, &self.coordinator),
-            Some(runners) => {
-                runners.iter().try_for_each(|runner| runner.create_threads(session, &self.coordinator))
-            }
+            Some(runners) => runners.iter().try_for_each(|runner| runner.create_threads(session, &self.coordinator)),
         }
     }
 
