@@ -15,7 +15,7 @@ use std::time::Duration;
 const QUEUE: &str = "ferroflow_done";
 
 /// How long the other workers may take when the chief is done: what they had to give is in the model already.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How long a worker tries to tell.
 const TELLING: Duration = Duration::from_secs(5);

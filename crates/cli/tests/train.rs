@@ -154,6 +154,12 @@ fn in_one_process_with_checkpoints_and_again() {
 }
 
 #[test]
+fn synchronously_and_with_convolutions() {
+    let lines = run(&["train", "--sync_replicas", "--model=cnn", "--train_steps=60", "--batch_size=50"]);
+    assert!(accuracy(&lines) > 70.0, "{lines:?}");
+}
+
+#[test]
 fn mistakes_are_named() {
     for (arguments, part) in [
         (&["train", "--job_name=worker"][..], "--ps_hosts is missing"),
@@ -203,7 +209,7 @@ fn an_interrupt_saves_and_leaves() {
 
 #[test]
 fn a_worker_is_killed_and_the_rest_go_on() {
-    let tasks = Tasks::new(1, 2, &["--hidden_units=16", "--train_steps=4000", "--batch_size=20"]);
+    let tasks = Tasks::new(1, 2, &["--hidden_units=16", "--train_steps=2500", "--batch_size=20"]);
     let mut ps = tasks.start("ps", 0);
     let mut chief = tasks.start("worker", 0);
     let mut worker = tasks.start("worker", 1);
@@ -216,7 +222,7 @@ fn a_worker_is_killed_and_the_rest_go_on() {
 #[test]
 fn a_ps_is_killed_and_the_workers_go_on_from_the_last_checkpoint_when_it_is_back() {
     let directory = tempfile::tempdir().unwrap();
-    let flags = ["--hidden_units=16", "--train_steps=4000", "--batch_size=20", "--save_checkpoint_secs=0.2"];
+    let flags = ["--hidden_units=16", "--train_steps=2500", "--batch_size=20", "--save_checkpoint_secs=0.2"];
     let logdir = logdir_flag(directory.path());
     let tasks = Tasks::new(1, 2, &[&flags[..], &[&logdir]].concat());
     let mut ps = tasks.start("ps", 0);
@@ -237,7 +243,7 @@ fn a_ps_is_killed_and_the_workers_go_on_from_the_last_checkpoint_when_it_is_back
 #[test]
 fn the_chief_is_killed_and_its_successor_goes_on_from_the_last_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
-    let flags = ["--hidden_units=16", "--train_steps=4000", "--batch_size=20", "--save_checkpoint_secs=0.2"];
+    let flags = ["--hidden_units=16", "--train_steps=2500", "--batch_size=20", "--save_checkpoint_secs=0.2"];
     let logdir = logdir_flag(directory.path());
     let tasks = Tasks::new(1, 2, &[&flags[..], &[&logdir]].concat());
     let mut ps = tasks.start("ps", 0);
@@ -248,6 +254,37 @@ fn the_chief_is_killed_and_its_successor_goes_on_from_the_last_checkpoint() {
     chief.kill();
     let mut chief = tasks.start("worker", 0);
     chief.wait_for("goes on from");
+    assert!(accuracy(chief.wait_for_success()) > 80.0);
+    worker.wait_for_success();
+    ps.wait_for_success();
+}
+
+#[test]
+fn a_worker_is_killed_in_synchronous_training_and_a_backup_is_there() {
+    let flags =
+        ["--hidden_units=16", "--train_steps=400", "--batch_size=20", "--sync_replicas", "--replicas_to_aggregate=2"];
+    let tasks = Tasks::new(1, 3, &flags);
+    let mut ps = tasks.start("ps", 0);
+    let mut chief = tasks.start("worker", 0);
+    let mut worker = tasks.start("worker", 1);
+    let mut backup = tasks.start("worker", 2);
+    backup.wait_for("step ");
+    backup.kill();
+    assert!(accuracy(chief.wait_for_success()) > 80.0);
+    worker.wait_for_success();
+    ps.wait_for_success();
+}
+
+#[test]
+fn a_worker_is_killed_in_synchronous_training_and_waited_for() {
+    let tasks = Tasks::new(1, 2, &["--hidden_units=16", "--train_steps=400", "--batch_size=20", "--issync=1"]);
+    let mut ps = tasks.start("ps", 0);
+    let mut chief = tasks.start("worker", 0);
+    let mut worker = tasks.start("worker", 1);
+    worker.wait_for("step ");
+    worker.kill();
+    chief.wait_for("waits for other workers");
+    let mut worker = tasks.start("worker", 1);
     assert!(accuracy(chief.wait_for_success()) > 80.0);
     worker.wait_for_success();
     ps.wait_for_success();

@@ -54,6 +54,9 @@ const TELLING: Duration = Duration::from_millis(100);
 /// How long a step may take to end when the worker is told to leave.
 const LEAVING: Duration = Duration::from_secs(2);
 
+/// How long a synchronous step may take before it is said that it waits.
+const WAITING: Duration = Duration::from_secs(4);
+
 /// How many digits are evaluated in one step.
 const EVALUATED: usize = 1000;
 
@@ -106,9 +109,13 @@ impl Worker {
             step: model.global_step.value().clone(),
         };
         let raw = leaving.raw.clone();
+        let last_step_at = Arc::new(Mutex::new(Instant::now()));
+        if self.flags.is_sync() {
+            self.watch_for_waiting(&finished, &last_step_at)?;
+        }
         let spawned = std::thread::Builder::new().name("leave".to_owned()).spawn(move || leaving.watch());
         spawned.map_err(|error| Status::resource_exhausted(format!("no thread to leave with: {error}")))?;
-        let trained = self.train(model, &mut session, &raw);
+        let trained = self.train(model, &mut session, &raw, &last_step_at);
         let is_interrupted = self.stop.should_stop();
         finished.request_stop(None);
         // The other thread ends only when it is told to.
@@ -151,6 +158,7 @@ impl Worker {
                 return Err(Status::internal("a step without values"));
             };
             step = at.to_index()?;
+            *last_step_at.lock() = Instant::now();
             count += 1;
             if told.elapsed() >= TELLING || session.should_stop() {
                 (self.listener)(News::Steps(Steps { task: self.task, count, step, loss: loss.to_scalar()? }));
@@ -158,6 +166,26 @@ impl Worker {
             }
         }
         Ok(step)
+    }
+
+    /// Says that a synchronous step waits for other workers, when one takes long.
+    fn watch_for_waiting(&self, finished: &Coordinator, last_step_at: &Arc<Mutex<Instant>>) -> Result<()> {
+        let (finished, last_step_at, listener) = (finished.clone(), last_step_at.clone(), self.listener.clone());
+        let needed = self.flags.replicas_to_aggregate.map_or(u64::from(self.workers), |count| count.max(1) as u64);
+        let task = self.task;
+        let mut said_at = None;
+        let watch = move || {
+            while !finished.wait_for_stop(Some(WAITING / 4)) {
+                let at = *last_step_at.lock();
+                if at.elapsed() >= WAITING && said_at != Some(at) {
+                    said_at = Some(at);
+                    let what = format!("every step needs {needed} gradients");
+                    listener(News::Line(format!("worker {task}: waits for other workers, since {what}")));
+                }
+            }
+        };
+        let spawned = std::thread::Builder::new().name("watch for waiting".to_owned()).spawn(watch);
+        spawned.map(drop).map_err(|error| Status::resource_exhausted(format!("no thread to watch: {error}")))
     }
 
     /// Returns the step, the loss and the accuracy on the test digits.
