@@ -23,21 +23,21 @@ const TELLING: Duration = Duration::from_secs(5);
 /// Starts to wait on a thread of its own; what is returned is there when training is over.
 pub fn watch(
     server: Arc<Server>,
-    job: &'static str,
+    job: &str,
     task: u32,
     workers: u32,
 ) -> Result<tokio::sync::oneshot::Receiver<Result<()>>> {
     let (over, told) = tokio::sync::oneshot::channel();
-    let watch = move || drop(over.send(wait(&server, job, task, workers)));
+    let device = device(job, task);
+    let watch = move || drop(over.send(wait(&server, device, workers)));
     let spawned = std::thread::Builder::new().name("wait for the workers".to_owned()).spawn(watch);
     spawned.map_err(|error| Status::resource_exhausted(format!("no thread to wait for the workers: {error}")))?;
     Ok(told)
 }
 
 /// Waits until all workers have said that they are done, or the chief has and the others have had their time.
-fn wait(server: &Server, job: &str, task: u32, workers: u32) -> Result<()> {
+fn wait(server: &Server, device: String, workers: u32) -> Result<()> {
     let graph = Graph::new();
-    let device = device(job, task);
     let taken = on_queue(&graph, &device, |queue| queue.dequeue(&[DType::Int32]))?.output(0);
     let session = Target::from(server).session(&graph, &filtered(&[device]))?;
     let mut done = HashSet::new();
@@ -53,39 +53,43 @@ fn wait(server: &Server, job: &str, task: u32, workers: u32) -> Result<()> {
     session.close()
 }
 
-/// Tells every parameter server that a worker is done. One that is gone already needn't be told.
-pub fn tell(target: &Target, worker: u32, ps: u32) {
+/// Tells every parameter server that a worker is done, and the worker's own server when it is another process. One that is
+/// gone already needn't be told.
+pub fn tell(target: &Target, worker: u32, ps: u32, is_existing_server: bool) {
     let (told, all_told) = channel();
-    for task in 0..ps {
+    let mut devices: Vec<String> = (0..ps).map(|task| device("ps", task)).collect();
+    if is_existing_server {
+        devices.push(device("worker", worker));
+    }
+    let count = devices.len();
+    for device in devices {
         let (target, told) = (target.clone(), told.clone());
-        let name = format!("tell ps {task}");
         let tell = move || {
-            if let Err(status) = tell_one(&target, worker, task) {
-                tracing::debug!("ps {task} can't be told that worker {worker} is done: {status}");
+            if let Err(status) = tell_one(&target, worker, &device) {
+                tracing::debug!("{device} can't be told that worker {worker} is done: {status}");
             }
             let _ = told.send(());
         };
-        if let Err(error) = std::thread::Builder::new().name(name).spawn(tell) {
-            tracing::debug!("ps {task} can't be told that worker {worker} is done: {error}");
+        if let Err(error) = std::thread::Builder::new().name("tell that it is done".to_owned()).spawn(tell) {
+            tracing::debug!("nobody can be told that worker {worker} is done: {error}");
         }
     }
     drop(told);
-    for _ in 0..ps {
+    for _ in 0..count {
         if all_told.recv_timeout(TELLING).is_err() {
             return;
         }
     }
 }
 
-fn tell_one(target: &Target, worker: u32, task: u32) -> Result<()> {
+fn tell_one(target: &Target, worker: u32, at: &str) -> Result<()> {
     let graph = Graph::new();
-    let device = device("ps", task);
     let number = i32::try_from(worker).unwrap_or(i32::MAX);
-    let put = on_queue(&graph, &device, |queue| {
+    let put = on_queue(&graph, at, |queue| {
         let number = queue.handle().graph().constant_tensor(&Tensor::scalar(number));
         queue.enqueue(&[number])
     })?;
-    let filters = filtered(&[device, format!("/job:worker/task:{worker}")]);
+    let filters = filtered(&[at.to_owned(), device("worker", worker)]);
     let session = target.session(&graph, &filters)?;
     session.run_ops(&[&put])?;
     // The server may stop as soon as it knows.

@@ -192,6 +192,22 @@ fn the_tasks_of_a_cluster_and_the_ps_ends_with_them() {
 }
 
 #[test]
+fn on_servers_that_run_already_and_end_when_all_is_done() {
+    let tasks = Tasks::new(1, 1, &["--hidden_units=32", "--train_steps=100", "--existing_servers"]);
+    let serve = |job: &str| {
+        let job_name = format!("--job_name={job}");
+        let flags = ["server", &tasks.ps_hosts, &tasks.worker_hosts, &job_name, "--task_index=0", "--exit_when_done"];
+        let mut process = Process::start(job, &flags);
+        process.wait_for("ready");
+        process
+    };
+    let (mut ps, mut server) = (serve("ps"), serve("worker"));
+    assert!(accuracy(tasks.start("worker", 0).wait_for_success()) > 70.0);
+    ps.wait_for_success();
+    server.wait_for_success();
+}
+
+#[test]
 fn an_interrupt_saves_and_leaves() {
     let directory = tempfile::tempdir().unwrap();
     let mut process = Process::start(

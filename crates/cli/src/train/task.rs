@@ -113,7 +113,7 @@ fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits:
         stop,
     };
     let trained = worker.run()?;
-    done::tell(&target, task, ps);
+    done::tell(&target, task, ps, flags.existing_servers);
     match trained {
         Some(trained) if is_reporting => line(&to_line(&trained)),
         Some(trained) => conclude(&progress.lock(), &trained, flags),
