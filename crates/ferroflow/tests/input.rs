@@ -1,9 +1,11 @@
 //! Input by queues: epochs, batches, the end of the input, and runners that run once only.
 
 use ferroflow::input::*;
-use ferroflow::train::{Coordinator, local_variables_initializer, start_queue_runners};
+use ferroflow::train::{Coordinator, local_variables_initializer, meta_graph, start_queue_runners};
 use ferroflow::{Code, DType, Graph, Output, PartialShape, Result, Session, Tensor};
 use std::time::Duration;
+use storage::file_system::{FileSystem, FileSystems};
+use storage::record::{CompressionType, RecordWriter};
 
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -112,6 +114,71 @@ fn runners_that_run_are_not_started_again() -> Result<()> {
     }
     supervisor.request_stop(None);
     supervisor.join(GRACE)
+}
+
+#[test]
+fn runners_are_part_of_the_meta_graph() -> Result<()> {
+    let graph = Graph::new();
+    let queue = range_input_producer(&graph, 3, &in_order(1))?;
+    let number = queue.dequeue(&[DType::Int32])?.output(0);
+    local_variables_initializer(&graph)?;
+    let meta = meta_graph::export_meta_graph(&graph, None);
+    let copy = Graph::new();
+    meta_graph::import_meta_graph(&copy, &meta)?;
+    let number = copy.output(&number.name())?;
+    let values: Vec<i32> = drain(&copy, &[&number])?.iter().map(|step| step[0].to_scalar().unwrap()).collect();
+    assert_eq!(values, [0, 1, 2]);
+    Ok(())
+}
+
+/// Reads all records of files with a reader; returns their contents.
+fn read_all(names: &[&str], reader: impl Fn(&Graph) -> Result<Reader>) -> Result<Vec<String>> {
+    let graph = Graph::new();
+    let names = string_input_producer(&graph, names, &in_order(1))?;
+    let (_, record) = reader(&graph)?.read(&names)?;
+    let text = |values: &Vec<Tensor>| String::from_utf8_lossy(&values[0].strings().unwrap()[0]).into_owned();
+    Ok(drain(&graph, &[&record])?.iter().map(text).collect())
+}
+
+#[test]
+fn readers_of_files() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (a, b) = (file("a", b"head\none\ntwo\n"), file("b", b"head\nthree"));
+    assert_eq!(read_all(&[&a, &b], |graph| Reader::text_line(graph, 1))?, ["one", "two", "three"]);
+    assert_eq!(read_all(&[&b], Reader::whole_file)?, ["head\nthree"]);
+    let fixed = file("c", b"HHabcdefF");
+    assert_eq!(read_all(&[&fixed], |graph| Reader::fixed_length_record(graph, 3, 2, 1))?, ["abc", "def"]);
+    Ok(())
+}
+
+#[test]
+fn a_damaged_record_is_data_loss() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("records").to_str().unwrap().to_owned();
+    let mut writer = RecordWriter::new(FileSystems::local().create(&path)?, CompressionType::None);
+    writer.write_record(b"whole")?;
+    writer.write_record(b"damaged")?;
+    writer.close()?;
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 6;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+
+    let graph = Graph::new();
+    let names = string_input_producer(&graph, &[&path], &InputOptions { shuffle: false, ..Default::default() })?;
+    let (_, record) = Reader::tf_record(&graph, "")?.read(&names)?;
+    let session = Session::new(&graph)?;
+    let coordinator = Coordinator::new();
+    start_queue_runners(&session, &coordinator)?;
+    assert_eq!(session.run(&[&record])?[0].strings()?[0], "whole");
+    assert_eq!(session.run(&[&record]).unwrap_err().code(), Code::DataLoss);
+    coordinator.request_stop(None);
+    coordinator.join(GRACE)
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::Coordinator;
 use crate::session::Session;
 use graph::{GraphBuilder, NodeId, Operation, Output};
 use parking_lot::Mutex;
+use proto::QueueRunnerDef;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tensor::{Code, Result, Status};
@@ -93,6 +94,34 @@ impl QueueRunner {
         }
         Ok(())
     }
+}
+
+impl QueueRunner {
+    /// Returns what a MetaGraph says of the runner.
+    pub(super) fn to_def(&self) -> QueueRunnerDef {
+        QueueRunnerDef {
+            queue_name: self.name.clone(),
+            enqueue_op_name: self.enqueue.clone(),
+            close_op_name: self.close.clone(),
+            cancel_op_name: self.cancel.clone(),
+            queue_closed_exception_types: vec![Code::OutOfRange as i32],
+        }
+    }
+
+    /// Makes a runner over operations that are in the graph already.
+    pub(super) fn from_def(def: QueueRunnerDef) -> QueueRunner {
+        QueueRunner {
+            name: def.queue_name,
+            enqueue: def.enqueue_op_name,
+            close: def.close_op_name,
+            cancel: def.cancel_op_name,
+        }
+    }
+}
+
+/// Returns the runners of a graph.
+pub(super) fn queue_runners(graph: &GraphBuilder) -> Vec<QueueRunner> {
+    graph.extension::<Runners>().all.lock().clone()
 }
 
 /// Adds a runner to those that [`start_queue_runners`] starts.
