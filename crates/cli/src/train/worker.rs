@@ -132,7 +132,13 @@ impl Worker {
         self.trained(steps, figures)
     }
 
-    fn train(&self, model: &Model, session: &mut MonitoredSession, raw: &Mutex<Option<Session>>) -> Result<i64> {
+    fn train(
+        &self,
+        model: &Model,
+        session: &mut MonitoredSession,
+        raw: &Mutex<Option<Session>>,
+        last_step_at: &Mutex<Instant>,
+    ) -> Result<i64> {
         // A worker that comes back shouldn't see the digits in the order in which it has seen them before.
         let mut batches = self.digits.train.batches(u64::from(self.task));
         let mut step = 0;
