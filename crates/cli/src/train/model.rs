@@ -45,9 +45,12 @@ impl Model {
             let adam = AdamOptimizer::new(flags.rate());
             let (train, sync_hook) = if flags.is_sync() {
                 let all = i32::try_from(workers).map_err(|_| Status::invalid_argument("too many workers"))?;
-                let sync = SyncReplicasOptimizer::new(adam, flags.replicas_to_aggregate.unwrap_or(all), Some(all))?;
+                let needed = flags.replicas_to_aggregate.unwrap_or(all);
+                let sync = SyncReplicasOptimizer::new(adam, needed, Some(all))?;
                 let train = sync.minimize(&loss, Some(&global_step))?;
-                (train, Some(sync.make_session_run_hook(task == 0, None)?))
+                // No more tokens than it takes to begin: with spare ones, some workers could go on without the others.
+                let tokens = (needed - all).max(0);
+                (train, Some(sync.make_session_run_hook(task == 0, Some(tokens))?))
             } else {
                 (adam.minimize(&loss, Some(&global_step))?, None)
             };

@@ -139,7 +139,6 @@ impl Worker {
         raw: &Mutex<Option<Session>>,
         last_step_at: &Mutex<Instant>,
     ) -> Result<i64> {
-        // A worker that comes back shouldn't see the digits in the order in which it has seen them before.
         let mut batches = self.digits.train.batches(u64::from(self.task));
         let mut step = 0;
         let (mut told, mut count) = (Instant::now(), 0);
@@ -150,6 +149,8 @@ impl Worker {
                 if start >= self.flags.last_step() {
                     return Ok(start);
                 }
+                // A worker that comes back shouldn't see the digits in the order in which it has seen them before.
+                batches = self.digits.train.batches(u64::from(self.task) | start.unsigned_abs() << 16);
             }
             let (images, labels) = batches.next_batch(self.flags.batch_size as usize)?;
             let args = RunArgs::new().feed(&model.images, images).feed(&model.labels, labels);
