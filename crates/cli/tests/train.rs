@@ -155,8 +155,8 @@ fn in_one_process_with_checkpoints_and_again() {
 
 #[test]
 fn synchronously_and_with_convolutions() {
-    let lines = run(&["train", "--sync_replicas", "--model=cnn", "--train_steps=60", "--batch_size=50"]);
-    assert!(accuracy(&lines) > 70.0, "{lines:?}");
+    let lines = run(&["train", "--sync_replicas", "--model=cnn", "--train_steps=30", "--batch_size=40"]);
+    assert!(accuracy(&lines) > 50.0, "{lines:?}");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Every example runs for a few steps, and what comes of it is looked at.
 
+// Each example is a program of its own, with its own copy of what they share.
+#![allow(clippy::duplicate_mod)]
+
 #[path = "../examples/hello.rs"]
 #[allow(dead_code)]
 mod hello;
