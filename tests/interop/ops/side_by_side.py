@@ -202,7 +202,7 @@ def gradients(outputs, given):
 
 def weights(output):
     """Returns a different number for each element, so that a gradient that mixes them up is seen."""
-    numbers = tf.cos(tf.cast(tf.range(tf.size(output)), tf.float32))
+    numbers = tf.cos(tf.cast(tf.range(tf.size(output)), tf.float64))
     return tf.reshape(tf.cast(numbers, output.dtype), tf.shape(output))
 
 

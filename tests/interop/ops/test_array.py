@@ -76,8 +76,8 @@ for indices in (tf.int32, tf.int64):
 op("Gather", params=WHOLE, indices=np.array([[2, 0], [1, 1]]))
 op("GatherV2", params=WHOLE, indices=np.array([2, 0, 0]), axis=np.int32(1))
 op("GatherV2", "batch", [tf.float32], params=CUBE, indices=np.array([[0, 2], [1, 1]]), axis=np.int32(1), batch_dims=1)
-op("GatherNd", params=WHOLE, indices=np.array([[0, 1], [2, 3]]))
-op("GatherNd", "rows", [tf.float32], params=CUBE, indices=np.array([[[0, 1]], [[1, 2]]]))
+op("GatherNd", params=WHOLE, indices=np.array([[0, 1], [2, 3]]), gradient=False)
+op("GatherNd", "rows", [tf.float32], params=CUBE, indices=np.array([[[0, 1]], [[1, 2]]]), gradient=False)
 add("OneHot", lambda given: [tf.one_hot(given([0, 2, 5, -1]), 4), tf.one_hot(given([[1, 0]]), 3, 5, 7, axis=0), tf.one_hot(given([1]), 2, True, False),
                              tf.one_hot(given([1], tf.int64), 3, dtype=tf.float64, axis=-1)])
 add("Where", lambda given: [tf.where(given(BOOLS)), tf.where(given(WHOLE * BOOLS)), tf.where(given(np.zeros((0, 2), bool)))])
@@ -142,8 +142,8 @@ for use_resource in (False, True):
 add("string/join_split", lambda given: [tf.string_join([given(WORDS), given(WORDS)], "-"), tf.string_split(given(WORDS)).values])
 add("string/hash", lambda given: [tf.string_to_hash_bucket_fast(given(WORDS), 1000), tf.string_to_hash_bucket(given(WORDS), 1000),
                                   tf.string_to_hash_bucket_strong(given(WORDS), 1000, [3, 4])])
-add("string/numbers", lambda given: [tf.as_string(given(WHOLE, tf.int32)), tf.as_string(given(A), precision=3),
-                                     tf.string_to_number(given(np.array([b"1.5", b"-3e2"], object)))], gradient=False)
+add("string/numbers", lambda given: [tf.as_string(given(WHOLE, tf.int32)), tf.as_string(given(A), precision=3)], gradient=False)
+add("string/to_number", lambda given: [tf.string_to_number(given(np.array([b"1.5", b"-3e2"], object)), dtype) for dtype in (tf.float32, tf.float64)])
 add("string/substr_regex", lambda given: [tf.substr(given(WORDS[2:3]), 2, 3), tf.regex_replace(given(WORDS), "a", "<\\0>"),
                                           tf.strings.regex_full_match(given(WORDS), "al.*"), tf.strings.length(given(WORDS))])
 add("string/base64", lambda given: [tf.encode_base64(given(WORDS)), tf.decode_base64(tf.encode_base64(given(WORDS)))])
