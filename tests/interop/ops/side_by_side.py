@@ -24,6 +24,13 @@ SWEPT_TYPES = {
 DIFFERENTIATED_TYPES = {tf.float32, tf.float64, tf.complex64}
 
 
+class Fixed:
+    """A value that an op is given as a constant, as programs give axes."""
+
+    def __init__(self, value):
+        self.value = np.asarray(value)
+
+
 class Given:
     """Makes the fed inputs of one expression."""
 
@@ -99,7 +106,7 @@ class Table:
         assert name not in self.cases, name
         self.cases[name] = Case(expression, gradient, rtol, atol)
 
-    def op(self, op, label="", types=None, gradient=True, rtol=None, atol=None, sweep=None, **arguments):
+    def op(self, op, label="", types=None, gradient=True, rtol=None, atol=None, sweep=None, renamed={}, **arguments):
         """Adds an op for every type that TensorFlow has a CPU kernel for; inputs are arrays, the rest are attributes."""
         definition = op_def_registry.get(op)
         inputs = {one.name: one for one in definition.input_arg}
@@ -110,8 +117,11 @@ class Table:
             def expression(given, dtype=dtype):
                 made = {}
                 for name, value in arguments.items():
-                    arg = inputs.get(name)
-                    if arg is None:
+                    # Python's names of some arguments are others than the definition's.
+                    arg = inputs.get(renamed.get(name, name))
+                    if isinstance(value, Fixed):
+                        made[name] = tf.constant(as_array(value.value))
+                    elif arg is None:
                         made[name] = value
                     elif arg.number_attr:
                         made[name] = [given(one, dtype if arg.type_attr == attr else None) for one in value]
@@ -224,7 +234,7 @@ def compare(what, dtype, expected, got, case):
     rtol, atol = TOLERANCES[dtype]
     wide = np.complex128 if dtype.is_complex else np.float64
     np.testing.assert_allclose(
-        got.astype(wide), expected.astype(wide), rtol=case.rtol or rtol, atol=case.atol or atol, err_msg=what)
+        got.astype(wide), expected.astype(wide), rtol=max(case.rtol or 0, rtol), atol=max(case.atol or 0, atol), err_msg=what)
 
 
 def failure(expression, target):

@@ -49,7 +49,7 @@ op("Split", axis=np.int32(1), value=WHOLE, num_split=2)
 op("SplitV", value=WHOLE, size_splits=np.array([1, -1, 1]), axis=np.int32(1), num_split=3)
 op("Slice", input=WHOLE, begin=np.array([1, 0]), size=np.array([-1, 3]))
 op("Slice", "nothing", [tf.float32], input=CUBE, begin=np.array([1, 0, 2]), size=np.array([0, 3, 2]))
-op("Tile", input=WHOLE, multiples=np.array([2, 3]))
+op("Tile", "", [one for one in side_by_side.cpu_types("Tile", "T") if one not in (tf.uint16, tf.uint32, tf.uint64)], input=WHOLE, multiples=np.array([2, 3]))
 op("Tile", "zero", [tf.float32], input=WHOLE, multiples=np.array([0, 3]), gradient=False)
 op("Pad", input=WHOLE, paddings=np.array([[1, 0], [0, 2]]))
 op("PadV2", input=WHOLE, paddings=np.array([[1, 0], [0, 2]]), constant_values=np.float32(3))
@@ -116,16 +116,16 @@ add("random/stateless", lambda given: [
 # State.
 def variables(given, use_resource):
     variable = tf.Variable(WHOLE, use_resource=use_resource, name=f"variable_{use_resource}")
-    rows = given(WHOLE[:2])
-    steps = [lambda: variable.assign_add(given(WHOLE)), lambda: variable.assign_sub(given(A)),
-             lambda: tf.scatter_add(variable, given([2, 0]), rows), lambda: tf.scatter_sub(variable, given([1, 1]), rows),
-             lambda: tf.scatter_update(variable, given([1, 2]), rows), lambda: tf.scatter_mul(variable, given([0, 2]), rows),
-             lambda: tf.scatter_max(variable, given([0, 2]), rows), lambda: tf.scatter_min(variable, given([0, 1]), rows),
-             lambda: tf.scatter_nd_add(variable, given([[0, 1], [2, 3]]), given([1.0, 2.0])),
-             lambda: tf.scatter_nd_update(variable, given([[0, 1], [2, 3]]), given([1.0, 2.0]))]
+    # Made here: a placeholder that is fed keeps no control inputs, nor does what waits for it only.
+    whole, rows, ids, pairs, two = given(WHOLE), given(WHOLE[:2]), given([2, 0]), given([[0, 1], [2, 3]]), given([1.0, 2.0])
+    steps = [lambda: variable.assign_add(whole), lambda: variable.assign_sub(whole / 3),
+             lambda: tf.scatter_add(variable, ids, rows), lambda: tf.scatter_sub(variable, ids * 0, rows),
+             lambda: tf.scatter_update(variable, ids, rows), lambda: tf.scatter_mul(variable, ids, rows),
+             lambda: tf.scatter_max(variable, ids, rows), lambda: tf.scatter_min(variable, ids, rows),
+             lambda: tf.scatter_nd_add(variable, pairs, two), lambda: tf.scatter_nd_update(variable, pairs, two)]
     seen = []
     with tf.control_dependencies([variable.initializer]):
-        seen.append(variable.read_value())
+        seen.append(variable.read_value() + 0)
     for step in steps:
         with tf.control_dependencies(seen[-1:]):
             changed = step()

@@ -20,7 +20,7 @@ FILTER = uniform(3, 3, 3, 5)
 VOLUME = uniform(2, 5, 6, 5, 2)
 VOLUME_FILTER = uniform(2, 3, 2, 2, 3)
 NO_IMAGES = np.zeros((0, 8, 7, 3), np.float32)
-ODD = np.array([[np.nan, np.inf, -np.inf, 0.0], [1e-38, 3e38, -1.5, 0.5]], np.float32)
+ODD = np.array([[np.nan, np.inf, -np.inf, 0.0], [1e-9, 3e38, -1.5, 0.5]], np.float32)
 
 TABLE = side_by_side.Table()
 op, add = TABLE.op, TABLE.add
