@@ -90,6 +90,15 @@ op("AddN", "one", [tf.float32], inputs=[A])
 add("AccumulateNV2", lambda given: tf.accumulate_n([given(A), given(B)]))
 op("Cross", a=WHOLE[:, :3], b=WHOLE_B[:, :3])
 
+# Bits.
+for name in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
+    op(name, x=WHOLE, y=WHOLE_B)
+    op(name, "broadcast", [tf.int32], x=WHOLE, y=WHOLE_B[0])
+for name in ("LeftShift", "RightShift"):
+    op(name, x=WHOLE, y=np.abs(WHOLE_B))
+for name in ("Invert", "PopulationCount"):
+    op(name, x=WHOLE)
+
 # Reductions.
 for name in ("Sum", "Mean", "Prod", "Max", "Min", "EuclideanNorm"):
     # Squares of bytes overflow.

@@ -138,6 +138,17 @@ op("DataFormatVecPermute", x=np.array([7, 4, 9, 3]))
 op("DataFormatVecPermute", "pairs", [tf.int32], x=np.array([[7, 4], [9, 3], [4, 5], [5, 1]]))
 op("DataFormatVecPermute", "spatial", [tf.int32], x=np.array([7, 4]), src_format="NHWC", dst_format="NCHW")
 
+# Sequences of labels; TensorFlow adds logarithms in single precision, whatever the type.
+LOGITS = uniform(6, 3, 5) * 3
+LABELS = {"labels_indices": np.array([[0, 0], [0, 1], [1, 0], [2, 0], [2, 1], [2, 2]]), "labels_values": np.array([1, 2, 0, 3, 3, 1])}
+for flags in ({}, {"ctc_merge_repeated": False}, {"preprocess_collapse_repeated": True}, {"ignore_longer_outputs_than_inputs": True}):
+    op("CTCLoss", "".join(flags), inputs=LOGITS, sequence_length=np.array([6, 5, 6]), **LABELS, **flags, rtol=1e-6)
+for merge_repeated in (False, True):
+    op("CTCGreedyDecoder", f"merge_{merge_repeated}", inputs=LOGITS, sequence_length=np.array([6, 5, 0]), merge_repeated=merge_repeated)
+    for width in (2, 7, 100):
+        op("CTCBeamSearchDecoder", f"merge_{merge_repeated}_{width}", inputs=LOGITS, sequence_length=np.array([6, 5, 1]), beam_width=width,
+           top_paths=2, merge_repeated=merge_repeated, rtol=1e-6)
+
 # What is told to people.
 add("CheckNumerics", lambda given: tf.check_numerics(given(A), "m"))
 add("Print", lambda given: tf.raw_ops.Print(input=given(A), data=[given(A)], message="printed"))
@@ -158,14 +169,17 @@ def test_image_summaries_show_the_same_pixels(op_server):
         with tf.Graph().as_default():
             given = side_by_side.Given()
             summary = tf.summary.image("picture", given(images), max_outputs=2)
-            encoded = tf.placeholder(tf.string)
-            pixels = tf.image.decode_png(encoded)
-            with tf.Session() as local, tf.Session(op_server.target) as session:
-                for side in (local, session):
-                    values = tf.Summary.FromString(side.run(summary, given.feed)).value
-                    shown.append([(value.tag, value.image.height, value.image.width, value.image.colorspace,
-                                   local.run(pixels, {encoded: value.image.encoded_image_string}).tolist()) for value in values])
+            for where in ("", op_server.target):
+                with tf.Session(where) as session:
+                    values = tf.Summary.FromString(session.run(summary, given.feed)).value
+                shown.append([(value.tag, value.image.height, value.image.width, value.image.colorspace,
+                               decoded(value.image.encoded_image_string)) for value in values])
         assert shown[0] == shown[1]
+
+
+def decoded(png):
+    with tf.Graph().as_default(), tf.Session() as session:
+        return session.run(tf.image.decode_png(png)).tolist()
 
 
 FAILURES = {
@@ -184,6 +198,10 @@ FAILURES = {
     "scalar_summary": lambda given: tf.raw_ops.ScalarSummary(tags=["a", "b"], values=given(A, shape=tf.TensorShape(None))),
     "histogram_summary": lambda given: tf.summary.histogram("h", given(ODD)),
     "merge_summary": lambda given: tf.raw_ops.MergeSummary(inputs=[given(np.array(b"\xff\xff", object))]),
+    "ctc_length": lambda given: tf.raw_ops.CTCLoss(
+        inputs=given(LOGITS), labels_indices=given(LABELS["labels_indices"], tf.int64), labels_values=given(LABELS["labels_values"]),
+        sequence_length=given([6, 5, 2]))[0],
+    "ctc_paths": lambda given: tf.raw_ops.CTCBeamSearchDecoder(inputs=given(LOGITS), sequence_length=given([6, 5, 0]), beam_width=9, top_paths=3)[3],
     "batch_norm_scale": lambda given: tf.raw_ops.FusedBatchNormV3(
         x=given(IMAGE, shape=[None] * 4), scale=given(A[0], shape=[None]), offset=given(A[0], shape=[None]), mean=given(np.zeros(0), shape=[None]),
         variance=given(np.zeros(0), shape=[None]))[0],
