@@ -148,13 +148,23 @@ mod tests {
     #[test]
     fn a_failure_stops_all_and_the_end_of_input_is_none() {
         let coordinator = Coordinator::new();
-        coordinator.spawn("waits", |coordinator| Ok(drop(coordinator.wait_for_stop(None)))).unwrap();
+        coordinator
+            .spawn("waits", |coordinator| {
+                coordinator.wait_for_stop(None);
+                Ok(())
+            })
+            .unwrap();
         coordinator.spawn("ends", |_| Err(Status::out_of_range("no more"))).unwrap();
         coordinator.join(Duration::from_secs(60)).unwrap();
         assert!(coordinator.should_stop());
 
         let coordinator = Coordinator::new();
-        coordinator.spawn("waits", |coordinator| Ok(drop(coordinator.wait_for_stop(None)))).unwrap();
+        coordinator
+            .spawn("waits", |coordinator| {
+                coordinator.wait_for_stop(None);
+                Ok(())
+            })
+            .unwrap();
         coordinator.spawn("fails", |_| Err(Status::data_loss("broken"))).unwrap();
         assert_eq!(coordinator.join(Duration::from_secs(60)).unwrap_err().code(), Code::DataLoss);
     }

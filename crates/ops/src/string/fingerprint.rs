@@ -14,18 +14,6 @@ pub(crate) fn fingerprint64(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Returns the fingerprint of two fingerprints, which depends on their order.
-pub(crate) fn concatenate(a: u64, b: u64) -> u64 {
-    // The constants are part of TensorFlow's feature crosses.
-    const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
-    let mix = |value: u64| value ^ value >> 47;
-    let mut result = a ^ MULTIPLIER;
-    result ^= mix(b.wrapping_mul(MULTIPLIER)).wrapping_mul(MULTIPLIER);
-    result = result.wrapping_mul(MULTIPLIER);
-    result = mix(result).wrapping_mul(MULTIPLIER);
-    mix(result)
-}
-
 fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
