@@ -292,7 +292,7 @@ fn combine_numbers(target: Tensor, updates: &Tensor, slices: &NdSlices, combine:
                 DType::Bool => combine_flags(target, updates, slices, combine),
                 DType::String if combine == Combine::Add => {
                     let from = updates.strings()?;
-                    Movable::modify(target, |to: &mut [Bytes]| {
+                    <Bytes as Movable>::modify(target, |to| {
                         write(to, from, slices, |to, from| *to = [&to[..], &from[..]].concat().into());
                         Ok(())
                     })

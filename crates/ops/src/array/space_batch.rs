@@ -6,7 +6,7 @@
 use super::pad::pad_with_zeros;
 use super::slice::slice_of;
 use super::transpose::permuted;
-use graph::{Output, ShapeContext};
+use graph::{AttrMap, Output, ShapeContext};
 use kernel::{
     BoxedKernel, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
 };
@@ -332,6 +332,16 @@ fn batch_to_space(input: Tensor, block: &[i64], crops: &[(i64, i64)]) -> Result<
     slice_of(moved, &begin, &size)
 }
 
+/// Returns the size of a block, whose square must not overflow.
+fn block_size(attrs: &AttrMap) -> Result<i64> {
+    const BLOCK_MAX: i64 = 1 << 20;
+    let block = attrs.int("block_size")?;
+    if !(2..=BLOCK_MAX).contains(&block) {
+        return Err(Status::invalid_argument(format!("Block size should be > 1, and at most {BLOCK_MAX}: {block}")));
+    }
+    Ok(block)
+}
+
 struct SpaceDepth {
     to_depth: bool,
     block: i64,
@@ -345,7 +355,7 @@ impl SpaceDepth {
             "NCHW" => true,
             other => return Err(Status::unimplemented(format!("data format {other} is not supported on a CPU"))),
         };
-        BoxedKernel::new(SpaceDepth { to_depth, block: builder.attrs().int("block_size")?, channels_first })
+        BoxedKernel::new(SpaceDepth { to_depth, block: block_size(builder.attrs())?, channels_first })
     }
 }
 
@@ -355,7 +365,7 @@ fn depth_shape(c: &mut ShapeContext<'_>, to_depth: bool) -> Result<()> {
         return Ok(());
     }
     let input = c.with_rank(0, 4)?;
-    let block = c.attrs.int("block_size")?;
+    let block = block_size(c.attrs)?;
     let channels_first = format == "NCHW";
     let (height, depth) = if channels_first { (2, 1) } else { (1, 3) };
     let mut shape = input.clone();
