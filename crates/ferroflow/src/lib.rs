@@ -13,9 +13,11 @@
 
 pub mod data;
 mod graph_handle;
+pub mod initializers;
 pub mod session;
 pub mod train;
 pub mod variable;
+pub mod variable_scope;
 
 pub use ::graph::builder::{Collection, Grad, IndexedSlices};
 pub use ::graph::{DeviceName, Operation, Output};

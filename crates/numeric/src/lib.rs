@@ -6,6 +6,7 @@
 //! The binary is built for a plain x86-64. Hot loops are compiled a second time for AVX2 and FMA (`multiversion`, or a
 //! `#[target_feature]` function where the registers matter) and chosen at run time. All threads come from [`parallel`].
 
+pub mod batch_norm;
 pub mod bias;
 pub mod conv;
 pub mod elementwise;
@@ -16,10 +17,12 @@ pub mod parallel;
 pub mod philox;
 pub mod pool;
 pub mod reduce;
+pub mod scatter;
 pub mod scratch;
 mod simd;
 pub mod simd_math;
 pub mod slice_copy;
 pub mod softmax;
+pub mod special;
 mod strided;
 pub mod transpose;

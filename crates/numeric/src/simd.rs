@@ -18,6 +18,8 @@ pub(crate) trait Lanes: Copy {
     unsafe fn load(from: *const Self::Scalar) -> Self;
     unsafe fn store(self, to: *mut Self::Scalar);
     unsafe fn add(self, other: Self) -> Self;
+    unsafe fn sub(self, other: Self) -> Self;
+    unsafe fn mul(self, other: Self) -> Self;
     /// Returns `self * factor + addend`.
     unsafe fn mul_add(self, factor: Self, addend: Self) -> Self;
 }
@@ -28,6 +30,10 @@ pub trait MulAdd: Copy {
     const ZERO: Self;
     /// Returns `self + other`.
     fn plus(self, other: Self) -> Self;
+    /// Returns `self - other`.
+    fn minus(self, other: Self) -> Self;
+    /// Returns `self * other`.
+    fn times(self, other: Self) -> Self;
     /// Returns `self * factor + addend`.
     fn times_plus(self, factor: Self, addend: Self) -> Self;
 }
@@ -41,6 +47,14 @@ macro_rules! impl_mul_add_for_floats {
                 self + other
             }
             #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+            #[inline(always)]
             fn times_plus(self, factor: Self, addend: Self) -> Self {
                 self * factor + addend
             }
@@ -50,6 +64,14 @@ macro_rules! impl_mul_add_for_floats {
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self + other
+            }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self * other
             }
             #[inline(always)]
             fn times_plus(self, factor: Self, addend: Self) -> Self {
@@ -66,6 +88,14 @@ macro_rules! impl_mul_add_for_integers {
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self.wrapping_mul(other)
             }
             #[inline(always)]
             fn times_plus(self, factor: Self, addend: Self) -> Self {
@@ -102,6 +132,14 @@ impl<T: MulAdd, const N: usize> Lanes for [T; N] {
         std::array::from_fn(|lane| self[lane].plus(other[lane]))
     }
     #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        std::array::from_fn(|lane| self[lane].minus(other[lane]))
+    }
+    #[inline(always)]
+    unsafe fn mul(self, other: Self) -> Self {
+        std::array::from_fn(|lane| self[lane].times(other[lane]))
+    }
+    #[inline(always)]
     unsafe fn mul_add(self, factor: Self, addend: Self) -> Self {
         std::array::from_fn(|lane| self[lane].times_plus(factor[lane], addend[lane]))
     }
@@ -113,7 +151,10 @@ mod x86 {
     use std::arch::x86_64::*;
 
     macro_rules! impl_lanes {
-        ($register:ty, $scalar:ty, $lanes:expr, $splat:ident, $load:ident, $store:ident, $add:ident, $mul_add:ident) => {
+        (
+            $register:ty, $scalar:ty, $lanes:expr, $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident,
+            $mul:ident, $mul_add:ident
+        ) => {
             impl Lanes for $register {
                 type Scalar = $scalar;
                 const LANES: usize = $lanes;
@@ -139,6 +180,16 @@ mod x86 {
                     unsafe { $add(self, other) }
                 }
                 #[inline(always)]
+                unsafe fn sub(self, other: Self) -> Self {
+                    // SAFETY: the caller has the instruction set.
+                    unsafe { $sub(self, other) }
+                }
+                #[inline(always)]
+                unsafe fn mul(self, other: Self) -> Self {
+                    // SAFETY: the caller has the instruction set.
+                    unsafe { $mul(self, other) }
+                }
+                #[inline(always)]
                 unsafe fn mul_add(self, factor: Self, addend: Self) -> Self {
                     // SAFETY: the caller has the instruction set.
                     unsafe { $mul_add(self, factor, addend) }
@@ -147,10 +198,54 @@ mod x86 {
         };
     }
 
-    impl_lanes!(__m256, f32, 8, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_fmadd_ps);
-    impl_lanes!(__m256d, f64, 4, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd, _mm256_fmadd_pd);
-    impl_lanes!(__m512, f32, 16, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps);
-    impl_lanes!(__m512d, f64, 8, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd, _mm512_fmadd_pd);
+    impl_lanes!(
+        __m256,
+        f32,
+        8,
+        _mm256_set1_ps,
+        _mm256_loadu_ps,
+        _mm256_storeu_ps,
+        _mm256_add_ps,
+        _mm256_sub_ps,
+        _mm256_mul_ps,
+        _mm256_fmadd_ps
+    );
+    impl_lanes!(
+        __m256d,
+        f64,
+        4,
+        _mm256_set1_pd,
+        _mm256_loadu_pd,
+        _mm256_storeu_pd,
+        _mm256_add_pd,
+        _mm256_sub_pd,
+        _mm256_mul_pd,
+        _mm256_fmadd_pd
+    );
+    impl_lanes!(
+        __m512,
+        f32,
+        16,
+        _mm512_set1_ps,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        _mm512_add_ps,
+        _mm512_sub_ps,
+        _mm512_mul_ps,
+        _mm512_fmadd_ps
+    );
+    impl_lanes!(
+        __m512d,
+        f64,
+        8,
+        _mm512_set1_pd,
+        _mm512_loadu_pd,
+        _mm512_storeu_pd,
+        _mm512_add_pd,
+        _mm512_sub_pd,
+        _mm512_mul_pd,
+        _mm512_fmadd_pd
+    );
 }
 
 /// The instruction sets that the code chooses between.

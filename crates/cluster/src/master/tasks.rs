@@ -50,8 +50,6 @@ pub(crate) struct ContactedTask {
     pub worker: Arc<dyn WorkerInterface>,
     /// The devices that the session may see, by their names in its cluster.
     pub devices: Arc<[DeviceAttributes]>,
-    /// Whether the task is one of this program.
-    pub is_ours: bool,
 }
 
 impl SessionTasks {
@@ -202,12 +200,9 @@ impl SessionTasks {
                 Err(Status::deadline_exceeded(format!("{name} at {address} did not answer in time{because}")))
             })?,
         };
-        debug!("session {} uses {name} at {address}", self.session_handle);
-        Ok(ContactedTask {
-            worker,
-            is_ours: attributes.first().is_some_and(is_ours),
-            devices: self.visible(name, attributes)?.into(),
-        })
+        let kind = if attributes.first().is_some_and(is_ours) { "Ferroflow" } else { "TensorFlow" };
+        debug!("session {} uses {name} at {address}, a {kind} task", self.session_handle);
+        Ok(ContactedTask { worker, devices: self.visible(name, attributes)?.into() })
     }
 
     /// Tells a task of the session.

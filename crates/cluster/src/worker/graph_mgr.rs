@@ -241,7 +241,7 @@ impl GraphStep {
     pub fn run(&self, done: impl Fn(Result<()>) + Send + Sync + Clone + 'static) {
         for (executor, step) in &self.executors {
             let done = done.clone();
-            executor.run(step.clone(), move |outcome| done(outcome));
+            executor.run(step.clone(), done);
         }
     }
 

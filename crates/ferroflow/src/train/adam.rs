@@ -79,7 +79,7 @@ impl AdamOptimizer {
         indices: &Output,
         rows: &Output,
     ) -> Result<Output> {
-        let decayed = mul(graph, &slot.read(), decay)?;
+        let decayed = mul(graph, slot.read(), decay)?;
         let assign = assign(graph, slot, &decayed, self.use_locking)?;
         graph.control_dependencies(std::slice::from_ref(&assign), |graph| match slot.kind() {
             Kind::Ref => {
@@ -196,7 +196,7 @@ impl Optimizer for AdamOptimizer {
                 let mut assigns = Vec::new();
                 for (power, beta) in [(&beta1_power, "beta1"), (&beta2_power, "beta2")] {
                     let beta = self.state.prepared(graph, beta, power.dtype())?;
-                    let next = mul(graph, &power.read(), &beta)?;
+                    let next = mul(graph, power.read(), &beta)?;
                     assigns.push(assign(graph, power, &next, self.use_locking)?);
                 }
                 Ok(assigns)

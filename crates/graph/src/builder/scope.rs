@@ -5,7 +5,7 @@ use crate::attr::{AttrMap, IntoAttr};
 use crate::op_def::{ArgType, OpSchema};
 use crate::{DeviceName, Edge, NodeId};
 use bytes::Bytes;
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use proto::AttrValue;
 use proto::attr_value::{ListValue, Value};
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use tensor::{DType, Result, Status};
 /// The names under which outputs and operations are collected, as in TensorFlow (`variables`, `trainable_variables`, …).
 pub type Collection = &'static str;
 
-/// Decides a node's device from its op and name; the current device is merged in below it.
-pub type DeviceFn = Arc<dyn Fn(&str, &str, &DeviceName) -> String + Send + Sync>;
+/// Decides a node's device from its op, name, attributes, and what inner scopes asked for.
+pub type DeviceFn = Arc<dyn Fn(&str, &str, &AttrMap, &DeviceName) -> String + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Scopes {
@@ -24,11 +24,17 @@ pub(super) struct Scopes {
     /// How often each name was asked for; keys are lower-cased as TensorFlow does.
     names: HashMap<String, u32>,
     devices: Vec<DeviceScope>,
-    controls: Vec<Option<Vec<NodeId>>>,
+    controls: Vec<Option<ControlScope>>,
     colocations: Vec<Option<Colocation>>,
     attrs: Vec<(String, AttrValue)>,
     collections: BTreeMap<String, Vec<Edge>>,
     seed: Option<i64>,
+}
+
+/// What nodes wait for, and the nodes that do.
+struct ControlScope {
+    controls: Vec<NodeId>,
+    inside: HashSet<NodeId>,
 }
 
 /// The groups of an op that others are placed with, and its device.
@@ -92,11 +98,25 @@ impl Scopes {
         }
     }
 
+    fn active_controls(&self) -> usize {
+        self.controls.iter().rposition(Option::is_none).map_or(0, |clear| clear + 1)
+    }
+
     pub(super) fn add_controls(&self, inputs: &[Edge], controls: &mut Vec<NodeId>) {
-        let active = self.controls.iter().rposition(Option::is_none).map_or(0, |clear| clear + 1);
-        for scope in self.controls[active..].iter().flatten() {
+        for scope in self.controls[self.active_controls()..].iter().flatten() {
             // What an input already waits for needn't be waited for again.
-            controls.extend(scope.iter().filter(|id| !inputs.iter().any(|edge| edge.node == **id)));
+            if inputs.iter().any(|edge| scope.inside.contains(&edge.node)) {
+                continue;
+            }
+            controls.extend(scope.controls.iter().filter(|id| !inputs.iter().any(|edge| edge.node == **id)));
+        }
+    }
+
+    /// Notes a new node in the scopes whose controls it waits for, itself or through its inputs.
+    pub(super) fn note_inside(&mut self, id: NodeId) {
+        let active = self.active_controls();
+        for scope in self.controls[active..].iter_mut().flatten() {
+            scope.inside.insert(id);
         }
     }
 
@@ -135,7 +155,7 @@ impl Scopes {
             match scope {
                 DeviceScope::Clear => break,
                 DeviceScope::Name(outer) => device = outer.merged_with(&device),
-                DeviceScope::Function(function) => device = DeviceName::parse(&function(op, name, &device))?,
+                DeviceScope::Function(function) => device = DeviceName::parse(&function(op, name, attrs, &device))?,
             }
         }
         Ok(device.to_string())
@@ -200,7 +220,8 @@ impl GraphBuilder {
 
     /// Runs `body` so that the nodes that it makes run after `controls`.
     pub fn control_dependencies<R>(&self, controls: &[Operation], body: impl FnOnce(&GraphBuilder) -> R) -> R {
-        self.in_controls(Some(controls.iter().map(Operation::id).collect()), body)
+        let controls = controls.iter().map(Operation::id).collect();
+        self.in_controls(Some(ControlScope { controls, inside: HashSet::new() }), body)
     }
 
     /// Runs `body` without the control dependencies around it.
@@ -208,7 +229,7 @@ impl GraphBuilder {
         self.in_controls(None, body)
     }
 
-    fn in_controls<R>(&self, scope: Option<Vec<NodeId>>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    fn in_controls<R>(&self, scope: Option<ControlScope>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
         self.shared.state.lock().scopes.controls.push(scope);
         let result = body(self);
         self.shared.state.lock().scopes.controls.pop();
@@ -244,6 +265,11 @@ impl GraphBuilder {
     pub fn add_to_collection(&self, collection: &str, output: &Output) {
         let mut state = self.shared.state.lock();
         state.scopes.collections.entry(collection.to_owned()).or_default().push(output.edge());
+    }
+
+    /// Returns the names of the collections that have something in them, sorted.
+    pub fn collection_names(&self) -> Vec<String> {
+        self.shared.state.lock().scopes.collections.keys().cloned().collect()
     }
 
     /// Returns the outputs of a collection.

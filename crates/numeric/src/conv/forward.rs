@@ -9,13 +9,13 @@ use bytemuck::Pod;
 /// Bytes of one panel of the filter that stay in the first-level cache.
 const PANEL_BYTES: usize = 20 << 10;
 
-/// Writes the convolution to `out`, and calls `finish` with each line of pixels and its first channel when it is done.
+/// Writes the convolution to `out`, and calls `finish` with each line of pixels when it is done.
 pub(super) fn forward<T: HasMicrokernel + Pod + Send + Sync>(
     shape: &ConvShape,
     input: &[T],
     filter: &[T],
     out: &mut [T],
-    finish: impl Fn(usize, &mut [T]) + Sync,
+    finish: impl Fn(&mut [T]) + Sync,
 ) {
     let kernel = T::microkernel();
     let longest = (PANEL_BYTES / (kernel.columns * size_of::<T>())).max(32);
@@ -68,7 +68,7 @@ pub(super) fn forward<T: HasMicrokernel + Pod + Send + Sync>(
                         };
                     }
                     for line in out.chunks_exact_mut(line_len.max(1)) {
-                        finish(0, line);
+                        finish(line);
                     }
                 }
             });

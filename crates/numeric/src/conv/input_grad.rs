@@ -1,24 +1,24 @@
 //! The gradient of the input: a convolution of the output's gradient with the filter turned around, or, where the window
 //! steps over pixels, a product whose columns are added back to the places they came from.
 
-use super::forward::forward;
 use super::shape::ConvShape;
 use crate::matmul::{HasMicrokernel, MatrixView, multiply};
 use crate::parallel;
 use crate::scratch::with_scratch;
 use bytemuck::Pod;
 
-/// Writes the gradient of the input.
+/// Writes the gradient of the input; `forward` computes the convolution with the turned filter.
 pub(super) fn input_grad<T: HasMicrokernel + Pod + Send + Sync>(
     shape: &ConvShape,
     filter: &[T],
     gradient: &[T],
     out: &mut [T],
+    forward: impl FnOnce(&ConvShape, &[T], &[T], &mut [T]),
 ) {
     match turned(shape) {
         Some(turned_shape) => with_scratch(filter.len(), |turned_filter: &mut [T]| {
             turn_filter(shape, filter, turned_filter);
-            forward(&turned_shape, gradient, turned_filter, out, |_, _| ());
+            forward(&turned_shape, gradient, turned_filter, out);
         }),
         None => add_columns_back(shape, filter, gradient, out),
     }

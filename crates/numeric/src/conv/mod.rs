@@ -1,19 +1,24 @@
 //! Convolutions and their gradients, channels last, in one, two or three spatial dimensions, strided, dilated, grouped.
 //!
 //! The micro-kernel of the matrix product reads the windows straight from the image (padded into a small buffer where they
-//! leave it), so windows are never copied out.
+//! leave it), so windows are never copied out. Windows of three by three and five by five over enough channels go through
+//! Winograd's transform, which needs fewer multiplications.
 
 mod depthwise;
 mod filter_grad;
 mod forward;
 mod input_grad;
 mod shape;
+mod transform;
+mod winograd;
 
 pub use depthwise::{DepthwiseShape, depthwise_conv2d, depthwise_conv2d_filter_grad, depthwise_conv2d_input_grad};
 pub use shape::ConvShape;
 
 use crate::float::Float;
-use crate::matmul::{Activation, Epilogue, FusedMatMulElement, MatMulShape, Operand, matmul, matmul_bias_activation};
+use crate::matmul::{
+    Activation, Epilogue, EpilogueElement, FusedMatMulElement, MatMulShape, Operand, matmul, matmul_bias_activation,
+};
 use crate::scratch::with_scratch;
 use half::{bf16, f16};
 
@@ -70,27 +75,49 @@ fn as_product(shape: &ConvShape) -> Option<MatMulShape> {
     (pixelwise || whole).then(|| MatMulShape::new(pixels, shape.taps() * shape.in_channels, shape.out_channels))
 }
 
-macro_rules! impl_with_kernel {
-    ($($scalar:ty),*) => {$(
-        impl ConvElement for $scalar {
-            fn forward(shape: &ConvShape, input: &[Self], filter: &[Self], out: &mut [Self], epilogue: Epilogue<'_, Self>) {
-                let idle = epilogue.bias.is_none() && epilogue.activation == Activation::Identity;
-                forward::forward(shape, input, filter, out, |_, line| {
-                    if !idle {
-                        line.chunks_exact_mut(shape.out_channels).for_each(|pixel| epilogue.apply(0, pixel));
-                    }
-                });
-            }
-            fn input_grad(shape: &ConvShape, filter: &[Self], gradient: &[Self], out: &mut [Self]) {
-                input_grad::input_grad(shape, filter, gradient, out);
-            }
-            fn filter_grad(shape: &ConvShape, input: &[Self], gradient: &[Self], out: &mut [Self]) {
-                filter_grad::filter_grad(shape, input, gradient, out);
-            }
+impl ConvElement for f32 {
+    fn forward(shape: &ConvShape, input: &[f32], filter: &[f32], out: &mut [f32], epilogue: Epilogue<'_, f32>) {
+        let finish = |pixels: &mut [f32]| apply(&epilogue, shape.out_channels, pixels);
+        match winograd::Tiling::of(shape) {
+            Some(tiling) => winograd::forward(shape, &tiling, input, filter, out, finish),
+            None => forward::forward(shape, input, filter, out, finish),
         }
-    )*};
+    }
+    fn input_grad(shape: &ConvShape, filter: &[f32], gradient: &[f32], out: &mut [f32]) {
+        input_grad::input_grad(shape, filter, gradient, out, |shape, gradient, filter, out| {
+            f32::forward(shape, gradient, filter, out, Epilogue::NONE);
+        });
+    }
+    fn filter_grad(shape: &ConvShape, input: &[f32], gradient: &[f32], out: &mut [f32]) {
+        if let Some(tiling) = winograd::Tiling::of(shape)
+            && winograd::filter_grad(shape, &tiling, input, gradient, out)
+        {
+            return;
+        }
+        filter_grad::filter_grad(shape, input, gradient, out);
+    }
 }
-impl_with_kernel!(f32, f64);
+
+impl ConvElement for f64 {
+    fn forward(shape: &ConvShape, input: &[f64], filter: &[f64], out: &mut [f64], epilogue: Epilogue<'_, f64>) {
+        forward::forward(shape, input, filter, out, |pixels| apply(&epilogue, shape.out_channels, pixels));
+    }
+    fn input_grad(shape: &ConvShape, filter: &[f64], gradient: &[f64], out: &mut [f64]) {
+        input_grad::input_grad(shape, filter, gradient, out, |shape, gradient, filter, out| {
+            f64::forward(shape, gradient, filter, out, Epilogue::NONE);
+        });
+    }
+    fn filter_grad(shape: &ConvShape, input: &[f64], gradient: &[f64], out: &mut [f64]) {
+        filter_grad::filter_grad(shape, input, gradient, out);
+    }
+}
+
+/// Finishes some pixels of `channels` channels.
+fn apply<T: EpilogueElement>(epilogue: &Epilogue<'_, T>, channels: usize, pixels: &mut [T]) {
+    if epilogue.bias.is_some() || epilogue.activation != Activation::Identity {
+        pixels.chunks_exact_mut(channels).for_each(|pixel| T::apply(epilogue, 0, pixel));
+    }
+}
 
 macro_rules! impl_half {
     ($($scalar:ty),*) => {$(

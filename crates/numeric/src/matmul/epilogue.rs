@@ -23,13 +23,18 @@ pub enum Activation {
     Sigmoid,
 }
 
+/// An element type that an epilogue can be applied to.
+pub(crate) trait EpilogueElement: Copy {
+    /// Adds the bias of the columns from `first_column` to a row, or a part of one, and activates it.
+    fn apply(epilogue: &Epilogue<'_, Self>, first_column: usize, row: &mut [Self]);
+}
+
 macro_rules! impl_apply {
     ($scalar:ty, $apply:ident) => {
-        impl Epilogue<'_, $scalar> {
-            /// Adds the bias of the columns from `first_column` to a row, or a part of one, and activates it.
-            pub(crate) fn apply(&self, first_column: usize, row: &mut [$scalar]) {
-                let bias = self.bias.map(|bias| &bias[first_column..first_column + row.len()]);
-                $apply(row, bias, self.activation);
+        impl EpilogueElement for $scalar {
+            fn apply(epilogue: &Epilogue<'_, Self>, first_column: usize, row: &mut [Self]) {
+                let bias = epilogue.bias.map(|bias| &bias[first_column..first_column + row.len()]);
+                $apply(row, bias, epilogue.activation);
             }
         }
 

@@ -9,6 +9,7 @@ mod kernel;
 mod narrow;
 
 pub use epilogue::Activation;
+pub(crate) use epilogue::EpilogueElement;
 
 use crate::parallel;
 use crate::scratch::with_scratch;
@@ -254,12 +255,12 @@ macro_rules! impl_fused {
             fn matmul_fused(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self], epilogue: Epilogue<'_, Self>) {
                 let finish = |mut part: block::Part<'_, $scalar>| {
                     let first_column = part.first_column;
-                    part.for_each_row(|row| epilogue.apply(first_column, row));
+                    part.for_each_row(|row| <$scalar>::apply(&epilogue, first_column, row));
                 };
                 let finished = matmul_with_kernel(shape, a, b, out, &finish);
                 if !finished && shape.n > 0 {
                     for row in out.chunks_exact_mut(shape.n) {
-                        epilogue.apply(0, row);
+                        <$scalar>::apply(&epilogue, 0, row);
                     }
                 }
             }

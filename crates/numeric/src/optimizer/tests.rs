@@ -1,5 +1,8 @@
 //! Every rule against what TensorFlow 2.15 computed for the same numbers, and the loops against each other.
 
+// The digits are as TensorFlow gave them.
+#![allow(clippy::excessive_precision)]
+
 use super::*;
 
 const VAR: [f32; 5] = [1.0, -2.0, 0.5, 0.0, 3.0];

@@ -6,12 +6,12 @@ use crate::parallel::{self, SharedMut};
 
 /// Writes `samples` gamma numbers for each shape parameter: row `i` of the output holds sample `i` of every parameter.
 pub fn random_gamma(philox: Philox, alphas: &[f64], samples: usize, out: &mut [f64]) {
-    by_output(philox, alphas, samples, 150.0, out, |alpha, source| gamma(alpha, source));
+    by_output(philox, alphas, samples, 150.0, out, gamma);
 }
 
 /// Writes `samples` Poisson numbers for each rate: row `i` of the output holds sample `i` of every rate.
 pub fn random_poisson(philox: Philox, rates: &[f64], samples: usize, out: &mut [f64]) {
-    by_output(philox, rates, samples, 300.0, out, |rate, source| poisson(rate, source));
+    by_output(philox, rates, samples, 300.0, out, poisson);
 }
 
 fn by_output(

@@ -4,7 +4,7 @@
 use crate::compose::Gradients;
 use graph::Output;
 use kernel::GradientArgs;
-use tensor::{DType, PartialShape, Result, Status, Tensor};
+use tensor::{PartialShape, Result, Status};
 
 /// An array of gradients and the flow that orders what is done with it.
 struct GradientArray {
@@ -115,6 +115,7 @@ mod tests {
         tensor_array_v3,
     };
     use crate::testing::check_gradient;
+    use tensor::{DType, Tensor};
 
     fn constant(graph: &graph::GraphBuilder, values: &[i32]) -> Output {
         graph.constant_tensor(&Tensor::vector(values))

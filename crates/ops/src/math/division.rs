@@ -100,7 +100,7 @@ pub(super) const OPS: &[Op] = &[
         shape: shape::broadcast_binary,
         gradient: Gradient::Fn(floor_mod_gradient),
         kernels: binary_kernels!(
-            [f32, f64, f16, bf16] => |x, y| float_floor_mod(x, y);
+            [f32, f64, f16, bf16] => float_floor_mod;
             integer_floor_mod::<i8>(), integer_floor_mod::<i16>(), integer_floor_mod::<i32>(), integer_floor_mod::<i64>(),
             integer_floor_mod::<u8>(), integer_floor_mod::<u16>(), integer_floor_mod::<u32>(), integer_floor_mod::<u64>(),
         ),

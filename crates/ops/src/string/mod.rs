@@ -1,6 +1,27 @@
 //! Strings.
 
+mod as_string;
+mod base64_ops;
+mod fingerprint;
+mod format;
+mod hash;
+mod join;
+mod number_format;
+mod pattern;
+mod split;
+mod text;
+
+pub use as_string::*;
+pub use base64_ops::*;
+pub use format::*;
+pub use hash::*;
+pub use join::*;
+pub use pattern::*;
+pub use split::*;
+pub use text::*;
+
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[];
+pub(crate) const FILES: &[&[Op]] =
+    &[as_string::OPS, base64_ops::OPS, format::OPS, hash::OPS, join::OPS, pattern::OPS, split::OPS, text::OPS];

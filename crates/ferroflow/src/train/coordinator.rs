@@ -1,0 +1,178 @@
+//! [`Coordinator`]: tells threads when to stop, and passes on why.
+
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tensor::{Code, Result, Status};
+
+/// Lets several threads stop together. Cloning shares it.
+#[derive(Clone)]
+pub struct Coordinator {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// What ends a job without being a failure of it.
+    clean_stops: Vec<Code>,
+}
+
+#[derive(Default)]
+struct State {
+    stopped: bool,
+    failure: Option<Status>,
+    threads: Vec<JoinHandle<()>>,
+    running: usize,
+}
+
+impl Coordinator {
+    /// Makes a coordinator for which only the end of the input (`OutOfRange`) is a clean stop.
+    pub fn new() -> Coordinator {
+        Coordinator::with_clean_stops(&[Code::OutOfRange])
+    }
+
+    /// Makes a coordinator for which these codes are clean stops.
+    pub fn with_clean_stops(codes: &[Code]) -> Coordinator {
+        let shared =
+            Shared { state: Mutex::new(State::default()), changed: Condvar::new(), clean_stops: codes.to_vec() };
+        Coordinator { shared: Arc::new(shared) }
+    }
+
+    /// Asks all threads to stop; the first failure is what `join` returns.
+    pub fn request_stop(&self, failure: Option<Status>) {
+        let mut state = self.shared.state.lock();
+        if let Some(status) = failure
+            && state.failure.is_none()
+            && !state.stopped
+            && !self.shared.clean_stops.contains(&status.code())
+        {
+            state.failure = Some(status);
+        }
+        state.stopped = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Forgets that a stop was asked for.
+    pub fn clear_stop(&self) {
+        let mut state = self.shared.state.lock();
+        state.stopped = false;
+        state.failure = None;
+    }
+
+    /// Returns whether a stop was asked for.
+    pub fn should_stop(&self) -> bool {
+        self.shared.state.lock().stopped
+    }
+
+    /// Waits until a stop is asked for, at most so long; returns whether it was.
+    pub fn wait_for_stop(&self, timeout: Option<Duration>) -> bool {
+        let mut state = self.shared.state.lock();
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        while !state.stopped {
+            match until {
+                None => self.shared.changed.wait(&mut state),
+                Some(until) => {
+                    if self.shared.changed.wait_until(&mut state, until).timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        state.stopped
+    }
+
+    /// Runs `body` on a thread of its own. When it fails, all are asked to stop.
+    pub fn spawn(&self, name: &str, body: impl FnOnce(&Coordinator) -> Result<()> + Send + 'static) -> Result<()> {
+        let coordinator = self.clone();
+        self.shared.state.lock().running += 1;
+        let run = move || {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&coordinator)));
+            match result {
+                Ok(Ok(())) => {}
+                Ok(Err(status)) => coordinator.request_stop(Some(status)),
+                Err(_) => coordinator.request_stop(Some(Status::internal("a thread of the coordinator panicked"))),
+            }
+            coordinator.shared.state.lock().running -= 1;
+            coordinator.shared.changed.notify_all();
+        };
+        let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        match spawned {
+            Ok(handle) => {
+                self.shared.state.lock().threads.push(handle);
+                Ok(())
+            }
+            Err(error) => {
+                self.shared.state.lock().running -= 1;
+                Err(Status::resource_exhausted(format!("no thread for '{name}': {error}")))
+            }
+        }
+    }
+
+    /// Waits for all threads to end; after a stop was asked for, at most `grace`. Returns the failure, when there was one.
+    pub fn join(&self, grace: Duration) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        while state.running > 0 && !state.stopped {
+            self.shared.changed.wait(&mut state);
+        }
+        let until = Instant::now() + grace;
+        while state.running > 0 {
+            if self.shared.changed.wait_until(&mut state, until).timed_out() {
+                let running = state.running;
+                return Err(state.failure.take().unwrap_or_else(|| {
+                    Status::deadline_exceeded(format!("{running} threads did not stop when asked to"))
+                }));
+            }
+        }
+        let threads = std::mem::take(&mut state.threads);
+        let failure = state.failure.take();
+        drop(state);
+        for thread in threads {
+            let _ = thread.join();
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+impl Default for Coordinator {
+    fn default() -> Self {
+        Coordinator::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_stops_all_and_the_end_of_input_is_none() {
+        let coordinator = Coordinator::new();
+        coordinator
+            .spawn("waits", |coordinator| {
+                coordinator.wait_for_stop(None);
+                Ok(())
+            })
+            .unwrap();
+        coordinator.spawn("ends", |_| Err(Status::out_of_range("no more"))).unwrap();
+        coordinator.join(Duration::from_secs(60)).unwrap();
+        assert!(coordinator.should_stop());
+
+        let coordinator = Coordinator::new();
+        coordinator
+            .spawn("waits", |coordinator| {
+                coordinator.wait_for_stop(None);
+                Ok(())
+            })
+            .unwrap();
+        coordinator.spawn("fails", |_| Err(Status::data_loss("broken"))).unwrap();
+        assert_eq!(coordinator.join(Duration::from_secs(60)).unwrap_err().code(), Code::DataLoss);
+    }
+
+    #[test]
+    fn a_panic_is_a_failure() {
+        let coordinator = Coordinator::new();
+        coordinator.spawn("panics", |_| panic!("on purpose")).unwrap();
+        assert_eq!(coordinator.join(Duration::from_secs(60)).unwrap_err().code(), Code::Internal);
+    }
+}

@@ -1,0 +1,225 @@
+//! Which task a node is for: [`ReplicaDeviceSetter`] puts variables on parameter servers and everything else on a worker,
+//! [`GreedyLoadBalancingStrategy`] spreads them by size.
+
+use graph::DeviceName;
+use graph::{AttrMap, GraphBuilder};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tensor::{PartialShape, Result, Status};
+
+/// The ops that are put on parameter servers unless told otherwise.
+pub const STANDARD_PS_OPS: &[&str] = &[
+    "Variable",
+    "VariableV2",
+    "AutoReloadVariable",
+    "MutableHashTable",
+    "MutableHashTableV2",
+    "MutableHashTableOfTensors",
+    "MutableHashTableOfTensorsV2",
+    "MutableDenseHashTable",
+    "MutableDenseHashTableV2",
+    "VarHandleOp",
+    "BoostedTreesEnsembleResourceHandleOp",
+    "BoostedTreesQuantileStreamResourceHandleOp",
+    "ResourceConditionalAccumulator",
+    "DecisionTreeResource",
+];
+
+/// What a strategy is told of a node that goes to a parameter server.
+pub struct PsOp<'a> {
+    /// The op.
+    pub op: &'a str,
+    /// The node's name.
+    pub name: &'a str,
+    /// What is known of the size of its value in bytes.
+    pub bytes: Option<u64>,
+}
+
+/// Chooses one of the parameter servers.
+pub trait PlacementStrategy: Send + Sync {
+    /// Returns the index of the task.
+    fn choose(&self, op: &PsOp<'_>) -> Result<u32>;
+}
+
+/// Gives the parameter servers one node after the other.
+pub struct RoundRobinStrategy {
+    tasks: u32,
+    next: Mutex<u32>,
+}
+
+impl RoundRobinStrategy {
+    /// Makes a strategy over this many tasks.
+    pub fn new(tasks: u32) -> RoundRobinStrategy {
+        RoundRobinStrategy { tasks: tasks.max(1), next: Mutex::new(0) }
+    }
+}
+
+impl PlacementStrategy for RoundRobinStrategy {
+    fn choose(&self, _op: &PsOp<'_>) -> Result<u32> {
+        let mut next = self.next.lock();
+        let task = *next;
+        *next = (task + 1) % self.tasks;
+        Ok(task)
+    }
+}
+
+/// Gives every node to the parameter server that has least so far.
+pub struct GreedyLoadBalancingStrategy {
+    loads: Mutex<Vec<f64>>,
+    load: fn(&PsOp<'_>) -> Result<f64>,
+}
+
+impl GreedyLoadBalancingStrategy {
+    /// Makes a strategy over this many tasks; `load` tells how much a node adds, such as [`byte_size_load`].
+    pub fn new(tasks: u32, load: fn(&PsOp<'_>) -> Result<f64>) -> GreedyLoadBalancingStrategy {
+        GreedyLoadBalancingStrategy { loads: Mutex::new(vec![0.0; tasks.max(1) as usize]), load }
+    }
+}
+
+impl PlacementStrategy for GreedyLoadBalancingStrategy {
+    fn choose(&self, op: &PsOp<'_>) -> Result<u32> {
+        let added = (self.load)(op)?;
+        let mut loads = self.loads.lock();
+        let mut least = 0;
+        for (task, load) in loads.iter().enumerate() {
+            if *load < loads[least] {
+                least = task;
+            }
+        }
+        loads[least] += added;
+        Ok(least as u32)
+    }
+}
+
+/// Returns the size of a variable in bytes; one whose shape isn't known is an error.
+pub fn byte_size_load(op: &PsOp<'_>) -> Result<f64> {
+    let bytes = op.bytes.ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "the size of '{}' ({}) isn't known, so its load can't be told",
+            op.name, op.op
+        ))
+    })?;
+    Ok(bytes as f64)
+}
+
+/// Puts variables on the tasks of a job `ps`, and everything else on a worker.
+#[derive(Clone)]
+pub struct ReplicaDeviceSetter {
+    ps_tasks: u32,
+    ps_device: DeviceName,
+    worker_device: DeviceName,
+    merge_devices: bool,
+    ps_ops: Vec<String>,
+    strategy: Arc<dyn PlacementStrategy>,
+}
+
+impl ReplicaDeviceSetter {
+    /// Makes a setter over this many parameter servers, in turns, for the worker `/job:worker`.
+    pub fn new(ps_tasks: u32) -> ReplicaDeviceSetter {
+        ReplicaDeviceSetter {
+            ps_tasks,
+            ps_device: DeviceName { job: Some("ps".to_owned()), ..Default::default() },
+            worker_device: DeviceName { job: Some("worker".to_owned()), ..Default::default() },
+            merge_devices: true,
+            ps_ops: STANDARD_PS_OPS.iter().map(|op| (*op).to_owned()).collect(),
+            strategy: Arc::new(RoundRobinStrategy::new(ps_tasks)),
+        }
+    }
+
+    /// Sets the job of the parameter servers.
+    pub fn ps_device(mut self, device: &str) -> Result<Self> {
+        self.ps_device = DeviceName::parse(device)?;
+        Ok(self)
+    }
+
+    /// Sets the device of everything else.
+    pub fn worker_device(mut self, device: &str) -> Result<Self> {
+        self.worker_device = DeviceName::parse(device)?;
+        Ok(self)
+    }
+
+    /// Sets whether a device that a node asks for itself is completed (it is unless told otherwise) or left alone.
+    pub fn merge_devices(mut self, merge_devices: bool) -> Self {
+        self.merge_devices = merge_devices;
+        self
+    }
+
+    /// Sets the ops that are put on parameter servers.
+    pub fn ps_ops(mut self, ops: &[&str]) -> Self {
+        self.ps_ops = ops.iter().map(|op| (*op).to_owned()).collect();
+        self
+    }
+
+    /// Sets how a parameter server is chosen.
+    pub fn strategy(mut self, strategy: Arc<dyn PlacementStrategy>) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Runs `body` so that the nodes that it makes are placed by this setter.
+    pub fn scope<R>(&self, graph: &GraphBuilder, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        if self.ps_tasks == 0 {
+            return body(graph);
+        }
+        let setter = self.clone();
+        let place = move |op: &str, name: &str, attrs: &AttrMap, asked: &DeviceName| {
+            let bytes = attrs.shape("shape").ok().zip(attrs.dtype("dtype").ok());
+            let bytes = bytes.and_then(|(shape, dtype)| value_bytes(&shape, dtype.size()));
+            setter.device(op, name, bytes, asked)
+        };
+        graph.device_fn(Arc::new(place), body)
+    }
+
+    /// Returns the device for a node that asks for `asked` itself; the size of its value in bytes helps some strategies.
+    pub fn device(&self, op: &str, name: &str, bytes: Option<u64>, asked: &DeviceName) -> String {
+        if !self.merge_devices && *asked != DeviceName::default() {
+            return asked.to_string();
+        }
+        if self.ps_ops.iter().any(|other| other == op) {
+            let mut device = self.ps_device.clone();
+            if device.job.is_some() && device.task.is_none() {
+                // A strategy that can't tell leaves the task open, and the placer decides.
+                device.task = self.strategy.choose(&PsOp { op, name, bytes }).ok();
+            }
+            return device.merged_with(asked).to_string();
+        }
+        self.worker_device.merged_with(asked).to_string()
+    }
+}
+
+/// Returns the size of a value in bytes when its shape is known.
+fn value_bytes(shape: &PartialShape, element_bytes: usize) -> Option<u64> {
+    u64::try_from(shape.num_elements()?).ok()?.checked_mul(element_bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_go_round_and_the_rest_to_the_worker() {
+        let setter = ReplicaDeviceSetter::new(2).worker_device("/job:worker/task:3").unwrap();
+        let none = DeviceName::default();
+        let place = |op: &str| setter.device(op, "x", None, &none);
+        assert_eq!(place("VariableV2"), "/job:ps/task:0");
+        assert_eq!(place("MatMul"), "/job:worker/task:3");
+        assert_eq!(place("VarHandleOp"), "/job:ps/task:1");
+        assert_eq!(place("VariableV2"), "/job:ps/task:0");
+        let asked = DeviceName::parse("/device:CPU:0").unwrap();
+        assert_eq!(setter.device("MatMul", "x", None, &asked), "/job:worker/task:3/device:CPU:0");
+        let setter = setter.merge_devices(false);
+        assert_eq!(setter.device("MatMul", "x", None, &asked), "/device:CPU:0");
+    }
+
+    #[test]
+    fn the_greedy_strategy_balances_bytes() {
+        let strategy = GreedyLoadBalancingStrategy::new(2, byte_size_load);
+        let choose = |bytes| strategy.choose(&PsOp { op: "VariableV2", name: "v", bytes }).ok();
+        assert_eq!(
+            [choose(Some(100)), choose(Some(10)), choose(Some(20)), choose(Some(90))].map(Option::unwrap),
+            [0, 1, 1, 1]
+        );
+        assert_eq!(choose(Some(1)), Some(0));
+        assert_eq!(choose(None), None);
+    }
+}

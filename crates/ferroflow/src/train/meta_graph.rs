@@ -1,0 +1,109 @@
+//! MetaGraphs: a graph with its collections and its saver, as TensorFlow writes it beside checkpoints.
+
+use super::saver::Saver;
+use crate::Graph;
+use crate::variable::{Kind, SaveSlice, Variable, collections};
+use graph::GraphBuilder;
+use prost::Message;
+use proto::collection_def::{BytesList, Kind as CollectionKind, NodeList};
+use proto::meta_graph_def::MetaInfoDef;
+use proto::{CollectionDef, MetaGraphDef, SaveSliceInfoDef, SaverDef, VariableDef};
+use tensor::{Result, Shape, Status};
+
+/// The collections whose members are variables.
+const VARIABLE_COLLECTIONS: &[&str] = &[
+    collections::GLOBAL_VARIABLES,
+    collections::TRAINABLE_VARIABLES,
+    collections::LOCAL_VARIABLES,
+    collections::GLOBAL_STEP,
+    collections::MOVING_AVERAGE_VARIABLES,
+    "model_variables",
+    "metric_variables",
+];
+
+/// Returns the MetaGraph of a graph.
+pub fn export_meta_graph(graph: &GraphBuilder, saver: Option<SaverDef>) -> MetaGraphDef {
+    let mut meta = MetaGraphDef {
+        meta_info_def: Some(MetaInfoDef { tensorflow_version: "1.15.0".to_owned(), ..Default::default() }),
+        graph_def: Some(graph.to_graph_def()),
+        saver_def: saver,
+        ..Default::default()
+    };
+    for name in graph.collection_names() {
+        let members = graph.collection(&name);
+        let variables = VARIABLE_COLLECTIONS.contains(&name.as_str());
+        let kind = if variables {
+            let value = members.iter().filter_map(|handle| Variable::from_handle(handle).ok());
+            CollectionKind::BytesList(BytesList {
+                value: value.map(|one| to_def(&one).encode_to_vec().into()).collect(),
+            })
+        } else {
+            CollectionKind::NodeList(NodeList { value: members.iter().map(|output| output.name()).collect() })
+        };
+        meta.collection_def.insert(name, CollectionDef { kind: Some(kind) });
+    }
+    meta
+}
+
+/// Adds a MetaGraph's nodes and collections to a graph; returns its saver, when it has one.
+pub fn import_meta_graph(graph: &Graph, meta: &MetaGraphDef) -> Result<Option<Saver>> {
+    let def = meta.graph_def.as_ref().ok_or_else(|| Status::invalid_argument("a MetaGraph without a graph"))?;
+    graph.import(def)?;
+    for (name, collection) in &meta.collection_def {
+        match &collection.kind {
+            Some(CollectionKind::BytesList(list)) if VARIABLE_COLLECTIONS.contains(&name.as_str()) => {
+                for bytes in &list.value {
+                    let def = VariableDef::decode(&bytes[..])
+                        .map_err(|error| Status::invalid_argument(format!("a broken variable in '{name}': {error}")))?;
+                    let handle = graph.output(&def.variable_name)?;
+                    graph.add_to_collection(name, &handle);
+                    if let Some(slice) = &def.save_slice_info_def {
+                        Variable::from_handle(&handle)?.set_save_slice(from_slice_def(slice)?);
+                    }
+                }
+            }
+            Some(CollectionKind::NodeList(list)) => {
+                for member in &list.value {
+                    // Operations without outputs have no place in our collections.
+                    if let Ok(output) = graph.output(member) {
+                        graph.add_to_collection(name, &output);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(meta.saver_def.clone().map(Saver::from_def))
+}
+
+/// Reads a MetaGraph that was written beside a checkpoint.
+pub fn read_meta_graph(content: &[u8]) -> Result<MetaGraphDef> {
+    MetaGraphDef::decode(content).map_err(|error| Status::data_loss(format!("not a MetaGraph: {error}")))
+}
+
+fn to_def(variable: &Variable) -> VariableDef {
+    VariableDef {
+        variable_name: variable.handle().name(),
+        initializer_name: variable.initializer().name(),
+        snapshot_name: variable.value().name(),
+        save_slice_info_def: variable.save_slice().map(|slice| SaveSliceInfoDef {
+            full_name: slice.full_name.clone(),
+            full_shape: slice.full_shape.dims().to_vec(),
+            var_offset: slice.offset.clone(),
+            var_shape: slice.shape.dims().to_vec(),
+        }),
+        is_resource: variable.kind() == Kind::Resource,
+        initial_value_name: variable.initial_value().name(),
+        trainable: variable.is_trainable(),
+        ..Default::default()
+    }
+}
+
+fn from_slice_def(def: &SaveSliceInfoDef) -> Result<SaveSlice> {
+    Ok(SaveSlice {
+        full_name: def.full_name.clone(),
+        full_shape: Shape::new(&def.full_shape)?,
+        offset: def.var_offset.clone(),
+        shape: Shape::new(&def.var_shape)?,
+    })
+}

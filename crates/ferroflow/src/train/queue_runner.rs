@@ -1,0 +1,180 @@
+//! [`QueueRunner`]: threads that keep a queue filled.
+
+use super::Coordinator;
+use crate::session::Session;
+use graph::{GraphBuilder, NodeId, Operation, Output};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
+use tensor::{Code, Result, Status};
+
+/// Fills a queue by running enqueue operations, one thread for each.
+#[derive(Clone, Debug)]
+pub struct QueueRunner {
+    name: String,
+    enqueue: Vec<String>,
+    close: String,
+    cancel: String,
+}
+
+/// The queue runners of a graph, and which of them run.
+#[derive(Default)]
+struct Runners {
+    all: Mutex<Vec<QueueRunner>>,
+    running: Arc<Mutex<HashSet<String>>>,
+}
+
+impl QueueRunner {
+    /// Adds the operations that close the queue, and makes a runner of the enqueue operations.
+    pub fn new(queue: &Output, enqueue: &[Operation]) -> Result<QueueRunner> {
+        let graph = queue.graph();
+        let name = queue.op.name();
+        let close = |cancel: bool| {
+            let op = graph.op(if queue.is_ref() { "QueueClose" } else { "QueueCloseV2" }).input(queue);
+            op.name(&format!("{name}_Close")).attr("cancel_pending_enqueues", cancel).try_build()
+        };
+        let (close, cancel) = (close(false)?, close(true)?);
+        Ok(QueueRunner {
+            name,
+            enqueue: enqueue.iter().map(Operation::name).collect(),
+            close: close.name(),
+            cancel: cancel.name(),
+        })
+    }
+
+    /// Returns the name of the queue.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Starts the threads. The queue is closed when all of them have come to the end of their input, and the coordinator's
+    /// stop cancels what waits. A runner that runs already starts nothing.
+    pub fn create_threads(&self, session: &Session, coordinator: &Coordinator) -> Result<()> {
+        let running = session.graph().extension::<Runners>().running.clone();
+        if !running.lock().insert(self.name.clone()) {
+            return Ok(());
+        }
+        let left = Arc::new(Mutex::new(self.enqueue.len()));
+        for enqueue in &self.enqueue {
+            let (runner, session, left) = (self.clone(), session.clone(), left.clone());
+            let (enqueue, running) = (enqueue.clone(), running.clone());
+            coordinator.spawn(&format!("fill {}", self.name), move |coordinator| {
+                let result = runner.fill(&session, coordinator, &enqueue);
+                let mut left = left.lock();
+                *left -= 1;
+                if *left == 0 {
+                    running.lock().remove(&runner.name);
+                    if result.is_ok() {
+                        // Those who dequeue take what is left, then come to the end.
+                        let _ = session.runner().target_name(&runner.close).run();
+                    }
+                }
+                result
+            })?;
+        }
+        let (runner, session) = (self.clone(), session.clone());
+        coordinator.spawn(&format!("cancel {}", self.name), move |coordinator| {
+            coordinator.wait_for_stop(None);
+            let _ = session.runner().target_name(&runner.cancel).run();
+            Ok(())
+        })
+    }
+
+    fn fill(&self, session: &Session, coordinator: &Coordinator, enqueue: &str) -> Result<()> {
+        while !coordinator.should_stop() {
+            match session.runner().target_name(enqueue).run() {
+                Ok(_) => {}
+                // The end of the input, or of the queue.
+                Err(status) if matches!(status.code(), Code::OutOfRange | Code::Cancelled) => break,
+                Err(_) if coordinator.should_stop() => break,
+                Err(status) => return Err(status),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds a runner to those that [`start_queue_runners`] starts.
+pub fn add_queue_runner(graph: &GraphBuilder, runner: QueueRunner) {
+    graph.extension::<Runners>().all.lock().push(runner);
+}
+
+/// Starts the graph's queue runners that don't run yet.
+pub fn start_queue_runners(session: &Session, coordinator: &Coordinator) -> Result<()> {
+    let runners = session.graph().extension::<Runners>().all.lock().clone();
+    for runner in runners {
+        runner.create_threads(session, coordinator)?;
+    }
+    Ok(())
+}
+
+/// A queue in a graph, with the operations on it that input pipelines use.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    handle: Output,
+}
+
+impl Queue {
+    /// Wraps a queue's handle.
+    pub fn new(handle: Output) -> Queue {
+        Queue { handle }
+    }
+
+    /// Returns the handle.
+    pub fn handle(&self) -> &Output {
+        &self.handle
+    }
+
+    /// Returns the node that makes the queue.
+    pub fn id(&self) -> NodeId {
+        self.handle.op.id()
+    }
+
+    fn op_name(&self, op: &str) -> String {
+        if self.handle.is_ref() { op.to_owned() } else { format!("{op}V2") }
+    }
+
+    fn scoped(&self, what: &str) -> String {
+        let name = self.handle.op.name();
+        let last = name.rsplit('/').next().unwrap_or(&name);
+        format!("{last}_{what}")
+    }
+
+    /// Adds an operation that puts one element into the queue.
+    pub fn enqueue(&self, components: &[Output]) -> Result<Operation> {
+        self.put("QueueEnqueue", "enqueue", components)
+    }
+
+    /// Adds an operation that puts the rows of the components into the queue.
+    pub fn enqueue_many(&self, components: &[Output]) -> Result<Operation> {
+        self.put("QueueEnqueueMany", "EnqueueMany", components)
+    }
+
+    fn put(&self, op: &str, what: &str, components: &[Output]) -> Result<Operation> {
+        let graph = self.handle.graph();
+        let op = graph.op(&self.op_name(op)).name(&self.scoped(what)).input(&self.handle).inputs(components);
+        op.try_build()
+    }
+
+    /// Adds an operation that takes one element out of the queue.
+    pub fn dequeue(&self, types: &[tensor::DType]) -> Result<Operation> {
+        let op = self.handle.graph().op(&self.op_name("QueueDequeue")).name(&self.scoped("Dequeue"));
+        op.input(&self.handle).attr("component_types", types).try_build()
+    }
+
+    /// Adds an operation that takes several elements as one batch; with `up_to`, fewer when the queue is closed.
+    pub fn dequeue_many(&self, count: &Output, types: &[tensor::DType], up_to: bool) -> Result<Operation> {
+        let (op, what) = if up_to { ("QueueDequeueUpTo", "DequeueUpTo") } else { ("QueueDequeueMany", "DequeueMany") };
+        if count.dtype() != tensor::DType::Int32 {
+            return Err(Status::invalid_argument("the number of elements must be an int32"));
+        }
+        let op = self.handle.graph().op(&self.op_name(op)).name(&self.scoped(what));
+        op.input(&self.handle).input(count).attr("component_types", types).try_build()
+    }
+
+    /// Adds the number of elements in the queue.
+    pub fn size(&self) -> Result<Output> {
+        let op = self.handle.graph().op(&self.op_name("QueueSize")).name(&self.scoped("Size"));
+        Ok(op.input(&self.handle).try_build()?.output(0))
+    }
+}

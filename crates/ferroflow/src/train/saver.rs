@@ -1,0 +1,440 @@
+//! [`Saver`]: writes the values of variables to checkpoints and reads them back, with the nodes that TensorFlow uses.
+
+use super::expression::group;
+use crate::session::Session;
+use crate::variable::{Kind, Variable, global_variables, named_constant};
+use bytes::Bytes;
+use graph::{DeviceName, GraphBuilder, Operation, Output};
+use parking_lot::Mutex;
+use proto::{CheckpointState, SaverDef};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use storage::bundle::meta_filename;
+use storage::checkpoint_state::{self, SavedPaths};
+use storage::file_system::{FileSystem, FileSystems, path};
+use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
+
+/// What a saver can be told.
+#[derive(Clone, Debug)]
+pub struct SaverOptions {
+    /// The variables by the names that they have in checkpoints; without them, all global ones under their own names.
+    pub variables: Option<Vec<(String, Variable)>>,
+    /// Whether every device writes its own part.
+    pub sharded: bool,
+    /// How many checkpoints are kept; 0 means all.
+    pub max_to_keep: usize,
+    /// A checkpoint is kept for good every so many hours.
+    pub keep_checkpoint_every_n_hours: f64,
+    /// The name scope of the saver's nodes.
+    pub name: String,
+    /// Whether restoring takes the shape of what is restored.
+    pub reshape: bool,
+}
+
+impl Default for SaverOptions {
+    fn default() -> Self {
+        SaverOptions {
+            variables: None,
+            sharded: false,
+            max_to_keep: 5,
+            keep_checkpoint_every_n_hours: 10_000.0,
+            name: "save".to_owned(),
+            reshape: false,
+        }
+    }
+}
+
+/// Saves and restores variables.
+pub struct Saver {
+    filename: String,
+    save: String,
+    restore: String,
+    def: SaverDef,
+    max_to_keep: usize,
+    keep_every_seconds: f64,
+    files: Arc<dyn FileSystem>,
+    kept: Mutex<Kept>,
+}
+
+/// The checkpoints that the saver knows of, oldest first, each with the time at which it was written.
+#[derive(Default)]
+struct Kept {
+    checkpoints: Vec<(String, f64)>,
+    next_preserved: f64,
+}
+
+/// One tensor in a checkpoint.
+struct Saved {
+    name: String,
+    spec: String,
+    variable: Variable,
+}
+
+impl Saver {
+    /// Adds a saver of all global variables.
+    pub fn new(graph: &GraphBuilder) -> Result<Saver> {
+        Saver::with_options(graph, SaverOptions::default())
+    }
+
+    /// Adds a saver.
+    pub fn with_options(graph: &GraphBuilder, options: SaverOptions) -> Result<Saver> {
+        let saved = saved_tensors(graph, &options)?;
+        if saved.is_empty() {
+            return Err(Status::invalid_argument("No variables to save"));
+        }
+        let (filename, save, restore) = graph.name_scope(&options.name, |graph| build(graph, &saved, &options))?;
+        let def = SaverDef {
+            filename_tensor_name: filename.name(),
+            save_tensor_name: save.name(),
+            restore_op_name: restore.name(),
+            max_to_keep: i32::try_from(options.max_to_keep).unwrap_or(i32::MAX),
+            sharded: options.sharded,
+            keep_checkpoint_every_n_hours: options.keep_checkpoint_every_n_hours as f32,
+            version: proto::saver_def::CheckpointFormatVersion::V2 as i32,
+        };
+        Ok(Saver::from_def(def))
+    }
+
+    /// Makes a saver over nodes that are in the graph already, such as an imported MetaGraph's.
+    pub fn from_def(def: SaverDef) -> Saver {
+        let keep_every_seconds = f64::from(def.keep_checkpoint_every_n_hours) * 3600.0;
+        Saver {
+            filename: def.filename_tensor_name.clone(),
+            save: def.save_tensor_name.clone(),
+            restore: def.restore_op_name.clone(),
+            max_to_keep: usize::try_from(def.max_to_keep).unwrap_or(0),
+            keep_every_seconds,
+            files: Arc::new(FileSystems::local()),
+            kept: Mutex::new(Kept { checkpoints: Vec::new(), next_preserved: now() + keep_every_seconds }),
+            def,
+        }
+    }
+
+    /// Returns what a MetaGraph says of the saver.
+    pub fn to_def(&self) -> SaverDef {
+        self.def.clone()
+    }
+
+    /// Writes a checkpoint `PREFIX-STEP` and makes it its directory's newest; returns its name.
+    pub fn save(&self, session: &Session, prefix: &str, global_step: Option<i64>) -> Result<String> {
+        let directory = path::dirname(prefix);
+        let directory = if directory.is_empty() { "." } else { directory };
+        if !self.files.exists(directory)? {
+            return Err(Status::not_found(format!("Parent directory of {prefix} doesn't exist, can't save.")));
+        }
+        let wanted = match global_step {
+            Some(step) => format!("{prefix}-{step}"),
+            None => prefix.to_owned(),
+        };
+        let values = session
+            .runner()
+            .feed_name(&self.filename, Tensor::string(wanted.clone()))
+            .fetch_name(&self.save)
+            .run()
+            .map_err(|status| status.context(format!("saving '{wanted}'")))?;
+        let written = match values.first().map(Tensor::strings) {
+            Some(Ok([name])) => String::from_utf8_lossy(name).into_owned(),
+            _ => wanted,
+        };
+        let state = {
+            let mut kept = self.kept.lock();
+            self.remember(&mut kept, &written)
+        };
+        // The state file is last, so that it never names a checkpoint that isn't complete.
+        checkpoint_state::update_checkpoint_state(&*self.files, directory, state.0, None, SavedPaths::AsGiven)?;
+        for old in state.1 {
+            self.delete(&old);
+        }
+        Ok(written)
+    }
+
+    /// Writes a checkpoint and, beside it, the graph as `PREFIX-STEP.meta`.
+    pub fn save_with_meta_graph(&self, session: &Session, prefix: &str, global_step: Option<i64>) -> Result<String> {
+        let written = self.save(session, prefix, global_step)?;
+        let meta = super::meta_graph::export_meta_graph(session.graph(), Some(self.to_def()));
+        let bytes = prost::Message::encode_to_vec(&meta);
+        self.files.write_atomically(&format!("{written}.meta"), &bytes)?;
+        Ok(written)
+    }
+
+    /// Reads a checkpoint.
+    pub fn restore(&self, session: &Session, checkpoint: &str) -> Result<()> {
+        if !self.files.exists(&meta_filename(checkpoint))? {
+            return Err(Status::invalid_argument(format!(
+                "The passed save_path is not a valid checkpoint: {checkpoint}"
+            )));
+        }
+        let runner = session.runner().feed_name(&self.filename, Tensor::string(checkpoint.to_owned()));
+        runner
+            .target_name(&self.restore)
+            .run()
+            .map(drop)
+            .map_err(|status| status.context(format!("restoring '{checkpoint}'")))
+    }
+
+    /// Returns the checkpoints that are kept, oldest first.
+    pub fn last_checkpoints(&self) -> Vec<String> {
+        self.kept.lock().checkpoints.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes over the checkpoints of a directory's state, after a restart.
+    pub fn recover_last_checkpoints(&self, checkpoints: &[String]) -> Result<()> {
+        let mut kept = self.kept.lock();
+        for checkpoint in checkpoints {
+            if let Ok(statistics) = self.files.stat(&meta_filename(checkpoint)) {
+                let seconds = statistics.modified_nanos as f64 / 1e9;
+                kept.checkpoints.push((checkpoint.clone(), seconds));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a new checkpoint; returns the new state of the directory and what is to be deleted.
+    fn remember(&self, kept: &mut Kept, written: &str) -> (CheckpointState, Vec<String>) {
+        kept.checkpoints.retain(|(name, _)| name != written);
+        kept.checkpoints.push((written.to_owned(), now()));
+        let mut deleted = Vec::new();
+        while self.max_to_keep > 0 && kept.checkpoints.len() > self.max_to_keep {
+            let (name, seconds) = kept.checkpoints.remove(0);
+            if seconds > kept.next_preserved {
+                kept.next_preserved += self.keep_every_seconds;
+            } else {
+                deleted.push(name);
+            }
+        }
+        let state = CheckpointState {
+            model_checkpoint_path: written.to_owned(),
+            all_model_checkpoint_paths: kept.checkpoints.iter().map(|(name, _)| name.clone()).collect(),
+            all_model_checkpoint_timestamps: kept.checkpoints.iter().map(|(_, seconds)| *seconds).collect(),
+            last_preserved_timestamp: kept.next_preserved - self.keep_every_seconds,
+        };
+        (state, deleted)
+    }
+
+    /// Deletes the files of a checkpoint; one that is gone already is no matter.
+    fn delete(&self, checkpoint: &str) {
+        for pattern in
+            [format!("{checkpoint}.data-?????-of-?????"), meta_filename(checkpoint), format!("{checkpoint}.meta")]
+        {
+            for file in self.files.glob(&pattern).unwrap_or_default() {
+                if let Err(status) = self.files.delete_file(&file) {
+                    tracing::warn!("old checkpoint file {file} stays: {status}");
+                }
+            }
+        }
+    }
+}
+
+/// Returns the newest checkpoint of a directory, when there is one.
+pub fn latest_checkpoint(directory: &str) -> Result<Option<String>> {
+    checkpoint_state::latest_checkpoint(&FileSystems::local(), directory, None)
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// Returns what is saved, sorted by name and slice, as TensorFlow does.
+fn saved_tensors(graph: &GraphBuilder, options: &SaverOptions) -> Result<Vec<Saved>> {
+    let named = match &options.variables {
+        Some(variables) => variables.clone(),
+        None => {
+            let all = global_variables(graph)?;
+            all.into_iter()
+                .map(|variable| {
+                    let name = variable.save_slice().map_or_else(|| variable.name(), |slice| slice.full_name.clone());
+                    (name, variable)
+                })
+                .collect()
+        }
+    };
+    let mut by_name: BTreeMap<String, Vec<Variable>> = BTreeMap::new();
+    for (name, variable) in named {
+        by_name.entry(name).or_default().push(variable);
+    }
+    let mut saved = Vec::new();
+    for (name, variables) in by_name {
+        if variables.len() > 1 && variables.iter().any(|variable| variable.save_slice().is_none()) {
+            return Err(Status::invalid_argument(format!("At least two variables have the same name: {name}")));
+        }
+        for variable in variables {
+            let spec = variable.save_slice().map(|slice| slice.spec()).unwrap_or_default();
+            saved.push(Saved { name: name.clone(), spec, variable });
+        }
+    }
+    Ok(saved)
+}
+
+fn build(graph: &GraphBuilder, saved: &[Saved], options: &SaverOptions) -> Result<(Output, Output, Operation)> {
+    let scalar = PartialShape::scalar();
+    let filename = graph.name_scope("filename", |graph| {
+        let whole = format!("{}/", graph.current_name_scope());
+        let input = named_constant(graph, "input", &Tensor::string("model"));
+        graph.op("PlaceholderWithDefault").name(&whole).input(&input).attr("shape", scalar.clone()).try_build()
+    })?;
+    let filename = graph.op("PlaceholderWithDefault").name("Const").input(&filename.output(0)).attr("shape", scalar);
+    let filename = filename.try_build()?.output(0);
+    if options.sharded {
+        return build_sharded(graph, &filename, saved, options);
+    }
+    let all: Vec<&Saved> = saved.iter().collect();
+    let save = save_op(graph, &filename, &all)?;
+    let done = after(graph, &filename, &save)?;
+    let assigns = restore_ops(graph, &filename, &all, options, None)?;
+    let restore = group(graph, &assigns, "restore_all")?;
+    Ok((filename, done, restore))
+}
+
+fn build_sharded(
+    graph: &GraphBuilder,
+    filename: &Output,
+    saved: &[Saved],
+    options: &SaverOptions,
+) -> Result<(Output, Output, Operation)> {
+    let mut shards: BTreeMap<String, Vec<&Saved>> = BTreeMap::new();
+    for one in saved {
+        shards.entry(host_cpu(&one.variable.op().device())?).or_default().push(one);
+    }
+    let shards: Vec<(String, Vec<&Saved>)> = shards.into_iter().collect();
+    let text = |graph: &GraphBuilder, value: &str| graph.constant_tensor(&Tensor::string(value.to_owned()));
+    let temporary = graph.device("/device:CPU:*", |graph| -> Result<Output> {
+        let is_s3 = graph.op("StaticRegexFullMatch").input(filename).attr("pattern", "^s3://.*").try_build()?;
+        let (part, directory) = (text(graph, ".part"), text(graph, "_temp/part"));
+        let suffix = graph.op("Select").input(&is_s3.output(0)).input(&part).input(&directory).try_build()?;
+        let join = graph.op("StringJoin").input(filename).input(&suffix.output(0)).attr("N", 2i64).try_build()?;
+        Ok(join.output(0))
+    })?;
+    let count = i32::try_from(shards.len()).unwrap_or(i32::MAX);
+    let num_shards = named_constant(graph, "num_shards", &Tensor::scalar(count));
+    let (mut names, mut written) = (Vec::new(), Vec::new());
+    for (index, (device, members)) in shards.iter().enumerate() {
+        let (name, done) = on_device(graph, device, |graph| -> Result<(Output, Output)> {
+            let name = graph.name_scope("ShardedFilename", |graph| {
+                let whole = format!("{}/", graph.current_name_scope());
+                let shard = named_constant(graph, "shard", &Tensor::scalar(index as i32));
+                let op = graph.op("ShardedFilename").name(&whole).input(&temporary).input(&shard).input(&num_shards);
+                op.try_build().map(|op| op.output(0))
+            })?;
+            let save = save_op(graph, &name, members)?;
+            let done = after(graph, &name, &save)?;
+            Ok((name, done))
+        })?;
+        names.push(name);
+        written.push(done.op.clone());
+    }
+    let last = shards.last().map(|(device, _)| device.as_str()).unwrap_or_default();
+    let done = graph.control_dependencies(&written, |graph| {
+        on_device(graph, last, |graph| -> Result<Output> {
+            let merge = graph.name_scope("MergeV2Checkpoints", |graph| {
+                let whole = format!("{}/", graph.current_name_scope());
+                let prefixes = graph.op("Pack").name("checkpoint_prefixes").inputs(&names).try_build()?.output(0);
+                let op = graph.op("MergeV2Checkpoints").name(&whole).input(&prefixes).input(filename);
+                op.try_build()
+            })?;
+            graph.control_dependencies(&[merge], |graph| {
+                graph.op("Identity").input(filename).try_build().map(|op| op.output(0))
+            })
+        })
+    })?;
+    let mut restored = Vec::new();
+    for (device, members) in &shards {
+        let assigns = on_device(graph, device, |graph| restore_ops(graph, filename, members, options, Some(device)))?;
+        restored.push(group(graph, &assigns, "restore_shard")?);
+    }
+    let restore = group(graph, &restored, "restore_all")?;
+    Ok((filename.clone(), done, restore))
+}
+
+fn on_device<R>(graph: &GraphBuilder, device: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    if device.is_empty() { body(graph) } else { graph.device(device, body) }
+}
+
+/// Returns the processor of the task of a device, which is where files are.
+fn host_cpu(device: &str) -> Result<String> {
+    if device.is_empty() {
+        return Ok(String::new());
+    }
+    let mut name = DeviceName::parse(device)?;
+    name.device_type = Some("CPU".to_owned());
+    name.id = Some(0);
+    Ok(name.to_string())
+}
+
+fn save_op(graph: &GraphBuilder, filename: &Output, saved: &[&Saved]) -> Result<Operation> {
+    graph.name_scope("SaveV2", |graph| {
+        let whole = format!("{}/", graph.current_name_scope());
+        let (names, specs) = lists(graph, saved)?;
+        let mut op = graph.op("SaveV2").name(&whole).input(filename).input(&names).input(&specs);
+        for one in saved {
+            op = op.input(match one.variable.kind() {
+                Kind::Ref => one.variable.handle(),
+                Kind::Resource => one.variable.value(),
+            });
+        }
+        op.try_build()
+    })
+}
+
+fn lists(graph: &GraphBuilder, saved: &[&Saved]) -> Result<(Output, Output)> {
+    let list = |name: &str, values: Vec<Bytes>| -> Result<Output> {
+        Ok(named_constant(graph, name, &Tensor::from_strings(Shape::vector(values.len()), values)?))
+    };
+    let names = list("tensor_names", saved.iter().map(|one| Bytes::from(one.name.clone())).collect())?;
+    let specs = list("shape_and_slices", saved.iter().map(|one| Bytes::from(one.spec.clone())).collect())?;
+    Ok((names, specs))
+}
+
+/// Passes the name on when the checkpoint is written.
+fn after(graph: &GraphBuilder, name: &Output, save: &Operation) -> Result<Output> {
+    graph.colocate_with(&name.op, |graph| {
+        let op = graph.op("Identity").name("control_dependency").input(name).control(save);
+        op.try_build().map(|op| op.output(0))
+    })
+}
+
+fn restore_ops(
+    graph: &GraphBuilder,
+    filename: &Output,
+    saved: &[&Saved],
+    options: &SaverOptions,
+    device: Option<&str>,
+) -> Result<Vec<Operation>> {
+    let build = |graph: &GraphBuilder| {
+        graph.name_scope("RestoreV2", |graph| {
+            let whole = format!("{}/", graph.current_name_scope());
+            let (names, specs) = lists(graph, saved)?;
+            let types: Vec<DType> = saved.iter().map(|one| one.variable.dtype()).collect();
+            let op = graph.op("RestoreV2").name(&whole).input(filename).input(&names).input(&specs);
+            op.attr("dtypes", &types[..]).try_build()
+        })
+    };
+    let restored = match device {
+        Some(_) => build(graph)?,
+        None => graph.device("/device:CPU:0", build)?,
+    };
+    let mut assigns = Vec::with_capacity(saved.len());
+    for (index, one) in saved.iter().enumerate() {
+        let variable = &one.variable;
+        let value = restored.output(index as u32);
+        assigns.push(match variable.kind() {
+            Kind::Ref => {
+                let validate = !options.reshape && variable.shape().is_fully_defined();
+                let op = graph.op("Assign").input(variable.handle()).input(&value);
+                op.attr("validate_shape", validate).try_build()?
+            }
+            Kind::Resource => {
+                let device = variable.op().device();
+                on_exact_device(graph, &device, |graph| -> Result<Operation> {
+                    let value = graph.op("Identity").input(&value).try_build()?.output(0);
+                    graph.op("AssignVariableOp").input(variable.handle()).input(&value).try_build()
+                })?
+            }
+        });
+    }
+    Ok(assigns)
+}
+
+fn on_exact_device<R>(graph: &GraphBuilder, device: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    if device.is_empty() { body(graph) } else { graph.without_device(|graph| graph.device(device, body)) }
+}

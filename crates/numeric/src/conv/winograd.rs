@@ -1,0 +1,532 @@
+//! Winograd's convolution for windows of three by three and five by five: a quarter (or about a third) of the
+//! multiplications, for a few additions on each tile.
+//!
+//! A tile of six by six of the image is transformed, multiplied with the transformed filter cell by cell (36 matrix products
+//! over the channels), and transformed back to four by four (or two by two) outputs. Errors grow a little against the plain
+//! sum: about 1e-6 of the largest product.
+
+use super::shape::ConvShape;
+use super::transform::{
+    CELLS, SIDE, both_axes, filter_gradient_line, filter_line, gradient_line, image_line, output_line,
+};
+use crate::matmul::{HasMicrokernel, MatrixView, Microkernel, Panel, RowsOfA, Segment, pack_columns};
+use crate::parallel::{self, SharedMut};
+use crate::scratch::with_scratch;
+use crate::simd::{Lanes, Level, level};
+
+/// Registers of the transforms.
+#[cfg(target_arch = "x86_64")]
+type Register = std::arch::x86_64::__m256;
+#[cfg(not(target_arch = "x86_64"))]
+type Register = [f32; 8];
+const LANES: usize = <Register as Lanes>::LANES;
+
+/// Bytes of transformed tiles that are worked on at a time.
+const BLOCK_BYTES: usize = 320 << 10;
+
+/// How the tiles of a convolution lie, if it is one that this module can do and it pays.
+#[derive(Clone, Copy)]
+pub(super) struct Tiling {
+    window: usize,
+    /// Outputs of a tile, along each side.
+    step: usize,
+    tile_rows: usize,
+    tile_columns: usize,
+    /// The convolution with its output rounded up to whole tiles.
+    padded: ConvShape,
+}
+
+impl Tiling {
+    pub(super) fn of(shape: &ConvShape) -> Option<Self> {
+        let window = shape.filter[2];
+        let fits = matches!(shape.filter, [1, 3, 3] | [1, 5, 5])
+            && shape.strides == [1; 3]
+            && shape.dilations == [1; 3]
+            && shape.groups == 1
+            && shape.input[0] == 1
+            && shape.output[0] == 1
+            && shape.pad_before[0] == 0
+            && shape.in_channels.is_multiple_of(LANES)
+            && shape.out_channels.is_multiple_of(LANES)
+            && shape.in_channels >= 16
+            && shape.out_channels >= 16
+            && level() >= Level::Avx2;
+        if !fits {
+            return None;
+        }
+        let step = SIDE + 1 - window;
+        let (tile_rows, tile_columns) = (shape.output[1].div_ceil(step), shape.output[2].div_ceil(step));
+        let direct = shape.output[1] * shape.output[2] * window * window;
+        let tiled = tile_rows * tile_columns * CELLS;
+        // The transforms cost about a third of the products saved; the filter's must be shared by enough tiles.
+        let pays = 2 * direct > 3 * tiled && shape.batch * tile_rows * tile_columns >= 32;
+        let padded = ConvShape { output: [1, tile_rows * step, tile_columns * step], ..*shape };
+        pays.then_some(Tiling { window, step, tile_rows, tile_columns, padded })
+    }
+
+    /// Rows of tiles in a band, and the number of bands.
+    fn bands(&self) -> (usize, usize) {
+        let rows = self.padded.band_len(size_of::<f32>()).div_ceil(self.step).min(self.tile_rows).max(1);
+        (rows, self.tile_rows.div_ceil(rows))
+    }
+
+    /// Tiles that fit the cache once transformed.
+    fn tiles_per_block(&self) -> usize {
+        let bytes = CELLS * (self.padded.in_channels + self.padded.out_channels) * size_of::<f32>();
+        (BLOCK_BYTES / bytes).clamp(12, 96)
+    }
+}
+
+/// Writes the convolution, and calls `finish` with each pixel's channels when they are done.
+pub(super) fn forward(
+    shape: &ConvShape,
+    tiling: &Tiling,
+    input: &[f32],
+    filter: &[f32],
+    out: &mut [f32],
+    finish: impl Fn(&mut [f32]) + Sync,
+) {
+    let (channels_in, channels_out) = (shape.in_channels, shape.out_channels);
+    let kernel = f32::microkernel();
+    let (band_rows, bands) = tiling.bands();
+    let packed_width = channels_out.div_ceil(kernel.columns) * kernel.columns;
+    with_scratch(CELLS * channels_in * packed_width, |packed: &mut [f32]| {
+        pack_filter(shape, tiling, filter, &kernel, packed);
+        let packed = &*packed;
+        let shared = SharedMut::new(out);
+        let tasks = shape.batch * bands;
+        let cost = shape.nanoseconds() / 2.0 / tasks.max(1) as f64;
+        parallel::for_each_chunk(tasks, cost, |range| {
+            for task in range {
+                let (example, first_row) = (task / bands, task % bands * band_rows);
+                let rows = band_rows.min(tiling.tile_rows - first_row);
+                with_band(shape, tiling, input, example, first_row, rows, |region| {
+                    let target = Target { out: &shared, example, first_row };
+                    forward_band(shape, tiling, &kernel, region, rows, packed, target, &finish);
+                });
+            }
+        });
+    });
+}
+
+/// A band of the padded image: `row` elements from one line to the next.
+#[derive(Clone, Copy)]
+struct Band<'a> {
+    data: &'a [f32],
+    row: usize,
+}
+
+/// Runs `body` on the part of an image that some rows of tiles see.
+fn with_band<R>(
+    shape: &ConvShape,
+    tiling: &Tiling,
+    input: &[f32],
+    example: usize,
+    first_row: usize,
+    rows: usize,
+    body: impl FnOnce(Band<'_>) -> R,
+) -> R {
+    let image = &input[example * shape.in_image_len()..][..shape.in_image_len()];
+    with_scratch(tiling.padded.region_len(rows * tiling.step), |buffer: &mut [f32]| {
+        let lines = first_row * tiling.step..(first_row + rows) * tiling.step;
+        let region = tiling.padded.pad_region(image, lines, 0.0, buffer);
+        let needed = (rows * tiling.step + tiling.window - 2) * region.row
+            + (tiling.tile_columns * tiling.step + tiling.window - 1) * shape.in_channels;
+        assert!(needed <= region.data.len(), "tiles reach out of the input");
+        body(Band { data: region.data, row: region.row })
+    })
+}
+
+/// Where the outputs of a band go.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    out: &'a SharedMut<f32>,
+    example: usize,
+    first_row: usize,
+}
+
+fn forward_band(
+    shape: &ConvShape,
+    tiling: &Tiling,
+    kernel: &Microkernel<f32>,
+    band: Band<'_>,
+    rows: usize,
+    packed: &[f32],
+    target: Target<'_>,
+    finish: &(impl Fn(&mut [f32]) + Sync),
+) {
+    let (channels_in, channels_out) = (shape.in_channels, shape.out_channels);
+    let per_block = tiling.tiles_per_block();
+    let tiles = rows * tiling.tile_columns;
+    with_scratch(CELLS * per_block * channels_in, |images: &mut [f32]| {
+        with_scratch(CELLS * per_block * channels_out, |products: &mut [f32]| {
+            for first in (0..tiles).step_by(per_block) {
+                let count = per_block.min(tiles - first);
+                for tile in 0..count {
+                    let corner = tile_corner(tiling, band, channels_in, first + tile);
+                    // SAFETY: the band was checked to hold all tiles and the level to have the instructions.
+                    unsafe {
+                        transform_image(
+                            corner,
+                            band.row,
+                            channels_in,
+                            &mut images[tile * channels_in..],
+                            count * channels_in,
+                        )
+                    };
+                }
+                multiply_cells(kernel, count, channels_in, channels_out, images, packed, products);
+                for tile in 0..count {
+                    let products = &products[tile * channels_out..];
+                    // SAFETY: as above; every tile has outputs of its own.
+                    unsafe { write_tile(shape, tiling, target, first + tile, products, count * channels_out, finish) };
+                }
+            }
+        });
+    });
+}
+
+fn tile_corner<'a>(tiling: &Tiling, band: Band<'a>, channels: usize, tile: usize) -> &'a [f32] {
+    let (row, column) = (tile / tiling.tile_columns, tile % tiling.tile_columns);
+    &band.data[row * tiling.step * band.row + column * tiling.step * channels..]
+}
+
+/// For each cell: the tiles' transformed pixels times the transformed filter.
+fn multiply_cells(
+    kernel: &Microkernel<f32>,
+    tiles: usize,
+    channels_in: usize,
+    channels_out: usize,
+    images: &[f32],
+    packed: &[f32],
+    products: &mut [f32],
+) {
+    let panels = channels_out.div_ceil(kernel.columns);
+    for cell in 0..CELLS {
+        let a = &images[cell * tiles * channels_in..][..tiles * channels_in];
+        let c = &mut products[cell * tiles * channels_out..][..tiles * channels_out];
+        for panel in 0..panels {
+            let b = &packed[(cell * panels + panel) * channels_in * kernel.columns..][..channels_in * kernel.columns];
+            let first_column = panel * kernel.columns;
+            let arguments = Panel {
+                rows: tiles,
+                segments: &[Segment { offset: 0, len: channels_in }],
+                a: RowsOfA::Strided { data: a.as_ptr(), row_stride: channels_in, column_stride: 1 },
+                b: b.as_ptr(),
+                b_row_stride: kernel.columns,
+                c: c[first_column..].as_mut_ptr(),
+                c_row_stride: channels_out,
+                columns: kernel.columns.min(channels_out - first_column),
+                accumulate: false,
+            };
+            // SAFETY: the slices above hold the operands and the product; the kernel fits the processor.
+            unsafe { (kernel.run)(&arguments) };
+        }
+    }
+}
+
+/// Transforms the filter and packs each cell for the micro-kernel.
+fn pack_filter(shape: &ConvShape, tiling: &Tiling, filter: &[f32], kernel: &Microkernel<f32>, packed: &mut [f32]) {
+    let (channels_in, channels_out) = (shape.in_channels, shape.out_channels);
+    let cell_len = channels_in * channels_out;
+    let packed_len = packed.len() / CELLS;
+    with_scratch(CELLS * cell_len, |cells: &mut [f32]| {
+        // SAFETY: the level was checked, and both slices hold whole filters.
+        unsafe { transform_filter(tiling.window, filter, cell_len, cells) };
+        for (cell, packed) in cells.chunks_exact(cell_len).zip(packed.chunks_exact_mut(packed_len)) {
+            let b = MatrixView { data: cell, row_stride: channels_out, column_stride: 1 };
+            pack_columns(b, channels_in, channels_out, kernel.columns, packed);
+        }
+    });
+}
+
+/// Transforms one tile of the image; cell `i` of channel `c` goes to `i * cell_stride + c`.
+///
+/// # Safety
+/// The processor has AVX2; `corner` holds six lines of six pixels, `row` apart.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+unsafe fn transform_image(corner: &[f32], row: usize, channels: usize, to: &mut [f32], cell_stride: usize) {
+    assert!(to.len() >= (CELLS - 1) * cell_stride + channels);
+    let (corner, to) = (corner.as_ptr(), to.as_mut_ptr());
+    for channel in (0..channels).step_by(LANES) {
+        // SAFETY: the caller vouches for the image, the assertion for the output; channels are whole registers.
+        unsafe {
+            both_axes::<Register>(
+                SIDE,
+                SIDE,
+                #[inline(always)]
+                |y, x| Register::load(corner.add(y * row + x * channels + channel)),
+                #[inline(always)]
+                |line| image_line(line),
+                #[inline(always)]
+                |y, x, value| value.store(to.add((y * SIDE + x) * cell_stride + channel)),
+            );
+        }
+    }
+}
+
+/// Transforms the products of a tile back and writes the outputs that exist.
+///
+/// # Safety
+/// The processor has AVX2; `products` holds 36 cells; no other tile writes these outputs.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+unsafe fn write_tile(
+    shape: &ConvShape,
+    tiling: &Tiling,
+    target: Target<'_>,
+    tile: usize,
+    products: &[f32],
+    cell_stride: usize,
+    finish: &impl Fn(&mut [f32]),
+) {
+    let channels = shape.out_channels;
+    let first_y = (target.first_row + tile / tiling.tile_columns) * tiling.step;
+    let first_x = tile % tiling.tile_columns * tiling.step;
+    let (height, width) = (shape.output[1], shape.output[2]);
+    let base = target.example * shape.out_image_len();
+    assert!(products.len() >= (CELLS - 1) * cell_stride + channels);
+    let place = |y: usize, x: usize| base + ((first_y + y) * width + first_x + x) * channels;
+    for channel in (0..channels).step_by(LANES) {
+        // SAFETY: the caller vouches for the instructions; places inside the image lie inside the output.
+        unsafe {
+            both_axes::<Register>(
+                SIDE,
+                tiling.step,
+                #[inline(always)]
+                |y, x| Register::load(products.as_ptr().add((y * SIDE + x) * cell_stride + channel)),
+                #[inline(always)]
+                |line| output_line(tiling.window, line),
+                #[inline(always)]
+                |y, x, value| {
+                    if first_y + y < height && first_x + x < width {
+                        value.store(target.out.as_mut_ptr().add(place(y, x) + channel));
+                    }
+                },
+            );
+        }
+    }
+    for y in 0..tiling.step.min(height - first_y) {
+        for x in 0..tiling.step.min(width - first_x) {
+            // SAFETY: the pixel belongs to this tile.
+            finish(unsafe { target.out.slice(place(y, x), channels) });
+        }
+    }
+}
+
+/// Transforms every filter; `filter` is taps of `len` filters, `cells` 36 of them.
+///
+/// # Safety
+/// The processor has AVX2, and `len` is a multiple of the lanes.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+unsafe fn transform_filter(window: usize, filter: &[f32], len: usize, cells: &mut [f32]) {
+    assert!(filter.len() == window * window * len && cells.len() == CELLS * len && len.is_multiple_of(LANES));
+    for at in (0..len).step_by(LANES) {
+        // SAFETY: inside both slices by the assertion.
+        unsafe {
+            both_axes::<Register>(
+                window,
+                SIDE,
+                #[inline(always)]
+                |y, x| Register::load(filter.as_ptr().add((y * window + x) * len + at)),
+                #[inline(always)]
+                |line| filter_line(window, line),
+                #[inline(always)]
+                |y, x, value| value.store(cells.as_mut_ptr().add((y * SIDE + x) * len + at)),
+            );
+        }
+    }
+}
+
+/// Transforms the gradient of every filter back.
+///
+/// # Safety
+/// As for [`transform_filter`].
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+unsafe fn transform_filter_gradient(window: usize, cells: &[f32], len: usize, filter: &mut [f32]) {
+    assert!(filter.len() == window * window * len && cells.len() == CELLS * len && len.is_multiple_of(LANES));
+    for at in (0..len).step_by(LANES) {
+        // SAFETY: inside both slices by the assertion.
+        unsafe {
+            both_axes::<Register>(
+                SIDE,
+                window,
+                #[inline(always)]
+                |y, x| Register::load(cells.as_ptr().add((y * SIDE + x) * len + at)),
+                #[inline(always)]
+                |line| filter_gradient_line(window, line),
+                #[inline(always)]
+                |y, x, value| value.store(filter.as_mut_ptr().add((y * window + x) * len + at)),
+            );
+        }
+    }
+}
+
+/// The largest transformed filter whose gradient is added up tile by tile: it must stay in the cache.
+const GRADIENT_BYTES: usize = 4 << 20;
+
+/// Writes the gradient of the filter, or returns `false` if the plain way is the better one.
+pub(super) fn filter_grad(
+    shape: &ConvShape,
+    tiling: &Tiling,
+    input: &[f32],
+    gradient: &[f32],
+    out: &mut [f32],
+) -> bool {
+    let cell_len = shape.in_channels * shape.out_channels;
+    let cells_len = CELLS * cell_len;
+    if cells_len * size_of::<f32>() > GRADIENT_BYTES {
+        return false;
+    }
+    let (band_rows, bands) = tiling.bands();
+    let tasks = shape.batch * bands;
+    let parallel_pays = parallel::pays(tasks, shape.nanoseconds() / 2.0 / tasks.max(1) as f64);
+    let parts = if parallel_pays { parallel::threads().min(tasks) } else { 1 };
+    let per_part = tasks.div_ceil(parts);
+    with_scratch(parts * cells_len, |sums: &mut [f32]| {
+        let shared = SharedMut::new(sums);
+        let part = |part: usize| {
+            // SAFETY: every part has sums of its own.
+            let sums = unsafe { shared.slice(part * cells_len, cells_len) };
+            sums.fill(0.0);
+            for task in (part * per_part).min(tasks)..((part + 1) * per_part).min(tasks) {
+                let (example, first_row) = (task / bands, task % bands * band_rows);
+                let rows = band_rows.min(tiling.tile_rows - first_row);
+                let gradient = &gradient[example * shape.out_image_len()..][..shape.out_image_len()];
+                with_band(shape, tiling, input, example, first_row, rows, |band| {
+                    add_band(shape, tiling, band, first_row, rows, gradient, sums);
+                });
+            }
+        };
+        if parts == 1 {
+            part(0);
+        } else {
+            parallel::run_tasks(parts, &part);
+        }
+        let (first, others) = sums.split_at_mut(cells_len);
+        for other in others.chunks_exact(cells_len) {
+            first.iter_mut().zip(other).for_each(|(sum, &value)| *sum += value);
+        }
+        // SAFETY: the level was checked, and both slices hold whole filters.
+        unsafe { transform_filter_gradient(tiling.window, first, cell_len, out) };
+    });
+    true
+}
+
+/// Adds the products of the tiles of a band to the transformed gradient of the filter.
+fn add_band(
+    shape: &ConvShape,
+    tiling: &Tiling,
+    band: Band<'_>,
+    first_row: usize,
+    rows: usize,
+    gradient: &[f32],
+    sums: &mut [f32],
+) {
+    let kernel = f32::microkernel();
+    let (channels_in, channels_out) = (shape.in_channels, shape.out_channels);
+    let panels = channels_out.div_ceil(kernel.columns);
+    let per_block = tiling.tiles_per_block();
+    let tiles = rows * tiling.tile_columns;
+    let panel_len = |count: usize| count * kernel.columns;
+    with_scratch(CELLS * per_block * channels_in, |images: &mut [f32]| {
+        with_scratch(CELLS * panels * panel_len(per_block), |gradients: &mut [f32]| {
+            for first in (0..tiles).step_by(per_block) {
+                let count = per_block.min(tiles - first);
+                let cell_stride = panels * panel_len(count);
+                if channels_out < panels * kernel.columns {
+                    gradients[..CELLS * cell_stride].fill(0.0);
+                }
+                for tile in 0..count {
+                    let corner = tile_corner(tiling, band, channels_in, first + tile);
+                    let index = first_row * tiling.tile_columns + first + tile;
+                    // SAFETY: the band was checked to hold all tiles and the level to have the instructions.
+                    unsafe {
+                        transform_image(
+                            corner,
+                            band.row,
+                            channels_in,
+                            &mut images[tile * channels_in..],
+                            count * channels_in,
+                        );
+                        transform_gradient(
+                            shape,
+                            tiling,
+                            gradient,
+                            index,
+                            kernel.columns,
+                            panel_len(count),
+                            &mut gradients[tile * kernel.columns..],
+                            cell_stride,
+                        );
+                    }
+                }
+                for cell in 0..CELLS {
+                    let a = &images[cell * count * channels_in..][..count * channels_in];
+                    let c = &mut sums[cell * channels_in * channels_out..][..channels_in * channels_out];
+                    for panel in 0..panels {
+                        let b = &gradients[cell * cell_stride + panel * panel_len(count)..][..panel_len(count)];
+                        let first_column = panel * kernel.columns;
+                        let arguments = Panel {
+                            rows: channels_in,
+                            segments: &[Segment { offset: 0, len: count }],
+                            a: RowsOfA::Strided { data: a.as_ptr(), row_stride: 1, column_stride: channels_in },
+                            b: b.as_ptr(),
+                            b_row_stride: kernel.columns,
+                            c: c[first_column..].as_mut_ptr(),
+                            c_row_stride: channels_out,
+                            columns: kernel.columns.min(channels_out - first_column),
+                            accumulate: true,
+                        };
+                        // SAFETY: the slices above hold the operands and the sums; the kernel fits the processor.
+                        unsafe { (kernel.run)(&arguments) };
+                    }
+                }
+            }
+        });
+    });
+}
+
+/// Transforms one tile of the output's gradient into panels of `width` channels; outside of the output it is zero.
+///
+/// # Safety
+/// The processor has AVX2; `to` holds 36 cells of this tile.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+unsafe fn transform_gradient(
+    shape: &ConvShape,
+    tiling: &Tiling,
+    gradient: &[f32],
+    tile: usize,
+    width: usize,
+    panel_stride: usize,
+    to: &mut [f32],
+    cell_stride: usize,
+) {
+    let channels = shape.out_channels;
+    let (first_y, first_x) = (tile / tiling.tile_columns * tiling.step, tile % tiling.tile_columns * tiling.step);
+    let (rows, columns) = (shape.output[1], shape.output[2]);
+    let last = (channels - LANES) / width * panel_stride + (channels - LANES) % width + LANES;
+    assert!(to.len() >= (CELLS - 1) * cell_stride + last && gradient.len() == rows * columns * channels);
+    for channel in (0..channels).step_by(LANES) {
+        let place = channel / width * panel_stride + channel % width;
+        // SAFETY: inside both slices by the assertion and the check of the position.
+        unsafe {
+            both_axes::<Register>(
+                tiling.step,
+                SIDE,
+                #[inline(always)]
+                |y, x| {
+                    let (y, x) = (first_y + y, first_x + x);
+                    if y < rows && x < columns {
+                        Register::load(gradient.as_ptr().add((y * columns + x) * channels + channel))
+                    } else {
+                        Register::splat(0.0)
+                    }
+                },
+                #[inline(always)]
+                |line| gradient_line(tiling.window, line),
+                #[inline(always)]
+                |y, x, value| value.store(to.as_mut_ptr().add((y * SIDE + x) * cell_stride + place)),
+            );
+        }
+    }
+}

@@ -1,0 +1,161 @@
+"""The graphs that the Rust library builds for training equal TensorFlow's, node by node."""
+
+import json
+import os
+import subprocess
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+tf.disable_v2_behavior()
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# What TensorFlow 2's own bookkeeping leaves behind, which means nothing to a runtime.
+IGNORED_ATTRIBUTES = {"_has_manual_control_dependencies"}
+
+OPTIMIZERS = {
+    "gradient_descent": lambda step: tf.train.GradientDescentOptimizer(0.1),
+    "momentum": lambda step: tf.train.MomentumOptimizer(0.1, 0.9),
+    "nesterov": lambda step: tf.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True),
+    "adagrad": lambda step: tf.train.AdagradOptimizer(0.1),
+    "adagrad_da": lambda step: tf.train.AdagradDAOptimizer(0.1, step),
+    "adadelta": lambda step: tf.train.AdadeltaOptimizer(0.001),
+    "adam": lambda step: tf.train.AdamOptimizer(0.001),
+    "rmsprop": lambda step: tf.train.RMSPropOptimizer(0.1),
+    "rmsprop_centered": lambda step: tf.train.RMSPropOptimizer(0.1, centered=True),
+    "ftrl": lambda step: tf.train.FtrlOptimizer(0.1),
+    "ftrl_shrinkage": lambda step: tf.train.FtrlOptimizer(0.1, l2_shrinkage_regularization_strength=0.5),
+    "proximal_gradient_descent": lambda step: tf.train.ProximalGradientDescentOptimizer(0.1),
+    "proximal_adagrad": lambda step: tf.train.ProximalAdagradOptimizer(0.1),
+}
+
+
+@pytest.fixture(scope="session")
+def graphs(tmp_path_factory):
+    """Builds all graphs in Rust and returns a function from their names to GraphDefs."""
+    build = ["cargo", "build", "--quiet", "-p", "ferroflow", "--example", "train_graphs", "--message-format=json"]
+    output = subprocess.run(build, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
+    messages = [json.loads(line) for line in output.splitlines()]
+    path = [message["executable"] for message in messages if message.get("executable")][-1]
+    directory = tmp_path_factory.mktemp("graphs")
+    subprocess.run([path, str(directory)], check=True)
+
+    def read(name):
+        return tf.GraphDef.FromString((directory / f"{name}.pb").read_bytes())
+
+    return read
+
+
+def attributes(node):
+    """Returns a node's attributes with tensors as arrays, so that only their values count."""
+    result = {}
+    for name, value in node.attr.items():
+        if name in IGNORED_ATTRIBUTES:
+            continue
+        if value.HasField("tensor"):
+            array = tf.make_ndarray(value.tensor)
+            result[name] = (str(array.dtype), array.shape, array.tolist())
+        else:
+            result[name] = value.SerializeToString(deterministic=True)
+    return result
+
+
+def described(graph_def):
+    """Returns op, data inputs in order, control inputs as a set, device and attributes by node name."""
+    nodes = {}
+    for node in graph_def.node:
+        data = [name.removesuffix(":0") for name in node.input if not name.startswith("^")]
+        control = sorted(name for name in node.input if name.startswith("^"))
+        nodes[node.name] = (node.op, data, control, node.device, attributes(node))
+    return nodes
+
+
+def assert_equal(ours, theirs):
+    ours, theirs = described(ours), described(theirs.as_graph_def())
+    assert sorted(ours) == sorted(theirs)
+    for name, expected in theirs.items():
+        for part, mine, wanted in zip(("op", "inputs", "controls", "device", "attributes"), ours[name], expected):
+            assert mine == wanted, f"{part} of {name}"
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("kind", ["ref", "resource"])
+@pytest.mark.parametrize("gradient", ["dense", "sparse"])
+def test_optimizer(graphs, name, kind, gradient):
+    resource = kind == "resource"
+    with tf.Graph().as_default() as graph:
+        v = tf.get_variable("v", [4, 3], initializer=tf.zeros_initializer(), use_resource=resource)
+        w = tf.get_variable("w", [3], initializer=tf.ones_initializer(), use_resource=resource)
+        step = global_step(resource)
+        values = tf.placeholder(tf.float32, [2, 3] if gradient == "sparse" else [4, 3], name="gv")
+        if gradient == "sparse":
+            values = tf.IndexedSlices(values, tf.placeholder(tf.int32, [2], name="gi"))
+        dense = tf.placeholder(tf.float32, [3], name="gw")
+        OPTIMIZERS[name](step).apply_gradients([(values, v), (dense, w)], global_step=step)
+    assert_equal(graphs(f"{name}-{kind}-{gradient}"), graph)
+
+
+def global_step(resource=False):
+    zeros = tf.zeros_initializer()
+    return tf.get_variable("global_step", [], tf.int64, initializer=zeros, trainable=False, use_resource=resource)
+
+
+def setter(**arguments):
+    return tf.device(tf.train.replica_device_setter(ps_tasks=2, worker_device="/job:worker/task:1", **arguments))
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_saver(graphs, sharded):
+    with tf.Graph().as_default() as graph, setter():
+        tf.get_variable("v", [4, 3], initializer=tf.zeros_initializer())
+        tf.get_variable("w", [3], initializer=tf.zeros_initializer(), use_resource=True)
+        tf.train.Saver(sharded=sharded)
+    assert_equal(graphs("saver-sharded" if sharded else "saver"), graph)
+
+
+def test_synchronous_replicas(graphs):
+    with tf.Graph().as_default() as graph, setter():
+        step = global_step()
+        v = tf.get_variable("v", [4, 3], initializer=tf.zeros_initializer())
+        w = tf.get_variable("w", [3], initializer=tf.zeros_initializer())
+        dense = tf.placeholder(tf.float32, [4, 3], name="gv")
+        values = tf.placeholder(tf.float32, [2], name="gwv")
+        indices = tf.placeholder(tf.int64, [2], name="gwi")
+        sparse = tf.IndexedSlices(values, indices, tf.placeholder(tf.int64, [1], name="gws"))
+        inner = tf.train.GradientDescentOptimizer(0.1)
+        optimizer = tf.train.SyncReplicasOptimizer(inner, replicas_to_aggregate=2, total_num_replicas=3)
+        optimizer.apply_gradients([(dense, v), (sparse, w)], global_step=step)
+        optimizer.get_init_tokens_op()
+        optimizer.get_chief_queue_runner()
+    assert_equal(graphs("sync"), graph)
+
+
+class GreedyBytes:
+    """Gives every variable to the task that has the fewest bytes so far."""
+
+    def __init__(self):
+        self.loads = [0, 0]
+
+    def __call__(self, op):
+        task = self.loads.index(min(self.loads))
+        shape = tf.TensorShape(op.get_attr("shape"))
+        self.loads[task] += shape.num_elements() * op.get_attr("dtype").size
+        return task
+
+
+def test_variables_and_placement(graphs):
+    with tf.Graph().as_default() as graph, setter(ps_strategy=GreedyBytes()):
+        with tf.variable_scope("sc"):
+            tf.get_variable("v", [4, 3], initializer=tf.random_normal_initializer(seed=3))
+            tf.get_variable("t", [4, 3], initializer=tf.truncated_normal_initializer(stddev=0.1))
+            tf.get_variable("u", [4, 3])
+            tf.get_variable("q", [6], initializer=tf.constant_initializer(0.5))
+            tf.get_variable("ru", [4, 3], initializer=tf.random_uniform_initializer(-1, 1), use_resource=True)
+        tf.train.create_global_step()
+        tf.Variable([1.0, 2.0], name="local", collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)
+        tf.global_variables_initializer()
+        tf.local_variables_initializer()
+        tf.report_uninitialized_variables()
+    assert_equal(graphs("variables"), graph)
