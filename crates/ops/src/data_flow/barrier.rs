@@ -198,6 +198,7 @@ impl Barrier {
     }
 
     fn insert(&self, keys: &[StringElement], component: usize, values: &Tensor) -> Result<()> {
+        let mut outcome = Ok(());
         let (complete, closes) = {
             let mut state = self.state.lock();
             if state.closed && (state.cancelled || (!keys.is_empty() && state.incomplete.is_empty())) {
@@ -213,7 +214,14 @@ impl Barrier {
             let mut complete = Vec::new();
             let first = state.next_index;
             for (position, key) in keys.iter().enumerate() {
-                complete.extend(self.insert_one(&mut state, key, component, values, position, first)?);
+                match self.insert_one(&mut state, key, component, values, position, first) {
+                    Ok(tuple) => complete.extend(tuple),
+                    Err(status) => {
+                        // What was completed before stays complete.
+                        outcome = Err(status);
+                        break;
+                    }
+                }
             }
             (complete, state.closed && state.incomplete.is_empty())
         };
@@ -221,7 +229,7 @@ impl Barrier {
         if closes {
             self.ready.close_now();
         }
-        Ok(())
+        outcome
     }
 
     /// Gives one key a component, and returns its tuple when that was the last.

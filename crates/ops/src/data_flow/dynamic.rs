@@ -1,7 +1,6 @@
 //! Rows sorted by a number and put together again: DynamicPartition, DynamicStitch, ParallelDynamicStitch.
 
-use crate::compose::{Gradients, binary, reshape, unary};
-use crate::grad_util::{grad_or_zeros, shape_of};
+use crate::compose::{Gradients, binary, grad_or_zeros, int_scalar, int_vector, reshape, shape_of, unary};
 use crate::movement::Movable;
 use crate::rows::{gather_slices, position_text};
 use graph::Output;
@@ -115,9 +114,9 @@ fn partition_gradient(args: &GradientArgs<'_>) -> Gradients {
     let graph = data.graph();
     let count = args.op.num_outputs();
     let prefix = shape_of(&partitions)?;
-    let axis = crate::grad_util::vector(graph, &[0i32])?;
+    let axis = int_vector(graph, &[0])?;
     let total = binary("Prod", &prefix, &axis)?;
-    let (start, step) = (crate::grad_util::scalar(graph, 0i32)?, crate::grad_util::scalar(graph, 1i32)?);
+    let (start, step) = (int_scalar(graph, 0)?, int_scalar(graph, 1)?);
     let positions = graph.op("Range").input(&start).input(&total).input(&step).try_build()?.output(0);
     let positions = reshape(&positions, &prefix)?;
     let split = graph.op("DynamicPartition").input(&positions).input(&partitions);
@@ -133,7 +132,7 @@ fn stitch_gradient(args: &GradientArgs<'_>) -> Gradients {
     let count = args.op.num_inputs() / 2;
     let mut grads = vec![None; 2 * count];
     let Some(grad) = args.grad(0) else { return Ok(grads) };
-    let axis = crate::grad_util::scalar(grad.graph(), 0i32)?;
+    let axis = int_scalar(grad.graph(), 0)?;
     for index in 0..count {
         let gather = grad.graph().op("GatherV2").input(&grad).input(&args.input(index)).input(&axis);
         grads[count + index] = Some(gather.try_build()?.output(0).into());

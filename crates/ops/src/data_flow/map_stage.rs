@@ -110,7 +110,9 @@ impl Staged {
             entry[index] = Some(tensor);
         }
         let entries = if entry.iter().all(Option::is_some) { &mut self.complete } else { &mut self.incomplete };
-        entries.insert(key, entry);
+        if let Some(replaced) = entries.insert(key, entry) {
+            self.bytes -= replaced.iter().flatten().map(Tensor::num_bytes).sum::<usize>();
+        }
         Ok(())
     }
 

@@ -19,47 +19,18 @@ const UNTYPED: &[&str] = &[CAPACITY, MEMORY_LIMIT, "dtypes: list(type)", CONTAIN
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
-    op(
-        "Stage",
-        &["values: dtypes"],
-        &[],
-        TYPED,
-        shape::unknown,
-        &[KernelDef::any(|builder| Area::kernel(builder, StageOp))],
-    ),
-    op(
-        "Unstage",
-        &[],
-        &["values: dtypes"],
-        TYPED,
-        shape::unknown,
-        &[KernelDef::any(|builder| Area::kernel(builder, UnstageOp))],
-    ),
-    op(
-        "StagePeek",
-        &["index: int32"],
-        &["values: dtypes"],
-        TYPED,
-        shape::unknown,
-        &[KernelDef::any(|builder| Area::kernel(builder, PeekOp))],
-    ),
-    op(
-        "StageSize",
-        &[],
-        &["size: int32"],
-        UNTYPED,
-        shape::scalar,
-        &[KernelDef::any(|builder| BoxedKernel::new(SizeOp(Area::new(builder)?)))],
-    ),
-    op(
-        "StageClear",
-        &[],
-        &[],
-        UNTYPED,
-        shape::unknown,
-        &[KernelDef::any(|builder| BoxedKernel::new(ClearOp(Area::new(builder)?)))],
-    ),
+    op("Stage", &["values: dtypes"], &[], TYPED, shape::unknown, STAGE),
+    op("Unstage", &[], &["values: dtypes"], TYPED, shape::unknown, UNSTAGE),
+    op("StagePeek", &["index: int32"], &["values: dtypes"], TYPED, shape::unknown, PEEK),
+    op("StageSize", &[], &["size: int32"], UNTYPED, shape::scalar, SIZE),
+    op("StageClear", &[], &[], UNTYPED, shape::unknown, CLEAR),
 ];
+
+const STAGE: &[KernelDef] = &[KernelDef::any(|builder| Area::kernel(builder, StageOp))];
+const UNSTAGE: &[KernelDef] = &[KernelDef::any(|builder| Area::kernel(builder, UnstageOp))];
+const PEEK: &[KernelDef] = &[KernelDef::any(|builder| Area::kernel(builder, PeekOp))];
+const SIZE: &[KernelDef] = &[KernelDef::any(|builder| BoxedKernel::new(SizeOp(Area::new(builder)?)))];
+const CLEAR: &[KernelDef] = &[KernelDef::any(|builder| BoxedKernel::new(ClearOp(Area::new(builder)?)))];
 
 const fn op(
     name: &'static str,
