@@ -19,6 +19,7 @@ pub mod data_flow;
 pub mod function;
 pub mod io;
 pub mod logging;
+pub mod lookup;
 pub mod math;
 pub mod nn;
 pub mod parsing;
@@ -41,6 +42,7 @@ const FAMILIES: &[&[&[Op]]] = &[
     function::FILES,
     io::FILES,
     logging::FILES,
+    lookup::FILES,
     math::FILES,
     nn::FILES,
     parsing::FILES,
