@@ -25,6 +25,7 @@ pub mod nn;
 pub mod parsing;
 pub mod random;
 mod rows;
+pub mod sparse;
 pub mod state;
 pub mod string;
 #[cfg(test)]
@@ -47,6 +48,7 @@ const FAMILIES: &[&[&[Op]]] = &[
     nn::FILES,
     parsing::FILES,
     random::FILES,
+    sparse::FILES,
     state::FILES,
     string::FILES,
     training::FILES,

@@ -92,7 +92,7 @@ pub(crate) fn gathered_nd(params: &Tensor, indices: &Tensor) -> Result<Tensor> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{attrs, check_shape, run_op};
+    use crate::testing::{attrs, check_gradient, check_shape, run_op};
     use tensor::Tensor;
 
     #[test]

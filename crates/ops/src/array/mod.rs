@@ -2,7 +2,6 @@
 
 mod bitcast;
 mod broadcast_to;
-mod check_numerics;
 mod concat;
 mod constant;
 mod diag;
@@ -33,7 +32,6 @@ mod unique;
 
 pub use bitcast::*;
 pub use broadcast_to::*;
-pub use check_numerics::*;
 pub use concat::*;
 pub use constant::*;
 pub use diag::*;
@@ -64,7 +62,6 @@ use kernel::Op;
 pub(crate) const FILES: &[&[Op]] = &[
     bitcast::OPS,
     broadcast_to::OPS,
-    check_numerics::OPS,
     concat::OPS,
     constant::OPS,
     diag::OPS,

@@ -8,7 +8,7 @@ mod work;
 
 pub use files::*;
 pub use reader_ops::*;
-pub(crate) use work::{FixedLayout, FixedRecords, Lines};
+pub(crate) use work::Lines;
 
 use kernel::Op;
 use std::sync::{Arc, LazyLock};

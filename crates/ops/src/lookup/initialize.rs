@@ -29,7 +29,13 @@ pub(super) const OPS: &[Op] = &[
     initializer("InitializeTable", &[STRINGS, "keys: Tkey", "values: Tval"], TYPES, OpFlags::NONE, FROM_TENSORS),
     initializer("InitializeTableV2", &[RESOURCE, "keys: Tkey", "values: Tval"], TYPES, OpFlags::STATEFUL, FROM_TENSORS),
     initializer("InitializeTableFromTextFile", &[STRINGS, "filename: string"], COLUMNS, OpFlags::NONE, FROM_TEXT),
-    initializer("InitializeTableFromTextFileV2", &[RESOURCE, "filename: string"], COLUMNS, OpFlags::STATEFUL, FROM_TEXT),
+    initializer(
+        "InitializeTableFromTextFileV2",
+        &[RESOURCE, "filename: string"],
+        COLUMNS,
+        OpFlags::STATEFUL,
+        FROM_TEXT,
+    ),
 ];
 
 const fn initializer(
@@ -126,9 +132,10 @@ impl InitializeFromText {
             Ok(match attrs.int(name)? {
                 -1 => Place::LineNumber,
                 -2 => Place::WholeLine,
-                column => Place::Column(usize::try_from(column).map_err(|_| {
-                    Status::invalid_argument(format!("{name} must be at least -2, got {column}"))
-                })?),
+                column => Place::Column(
+                    usize::try_from(column)
+                        .map_err(|_| Status::invalid_argument(format!("{name} must be at least -2, got {column}")))?,
+                ),
             })
         };
         let &[delimiter] = &attrs.bytes("delimiter")?[..] else {
@@ -216,16 +223,14 @@ impl Column {
                 counted = (number as i64).saturating_add(options.offset).to_string();
                 counted.as_bytes()
             }
-            Place::Column(column) => {
-                line.split(|&byte| byte == options.delimiter).nth(column).ok_or_else(|| {
-                    Status::invalid_argument(format!(
-                        "Invalid number of columns in {path} line {number} ({}) : expected at least {} got {}",
-                        String::from_utf8_lossy(line),
-                        column + 1,
-                        line.split(|&byte| byte == options.delimiter).count()
-                    ))
-                })?
-            }
+            Place::Column(column) => line.split(|&byte| byte == options.delimiter).nth(column).ok_or_else(|| {
+                Status::invalid_argument(format!(
+                    "Invalid number of columns in {path} line {number} ({}) : expected at least {} got {}",
+                    String::from_utf8_lossy(line),
+                    column + 1,
+                    line.split(|&byte| byte == options.delimiter).count()
+                ))
+            })?,
         };
         fn number_in<T: FromText + Element>(text: &[u8], line: usize) -> Result<T> {
             T::from_text(text).ok_or_else(|| {

@@ -176,8 +176,9 @@ impl Table {
         let mut kept = (self.keys(keys)?, values);
         // What a dense table exports has buckets that nobody uses.
         if let TableKind::Dense { empty_key, deleted_key, .. } = &self.spec.kind {
-            let used: Vec<usize> =
-                (0..kept.0.len()).filter(|&row| kept.0[row] != *empty_key && Some(&kept.0[row]) != deleted_key.as_ref()).collect();
+            let used: Vec<usize> = (0..kept.0.len())
+                .filter(|&row| kept.0[row] != *empty_key && Some(&kept.0[row]) != deleted_key.as_ref())
+                .collect();
             let mut values = Column::new(self.spec.value_dtype, kept.1.per_row);
             used.iter().for_each(|&row| values.push_row(&kept.1, row));
             kept = (used.into_iter().map(|row| kept.0[row].clone()).collect(), values);
@@ -534,7 +535,8 @@ impl Column {
                     return Key::Bytes(Bytes::copy_from_slice(bytes));
                 }
                 // Signed numbers keep their sign, as TensorFlow's buckets do.
-                let mut bits = [if self.dtype.is_integer() && bytes.last().is_some_and(|&top| top > 127) { 255 } else { 0 }; 8];
+                let mut bits =
+                    [if self.dtype.is_integer() && bytes.last().is_some_and(|&top| top > 127) { 255 } else { 0 }; 8];
                 bits[..bytes.len()].copy_from_slice(bytes);
                 Key::Plain(u64::from_le_bytes(bits))
             }

@@ -230,9 +230,10 @@ fn create_table(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
         true => (attrs.int("initial_num_buckets")?, attrs.float("max_load_factor")?),
         false => (4, 0.8),
     };
-    let buckets = usize::try_from(buckets).ok().filter(|count| *count >= 4 && count.is_power_of_two()).ok_or_else(|| {
-        Status::invalid_argument(format!("Number of buckets must be at least 4 and a power of 2, got: {buckets}"))
-    })?;
+    let buckets =
+        usize::try_from(buckets).ok().filter(|count| *count >= 4 && count.is_power_of_two()).ok_or_else(|| {
+            Status::invalid_argument(format!("Number of buckets must be at least 4 and a power of 2, got: {buckets}"))
+        })?;
     if !(load > 0.0 && load < 1.0) {
         return Err(Status::invalid_argument(format!("max_load_factor must be between 0 and 1, got: {load}")));
     }
@@ -262,7 +263,10 @@ fn create_table(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
 fn dense_spec(spec: &mut TableSpec, context: &OpContext<'_>, initial_buckets: usize, load: f32) -> Result<()> {
     let empty = context.input(0)?;
     if empty.shape().rank() > 1 {
-        return Err(Status::invalid_argument(format!("Empty key must be a scalar or a vector, got shape {}", empty.shape())));
+        return Err(Status::invalid_argument(format!(
+            "Empty key must be a scalar or a vector, got shape {}",
+            empty.shape()
+        )));
     }
     if empty.num_elements() != 1 && empty.dtype() == DType::String {
         return Err(Status::invalid_argument("Only scalar and plain vector keys are supported"));

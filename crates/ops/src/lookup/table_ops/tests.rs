@@ -107,7 +107,8 @@ fn values_may_be_vectors() {
     insert(rows).unwrap();
     let keys = input(texts(&["b", "z"]));
     let find = |default: Tensor| {
-        session.fetch(&session.graph.op("LookupTableFind").input(&table).input(&keys).input(&input(default)).output(), &[])
+        session
+            .fetch(&session.graph.op("LookupTableFind").input(&table).input(&keys).input(&input(default)).output(), &[])
     };
     assert_eq!(find(Tensor::vector(&[-1f32, -2.])).unwrap().as_slice::<f32>().unwrap(), &[3., 4., -1., -2.]);
     assert_eq!(
