@@ -16,8 +16,10 @@ mod compose;
 pub mod array;
 pub mod control_flow;
 pub mod data_flow;
+pub mod dataset;
 pub mod function;
 pub mod io;
+pub mod list;
 pub mod logging;
 pub mod lookup;
 pub mod math;
@@ -40,8 +42,10 @@ const FAMILIES: &[&[&[Op]]] = &[
     array::FILES,
     control_flow::FILES,
     data_flow::FILES,
+    dataset::FILES,
     function::FILES,
     io::FILES,
+    list::FILES,
     logging::FILES,
     lookup::FILES,
     math::FILES,

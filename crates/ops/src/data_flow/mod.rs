@@ -29,6 +29,7 @@ pub use tensor_array_ops::*;
 
 pub(crate) use queue::{DequeueMode, Queue};
 pub(crate) use resource_op::ResourceOp;
+pub(crate) use stacking::{stack, stack_padded_with};
 
 use kernel::Op;
 
