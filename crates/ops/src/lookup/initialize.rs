@@ -18,7 +18,7 @@ const COLUMNS: &[&str] = &[
     "key_index: int >= -2",
     "value_index: int >= -2",
     "vocab_size: int >= -1 = -1",
-    "delimiter: string = '\\t'",
+    "delimiter: string = '\\011'",
     "offset: int = 0",
 ];
 const FROM_TENSORS: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(InitializeTable))];
