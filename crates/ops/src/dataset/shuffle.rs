@@ -58,7 +58,7 @@ const SHUFFLE: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
             true => Seeds::Drawn(Mutex::new(SingleSample::new(seeds))),
             false => Seeds::Fixed(seeds),
         };
-        Ok(Shuffle { input: input_dataset(context, 0)?, buffer_size, seeds, count })
+        Ok(Shuffle { input: input_dataset(context, 0)?, buffer_size, seeds: Arc::new(seeds), count })
     })
 })];
 
@@ -68,29 +68,36 @@ enum Seeds {
     Drawn(Mutex<SingleSample>),
 }
 
+impl Seeds {
+    /// Returns the order of the next round.
+    fn round(&self) -> SingleSample {
+        SingleSample::new(match self {
+            Seeds::Fixed(seeds) => *seeds,
+            Seeds::Drawn(generator) => {
+                let mut generator = generator.lock();
+                (i64::from(generator.next_u32()), i64::from(generator.next_u32()))
+            }
+        })
+    }
+}
+
 struct Shuffle {
     input: Arc<dyn Dataset>,
     buffer_size: usize,
-    seeds: Seeds,
+    seeds: Arc<Seeds>,
     /// How many rounds; below zero means forever.
     count: i64,
 }
 
 impl Dataset for Shuffle {
     fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        let seeds = match &self.seeds {
-            Seeds::Fixed(seeds) => *seeds,
-            Seeds::Drawn(generator) => {
-                let mut generator = generator.lock();
-                (i64::from(generator.next_u32()), i64::from(generator.next_u32()))
-            }
-        };
         Ok(Box::new(ShuffleIterator {
             dataset: self.input.clone(),
             input: None,
             rounds_left: self.count,
             gave: false,
-            random: SingleSample::new(seeds),
+            random: self.seeds.round(),
+            seeds: self.seeds.clone(),
             slots: Vec::new(),
             buffer_size: self.buffer_size,
             rounds: VecDeque::new(),
@@ -105,6 +112,7 @@ struct ShuffleIterator {
     rounds_left: i64,
     /// Whether the current round gave anything.
     gave: bool,
+    seeds: Arc<Seeds>,
     random: SingleSample,
     /// A ring of elements; numbers of elements count on without end.
     slots: Vec<Option<Element>>,
@@ -162,6 +170,7 @@ impl DatasetIterator for ShuffleIterator {
             }
             while self.rounds.len() > 1 && self.rounds.front().is_some_and(|(start, end)| start == end) {
                 self.rounds.pop_front();
+                self.random = self.seeds.round();
             }
             let Some(&(start, end)) = self.rounds.front() else { return Ok(None) };
             if self.held == 0 || start == end {
