@@ -1,6 +1,6 @@
 //! Making a batch of elements: stacked along a new first axis, with or without padding.
 
-use crate::movement::Movable;
+use crate::movement::{Movable, fill};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// Returns the elements, which all have shape `shape`, along a new first axis.
@@ -62,7 +62,7 @@ pub(crate) fn stack_padded_with(
         let views: Vec<&[E]> = parts.iter().map(|part| <E as Movable>::view(part)).collect::<Result<_>>()?;
         let len = padded.num_elements();
         <E as Movable>::build(dtype, batch, |elements| {
-            elements.fill(padding.clone());
+            fill(elements, padding);
             if len > 0 {
                 for ((to, from), part) in elements.chunks_exact_mut(len).zip(views).zip(parts) {
                     copy_corner(from, part.dims(), to, &dims);

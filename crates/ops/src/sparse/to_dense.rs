@@ -2,7 +2,7 @@
 
 use super::coordinates::{in_bounds, list, out_of_bounds};
 use crate::compose::{call, int_scalar, sum};
-use crate::movement::Movable;
+use crate::movement::{Movable, fill};
 use graph::{Output, ShapeContext};
 use kernel::{
     BoxedKernel, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
@@ -127,7 +127,7 @@ impl Kernel for SparseToDense {
             let (from, default) = (E::view(values)?, E::view(default)?);
             let Some(default) = default.first() else { return Err(Status::internal("no default")) };
             E::build(values.dtype(), dense, |to| {
-                to.fill(default.clone());
+                fill(to, default);
                 for (row, place) in places.into_iter().enumerate() {
                     to[place].clone_from(&from[if one_for_all { 0 } else { row }]);
                 }
