@@ -20,13 +20,11 @@ struct Process {
 
 impl Process {
     fn start(name: &str, arguments: &[&str]) -> Process {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ferroflow"))
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Process::spawn(name, Command::new(env!("CARGO_BIN_EXE_ferroflow")).args(arguments))
+    }
+
+    fn spawn(name: &str, command: &mut Command) -> Process {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let outputs: [Box<dyn std::io::Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
@@ -205,6 +203,28 @@ fn on_servers_that_run_already_and_end_when_all_is_done() {
     assert!(accuracy(tasks.start("worker", 0).wait_for_success()) > 70.0);
     ps.wait_for_success();
     server.wait_for_success();
+}
+
+#[test]
+fn a_disk_that_takes_no_more_is_an_error_and_the_last_checkpoint_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = logdir_flag(directory.path());
+    run(&["train", "--hidden_units=32", "--train_steps=20", &logdir]);
+    let before = std::fs::read_to_string(directory.path().join("checkpoint")).unwrap();
+    // No file may become larger than 32 KB, and a checkpoint has more.
+    let limited = "ulimit -f 64; trap '' XFSZ; exec \"$0\" \"$@\"";
+    let program = env!("CARGO_BIN_EXE_ferroflow");
+    let mut process = Process::spawn(
+        "limited",
+        Command::new("sh")
+            .args(["-c", limited, program, "train", "--hidden_units=32"])
+            .args(["--train_steps=40", &logdir]),
+    );
+    assert!(!process.wait().success());
+    assert!(process.seen.iter().any(|line| line.contains("File too large")), "{:?}", process.seen);
+    assert_eq!(std::fs::read_to_string(directory.path().join("checkpoint")).unwrap(), before);
+    let lines = run(&["train", "--hidden_units=32", "--train_steps=40", &logdir]);
+    assert!(lines.iter().any(|line| line.contains("goes on from")), "{lines:?}");
 }
 
 #[test]

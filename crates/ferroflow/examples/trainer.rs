@@ -26,18 +26,17 @@ pub fn train(server: &Server, cluster: &ClusterSpec, flags: &Flags) -> Result<(i
     let (g, digits) = (Graph::new(), Mnist::builtin()?);
     let setter = ReplicaDeviceSetter::new(cluster.num_tasks("ps") as u32)
         .worker_device(&format!("/job:worker/task:{task_index}"))?;
-    let (x, y, loss, global_step, train_op) = setter.scope(&g, |_| {
+    let (x, y, loss, global_step, train_op, saver, init_op) = setter.scope(&g, |_| {
         let (x, y) = (rows(&g, 784), rows(&g, 10));
         let hidden = nn::relu(&dense(&g, &x, "hidden", 784, 64)?);
         let logits = dense(&g, &hidden, "softmax", 64, 10)?;
         let loss = math::reduce_mean(&nn::softmax_cross_entropy_with_logits(&y, &logits), None, false);
         let global_step = create_global_step(&g);
         let train_op = AdagradOptimizer::new(0.05).minimize(&loss, Some(&global_step))?;
-        Ok::<_, Status>((x, y, loss, global_step, train_op))
+        summary::scalar("global_step", global_step.value())?;
+        let (saver, init_op) = (Arc::new(Saver::new(&g)?), global_variables_initializer(&g)?);
+        Ok::<_, Status>((x, y, loss, global_step, train_op, saver, init_op))
     })?;
-    let saver = Arc::new(Saver::new(&g)?);
-    summary::scalar("global_step", global_step.value())?;
-    let init_op = global_variables_initializer(&g)?;
     let supervisor = Supervisor::builder(&g)
         .is_chief(task_index == 0)
         .logdir(&flags.text("logdir", "/tmp/train_logs"))

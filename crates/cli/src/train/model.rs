@@ -3,12 +3,13 @@
 
 use super::flags::{Flags, ModelKind};
 use ferroflow::data::mnist::{IMAGE_PIXELS, IMAGE_SIZE, NUM_CLASSES};
-use ferroflow::train::{AdamOptimizer, Optimizer, ReplicaDeviceSetter, SyncReplicasHook, SyncReplicasOptimizer};
+use ferroflow::train::{AdamOptimizer, Optimizer, ReplicaDeviceSetter, Saver, SyncReplicasHook, SyncReplicasOptimizer};
 use ferroflow::variable::create_global_step;
 use ferroflow::{
     DType, Graph, Operation, Output, PartialShape, Result, Shape, Status, Tensor, Variable, initializers, summary,
 };
 use ops::{array, math, nn};
+use std::sync::Arc;
 
 /// A model's graph.
 pub struct Model {
@@ -20,6 +21,8 @@ pub struct Model {
     pub global_step: Variable,
     pub train: Operation,
     pub sync_hook: Option<SyncReplicasHook>,
+    /// It is on the worker, so that checkpoints are written where the chief is, whatever machine the variables are on.
+    pub saver: Arc<Saver>,
 }
 
 impl Model {
@@ -54,7 +57,8 @@ impl Model {
             } else {
                 (adam.minimize(&loss, Some(&global_step))?, None)
             };
-            Ok(Model { graph: graph.clone(), images, labels, loss, accuracy, global_step, train, sync_hook })
+            let saver = Arc::new(Saver::new(&graph)?);
+            Ok(Model { graph: graph.clone(), images, labels, loss, accuracy, global_step, train, sync_hook, saver })
         })
     }
 }

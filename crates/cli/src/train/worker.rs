@@ -6,7 +6,7 @@ use super::progress::Steps;
 use ferroflow::data::mnist::Mnist;
 use ferroflow::session::Target;
 use ferroflow::train::{
-    Coordinator, Every, MonitoredSession, NanTensorHook, RunArgs, Saver, StopAtStepHook, latest_checkpoint,
+    Coordinator, Every, MonitoredSession, NanTensorHook, RunArgs, Saver, Scaffold, StopAtStepHook, latest_checkpoint,
 };
 use ferroflow::{Code, Output, Result, Session, Status, Tensor};
 use parking_lot::Mutex;
@@ -73,6 +73,7 @@ impl Worker {
             .target(&self.target)
             .config(config)
             .is_chief(is_chief)
+            .scaffold(Scaffold::new().saver(model.saver.clone()))
             .save_checkpoint(Some(Every::Time(every)))
             .recovery_wait_secs(10)
             .max_wait_secs(None)
