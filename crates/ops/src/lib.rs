@@ -15,6 +15,7 @@ mod compose;
 
 pub mod array;
 pub mod control_flow;
+pub mod ctc;
 pub mod data_flow;
 pub mod dataset;
 pub mod function;
@@ -41,6 +42,7 @@ use std::sync::LazyLock;
 const FAMILIES: &[&[&[Op]]] = &[
     array::FILES,
     control_flow::FILES,
+    ctc::FILES,
     data_flow::FILES,
     dataset::FILES,
     function::FILES,
