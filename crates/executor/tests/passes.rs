@@ -243,7 +243,7 @@ fn check(program: &Program, fetches: &[usize]) {
     let mut pruned = prune(&graph, &spec, registry()).unwrap();
     let expected = numbers(run_whole(&pruned, &feeds, fetches.len()));
     assert_eq!(numbers(run_parts(&pruned, &spec, &feeds)), expected, "in parts:\n{}", pruned.to_text());
-    kernel::optimize(&mut pruned, registry(), &|_| true).unwrap();
+    kernel::optimize(&mut pruned, registry(), &|_, _| true).unwrap();
     assert_eq!(numbers(run_whole(&pruned, &feeds, fetches.len())), expected, "optimized:\n{}", pruned.to_text());
     assert_eq!(numbers(run_parts(&pruned, &spec, &feeds)), expected, "optimized, in parts:\n{}", pruned.to_text());
 }

@@ -1,15 +1,19 @@
 //! Optimizes a graph with the kernels of a registry.
 
 use crate::{OpRegistry, Step, evaluate};
-use graph::passes::{self, CONSTANT_BYTES_MAX, OptimizeOptions, OptimizeReport};
+use graph::passes::{self, CONSTANT_BYTES_MAX, Fusion, OptimizeOptions, OptimizeReport};
 use graph::{Edge, Graph, Node};
 use std::sync::Arc;
 use tensor::Result;
 
 /// Optimizes a placed and pruned graph in place; constants are folded by running their kernels right here.
 ///
-/// `may_fuse` says whether the task of a device has this registry's fused kernels.
-pub fn optimize(graph: &mut Graph, registry: &OpRegistry, may_fuse: &dyn Fn(&str) -> bool) -> Result<OptimizeReport> {
+/// `may_fuse` says whether the task of a device knows the ops of a kind of fusion.
+pub fn optimize(
+    graph: &mut Graph,
+    registry: &OpRegistry,
+    may_fuse: &dyn Fn(&str, Fusion) -> bool,
+) -> Result<OptimizeReport> {
     let step = Arc::new(Step::detached());
     let fold = |graph: &Graph, fetches: &[Edge]| evaluate(registry, graph, &[], fetches, &step);
     let has_kernel = |node: &Node| registry.has_kernel(node);

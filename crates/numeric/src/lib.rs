@@ -11,6 +11,7 @@ pub mod bias;
 pub mod conv;
 pub mod elementwise;
 pub mod float;
+pub mod fused;
 pub mod matmul;
 pub mod optimizer;
 pub mod parallel;

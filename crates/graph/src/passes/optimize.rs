@@ -5,6 +5,7 @@
 //! a variable is shared, moved or left out.
 
 mod bypass;
+mod elementwise;
 mod fold;
 mod fuse;
 mod share;
@@ -15,16 +16,27 @@ use crate::{Edge, Graph, Node, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
 use tensor::{Result, Tensor};
 
+pub use elementwise::{ElementwiseStep, INPUTS_MAX as ELEMENTWISE_INPUTS_MAX, STEPS_MAX as ELEMENTWISE_STEPS_MAX};
+
 /// What optimization may use.
 pub struct OptimizeOptions<'a> {
     /// Computes outputs of a graph of constants; without it nothing is folded.
     pub evaluate: Option<&'a dyn Fn(&Graph, &[Edge]) -> Result<Vec<Tensor>>>,
     /// Says whether a node that would take the place of others can run.
     pub has_kernel: &'a dyn Fn(&Node) -> bool,
-    /// Says whether the task of a device knows the fused ops.
-    pub may_fuse: &'a dyn Fn(&str) -> bool,
+    /// Says whether the task of a device knows the ops of a kind of fusion.
+    pub may_fuse: &'a dyn Fn(&str, Fusion) -> bool,
     /// The largest constant that is made.
     pub constant_bytes_max: usize,
+}
+
+/// A kind of fusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fusion {
+    /// A matrix product or convolution with its bias and activation; TensorFlow's own tasks know the ops.
+    Product,
+    /// A chain of element-wise ops; only our tasks know the op.
+    Elementwise,
 }
 
 /// The largest constant that is made unless told otherwise.
@@ -64,6 +76,7 @@ pub fn optimize(graph: &mut Graph, ops: &dyn OpLookup, options: &OptimizeOptions
         (shapes, _) = infer_shapes(graph, ops)?;
     }
     report.fused += fuse::fuse_nodes(graph, ops, &shapes, options)?;
+    report.fused += elementwise::fuse_elementwise(graph, ops, &shapes, options)?;
     remove_unused(graph, &wanted);
     Ok(report)
 }
@@ -210,7 +223,10 @@ mod tests {
         let options = OptimizeOptions {
             evaluate: Some(&evaluate),
             has_kernel: &|node| !node.attrs.strings("fused_ops").is_ok_and(|list| list.iter().any(|op| op == "Tanh")),
-            may_fuse: &|device| device != "/job:foreign",
+            may_fuse: &|device, fusion| match fusion {
+                Fusion::Product => device != "/job:foreign",
+                Fusion::Elementwise => device == "/job:ours",
+            },
             constant_bytes_max: 1 << 10,
         };
         let report = optimize(&mut graph, ops(), &options).unwrap();
@@ -493,6 +509,28 @@ o2 = _Retval(a3) {index=2}",
                 o2 = _Retval(a3) {index=2}
                 OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0 }
             "#]],
+        );
+    }
+
+    #[test]
+    fn chains_of_element_wise_ops_become_programs() {
+        check(
+            "a = _Arg() {T=float, index=0, _output_shapes=[[?,3]]} @/job:ours
+b = _Arg() {T=float, index=1, _output_shapes=[[?,3]]} @/job:ours
+s = _Arg() {T=float, index=2, _output_shapes=[[]]} @/job:ours
+scalar = Neg(s) @/job:ours
+gate = Tanh(a) @/job:ours
+product = Mul(gate, b) @/job:ours
+scaled = Mul(scalar, product) @/job:ours
+both = AddV2(scaled, gate, ^s) @/job:ours
+shared = Neg(both) @/job:ours
+left = Tanh(shared) @/job:ours
+right = Relu(shared) @/job:ours
+end = Sub(left, right) @/job:ours
+there = Relu(end) @/job:foreign
+far = Neg(there) @/job:foreign
+r = _Retval(far) {index=0} @/job:ours",
+            expect![[r#""#]],
         );
     }
 

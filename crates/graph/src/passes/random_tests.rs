@@ -319,7 +319,7 @@ fn optimize_and_check(graph: &mut Graph) {
     let options = OptimizeOptions {
         evaluate: Some(&give_up),
         has_kernel: &|_| true,
-        may_fuse: &|_| true,
+        may_fuse: &|_, _| true,
         constant_bytes_max: CONSTANT_BYTES_MAX,
     };
     optimize(graph, ops(), &options).unwrap();

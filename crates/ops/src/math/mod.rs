@@ -8,6 +8,7 @@ mod compare;
 mod division;
 mod exponential;
 mod extremes;
+mod fused_elementwise;
 mod matmul;
 mod power;
 mod range;
@@ -42,6 +43,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     division::OPS,
     exponential::OPS,
     extremes::OPS,
+    fused_elementwise::OPS,
     matmul::OPS,
     power::OPS,
     range::OPS,

@@ -5,6 +5,7 @@ mod avg_pool;
 mod bias;
 mod conv;
 mod depthwise;
+mod fused;
 mod loss;
 mod max_pool;
 mod pool_plan;
@@ -31,6 +32,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     bias::OPS,
     conv::OPS,
     depthwise::OPS,
+    fused::OPS,
     loss::OPS,
     max_pool::OPS,
     relu::OPS,
