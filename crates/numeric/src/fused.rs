@@ -16,6 +16,9 @@ use crate::simd_math::SimdMath;
 /// How many elements go through the program at a time.
 const BLOCK: usize = 256;
 
+/// The same for outputs so small that making room for a whole block would take longer than the program.
+const SMALL_BLOCK: usize = 16;
+
 /// The longest program.
 pub const INSTRUCTIONS_MAX: usize = 16;
 
@@ -198,10 +201,20 @@ pub fn run<T: FusedElement>(program: &[Instruction], inputs: &[Input<'_, T>], ou
         }
     }
     let cost_ns = program.iter().map(|instruction| instruction.function.cost_ns()).sum::<f64>() + 0.3;
-    parallel::for_each_chunk_mut(out, 1, cost_ns, |start, chunk| run_chunk(program, inputs, start, chunk));
+    if out.len() <= SMALL_BLOCK {
+        return run_chunk::<T, SMALL_BLOCK>(program, inputs, 0, out);
+    }
+    parallel::for_each_chunk_mut(out, 1, cost_ns, |start, chunk| {
+        run_chunk::<T, BLOCK>(program, inputs, start, chunk);
+    });
 }
 
-fn run_chunk<T: FusedElement>(program: &[Instruction], inputs: &[Input<'_, T>], start: usize, out: &mut [T]) {
+fn run_chunk<T: FusedElement, const BLOCK: usize>(
+    program: &[Instruction],
+    inputs: &[Input<'_, T>],
+    start: usize,
+    out: &mut [T],
+) {
     let mut scalars = [[T::default(); BLOCK]; INPUTS_MAX];
     for (block, input) in scalars.iter_mut().zip(inputs) {
         if let Input::Scalar(value) = input {
