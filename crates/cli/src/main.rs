@@ -5,6 +5,7 @@ mod checkpoint;
 mod hello;
 mod list_ops;
 mod server;
+mod train;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
+    /// Trains a classifier of digits on a cluster inside this process.
+    Train(train::Flags),
     /// Looks into checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
             list_ops::run(filter.as_deref(), *markdown);
             Ok(())
         }
+        Command::Train(flags) => train::run(flags),
         Command::Checkpoint(command) => checkpoint::run(command),
     };
     match result {

@@ -317,6 +317,9 @@ impl OpBuilder {
             nodes.remove(id);
             return Err(status.append(format!(" for '{name}' (op: '{op}')")));
         }
+        if self.inherits_controls {
+            state.scopes.note_inside(id);
+        }
         if self.in_context {
             state.contexts.note(id);
         }

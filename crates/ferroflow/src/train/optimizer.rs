@@ -366,6 +366,5 @@ fn add_one(graph: &GraphBuilder, global_step: &Variable, name: &str) -> Result<O
         Kind::Resource => ("AssignAddVariableOp", "Const"),
     };
     let one = named_constant(graph, constant, &one);
-    // The constant waits already, and the update with it.
-    graph.op(op).name(name).input(global_step.handle()).input(&one).without_scope_controls().try_build()
+    graph.op(op).name(name).input(global_step.handle()).input(&one).try_build()
 }

@@ -330,7 +330,7 @@ fn build_sharded(
                 let whole = format!("{}/", graph.current_name_scope());
                 let prefixes = graph.op("Pack").name("checkpoint_prefixes").inputs(&names).try_build()?.output(0);
                 let op = graph.op("MergeV2Checkpoints").name(&whole).input(&prefixes).input(filename);
-                op.without_scope_controls().try_build()
+                op.try_build()
             })?;
             graph.control_dependencies(&[merge], |graph| {
                 graph.op("Identity").input(filename).try_build().map(|op| op.output(0))
@@ -340,7 +340,7 @@ fn build_sharded(
     let mut restored = Vec::new();
     for (device, members) in &shards {
         let assigns = on_device(graph, device, |graph| restore_ops(graph, filename, members, options, Some(device)))?;
-        restored.push(on_device(graph, device, |graph| group(graph, &assigns, "restore_shard"))?);
+        restored.push(group(graph, &assigns, "restore_shard")?);
     }
     let restore = group(graph, &restored, "restore_all")?;
     Ok((filename.clone(), done, restore))

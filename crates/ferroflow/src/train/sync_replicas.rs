@@ -313,7 +313,7 @@ fn fill(graph: &GraphBuilder, count: i32, global_step: &Variable) -> Result<Outp
         let whole = format!("{}/", graph.current_name_scope());
         let dims = named_constant(graph, "dims", &Tensor::vector(&[count]));
         let step = global_step.read();
-        let op = graph.op("Fill").name(&whole).input(&dims).input(&step).without_scope_controls();
+        let op = graph.op("Fill").name(&whole).input(&dims).input(&step);
         op.try_build().map(|op| op.output(0))
     })
 }

@@ -5,7 +5,7 @@ use crate::attr::{AttrMap, IntoAttr};
 use crate::op_def::{ArgType, OpSchema};
 use crate::{DeviceName, Edge, NodeId};
 use bytes::Bytes;
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use proto::AttrValue;
 use proto::attr_value::{ListValue, Value};
 use std::collections::BTreeMap;
@@ -24,11 +24,17 @@ pub(super) struct Scopes {
     /// How often each name was asked for; keys are lower-cased as TensorFlow does.
     names: HashMap<String, u32>,
     devices: Vec<DeviceScope>,
-    controls: Vec<Option<Vec<NodeId>>>,
+    controls: Vec<Option<ControlScope>>,
     colocations: Vec<Option<Colocation>>,
     attrs: Vec<(String, AttrValue)>,
     collections: BTreeMap<String, Vec<Edge>>,
     seed: Option<i64>,
+}
+
+/// What nodes wait for, and the nodes that do.
+struct ControlScope {
+    controls: Vec<NodeId>,
+    inside: HashSet<NodeId>,
 }
 
 /// The groups of an op that others are placed with, and its device.
@@ -92,11 +98,25 @@ impl Scopes {
         }
     }
 
+    fn active_controls(&self) -> usize {
+        self.controls.iter().rposition(Option::is_none).map_or(0, |clear| clear + 1)
+    }
+
     pub(super) fn add_controls(&self, inputs: &[Edge], controls: &mut Vec<NodeId>) {
-        let active = self.controls.iter().rposition(Option::is_none).map_or(0, |clear| clear + 1);
-        for scope in self.controls[active..].iter().flatten() {
+        for scope in self.controls[self.active_controls()..].iter().flatten() {
             // What an input already waits for needn't be waited for again.
-            controls.extend(scope.iter().filter(|id| !inputs.iter().any(|edge| edge.node == **id)));
+            if inputs.iter().any(|edge| scope.inside.contains(&edge.node)) {
+                continue;
+            }
+            controls.extend(scope.controls.iter().filter(|id| !inputs.iter().any(|edge| edge.node == **id)));
+        }
+    }
+
+    /// Notes a new node in the scopes whose controls it waits for, itself or through its inputs.
+    pub(super) fn note_inside(&mut self, id: NodeId) {
+        let active = self.active_controls();
+        for scope in self.controls[active..].iter_mut().flatten() {
+            scope.inside.insert(id);
         }
     }
 
@@ -200,7 +220,8 @@ impl GraphBuilder {
 
     /// Runs `body` so that the nodes that it makes run after `controls`.
     pub fn control_dependencies<R>(&self, controls: &[Operation], body: impl FnOnce(&GraphBuilder) -> R) -> R {
-        self.in_controls(Some(controls.iter().map(Operation::id).collect()), body)
+        let controls = controls.iter().map(Operation::id).collect();
+        self.in_controls(Some(ControlScope { controls, inside: HashSet::new() }), body)
     }
 
     /// Runs `body` without the control dependencies around it.
@@ -208,7 +229,7 @@ impl GraphBuilder {
         self.in_controls(None, body)
     }
 
-    fn in_controls<R>(&self, scope: Option<Vec<NodeId>>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    fn in_controls<R>(&self, scope: Option<ControlScope>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
         self.shared.state.lock().scopes.controls.push(scope);
         let result = body(self);
         self.shared.state.lock().scopes.controls.pop();

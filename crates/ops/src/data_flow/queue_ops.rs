@@ -517,5 +517,4 @@ impl Kernel for IsClosedOp {
 }
 
 #[cfg(test)]
-#[path = "queue_tests.rs"]
 mod tests;

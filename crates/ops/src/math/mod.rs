@@ -15,6 +15,8 @@ mod range;
 mod reduce;
 mod rounding;
 mod select;
+mod trigonometric;
+mod unsorted_segment;
 
 pub use add_n::*;
 pub use arg_extreme::*;
@@ -30,6 +32,8 @@ pub use range::*;
 pub use reduce::*;
 pub use rounding::*;
 pub use select::*;
+pub use trigonometric::*;
+pub use unsorted_segment::*;
 
 use kernel::Op;
 
@@ -50,4 +54,6 @@ pub(crate) const FILES: &[&[Op]] = &[
     reduce::OPS,
     rounding::OPS,
     select::OPS,
+    trigonometric::OPS,
+    unsorted_segment::OPS,
 ];

@@ -74,8 +74,12 @@ impl Kernel for DecodeBase64 {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let mut output = context.take_input(0)?;
         for text in output.strings_mut()? {
-            let decoded = PADDED.decode(&text[..]);
-            *text = decoded.map_err(|_| Status::invalid_argument("Invalid character found in base64."))?.into();
+            let invalid = || Status::invalid_argument("Invalid character found in base64.");
+            // Padding that is there must be whole.
+            if text.ends_with(b"=") && !text.len().is_multiple_of(4) {
+                return Err(invalid());
+            }
+            *text = PADDED.decode(&text[..]).map_err(|_| invalid())?.into();
         }
         context.set_output(0, output);
         Ok(())

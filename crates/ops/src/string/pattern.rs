@@ -360,6 +360,10 @@ impl Rewrite {
         let mut found = false;
         for captures in regex.captures_iter(text).take(limit) {
             let Some(whole) = captures.get(0) else { continue };
+            // An empty match lies between characters, never inside one.
+            if whole.is_empty() && text.get(whole.start()).is_some_and(|byte| byte & 0xc0 == 0x80) {
+                continue;
+            }
             found = true;
             out.extend_from_slice(&text[copied..whole.start()]);
             self.write(&captures, &mut out);

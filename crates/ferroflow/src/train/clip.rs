@@ -1,0 +1,85 @@
+//! Gradient clipping: by value, by norm, and by the norm of all gradients together.
+
+use super::expression::{Number, binary, mul, unary};
+use graph::Output;
+use graph::builder::{Grad, IndexedSlices};
+use tensor::{Result, Status, Tensor};
+
+/// Adds `x` with every element moved into `minimum..=maximum`.
+pub fn clip_by_value(x: &Output, minimum: impl Into<Number>, maximum: impl Into<Number>) -> Result<Output> {
+    x.graph().name_scope("clip_by_value", |graph| {
+        let upper = binary(graph, "Minimum", "Minimum", x, maximum)?;
+        binary(graph, "Maximum", "Maximum", &upper, minimum)
+    })
+}
+
+/// Adds `x` scaled down, where its Euclidean norm is larger than `norm`, to have that norm.
+pub fn clip_by_norm(x: &Output, norm: f64) -> Result<Output> {
+    x.graph().name_scope("clip_by_norm", |graph| {
+        let length = euclidean(x)?;
+        // At most 1, and 1 for zeros, whose norm would otherwise divide by nothing.
+        let larger = binary(graph, "Maximum", "Maximum", &length, norm)?;
+        let scaled = mul(graph, x, norm)?;
+        binary(graph, "RealDiv", "truediv", &scaled, &larger)
+    })
+}
+
+/// Adds the Euclidean norm of all gradients together.
+pub fn global_norm(gradients: &[Option<Grad>]) -> Result<Output> {
+    let values: Vec<&Output> = gradients.iter().flatten().map(values).collect();
+    let Some(first) = values.first() else {
+        return Err(Status::invalid_argument("there are no gradients"));
+    };
+    first.graph().name_scope("global_norm", |graph| {
+        let mut halves = Vec::with_capacity(values.len());
+        for value in &values {
+            halves.push(graph.colocate_with(&value.op, |graph| unary(graph, "L2Loss", value))?);
+        }
+        let stacked = graph.op("Pack").name("stack").inputs(&halves).try_build()?.output(0);
+        let axis = graph.constant_tensor(&Tensor::vector(&[0i32]));
+        let sum = graph.op("Sum").input(&stacked).input(&axis).try_build()?.output(0);
+        let squares = mul(graph, &sum, 2.0)?;
+        graph.op("Sqrt").name("global_norm").input(&squares).try_build().map(|op| op.output(0))
+    })
+}
+
+/// Adds the gradients scaled down together, where their common norm is larger than `clip_norm`, to have that norm; returns
+/// them and the norm that they had. A norm that isn't finite makes everything NaN, so that nobody trains on.
+pub fn clip_by_global_norm(gradients: &[Option<Grad>], clip_norm: f64) -> Result<(Vec<Option<Grad>>, Output)> {
+    let norm = global_norm(gradients)?;
+    let clipped = norm.graph().name_scope("clip_by_global_norm", |graph| -> Result<_> {
+        let inverse = binary(graph, "RealDiv", "truediv", 1.0, &norm)?;
+        let smaller = binary(graph, "Minimum", "Minimum", &inverse, 1.0 / clip_norm)?;
+        let scale = mul(graph, clip_norm, &smaller)?;
+        // Not finite minus itself is NaN, and anything else minus itself is nothing.
+        let poison = binary(graph, "Sub", "sub", &norm, &norm)?;
+        let scale = binary(graph, "AddV2", "add", &scale, &poison)?;
+        let mut clipped = Vec::with_capacity(gradients.len());
+        for gradient in gradients {
+            clipped.push(match gradient {
+                None => None,
+                Some(Grad::Dense(output)) => Some(Grad::Dense(mul(graph, output, &scale)?)),
+                Some(Grad::Slices(slices)) => {
+                    let values = mul(graph, &slices.values, &scale)?;
+                    Some(Grad::Slices(IndexedSlices { values, ..slices.clone() }))
+                }
+            });
+        }
+        Ok(clipped)
+    })?;
+    Ok((clipped, norm))
+}
+
+fn values(gradient: &Grad) -> &Output {
+    match gradient {
+        Grad::Dense(output) => output,
+        Grad::Slices(slices) => &slices.values,
+    }
+}
+
+fn euclidean(x: &Output) -> Result<Output> {
+    let graph = x.graph();
+    let half = unary(graph, "L2Loss", x)?;
+    let squares = mul(graph, &half, 2.0)?;
+    unary(graph, "Sqrt", &squares)
+}

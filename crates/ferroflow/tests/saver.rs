@@ -1,0 +1,68 @@
+//! Checkpoints of a session: saved, restored under other names and in parts, and the old ones deleted.
+
+use ferroflow::train::{Saver, SaverOptions, global_variables_initializer, latest_checkpoint};
+use ferroflow::variable::Kind;
+use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
+use ferroflow::{Code, Graph, Result, Session, initializers};
+
+fn directory(name: &str) -> std::path::PathBuf {
+    let path = std::env::temp_dir().join(format!("ferroflow-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+#[test]
+fn what_is_saved_is_restored() -> Result<()> {
+    let directory = directory("saver");
+    let prefix = directory.join("model.ckpt").to_str().unwrap().to_owned();
+    let graph = Graph::new();
+    let v = get_variable(&graph, "v", &[3])?.initializer(initializers::constant(2.0)).get()?;
+    get_variable(&graph, "w", &[2])?.initializer(initializers::ones()).kind(Kind::Resource).get()?;
+    let init = global_variables_initializer(&graph)?;
+    let saver = Saver::with_options(&graph, SaverOptions { max_to_keep: 2, ..Default::default() })?;
+    let session = Session::new(&graph)?;
+    session.run_ops(&[&init])?;
+    for step in 1..=3 {
+        assert_eq!(saver.save(&session, &prefix, Some(step))?, format!("{prefix}-{step}"));
+    }
+    assert_eq!(latest_checkpoint(directory.to_str().unwrap())?, Some(format!("{prefix}-3")));
+    assert_eq!(saver.last_checkpoints(), [format!("{prefix}-2"), format!("{prefix}-3")]);
+    assert!(!std::path::Path::new(&format!("{prefix}-1.index")).exists());
+
+    let other = Graph::new();
+    let renamed = get_variable(&other, "renamed", &[3])?.initializer(initializers::zeros()).get()?;
+    let options = SaverOptions { variables: Some(vec![("v".to_owned(), renamed.clone())]), ..Default::default() };
+    let saver = Saver::with_options(&other, options)?;
+    let session = Session::new(&other)?;
+    assert_eq!(saver.restore(&session, &format!("{prefix}-1")).unwrap_err().code(), Code::InvalidArgument);
+    saver.restore(&session, &format!("{prefix}-3"))?;
+    assert_eq!(session.run(&[renamed.value()])?[0].as_slice::<f32>()?, &[2.0; 3]);
+    drop(v);
+    std::fs::remove_dir_all(directory).unwrap();
+    Ok(())
+}
+
+#[test]
+fn parts_are_saved_as_slices_of_the_whole() -> Result<()> {
+    let directory = directory("slices");
+    let prefix = directory.join("model.ckpt").to_str().unwrap().to_owned();
+    let graph = Graph::new();
+    let request = get_variable(&graph, "table", &[5, 2])?.initializer(initializers::constant(3.0));
+    let table = request.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+    assert_eq!(table.parts().len(), 2);
+    assert_eq!(table.parts()[0].name(), "table/part_0");
+    let init = global_variables_initializer(&graph)?;
+    let saver = Saver::new(&graph)?;
+    let session = Session::new(&graph)?;
+    session.run_ops(&[&init])?;
+    saver.save(&session, &prefix, None)?;
+
+    let whole = Graph::new();
+    let table = get_variable(&whole, "table", &[5, 2])?.initializer(initializers::zeros()).get()?;
+    let saver = Saver::new(&whole)?;
+    let session = Session::new(&whole)?;
+    saver.restore(&session, &prefix)?;
+    assert_eq!(session.run(&[table.value()])?[0].as_slice::<f32>()?, &[3.0; 10]);
+    std::fs::remove_dir_all(directory).unwrap();
+    Ok(())
+}
