@@ -134,7 +134,7 @@ pub(crate) fn slice_offsets(shape: &Shape, indices: &Tensor) -> Result<(Vec<i64>
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{attrs, check_gradient, check_shape, run_op};
+    use crate::testing::{attrs, check_shape, run_op};
     use tensor::Tensor;
 
     #[test]
