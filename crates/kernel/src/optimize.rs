@@ -1,10 +1,11 @@
 //! Optimizes a graph with the kernels of a registry.
 
 use crate::{OpRegistry, Step, evaluate};
-use graph::passes::{self, CONSTANT_BYTES_MAX, Fusion, OptimizeOptions, OptimizeReport};
+use graph::passes::{self, CONSTANT_BYTES_MAX, Fusion, OptimizeOptions, OptimizeReport, OptimizeSwitches};
 use graph::{Edge, Graph, Node};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tensor::Result;
+use tensor::{Result, Status};
 
 /// Optimizes a placed and pruned graph in place; constants are folded by running their kernels right here.
 ///
@@ -12,12 +13,18 @@ use tensor::Result;
 pub fn optimize(
     graph: &mut Graph,
     registry: &OpRegistry,
+    switches: OptimizeSwitches,
     may_fuse: &dyn Fn(&str, Fusion) -> bool,
 ) -> Result<OptimizeReport> {
     let step = Arc::new(Step::detached());
-    let fold = |graph: &Graph, fetches: &[Edge]| evaluate(registry, graph, &[], fetches, &step);
+    let fold = |graph: &Graph, fetches: &[Edge]| {
+        // What a kernel panics on is left to the step, which says so with the node's name.
+        let values = catch_unwind(AssertUnwindSafe(|| evaluate(registry, graph, &[], fetches, &step)));
+        values.unwrap_or_else(|_| Err(Status::internal("a kernel panicked")))
+    };
     let has_kernel = |node: &Node| registry.has_kernel(node);
     let options = OptimizeOptions {
+        switches,
         evaluate: Some(&fold),
         has_kernel: &has_kernel,
         may_fuse,

@@ -129,7 +129,17 @@ impl Function {
     pub fn is_unary(self) -> bool {
         matches!(
             self,
-            Function::Neg | Function::Abs | Function::Square | Function::Sqrt | Function::Rsqrt | Function::Exp | Function::Log | Function::Tanh | Function::Sigmoid | Function::Relu | Function::Reciprocal
+            Function::Neg
+                | Function::Abs
+                | Function::Square
+                | Function::Sqrt
+                | Function::Rsqrt
+                | Function::Exp
+                | Function::Log
+                | Function::Tanh
+                | Function::Sigmoid
+                | Function::Relu
+                | Function::Reciprocal
         )
     }
 
@@ -278,18 +288,42 @@ macro_rules! impl_element {
                     Function::Log => x.simd_log(),
                     Function::Tanh => x.simd_tanh(),
                     Function::Sigmoid => x.simd_sigmoid(),
-                    Function::Relu => if x < 0.0 { 0.0 } else { x },
+                    Function::Relu => {
+                        if x < 0.0 {
+                            0.0
+                        } else {
+                            x
+                        }
+                    }
                     Function::Reciprocal => 1.0 / x,
                     Function::Add => x + y,
                     Function::Sub => x - y,
                     Function::Mul => x * y,
                     Function::Div => x / y,
-                    Function::Maximum => if y > x || y.is_nan() { y } else { x },
-                    Function::Minimum => if y < x || y.is_nan() { y } else { x },
+                    Function::Maximum => {
+                        if y > x || y.is_nan() {
+                            y
+                        } else {
+                            x
+                        }
+                    }
+                    Function::Minimum => {
+                        if y < x || y.is_nan() {
+                            y
+                        } else {
+                            x
+                        }
+                    }
                     Function::SquaredDifference => (x - y) * (x - y),
                     Function::TanhGrad => y * (1.0 - x * x),
                     Function::SigmoidGrad => y * ((1.0 - x) * x),
-                    Function::ReluGrad => if y > 0.0 { x } else { 0.0 },
+                    Function::ReluGrad => {
+                        if y > 0.0 {
+                            x
+                        } else {
+                            0.0
+                        }
+                    }
                 }
             }
 

@@ -4,12 +4,14 @@ use super::callable::Callables;
 use super::compiled_run::{CompiledRun, Partition, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
 use super::compiled_run::{fetch_sources, tasks_of};
 use super::partial_run::PartialRuns;
-use super::tasks::{SessionTasks, named_task};
+use super::tasks::{ContactedTask, SessionTasks, named_task};
+use crate::device::task_of;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
 use futures_util::future::try_join_all;
 use graph::passes::{
-    PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place, placement_log, prune, rewrite_for_execution,
+    Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place, placement_log,
+    prune, rewrite_for_execution,
 };
 use graph::{DeviceName, Graph, Node};
 use kernel::OpRegistry;
@@ -148,7 +150,7 @@ impl MasterSession {
         self.tasks.close().await;
     }
 
-    /// Prunes, places, cuts and registers a run.
+    /// Prunes, places, optimizes, cuts and registers a run.
     async fn compile(&self, names: &RunNames, deadline: Option<Instant>) -> Result<CompiledRun> {
         for _ in 0..PLACEMENT_ROUNDS_MAX {
             let (graph, version) = {
@@ -166,7 +168,7 @@ impl MasterSession {
                 // A task that placement chose has just told its devices, which may be others than expected.
                 continue;
             }
-            let parts = self.cut(pruned, &spec)?;
+            let parts = self.cut(self.optimized(pruned)?, &spec)?;
             return self.register(names, parts).await;
         }
         Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))
@@ -216,6 +218,16 @@ impl MasterSession {
             info!("session {}: {note}", self.handle);
         }
         Ok(())
+    }
+
+    /// Optimizes a placed graph as far as the session's settings let it, and as the tasks know the ops.
+    fn optimized(&self, mut graph: Graph) -> Result<Graph> {
+        let may_fuse = |device: &str, fusion: Fusion| match fusion {
+            Fusion::Product => true,
+            Fusion::Elementwise => self.tasks.contacted(task_of(device)).is_some_and(ContactedTask::is_ours),
+        };
+        kernel::optimize(&mut graph, self.registry, OptimizeSwitches::from_config(&self.config), &may_fuse)?;
+        Ok(graph)
     }
 
     /// Cuts a placed graph into one partition for each task.

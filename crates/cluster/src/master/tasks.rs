@@ -52,6 +52,13 @@ pub(crate) struct ContactedTask {
     pub devices: Arc<[DeviceAttributes]>,
 }
 
+impl ContactedTask {
+    /// Returns whether the task runs this program rather than TensorFlow.
+    pub fn is_ours(&self) -> bool {
+        self.devices.first().is_some_and(is_ours)
+    }
+}
+
 impl SessionTasks {
     /// Makes the list of tasks that pass a session's filters; none is contacted yet.
     pub fn new(

@@ -2,13 +2,13 @@
 
 use super::{RunMetadata, RunOptions, SessionBackend};
 use executor::{Executor, FunctionLibraryRuntime, default_runner};
-use graph::passes::{self, RunSpec};
+use graph::passes::{self, OptimizeSwitches, RunSpec};
 use graph::{FunctionLibrary, Graph};
 use kernel::{
     CallFrame, Cancellation, LocalRendezvous, Logger, OpRegistry, ResourceManager, SessionState, Step, Trace,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
-use proto::{DeviceStepStats, GraphDef, NodeExecStats, StepStats};
+use proto::{ConfigProto, DeviceStepStats, GraphDef, NodeExecStats, StepStats};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -29,6 +29,7 @@ pub struct DirectSession {
     resources: Arc<ResourceManager>,
     state: Arc<SessionState>,
     cancellation: Cancellation,
+    switches: OptimizeSwitches,
     next_step: AtomicI64,
 }
 
@@ -48,6 +49,11 @@ struct FeedInfo {
 impl DirectSession {
     /// Makes a session with an empty graph over these ops.
     pub fn new(registry: &'static OpRegistry) -> DirectSession {
+        DirectSession::with_config(registry, &ConfigProto::default())
+    }
+
+    /// As [`new`](Self::new), with settings: `graph_options` say how graphs are optimized.
+    pub fn with_config(registry: &'static OpRegistry, config: &ConfigProto) -> DirectSession {
         DirectSession {
             registry,
             graph: RwLock::new(Graph::new(Arc::new(FunctionLibrary::default()))),
@@ -55,6 +61,7 @@ impl DirectSession {
             resources: Arc::new(ResourceManager::new()),
             state: Arc::new(SessionState::new()),
             cancellation: Cancellation::new(),
+            switches: OptimizeSwitches::from_config(config),
             next_step: AtomicI64::new(1),
         }
     }
@@ -96,6 +103,7 @@ impl DirectSession {
         for id in ids {
             pruned.node_mut(id).device = DEVICE.to_owned();
         }
+        kernel::optimize(&mut pruned, self.registry, self.switches, &|_, _| true)?;
         let functions = FunctionLibraryRuntime::new(pruned.library.clone(), self.registry, self.state.clone(), DEVICE);
         let executor = Executor::new(&pruned, self.registry, &self.state, DEVICE)?;
         Ok(Compiled { executor, functions, feeds: feed_infos, num_fetches: fetches.len(), graph: pruned })

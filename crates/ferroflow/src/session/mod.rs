@@ -69,10 +69,11 @@ impl Session {
         Session::connect_with(graph, target, proto::ConfigProto::default())
     }
 
-    /// As [`connect`](Self::connect), with settings such as device filters and soft placement.
+    /// As [`connect`](Self::connect), with settings such as device filters, soft placement and how graphs are optimized.
     pub fn connect_with(graph: &GraphBuilder, target: &str, config: proto::ConfigProto) -> Result<Session> {
         if target.is_empty() {
-            return Session::new(graph);
+            let backend = DirectSession::with_config(ops::registry(), &config);
+            return Ok(Session::with_backend(graph, Box::new(backend)));
         }
         Ok(Session::with_backend(graph, Box::new(MasterSession::connect(target, config)?)))
     }

@@ -9,6 +9,7 @@ mod elementwise;
 mod fold;
 mod fuse;
 mod share;
+mod switches;
 
 use crate::control_flow::NodeClass;
 use crate::shape::infer_shapes;
@@ -17,9 +18,12 @@ use foldhash::{HashMap, HashMapExt};
 use tensor::{Result, Tensor};
 
 pub use elementwise::{ElementwiseStep, INPUTS_MAX as ELEMENTWISE_INPUTS_MAX, STEPS_MAX as ELEMENTWISE_STEPS_MAX};
+pub use switches::OptimizeSwitches;
 
 /// What optimization may use.
 pub struct OptimizeOptions<'a> {
+    /// Which parts are done.
+    pub switches: OptimizeSwitches,
     /// Computes outputs of a graph of constants; without it nothing is folded.
     pub evaluate: Option<&'a dyn Fn(&Graph, &[Edge]) -> Result<Vec<Tensor>>>,
     /// Says whether a node that would take the place of others can run.
@@ -60,23 +64,35 @@ pub fn optimize(graph: &mut Graph, ops: &dyn OpLookup, options: &OptimizeOptions
     /// What one round uncovers, the next one takes; more than this is not worth the time.
     const ROUNDS_MAX: usize = 3;
     let mut report = OptimizeReport::default();
+    let switches = options.switches;
+    if switches == OptimizeSwitches::NONE {
+        return Ok(report);
+    }
     let wanted = wanted_nodes(graph);
     let (mut shapes, _) = infer_shapes(graph, ops)?;
     for _ in 0..ROUNDS_MAX {
         let before = report;
-        report.bypassed += bypass::bypass_nodes(graph, &shapes)?;
-        if let Some(evaluate) = options.evaluate {
+        if switches.bypass {
+            report.bypassed += bypass::bypass_nodes(graph, &shapes)?;
+        }
+        if let Some(evaluate) = options.evaluate.filter(|_| switches.fold) {
             report.folded += fold::fold_constants(graph, ops, &shapes, evaluate, options)?;
         }
-        report.shared += share::share_equal_nodes(graph)?;
+        if switches.share {
+            report.shared += share::share_equal_nodes(graph)?;
+        }
         remove_unused(graph, &wanted);
         if report == before {
             break;
         }
         (shapes, _) = infer_shapes(graph, ops)?;
     }
-    report.fused += fuse::fuse_nodes(graph, ops, &shapes, options)?;
-    report.fused += elementwise::fuse_elementwise(graph, ops, &shapes, options)?;
+    if switches.fuse_products {
+        report.fused += fuse::fuse_nodes(graph, ops, &shapes, options)?;
+    }
+    if switches.fuse_elementwise {
+        report.fused += elementwise::fuse_elementwise(graph, ops, &shapes, options)?;
+    }
     remove_unused(graph, &wanted);
     Ok(report)
 }
@@ -221,6 +237,7 @@ mod tests {
     fn check(text: &str, expected: Expect) {
         let mut graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
         let options = OptimizeOptions {
+            switches: OptimizeSwitches::ALL,
             evaluate: Some(&evaluate),
             has_kernel: &|node| !node.attrs.strings("fused_ops").is_ok_and(|list| list.iter().any(|op| op == "Tanh")),
             may_fuse: &|device, fusion| match fusion {
@@ -530,7 +547,18 @@ end = Sub(left, right) @/job:ours
 there = Relu(end) @/job:foreign
 far = Neg(there) @/job:foreign
 r = _Retval(far) {index=0} @/job:ours",
-            expect![[r#""#]],
+            expect![[r#"
+                a = _Arg() {T=float, _output_shapes=[[?,3]], index=0} @/job:ours
+                b = _Arg() {T=float, _output_shapes=[[?,3]], index=1} @/job:ours
+                s = _Arg() {T=float, _output_shapes=[[]], index=2} @/job:ours
+                scalar = Neg(s) @/job:ours
+                both = _FusedElementwise(a, b, scalar, ^s) {program=["Tanh 0 0", "Mul 3 1", "Mul 2 4", "AddV2 5 3"]} @/job:ours
+                end = _FusedElementwise(both) {program=["Neg 0 0", "Tanh 1 1", "Relu 1 1", "Sub 2 3"]} @/job:ours
+                there = Relu(end) @/job:foreign
+                far = Neg(there) @/job:foreign
+                r = _Retval(far) {index=0} @/job:ours
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 6 }
+            "#]],
         );
     }
 

@@ -395,10 +395,7 @@ y = Neg(x)";
         let wrong_type = slots[0].check(DType::Int32, &matrix).unwrap_err();
         assert_eq!(wrong_type.message(), "Tensor x:0 was fed a value of type int32, but it is of type float");
         let wrong_shape = slots[0].check(DType::Float, &Shape::vector(2)).unwrap_err();
-        assert_eq!(
-            wrong_shape.message(),
-            "Cannot feed value of shape [2] for Tensor x:0, which has shape [?,2]"
-        );
+        assert_eq!(wrong_shape.message(), "Cannot feed value of shape [2] for Tensor x:0, which has shape [?,2]");
     }
 
     #[test]

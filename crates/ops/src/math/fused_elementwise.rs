@@ -7,7 +7,7 @@ use kernel::{
     BoxedKernel, Gradient, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, ShapeContext, kernels, shape,
 };
 use numeric::elementwise;
-use numeric::fused::{self, FusedElement, Function, Input, Instruction};
+use numeric::fused::{self, Function, FusedElement, Input, Instruction};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 use tensor::{Element, PartialShape, Result, Shape, Status, Tensor};
@@ -124,6 +124,7 @@ impl<T: Element + FusedElement> Kernel for FusedElementwise<T> {
             }
             None => self.run_stepwise(&inputs)?,
         };
+        drop(inputs);
         context.set_output(0, output);
         Ok(())
     }

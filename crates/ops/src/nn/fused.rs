@@ -111,7 +111,7 @@ impl Finish {
         let adds = next_is("Add");
         let activation = match rest {
             [] => Activation::Identity,
-            [name] => match name.as_ref() {
+            [name] => match &name[..] {
                 b"Relu" => Activation::Relu,
                 b"Relu6" => Activation::Relu6,
                 b"Elu" => Activation::Elu,
@@ -123,7 +123,7 @@ impl Finish {
             _ => return Err(unknown()),
         };
         let num_args = attrs.int("num_args")?;
-        let expected = if channels == ChannelStep::Bias { 1 } else { 4 } + i64::from(adds);
+        let expected = if channels == ChannelStep::Bias { 1 } else { 4 } + if adds { 1i64 } else { 0 };
         if num_args != expected {
             return Err(Status::invalid_argument(format!(
                 "Fused [{}] must have {expected} extra arguments, not {num_args}",

@@ -67,7 +67,8 @@ pub(super) fn fuse_elementwise(
     let mut fused = 0;
     for &root in order.iter().rev() {
         let node = graph.node(root);
-        if is_absorbed[root.index()] || !is_step(graph, node) || !(options.may_fuse)(&node.device, Fusion::Elementwise) {
+        if is_absorbed[root.index()] || !is_step(graph, node) || !(options.may_fuse)(&node.device, Fusion::Elementwise)
+        {
             continue;
         }
         let mut members = members_of(graph, shapes, &consumers, root);
@@ -99,11 +100,10 @@ pub(super) fn fuse_elementwise(
 /// Returns how many operands an op has, when it is one that a program may contain.
 fn arity(op: &str) -> Option<usize> {
     match op {
-        "Neg" | "Abs" | "Square" | "Sqrt" | "Rsqrt" | "Exp" | "Log" | "Tanh" | "Sigmoid" | "Relu" | "Reciprocal" | "Inv" => {
-            Some(1)
-        }
-        "Add" | "AddV2" | "Sub" | "Mul" | "Div" | "RealDiv" | "Maximum" | "Minimum" | "SquaredDifference" | "TanhGrad"
-        | "SigmoidGrad" | "ReluGrad" => Some(2),
+        "Neg" | "Abs" | "Square" | "Sqrt" | "Rsqrt" | "Exp" | "Log" | "Tanh" | "Sigmoid" | "Relu" | "Reciprocal"
+        | "Inv" => Some(1),
+        "Add" | "AddV2" | "Sub" | "Mul" | "Div" | "RealDiv" | "Maximum" | "Minimum" | "SquaredDifference"
+        | "TanhGrad" | "SigmoidGrad" | "ReluGrad" => Some(2),
         _ => None,
     }
 }
