@@ -330,6 +330,8 @@ def test_a_failing_op_names_itself(shared_cluster, graph):
 
 
 FAILURES = {
+    "assert": (tf.errors.InvalidArgumentError, "assertion failed: \\[too bad\\] \\[3\\]",
+               lambda: tf.Assert(tf.placeholder_with_default(False, []), ["too bad", tf.constant(3)], name="check")),
     "uninitialized": (tf.errors.FailedPreconditionError, "uninitialized value \\S*never_set",
                       lambda: tf.identity(tf.Variable(1.0, name="never_set", use_resource=False))),
     "missing_file": (tf.errors.NotFoundError, "no/such/file",
@@ -338,6 +340,8 @@ FAILURES = {
                            lambda: tf.gather(tf.placeholder_with_default([1.0, 2.0, 3.0], [3]), [0, 7], name="pick")),
     "division": (tf.errors.InvalidArgumentError, "Integer division by zero",
                  lambda: tf.floordiv(tf.placeholder_with_default([1, 2], [2]), [1, 0], name="quotient")),
+    "nan": (tf.errors.InvalidArgumentError, "bad number : Tensor had NaN values",
+            lambda: tf.check_numerics(tf.placeholder_with_default([float("nan")], [1]), "bad number", name="numbers")),
     "reshape": (tf.errors.InvalidArgumentError, "Input to reshape is a tensor with 4 values, but the requested shape has 3",
                 lambda: tf.reshape(tf.placeholder_with_default(np.ones(4), [4]), tf.placeholder_with_default([3], [1]))),
     "closed_queue": (tf.errors.OutOfRangeError, "is closed and has insufficient elements",

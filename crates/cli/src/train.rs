@@ -6,8 +6,8 @@ use cluster::{ClusterSpec, EmbeddedCluster};
 use ferroflow::data::mnist::{IMAGE_PIXELS, Mnist, NUM_CLASSES};
 use ferroflow::session::runtime;
 use ferroflow::train::{
-    AdamOptimizer, Optimizer, ReplicaDeviceSetter, Saver, global_variables_initializer, latest_checkpoint,
-    local_variables_initializer,
+    AdamOptimizer, Coordinator, Optimizer, ReplicaDeviceSetter, Saver, SyncReplicasOptimizer,
+    global_variables_initializer, latest_checkpoint, local_variables_initializer,
 };
 use ferroflow::variable::create_global_step;
 use ferroflow::{
@@ -42,6 +42,13 @@ pub struct Flags {
     /// Units of the hidden layer.
     #[arg(long = "hidden_units", default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
     hidden_units: i64,
+    /// Averages the gradients of all workers before each update.
+    #[arg(long = "sync_replicas", alias = "issync", num_args = 0..=1, default_missing_value = "true",
+        default_value = "false", require_equals = true, value_parser = parse_bool, action = clap::ArgAction::Set)]
+    sync_replicas: bool,
+    /// How many gradients make an update, with --sync_replicas; as many as there are workers if not given.
+    #[arg(long = "replicas_to_aggregate", value_parser = clap::value_parser!(i32).range(1..))]
+    replicas_to_aggregate: Option<i32>,
     /// A directory with the full MNIST set as idx files, gzipped or not; without it, the digits that come along.
     #[arg(long = "data_dir")]
     data_dir: Option<String>,
@@ -57,11 +64,12 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
         None => Mnist::builtin()?,
     };
     println!(
-        "{} digits to train on, {} to test on; {} ps and {} worker(s) in this process",
+        "{} digits to train on, {} to test on; {} ps and {} worker(s) in this process, {} updates",
         digits.train.len(),
         digits.test.len(),
         flags.ps,
-        flags.workers
+        flags.workers,
+        if flags.sync_replicas { "synchronous" } else { "asynchronous" }
     );
     let cluster = Arc::new(start_cluster(flags)?);
     let start = Instant::now();
@@ -102,6 +110,15 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     }
     println!("test accuracy {:.1} %", 100.0 * trained.accuracy);
     Ok(())
+}
+
+/// Reads booleans as TensorFlow's flags take them.
+fn parse_bool(text: &str) -> std::result::Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "t" | "1" | "yes" => Ok(true),
+        "false" | "f" | "0" | "no" => Ok(false),
+        _ => Err(format!("'{text}' is neither true nor false")),
+    }
 }
 
 fn start_cluster(flags: &Flags) -> Result<EmbeddedCluster> {
@@ -183,6 +200,13 @@ struct Model {
     init: Operation,
     local_init: Operation,
     saver: Saver,
+    sync: Option<SyncOps>,
+}
+
+struct SyncOps {
+    local_init: Operation,
+    runner: ferroflow::train::QueueRunner,
+    init_tokens: Operation,
 }
 
 impl Worker {
@@ -199,17 +223,26 @@ impl Worker {
         let model = self.build()?;
         let master = self.cluster.master("worker", self.task)?;
         let session = Session::on_master(&model.graph, master, proto::ConfigProto::default())?;
+        let coordinator = Coordinator::new();
         session.run_ops(&[&model.local_init])?;
         if self.is_chief() {
             self.initialize(&model, &session)?;
+            if let Some(sync) = &model.sync {
+                session.run_ops(&[&sync.local_init])?;
+                sync.runner.create_threads(&session, &coordinator)?;
+                session.run_ops(&[&sync.init_tokens])?;
+            }
             for sender in initialized {
                 // A worker that has failed already doesn't wait.
                 let _ = sender.send(());
             }
         } else if gate.recv().is_err() {
             return Err(Status::aborted("the chief failed before the variables had values"));
+        } else if let Some(sync) = &model.sync {
+            session.run_ops(&[&sync.local_init])?;
         }
         let steps = self.train(&model, &session, reports)?;
+        coordinator.request_stop(None);
         if !self.is_chief() {
             return Ok(None);
         }
@@ -251,11 +284,27 @@ impl Worker {
             Ok::<_, Status>((images, labels, loss, accuracy, global_step))
         })?;
         let adam = AdamOptimizer::new(flags.learning_rate);
-        let train = setter.scope(&graph, |_| adam.minimize(&loss, Some(&global_step)))?;
+        let (train, sync) = setter.scope(&graph, |_| {
+            if !flags.sync_replicas {
+                return Ok((adam.minimize(&loss, Some(&global_step))?, None));
+            }
+            let workers = flags.workers as i32;
+            let aggregate = flags.replicas_to_aggregate.unwrap_or(workers);
+            let optimizer = SyncReplicasOptimizer::new(adam, aggregate, Some(workers))?;
+            let train = optimizer.minimize(&loss, Some(&global_step))?;
+            let local_init =
+                if self.is_chief() { optimizer.chief_init_op()? } else { optimizer.local_step_init_op()? };
+            let sync = SyncOps {
+                local_init,
+                runner: optimizer.chief_queue_runner()?,
+                init_tokens: optimizer.init_tokens_op(None)?,
+            };
+            Ok::<_, Status>((train, Some(sync)))
+        })?;
         let saver = Saver::new(&graph)?;
         let init = global_variables_initializer(&graph)?;
         let local_init = local_variables_initializer(&graph)?;
-        Ok(Model { graph, images, labels, loss, accuracy, global_step, train, init, local_init, saver })
+        Ok(Model { graph, images, labels, loss, accuracy, global_step, train, init, local_init, saver, sync })
     }
 
     fn initialize(&self, model: &Model, session: &Session) -> Result<()> {
@@ -281,7 +330,12 @@ impl Worker {
                 .fetch(model.global_step.value())
                 .target(&model.train)
                 .run();
-            let values = values?;
+            let values = match values {
+                Ok(values) => values,
+                // With synchronous updates, the chief ends the token queue when it is done.
+                Err(status) if self.flags.sync_replicas && !self.is_chief() && is_over(&status) => break,
+                Err(status) => return Err(status),
+            };
             let loss = values[0].to_scalar::<f32>()?;
             if !loss.is_finite() {
                 return Err(Status::invalid_argument(format!("the loss is {loss} at step {step}")));
@@ -307,4 +361,9 @@ impl Worker {
         };
         Ok(Trained { steps, loss: values[0].to_scalar()?, accuracy: values[1].to_scalar()?, checkpoint })
     }
+}
+
+fn is_over(status: &Status) -> bool {
+    use ferroflow::Code;
+    matches!(status.code(), Code::Cancelled | Code::OutOfRange | Code::Aborted)
 }

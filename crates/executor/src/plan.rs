@@ -35,6 +35,8 @@ pub(crate) struct PlanNode {
     pub(crate) num_edges: u32,
     /// Whether some input may arrive as a variable that must be read first.
     pub(crate) reads_refs: bool,
+    /// Whether a variable among the inputs is handed on as it is, for consumers to read.
+    pub(crate) forwards_refs: bool,
     /// The inputs that are declared as references.
     pub(crate) ref_inputs: Box<[bool]>,
     /// What `Enter` knows: the frame it enters, and whether its value is the same in every iteration.
@@ -128,6 +130,7 @@ impl Plan {
                 first_edge: 0,
                 num_edges: 0,
                 reads_refs: source_is_ref && !takes_refs && !forwards_refs,
+                forwards_refs,
                 ref_inputs: node.input_types.iter().map(|slot| slot.is_ref).collect(),
                 enter,
                 kernel,
@@ -199,23 +202,20 @@ fn may_be_ref(
         || forwards_refs(graph, edge.node, consumers, registry)
 }
 
-/// Returns whether a node that copies a variable's value may hand on the variable itself: when everyone who takes the
-/// value looks at rows of it under the lock. So `gather(identity(table))` never copies the table.
+/// Returns whether a node that copies a variable's value hands on the variable itself, for its consumers to read when they
+/// run. In TensorFlow the copy shares the variable's memory, so that a consumer that runs after an update sees the update;
+/// programs rely on it, such as those that hand out the global step once it was counted up. And `gather(identity(table))`
+/// never copies the table.
 fn forwards_refs(graph: &Graph, id: NodeId, consumers: &[Vec<(NodeId, Option<usize>)>], registry: &OpRegistry) -> bool {
     let node = graph.node(id);
     let from_variable = node
         .inputs
         .first()
         .is_some_and(|edge| graph.node(edge.node).output_types.get(edge.port as usize).is_some_and(|slot| slot.is_ref));
-    let kernel_of = |node: &Node| registry.create_kernel(node, "").ok().filter(|_| !node.schema.is_stateful());
-    let copies = from_variable && matches!(kernel_of(node), Some(BoxedKernel::Sync(kernel)) if kernel.forwards_refs());
-    let mut data = consumers[id.index()].iter().filter_map(|(consumer, input)| Some((*consumer, (*input)?))).peekable();
-    copies
-        && data.peek().is_some()
-        && data.all(|(consumer, input)| {
-            let consumer = graph.node(consumer);
-            input == 0 && matches!(kernel_of(consumer), Some(BoxedKernel::Sync(kernel)) if kernel.takes_refs())
-        })
+    from_variable
+        && !node.schema.is_stateful()
+        && consumers[id.index()].iter().any(|(_, input)| input.is_some())
+        && matches!(registry.create_kernel(node, ""), Ok(BoxedKernel::Sync(kernel)) if kernel.forwards_refs())
 }
 
 fn enter_info(node: &Node, class: NodeClass, frames: &[StaticFrame]) -> Result<Option<EnterInfo>> {

@@ -233,9 +233,9 @@ impl Run {
         }
         let frame = state.frame_and_iteration(ready);
         let inputs = state.inputs(node, ready);
-        if node.reads_refs
-            && let Err(status) = read_refs(node, inputs)
-        {
+        let readable = if node.forwards_refs { check_refs(node, inputs) } else { Ok(()) };
+        let readable = if node.reads_refs { readable.and_then(|()| read_refs(node, inputs)) } else { readable };
+        if let Err(status) = readable {
             self.node_failed(node, status);
             state.dropped();
             return None;
@@ -396,6 +396,19 @@ fn read_refs(node: &PlanNode, inputs: &mut [Value]) -> Result<()> {
     for (input, is_ref) in inputs.iter_mut().zip(&node.ref_inputs) {
         if !is_ref && let Value::Ref(variable) = input {
             *input = Value::Tensor(variable.read()?);
+        }
+    }
+    Ok(())
+}
+
+/// Fails if a variable that is handed on has no value, so that the error names the node that stands for reading it.
+fn check_refs(node: &PlanNode, inputs: &[Value]) -> Result<()> {
+    for (input, is_ref) in inputs.iter().zip(&node.ref_inputs) {
+        if !is_ref
+            && let Value::Ref(variable) = input
+            && !variable.is_initialized()
+        {
+            return variable.read().map(drop);
         }
     }
     Ok(())

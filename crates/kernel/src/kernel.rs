@@ -32,8 +32,8 @@ pub trait Kernel: Send + Sync {
         false
     }
 
-    /// Returns whether the kernel passes its input on as it is, so that it may pass on a variable where everyone who
-    /// takes its output looks at rows of it under the lock.
+    /// Returns whether the kernel passes its input on as it is, so that it may pass on a variable: whoever takes its
+    /// output then reads the variable when it runs, as in TensorFlow, where the output shares the variable's memory.
     fn forwards_refs(&self) -> bool {
         false
     }

@@ -21,6 +21,7 @@ pub mod io;
 pub mod logging;
 pub mod math;
 pub mod nn;
+pub mod parsing;
 pub mod random;
 mod rows;
 pub mod state;
@@ -42,6 +43,7 @@ const FAMILIES: &[&[&[Op]]] = &[
     logging::FILES,
     math::FILES,
     nn::FILES,
+    parsing::FILES,
     random::FILES,
     state::FILES,
     string::FILES,

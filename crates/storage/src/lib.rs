@@ -9,6 +9,7 @@ pub mod checkpoint_state;
 pub mod event;
 pub mod file_system;
 pub mod record;
+pub mod stream;
 pub mod table;
 
 mod coding;

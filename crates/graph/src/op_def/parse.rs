@@ -226,13 +226,28 @@ fn shape(text: &str) -> Result<TensorShapeProto> {
     Ok(shape)
 }
 
-/// Reads a tensor default, of which only an empty one of a given type occurs.
+/// Reads a tensor default: its type, the sizes of its axes and whole numbers, which is all that occurs.
 fn tensor_proto(text: &str) -> Result<proto::TensorProto> {
     let inner = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(|| malformed("tensor"))?;
     let mut tensor = proto::TensorProto::default();
-    if let Some(rest) = inner.split("dtype:").nth(1) {
-        let name = rest.trim().split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or("");
-        tensor.dtype = DType::from_name(name).ok_or_else(|| malformed("tensor type"))? as i32;
+    let mut words = inner.split_ascii_whitespace();
+    while let Some(word) = words.next() {
+        let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or_else(|| malformed("tensor"));
+        match word {
+            "dtype:" => {
+                let name = words.next().ok_or_else(|| malformed("tensor type"))?;
+                tensor.dtype = DType::from_name(name).ok_or_else(|| malformed("tensor type"))? as i32;
+            }
+            "tensor_shape" => tensor.tensor_shape = Some(Default::default()),
+            "size:" => {
+                let size = number()?;
+                let shape = tensor.tensor_shape.get_or_insert_default();
+                shape.dim.push(proto::tensor_shape_proto::Dim { size, name: String::new() });
+            }
+            "int_val:" => tensor.int_val.push(number()? as i32),
+            "dim" | "{" | "}" => {}
+            _ => return Err(malformed("tensor")),
+        }
     }
     Ok(tensor)
 }
@@ -275,6 +290,7 @@ mod tests {
                 "shape: shape = { unknown_rank: true }",
                 "rate: float = 0.5",
                 "name: string = ''",
+                "color: tensor = { dtype: DT_UINT8 tensor_shape { dim { size: 2 } } int_val: 255 int_val: 0 }",
             ],
             flags: OpFlags::STATEFUL,
         })
@@ -286,6 +302,8 @@ mod tests {
         assert_eq!(attr("T").default_value, Some(AttrValue { value: Some(Value::Type(1)) }));
         assert_eq!(attr("padding").r#type, "string");
         assert_eq!(attr("rate").default_value, Some(AttrValue { value: Some(Value::F(0.5)) }));
+        let Some(Value::Tensor(color)) = attr("color").default_value.clone().unwrap().value else { panic!() };
+        assert_eq!((color.tensor_shape.unwrap().dim[0].size, color.int_val), (2, vec![255, 0]));
         let Some(Value::Shape(shape)) = attr("shape").default_value.clone().unwrap().value else { panic!() };
         assert!(shape.unknown_rank);
         assert_eq!(OpSchema::from_proto(&schema.to_proto()).unwrap().inputs, schema.inputs);

@@ -112,6 +112,12 @@ fn shapes() -> Vec<ConvShape> {
 }
 
 #[test]
+fn some_shapes_go_through_winograds_transform() {
+    let tiled = shapes().iter().filter(|shape| winograd::Tiling::of(shape).is_some()).count();
+    assert!(tiled >= 6 || crate::simd::level() < crate::simd::Level::Avx2, "{tiled} shapes");
+}
+
+#[test]
 fn convolutions_equal_the_definition() {
     for shape in shapes() {
         let (input, filter) = (values(shape.in_len(), 1), values(shape.filter_len(), 2));

@@ -70,11 +70,56 @@ impl Tiling {
         (rows, self.tile_rows.div_ceil(rows))
     }
 
-    /// Tiles that fit the cache once transformed.
+    /// Tiles that are worked on at a time: few enough to fit the cache once transformed, unless the filter does not fit it
+    /// either and must be shared by many.
     fn tiles_per_block(&self) -> usize {
-        let bytes = CELLS * (self.padded.in_channels + self.padded.out_channels) * size_of::<f32>();
-        (BLOCK_BYTES / bytes).clamp(12, 96)
+        let (channels_in, channels_out) = (self.padded.in_channels, self.padded.out_channels);
+        let tile_bytes = CELLS * (channels_in + channels_out) * size_of::<f32>();
+        let filter_bytes = CELLS * channels_in * channels_out * size_of::<f32>();
+        if filter_bytes <= BLOCK_BYTES { (BLOCK_BYTES / tile_bytes).clamp(12, 96) } else { 72 }
     }
+
+    /// The bands of all images in groups: a group has tiles enough for a block, and is one thread's task.
+    fn groups(&self) -> Groups {
+        let (band_rows, bands) = self.bands();
+        let band_tiles = band_rows * self.tile_columns;
+        let all = self.padded.batch * bands;
+        let threads = parallel::threads();
+        let wanted = self.tiles_per_block().div_ceil(band_tiles);
+        let per_group = wanted.min(all.div_ceil(2 * threads)).max(1);
+        Groups { band_rows, bands, per_group, all }
+    }
+}
+
+/// Bands of images, numbered through, in groups of `per_group`.
+#[derive(Clone, Copy)]
+struct Groups {
+    band_rows: usize,
+    bands: usize,
+    per_group: usize,
+    all: usize,
+}
+
+impl Groups {
+    fn count(&self) -> usize {
+        self.all.div_ceil(self.per_group)
+    }
+
+    /// Calls `body(example, first row of tiles, rows of tiles)` for each band of a group.
+    fn for_each_band(&self, tiling: &Tiling, group: usize, mut body: impl FnMut(usize, usize, usize)) {
+        for band in group * self.per_group..((group + 1) * self.per_group).min(self.all) {
+            let first_row = band % self.bands * self.band_rows;
+            body(band / self.bands, first_row, self.band_rows.min(tiling.tile_rows - first_row));
+        }
+    }
+}
+
+/// A tile of the output: its example, row and column of tiles.
+#[derive(Clone, Copy)]
+struct Tile {
+    example: usize,
+    row: usize,
+    column: usize,
 }
 
 /// Writes the convolution, and calls `finish` with each pixel's channels when they are done.
@@ -88,22 +133,16 @@ pub(super) fn forward(
 ) {
     let (channels_in, channels_out) = (shape.in_channels, shape.out_channels);
     let kernel = f32::microkernel();
-    let (band_rows, bands) = tiling.bands();
+    let groups = tiling.groups();
     let packed_width = channels_out.div_ceil(kernel.columns) * kernel.columns;
     with_scratch(CELLS * channels_in * packed_width, |packed: &mut [f32]| {
         pack_filter(shape, tiling, filter, &kernel, packed);
         let packed = &*packed;
         let shared = SharedMut::new(out);
-        let tasks = shape.batch * bands;
-        let cost = shape.nanoseconds() / 2.0 / tasks.max(1) as f64;
-        parallel::for_each_chunk(tasks, cost, |range| {
-            for task in range {
-                let (example, first_row) = (task / bands, task % bands * band_rows);
-                let rows = band_rows.min(tiling.tile_rows - first_row);
-                with_band(shape, tiling, input, example, first_row, rows, |region| {
-                    let target = Target { out: &shared, example, first_row };
-                    forward_band(shape, tiling, &kernel, region, rows, packed, target, &finish);
-                });
+        let cost = shape.nanoseconds() / 2.0 / groups.count().max(1) as f64;
+        parallel::for_each_chunk(groups.count(), cost, |range| {
+            for group in range {
+                forward_group(shape, tiling, &kernel, &groups, group, input, packed, &shared, &finish);
             }
         });
     });
@@ -137,50 +176,48 @@ fn with_band<R>(
     })
 }
 
-/// Where the outputs of a band go.
-#[derive(Clone, Copy)]
-struct Target<'a> {
-    out: &'a SharedMut<f32>,
-    example: usize,
-    first_row: usize,
-}
-
-fn forward_band(
+/// Computes the tiles of a group, a block at a time.
+fn forward_group(
     shape: &ConvShape,
     tiling: &Tiling,
     kernel: &Microkernel<f32>,
-    band: Band<'_>,
-    rows: usize,
+    groups: &Groups,
+    group: usize,
+    input: &[f32],
     packed: &[f32],
-    target: Target<'_>,
+    out: &SharedMut<f32>,
     finish: &(impl Fn(&mut [f32]) + Sync),
 ) {
     let (channels_in, channels_out) = (shape.in_channels, shape.out_channels);
     let per_block = tiling.tiles_per_block();
-    let tiles = rows * tiling.tile_columns;
+    let mut tiles: Vec<Tile> = Vec::with_capacity(per_block);
     with_scratch(CELLS * per_block * channels_in, |images: &mut [f32]| {
         with_scratch(CELLS * per_block * channels_out, |products: &mut [f32]| {
-            for first in (0..tiles).step_by(per_block) {
-                let count = per_block.min(tiles - first);
-                for tile in 0..count {
-                    let corner = tile_corner(tiling, band, channels_in, first + tile);
-                    // SAFETY: the band was checked to hold all tiles and the level to have the instructions.
-                    unsafe {
-                        transform_image(
-                            corner,
-                            band.row,
-                            channels_in,
-                            &mut images[tile * channels_in..],
-                            count * channels_in,
-                        )
-                    };
+            let mut flush = |images: &[f32], tiles: &mut Vec<Tile>| {
+                multiply_cells(kernel, tiles.len(), per_block, channels_in, channels_out, images, packed, products);
+                for (slot, tile) in tiles.drain(..).enumerate() {
+                    let products = &products[slot * channels_out..];
+                    // SAFETY: the level has the instructions; every tile has outputs of its own.
+                    unsafe { write_tile(shape, tiling, out, tile, products, per_block * channels_out, finish) };
                 }
-                multiply_cells(kernel, count, channels_in, channels_out, images, packed, products);
-                for tile in 0..count {
-                    let products = &products[tile * channels_out..];
-                    // SAFETY: as above; every tile has outputs of its own.
-                    unsafe { write_tile(shape, tiling, target, first + tile, products, count * channels_out, finish) };
-                }
+            };
+            groups.for_each_band(tiling, group, |example, first_row, rows| {
+                with_band(shape, tiling, input, example, first_row, rows, |band| {
+                    for index in 0..rows * tiling.tile_columns {
+                        let corner = tile_corner(tiling, band, channels_in, index);
+                        let slot = &mut images[tiles.len() * channels_in..];
+                        // SAFETY: the band was checked to hold all tiles and the level to have the instructions.
+                        unsafe { transform_image(corner, band.row, channels_in, slot, per_block * channels_in) };
+                        let (row, column) = (first_row + index / tiling.tile_columns, index % tiling.tile_columns);
+                        tiles.push(Tile { example, row, column });
+                        if tiles.len() == per_block {
+                            flush(images, &mut tiles);
+                        }
+                    }
+                });
+            });
+            if !tiles.is_empty() {
+                flush(images, &mut tiles);
             }
         });
     });
@@ -191,10 +228,11 @@ fn tile_corner<'a>(tiling: &Tiling, band: Band<'a>, channels: usize, tile: usize
     &band.data[row * tiling.step * band.row + column * tiling.step * channels..]
 }
 
-/// For each cell: the tiles' transformed pixels times the transformed filter.
+/// For each cell: the tiles' transformed pixels times the transformed filter. Cells have room for `capacity` tiles.
 fn multiply_cells(
     kernel: &Microkernel<f32>,
     tiles: usize,
+    capacity: usize,
     channels_in: usize,
     channels_out: usize,
     images: &[f32],
@@ -203,8 +241,8 @@ fn multiply_cells(
 ) {
     let panels = channels_out.div_ceil(kernel.columns);
     for cell in 0..CELLS {
-        let a = &images[cell * tiles * channels_in..][..tiles * channels_in];
-        let c = &mut products[cell * tiles * channels_out..][..tiles * channels_out];
+        let a = &images[cell * capacity * channels_in..][..tiles * channels_in];
+        let c = &mut products[cell * capacity * channels_out..][..tiles * channels_out];
         for panel in 0..panels {
             let b = &packed[(cell * panels + panel) * channels_in * kernel.columns..][..channels_in * kernel.columns];
             let first_column = panel * kernel.columns;
@@ -273,17 +311,16 @@ unsafe fn transform_image(corner: &[f32], row: usize, channels: usize, to: &mut 
 unsafe fn write_tile(
     shape: &ConvShape,
     tiling: &Tiling,
-    target: Target<'_>,
-    tile: usize,
+    out: &SharedMut<f32>,
+    tile: Tile,
     products: &[f32],
     cell_stride: usize,
     finish: &impl Fn(&mut [f32]),
 ) {
     let channels = shape.out_channels;
-    let first_y = (target.first_row + tile / tiling.tile_columns) * tiling.step;
-    let first_x = tile % tiling.tile_columns * tiling.step;
+    let (first_y, first_x) = (tile.row * tiling.step, tile.column * tiling.step);
     let (height, width) = (shape.output[1], shape.output[2]);
-    let base = target.example * shape.out_image_len();
+    let base = tile.example * shape.out_image_len();
     assert!(products.len() >= (CELLS - 1) * cell_stride + channels);
     let place = |y: usize, x: usize| base + ((first_y + y) * width + first_x + x) * channels;
     for channel in (0..channels).step_by(LANES) {
@@ -299,7 +336,7 @@ unsafe fn write_tile(
                 #[inline(always)]
                 |y, x, value| {
                     if first_y + y < height && first_x + x < width {
-                        value.store(target.out.as_mut_ptr().add(place(y, x) + channel));
+                        value.store(out.as_mut_ptr().add(place(y, x) + channel));
                     }
                 },
             );
@@ -308,7 +345,7 @@ unsafe fn write_tile(
     for y in 0..tiling.step.min(height - first_y) {
         for x in 0..tiling.step.min(width - first_x) {
             // SAFETY: the pixel belongs to this tile.
-            finish(unsafe { target.out.slice(place(y, x), channels) });
+            finish(unsafe { out.slice(place(y, x), channels) });
         }
     }
 }
@@ -377,8 +414,8 @@ pub(super) fn filter_grad(
     if cells_len * size_of::<f32>() > GRADIENT_BYTES {
         return false;
     }
-    let (band_rows, bands) = tiling.bands();
-    let tasks = shape.batch * bands;
+    let groups = tiling.groups();
+    let tasks = groups.count();
     let parallel_pays = parallel::pays(tasks, shape.nanoseconds() / 2.0 / tasks.max(1) as f64);
     let parts = if parallel_pays { parallel::threads().min(tasks) } else { 1 };
     let per_part = tasks.div_ceil(parts);
@@ -388,13 +425,8 @@ pub(super) fn filter_grad(
             // SAFETY: every part has sums of its own.
             let sums = unsafe { shared.slice(part * cells_len, cells_len) };
             sums.fill(0.0);
-            for task in (part * per_part).min(tasks)..((part + 1) * per_part).min(tasks) {
-                let (example, first_row) = (task / bands, task % bands * band_rows);
-                let rows = band_rows.min(tiling.tile_rows - first_row);
-                let gradient = &gradient[example * shape.out_image_len()..][..shape.out_image_len()];
-                with_band(shape, tiling, input, example, first_row, rows, |band| {
-                    add_band(shape, tiling, band, first_row, rows, gradient, sums);
-                });
+            for group in (part * per_part).min(tasks)..((part + 1) * per_part).min(tasks) {
+                add_group(shape, tiling, &groups, group, input, gradient, sums);
             }
         };
         if parts == 1 {
@@ -412,13 +444,13 @@ pub(super) fn filter_grad(
     true
 }
 
-/// Adds the products of the tiles of a band to the transformed gradient of the filter.
-fn add_band(
+/// Adds the products of the tiles of a group to the transformed gradient of the filter.
+fn add_group(
     shape: &ConvShape,
     tiling: &Tiling,
-    band: Band<'_>,
-    first_row: usize,
-    rows: usize,
+    groups: &Groups,
+    group: usize,
+    input: &[f32],
     gradient: &[f32],
     sums: &mut [f32],
 ) {
@@ -426,64 +458,85 @@ fn add_band(
     let (channels_in, channels_out) = (shape.in_channels, shape.out_channels);
     let panels = channels_out.div_ceil(kernel.columns);
     let per_block = tiling.tiles_per_block();
-    let tiles = rows * tiling.tile_columns;
-    let panel_len = |count: usize| count * kernel.columns;
+    let panel_len = per_block * kernel.columns;
+    let cell_stride = panels * panel_len;
+    let mut count = 0;
     with_scratch(CELLS * per_block * channels_in, |images: &mut [f32]| {
-        with_scratch(CELLS * panels * panel_len(per_block), |gradients: &mut [f32]| {
-            for first in (0..tiles).step_by(per_block) {
-                let count = per_block.min(tiles - first);
-                let cell_stride = panels * panel_len(count);
-                if channels_out < panels * kernel.columns {
-                    gradients[..CELLS * cell_stride].fill(0.0);
-                }
-                for tile in 0..count {
-                    let corner = tile_corner(tiling, band, channels_in, first + tile);
-                    let index = first_row * tiling.tile_columns + first + tile;
-                    // SAFETY: the band was checked to hold all tiles and the level to have the instructions.
-                    unsafe {
-                        transform_image(
-                            corner,
-                            band.row,
-                            channels_in,
-                            &mut images[tile * channels_in..],
-                            count * channels_in,
-                        );
-                        transform_gradient(
-                            shape,
-                            tiling,
-                            gradient,
-                            index,
-                            kernel.columns,
-                            panel_len(count),
-                            &mut gradients[tile * kernel.columns..],
-                            cell_stride,
-                        );
+        with_scratch(CELLS * cell_stride, |gradients: &mut [f32]| {
+            if channels_out < panels * kernel.columns {
+                gradients.fill(0.0);
+            }
+            groups.for_each_band(tiling, group, |example, first_row, rows| {
+                let gradient = &gradient[example * shape.out_image_len()..][..shape.out_image_len()];
+                with_band(shape, tiling, input, example, first_row, rows, |band| {
+                    for index in 0..rows * tiling.tile_columns {
+                        let corner = tile_corner(tiling, band, channels_in, index);
+                        let image = &mut images[count * channels_in..];
+                        let panel = &mut gradients[count * kernel.columns..];
+                        let tile = first_row * tiling.tile_columns + index;
+                        // SAFETY: the band was checked to hold all tiles and the level to have the instructions.
+                        unsafe {
+                            transform_image(corner, band.row, channels_in, image, per_block * channels_in);
+                            transform_gradient(
+                                shape,
+                                tiling,
+                                gradient,
+                                tile,
+                                kernel.columns,
+                                panel_len,
+                                panel,
+                                cell_stride,
+                            );
+                        }
+                        count += 1;
+                        if count == per_block {
+                            add_cells(shape, &kernel, count, per_block, images, gradients, sums);
+                            count = 0;
+                        }
                     }
-                }
-                for cell in 0..CELLS {
-                    let a = &images[cell * count * channels_in..][..count * channels_in];
-                    let c = &mut sums[cell * channels_in * channels_out..][..channels_in * channels_out];
-                    for panel in 0..panels {
-                        let b = &gradients[cell * cell_stride + panel * panel_len(count)..][..panel_len(count)];
-                        let first_column = panel * kernel.columns;
-                        let arguments = Panel {
-                            rows: channels_in,
-                            segments: &[Segment { offset: 0, len: count }],
-                            a: RowsOfA::Strided { data: a.as_ptr(), row_stride: 1, column_stride: channels_in },
-                            b: b.as_ptr(),
-                            b_row_stride: kernel.columns,
-                            c: c[first_column..].as_mut_ptr(),
-                            c_row_stride: channels_out,
-                            columns: kernel.columns.min(channels_out - first_column),
-                            accumulate: true,
-                        };
-                        // SAFETY: the slices above hold the operands and the sums; the kernel fits the processor.
-                        unsafe { (kernel.run)(&arguments) };
-                    }
-                }
+                });
+            });
+            if count > 0 {
+                add_cells(shape, &kernel, count, per_block, images, gradients, sums);
             }
         });
     });
+}
+
+/// For each cell: adds the tiles' transformed pixels times their transformed gradients.
+fn add_cells(
+    shape: &ConvShape,
+    kernel: &Microkernel<f32>,
+    tiles: usize,
+    capacity: usize,
+    images: &[f32],
+    gradients: &[f32],
+    sums: &mut [f32],
+) {
+    let (channels_in, channels_out) = (shape.in_channels, shape.out_channels);
+    let panels = channels_out.div_ceil(kernel.columns);
+    let panel_len = capacity * kernel.columns;
+    for cell in 0..CELLS {
+        let a = &images[cell * capacity * channels_in..][..tiles * channels_in];
+        let c = &mut sums[cell * channels_in * channels_out..][..channels_in * channels_out];
+        for panel in 0..panels {
+            let b = &gradients[(cell * panels + panel) * panel_len..][..tiles * kernel.columns];
+            let first_column = panel * kernel.columns;
+            let arguments = Panel {
+                rows: channels_in,
+                segments: &[Segment { offset: 0, len: tiles }],
+                a: RowsOfA::Strided { data: a.as_ptr(), row_stride: 1, column_stride: channels_in },
+                b: b.as_ptr(),
+                b_row_stride: kernel.columns,
+                c: c[first_column..].as_mut_ptr(),
+                c_row_stride: channels_out,
+                columns: kernel.columns.min(channels_out - first_column),
+                accumulate: true,
+            };
+            // SAFETY: the slices above hold the operands and the sums; the kernel fits the processor.
+            unsafe { (kernel.run)(&arguments) };
+        }
+    }
 }
 
 /// Transforms one tile of the output's gradient into panels of `width` channels; outside of the output it is zero.

@@ -17,6 +17,9 @@ pub use queue_ops::*;
 pub use stack::*;
 pub use tensor_array_ops::*;
 
+pub(crate) use queue::{DequeueMode, Queue};
+pub(crate) use resource_op::ResourceOp;
+
 use kernel::Op;
 
 /// The ops of each file.

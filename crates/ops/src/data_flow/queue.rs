@@ -14,11 +14,11 @@ use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
 /// An element of a queue: a tensor for each component.
-pub(super) type Tuple = SmallVec<[Tensor; 2]>;
+pub(crate) type Tuple = SmallVec<[Tensor; 2]>;
 
 /// In which order elements come out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QueueKind {
+pub(crate) enum QueueKind {
     /// As they went in.
     Fifo,
     /// As they went in; a batch of elements of different size is padded with zeros.
@@ -36,7 +36,7 @@ pub(super) enum QueueKind {
 
 /// What a queue holds and how much of it.
 #[derive(Clone, Debug)]
-pub(super) struct QueueOptions {
+pub(crate) struct QueueOptions {
     pub kind: QueueKind,
     pub capacity: usize,
     pub dtypes: Vec<DType>,
@@ -45,7 +45,7 @@ pub(super) struct QueueOptions {
 }
 
 /// A queue of tuples of tensors.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     name: String,
     options: QueueOptions,
     state: Mutex<State>,
@@ -91,7 +91,7 @@ struct Dequeue {
 
 /// How a dequeue puts its elements together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DequeueMode {
+pub(crate) enum DequeueMode {
     /// One element as it is.
     One,
     /// A batch of as many as were asked for.
@@ -119,7 +119,7 @@ enum Progress {
 }
 
 impl Queue {
-    pub(super) fn new(name: &str, options: QueueOptions) -> Queue {
+    pub(crate) fn new(name: &str, options: QueueOptions) -> Queue {
         let elements = match options.kind {
             QueueKind::Fifo | QueueKind::Padding => Elements::Line(VecDeque::new()),
             QueueKind::Shuffle { seeds, .. } => Elements::Bag(Vec::new(), SingleSample::new(seeds)),
@@ -130,20 +130,20 @@ impl Queue {
         Queue { name: name.to_owned(), options, state: Mutex::new(state) }
     }
 
-    pub(super) fn options(&self) -> &QueueOptions {
+    pub(crate) fn options(&self) -> &QueueOptions {
         &self.options
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.state.lock().elements.len()
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.state.lock().closed
     }
 
     /// Adds an element, when there is room.
-    pub(super) fn enqueue(self: &Arc<Self>, context: AsyncContext, tuple: Tuple) {
+    pub(crate) fn enqueue(self: &Arc<Self>, context: AsyncContext, tuple: Tuple) {
         match self.check_tuple(&tuple) {
             Ok(()) => self.submit_enqueue(context, EnqueueWork::One(Some(tuple))),
             Err(status) => context.finish(Err(status)),
@@ -151,7 +151,7 @@ impl Queue {
     }
 
     /// Adds the rows of a batch, as there is room.
-    pub(super) fn enqueue_many(self: &Arc<Self>, context: AsyncContext, batch: Tuple) {
+    pub(crate) fn enqueue_many(self: &Arc<Self>, context: AsyncContext, batch: Tuple) {
         match self.check_batch(&batch) {
             Ok(0) => context.finish(Ok(())),
             Ok(count) => self.submit_enqueue(context, EnqueueWork::Many { batch, next: 0, count }),
@@ -160,7 +160,7 @@ impl Queue {
     }
 
     /// Takes elements, when there are enough; `count` is 1 for [`DequeueMode::One`].
-    pub(super) fn dequeue(self: &Arc<Self>, mut context: AsyncContext, mode: DequeueMode, count: usize) {
+    pub(crate) fn dequeue(self: &Arc<Self>, mut context: AsyncContext, mode: DequeueMode, count: usize) {
         if mode != DequeueMode::One && self.options.kind != QueueKind::Padding && self.options.shapes.is_empty() {
             let name = self.kind_name();
             return context.finish(Err(Status::invalid_argument(format!(
@@ -190,7 +190,7 @@ impl Queue {
     }
 
     /// Closes the queue, after the enqueues that wait now or instead of them.
-    pub(super) fn close(self: &Arc<Self>, context: AsyncContext, cancel_pending_enqueues: bool) {
+    pub(crate) fn close(self: &Arc<Self>, context: AsyncContext, cancel_pending_enqueues: bool) {
         if !cancel_pending_enqueues {
             return self.submit_enqueue(context, EnqueueWork::Close);
         }
@@ -453,7 +453,7 @@ impl Queue {
     }
 
     /// Returns the name of the kind in messages.
-    pub(super) fn kind_name(&self) -> &'static str {
+    pub(crate) fn kind_name(&self) -> &'static str {
         match self.options.kind {
             QueueKind::Fifo => "FIFOQueue",
             QueueKind::Padding => "PaddingFIFOQueue",
@@ -555,13 +555,13 @@ impl Resource for Queue {
 }
 
 /// Returns the shape as TensorFlow writes those of components.
-pub(super) fn shape_list_text(shapes: &[PartialShape]) -> String {
+pub(crate) fn shape_list_text(shapes: &[PartialShape]) -> String {
     let shapes: Vec<String> = shapes.iter().map(PartialShape::to_string).collect();
     format!("[{}]", shapes.join(","))
 }
 
 /// Returns the types as TensorFlow writes those of components.
-pub(super) fn dtype_list_text(dtypes: &[DType]) -> String {
+pub(crate) fn dtype_list_text(dtypes: &[DType]) -> String {
     let dtypes: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
     dtypes.join(", ")
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// Outputs a handle to a resource, which it makes when there is none.
-pub(super) struct ResourceOp<R: Resource> {
+pub(crate) struct ResourceOp<R: Resource> {
     container: String,
     name: String,
     is_private: bool,
@@ -27,7 +27,7 @@ type Verify<R> = Box<dyn Fn(&R, &str) -> Result<()> + Send + Sync>;
 impl<R: Resource> ResourceOp<R> {
     /// Makes the kernel. `create` is given the resource's name; `verify` compares one that is there with what the node
     /// asks for.
-    pub(super) fn boxed(
+    pub(crate) fn boxed(
         builder: &KernelBuilder<'_>,
         create: impl Fn(&str) -> Result<R> + Send + Sync + 'static,
         verify: impl Fn(&R, &str) -> Result<()> + Send + Sync + 'static,

@@ -2,8 +2,12 @@
 
 mod checkpoint;
 mod files;
+mod reader;
+mod reader_ops;
+mod work;
 
 pub use files::*;
+pub use reader_ops::*;
 
 use kernel::Op;
 use std::sync::{Arc, LazyLock};
@@ -11,7 +15,7 @@ use storage::file_system::{FileSystem, FileSystems};
 use tensor::{Result, Status, Tensor};
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[checkpoint::OPS, files::OPS];
+pub(crate) const FILES: &[&[Op]] = &[checkpoint::OPS, files::OPS, reader_ops::OPS];
 
 static FILE_SYSTEMS: LazyLock<Arc<dyn FileSystem>> = LazyLock::new(|| Arc::new(FileSystems::local()));
 

@@ -3,9 +3,17 @@
 mod add_n;
 mod arg_extreme;
 mod arithmetic;
+mod bincount;
+mod bucketize;
 mod cast;
 mod compare;
+mod complex;
+mod cross;
+mod cumulative;
 mod division;
+mod einsum;
+mod einsum_equation;
+mod einsum_gradient;
 mod exponential;
 mod extremes;
 mod fused_elementwise;
@@ -14,16 +22,25 @@ mod power;
 mod range;
 mod reduce;
 mod rounding;
+mod segment;
+mod segment_gradient;
 mod select;
+mod sparse_segment;
+mod special;
 mod trigonometric;
-mod unsorted_segment;
 
 pub use add_n::*;
 pub use arg_extreme::*;
 pub use arithmetic::*;
+pub use bincount::*;
+pub use bucketize::*;
 pub use cast::*;
 pub use compare::*;
+pub use complex::*;
+pub use cross::*;
+pub use cumulative::*;
 pub use division::*;
+pub use einsum::*;
 pub use exponential::*;
 pub use extremes::*;
 pub use matmul::*;
@@ -31,9 +48,10 @@ pub use power::*;
 pub use range::*;
 pub use reduce::*;
 pub use rounding::*;
+pub use segment::*;
 pub use select::*;
+pub use special::*;
 pub use trigonometric::*;
-pub use unsorted_segment::*;
 
 use kernel::Op;
 
@@ -42,9 +60,15 @@ pub(crate) const FILES: &[&[Op]] = &[
     add_n::OPS,
     arg_extreme::OPS,
     arithmetic::OPS,
+    bincount::OPS,
+    bucketize::OPS,
     cast::OPS,
     compare::OPS,
+    complex::OPS,
+    cross::OPS,
+    cumulative::OPS,
     division::OPS,
+    einsum::OPS,
     exponential::OPS,
     extremes::OPS,
     fused_elementwise::OPS,
@@ -53,7 +77,9 @@ pub(crate) const FILES: &[&[Op]] = &[
     range::OPS,
     reduce::OPS,
     rounding::OPS,
+    segment::OPS,
     select::OPS,
+    sparse_segment::OPS,
+    special::OPS,
     trigonometric::OPS,
-    unsorted_segment::OPS,
 ];

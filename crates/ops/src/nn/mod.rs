@@ -2,26 +2,34 @@
 
 mod activation;
 mod avg_pool;
+mod batch_norm;
 mod bias;
 mod conv;
+mod data_format;
 mod depthwise;
 mod fused;
+mod global_batch_norm;
 mod loss;
+mod lrn;
 mod max_pool;
 mod pool_plan;
 mod relu;
 mod softmax;
+mod top_k;
 mod window;
 
 pub use activation::*;
 pub use avg_pool::*;
+pub use batch_norm::*;
 pub use bias::*;
 pub use conv::*;
 pub use depthwise::*;
 pub use loss::*;
+pub use lrn::*;
 pub use max_pool::*;
 pub use relu::*;
 pub use softmax::*;
+pub use top_k::*;
 
 use kernel::Op;
 
@@ -29,12 +37,17 @@ use kernel::Op;
 pub(crate) const FILES: &[&[Op]] = &[
     activation::OPS,
     avg_pool::OPS,
+    batch_norm::OPS,
     bias::OPS,
     conv::OPS,
+    data_format::OPS,
     depthwise::OPS,
     fused::OPS,
+    global_batch_norm::OPS,
     loss::OPS,
+    lrn::OPS,
     max_pool::OPS,
     relu::OPS,
     softmax::OPS,
+    top_k::OPS,
 ];

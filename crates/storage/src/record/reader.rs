@@ -3,6 +3,7 @@
 use super::{CompressionType, FOOTER_BYTES, HEADER_BYTES};
 use crate::coding::{masked_crc32c, u32_at, u64_at};
 use crate::file_system::{RandomAccessFile, status_from_io};
+use crate::stream::FileRead;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::sync::Arc;
@@ -273,7 +274,7 @@ enum Decoder {
 
 impl CompressedInput {
     fn new(file: &Arc<dyn RandomAccessFile>, options: &RecordReaderOptions) -> CompressedInput {
-        let read = FileRead { file: file.clone(), position: 0 };
+        let read = FileRead::new(file.clone());
         let mut source = BufReader::with_capacity(options.buffer_bytes.max(1), read);
         // An error here comes back when the decoder reads.
         let empty = source.fill_buf().is_ok_and(<[u8]>::is_empty);
@@ -326,19 +327,5 @@ fn decoding_status(error: &io::Error, record_offset: u64) -> Status {
         truncated(record_offset)
     } else {
         corrupted(record_offset).append(format!(": {error}"))
-    }
-}
-
-/// Lets the decompressors, which want `io::Read`, read a file of ours.
-struct FileRead {
-    file: Arc<dyn RandomAccessFile>,
-    position: u64,
-}
-
-impl Read for FileRead {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(self.position, buffer)?;
-        self.position = self.position.saturating_add(count as u64);
-        Ok(count)
     }
 }
