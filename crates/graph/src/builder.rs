@@ -5,11 +5,14 @@
 //! [`Output`] panic there with the caller's location, and [`OpBuilder::try_build`] returns the error instead.
 
 mod control_flow;
+mod control_flow_gradient;
 mod gradient;
 mod gradients;
 mod operators;
+mod recall;
 mod scope;
 
+pub use control_flow::LoopOptions;
 pub use gradient::{Grad, Gradient, GradientArgs, GradientFn, IndexedSlices};
 pub use operators::scalar_tensor;
 pub use scope::Collection;

@@ -1,10 +1,22 @@
 //! The autodiff walk: adds to a graph the nodes that compute gradients.
 
+use super::control_flow::Kind;
 use super::{Grad, Gradient, GradientArgs, GraphBuilder, IndexedSlices, NodeId, Operation, Output};
 use crate::Edge;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::collections::BinaryHeap;
 use tensor::{Result, Status, Tensor};
+
+/// A conditional or a loop, and the nodes that bring its results out of it.
+struct Whole {
+    kind: WholeKind,
+    results: Vec<NodeId>,
+}
+
+enum WholeKind {
+    Conditional(usize),
+    Loop(usize),
+}
 
 impl GraphBuilder {
     /// Returns the gradients of the sum of `ys` with respect to each of `xs`; `None` where nothing flows.
@@ -24,7 +36,7 @@ impl GraphBuilder {
         self.name_scope("gradients", |graph| graph.walk(ys, xs, grad_ys, stop))
     }
 
-    fn walk(
+    pub(super) fn walk(
         &self,
         ys: &[Output],
         xs: &[Output],
@@ -51,7 +63,46 @@ impl GraphBuilder {
             }
         }
         let mut results: HashMap<Edge, Grad> = HashMap::new();
+        // Conditionals and loops are gone back over as a whole, when the first of their results is reached.
+        let mut is_done: HashSet<NodeId> = HashSet::new();
         while let Some(id) = queue.pop() {
+            if is_done.contains(&id) {
+                continue;
+            }
+            if let Some(whole) = self.whole_of(id) {
+                let mut grads = Vec::with_capacity(whole.results.len());
+                for &result in &whole.results {
+                    is_done.insert(result);
+                    let edge = Edge { node: result, port: 0 };
+                    let grad = match pending.remove(&edge) {
+                        Some(parts) => Some(self.aggregate(parts, &self.operation_by_id(result))?),
+                        None => None,
+                    };
+                    if let Some(grad) = &grad
+                        && targets.contains(&edge)
+                    {
+                        results.insert(edge, grad.clone());
+                    }
+                    grads.push(grad.filter(|_| between.contains(&result) && !stop.contains(&result)));
+                }
+                if grads.iter().all(Option::is_none) {
+                    continue;
+                }
+                let found = match whole.kind {
+                    WholeKind::Conditional(index) => self.conditional_gradient(index, &grads, &between),
+                    WholeKind::Loop(index) => self.loop_gradient(index, &grads, &between),
+                }?;
+                for (edge, grad) in found {
+                    if !between.contains(&edge.node) && !targets.contains(&edge) {
+                        continue;
+                    }
+                    pending.entry(edge).or_default().push(grad);
+                    if queued.insert(edge.node) {
+                        queue.push(edge.node);
+                    }
+                }
+                continue;
+            }
             let op = self.operation_by_id(id);
             let mut grads = Vec::with_capacity(op.num_outputs());
             for port in 0..op.num_outputs() as u32 {
@@ -108,6 +159,20 @@ impl GraphBuilder {
             }
         }
         Ok(xs.iter().map(|x| results.get(&x.edge()).cloned()).collect())
+    }
+
+    /// Returns the conditional or loop that a node is a result of.
+    fn whole_of(&self, id: NodeId) -> Option<Whole> {
+        let state = self.shared.state.lock();
+        let contexts = &state.contexts;
+        if let Some(&index) = contexts.conditional_of.get(&id) {
+            let results = contexts.conditionals[index].merges.clone();
+            return Some(Whole { kind: WholeKind::Conditional(index), results });
+        }
+        let &index = contexts.loop_of.get(&id)?;
+        let Kind::Loop(kind) = &contexts.all[index].kind else { return None };
+        let results = kind.variables.iter().map(|variable| variable.exit).collect();
+        Some(Whole { kind: WholeKind::Loop(index), results })
     }
 
     /// Gradient nodes of a colocated op stay where the op is; others follow the device scopes around the call.

@@ -113,19 +113,21 @@ fn all_are(tensor: &Tensor, value: f64) -> bool {
     all!(Float => f32, Double => f64, Int32 => i32, Int64 => i64)
 }
 
-/// Whether a `Reshape` leaves the shape as it is; one size may be unknown, since the others then decide it.
+/// Whether a `Reshape` leaves the shape as it is; one size may be unknown, since the others then decide it. A shape that is
+/// known only when the step runs may turn out to be a mistake, which must be told.
 fn is_same_shape(graph: &Graph, shapes: &InferredShapes, id: NodeId, node: &Node) -> bool {
     let (Some(&input), Some(&wanted)) = (node.inputs.first(), node.inputs.get(1)) else { return false };
     let before = shapes.shape(input);
     let after = shapes.shape(Edge { node: id, port: 0 });
     let (Some(from), Some(to)) = (before.dims(), after.dims()) else { return false };
+    if shapes.constant_value(graph, wanted).is_none() {
+        return false;
+    }
     if before.is_fully_defined() && before == after {
         return true;
     }
     let unknown = |dims: &[Option<i64>]| dims.iter().filter(|dim| dim.is_none()).count();
-    let is_literal = shapes.constant_value(graph, wanted).is_some();
-    is_literal
-        && from == to
+    from == to
         && unknown(from) == 1
         // With a size of 0 the unknown size isn't decided by the others.
         && !from.contains(&Some(0))
