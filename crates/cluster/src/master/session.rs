@@ -11,8 +11,8 @@ use crate::random::RandomIds;
 use crate::stream::PUSH_TO;
 use futures_util::future::try_join_all;
 use graph::passes::{
-    Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place, placement_log,
-    prune, rewrite_for_execution,
+    FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,
+    placement_log, prune, rewrite_for_execution,
 };
 use graph::{DeviceName, Graph, Node};
 use kernel::OpRegistry;
@@ -170,7 +170,7 @@ impl MasterSession {
                 continue;
             }
             let parts = self.cut(self.optimized(pruned)?, &spec)?;
-            return self.register(names, parts).await;
+            return self.register(names, parts, spec.feed_slots(&graph)?).await;
         }
         Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))
     }
@@ -240,7 +240,12 @@ impl MasterSession {
     }
 
     /// Registers the partitions on their tasks, all at once.
-    async fn register(&self, names: &RunNames, parts: Vec<(String, Graph)>) -> Result<CompiledRun> {
+    async fn register(
+        &self,
+        names: &RunNames,
+        parts: Vec<(String, Graph)>,
+        feed_slots: Vec<FeedSlot>,
+    ) -> Result<CompiledRun> {
         let is_local = |task: &str| task == self.tasks.own_task();
         let mut parts = parts;
         parts.sort_by_key(|(task, _)| is_local(task));
@@ -279,7 +284,7 @@ impl MasterSession {
                 receives: terminals.fetches.into_iter().map(|(_, key)| key).collect(),
             });
         }
-        Ok(CompiledRun { partitions, fetches, all_pushed })
+        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed })
     }
 
     /// Marks the transfers between tasks that are pushed; returns whether all are.

@@ -2,7 +2,7 @@
 
 use super::{RunMetadata, RunOptions, SessionBackend};
 use executor::{Executor, FunctionLibraryRuntime, default_runner};
-use graph::passes::{self, OptimizeSwitches, RunSpec};
+use graph::passes::{self, FeedSlot, OptimizeSwitches, RunSpec};
 use graph::{FunctionLibrary, Graph};
 use kernel::{
     CallFrame, Cancellation, LocalRendezvous, Logger, OpRegistry, ResourceManager, SessionState, Step, Trace,
@@ -36,14 +36,9 @@ pub struct DirectSession {
 struct Compiled {
     executor: Arc<Executor>,
     functions: Arc<FunctionLibraryRuntime>,
-    feeds: Vec<FeedInfo>,
+    feeds: Vec<FeedSlot>,
     num_fetches: usize,
     graph: Graph,
-}
-
-struct FeedInfo {
-    name: String,
-    dtype: tensor::DType,
 }
 
 impl DirectSession {
@@ -92,11 +87,7 @@ impl DirectSession {
     fn compile(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<Compiled> {
         let graph = self.graph.read();
         let spec = RunSpec::resolve(&graph, feeds, fetches, targets)?;
-        let feed_infos = spec
-            .feeds
-            .iter()
-            .map(|(name, edge)| Ok(FeedInfo { name: name.clone(), dtype: graph.node(edge.node).dtype(edge.port)? }))
-            .collect::<Result<Vec<_>>>()?;
+        let feed_slots = spec.feed_slots(&graph)?;
         let mut pruned = passes::prune(&graph, &spec, self.registry)?;
         drop(graph);
         let ids: Vec<_> = pruned.ids().collect();
@@ -106,7 +97,7 @@ impl DirectSession {
         kernel::optimize(&mut pruned, self.registry, self.switches, &|_, _| true)?;
         let functions = FunctionLibraryRuntime::new(pruned.library.clone(), self.registry, self.state.clone(), DEVICE);
         let executor = Executor::new(&pruned, self.registry, &self.state, DEVICE)?;
-        Ok(Compiled { executor, functions, feeds: feed_infos, num_fetches: fetches.len(), graph: pruned })
+        Ok(Compiled { executor, functions, feeds: feed_slots, num_fetches: fetches.len(), graph: pruned })
     }
 }
 
@@ -126,15 +117,8 @@ impl SessionBackend for DirectSession {
             return Err(status);
         }
         let compiled = self.compiled(feeds, fetches, targets)?;
-        for (info, (_, value)) in compiled.feeds.iter().zip(feeds) {
-            if info.dtype != value.dtype() {
-                return Err(Status::invalid_argument(format!(
-                    "Tensor {} was fed a value of type {}, but it is of type {}",
-                    info.name,
-                    value.dtype(),
-                    info.dtype
-                )));
-            }
+        for (slot, (_, value)) in compiled.feeds.iter().zip(feeds) {
+            slot.check(value.dtype(), value.shape())?;
         }
         let trace = options.full_trace.then(|| Arc::new(Recorder::default()));
         let cancellation = Cancellation::new();

@@ -22,6 +22,7 @@ impl GraphBuilder {
         conditional: usize,
         grads: &[Option<Grad>],
         between: &HashSet<NodeId>,
+        gated: bool,
     ) -> Result<Vec<(Edge, Grad)>> {
         let conditional = self.shared.state.lock().contexts.conditionals[conditional].clone();
         let captured = conditional.branches.map(|branch| self.captured(branch, between));
@@ -47,7 +48,7 @@ impl GraphBuilder {
                     }
                 }
                 let xs: Vec<Output> = captured[branch].iter().map(|(_, inner)| graph.from_edge(*inner)).collect();
-                let (context, found) = graph.in_context(context, |graph| graph.walk(&ys, &xs, &grad_ys, &xs));
+                let (context, found) = graph.in_context(context, |graph| graph.walk(&ys, &xs, &grad_ys, &xs, gated));
                 branches.push((context, found?));
             }
             let grad_of = |branch: usize, outer: Edge| {
@@ -85,6 +86,7 @@ impl GraphBuilder {
         forward: usize,
         grads: &[Option<Grad>],
         between: &HashSet<NodeId>,
+        gated: bool,
     ) -> Result<Vec<(Edge, Grad)>> {
         let (kind, outer_loop, base) = {
             let state = self.shared.state.lock();
@@ -149,7 +151,7 @@ impl GraphBuilder {
                 let mut xs: Vec<Output> =
                     differentiable.iter().map(|(variable, _)| graph.from_edge(variable.inside)).collect();
                 xs.extend(captured.iter().map(|(_, inner)| graph.from_edge(*inner)));
-                let mut grads = graph.walk(&ys, &xs, &grad_ys, &xs)?;
+                let mut grads = graph.walk(&ys, &xs, &grad_ys, &xs, gated)?;
                 let sums = grads.split_off(differentiable.len());
                 for ((outer, _), grad) in captured.iter().zip(sums) {
                     if let Some(grad) = grad {

@@ -24,6 +24,44 @@ impl GraphBuilder {
         self.gradients_with(ys, xs, &[], &[])
     }
 
+    /// As [`gradients_with`](Self::gradients_with), but the gradients with respect to an op's inputs are all computed before
+    /// any of them is used, so that none is computed from a variable that another has changed already.
+    pub fn gradients_gated(
+        &self,
+        ys: &[Output],
+        xs: &[Output],
+        grad_ys: &[Option<Output>],
+    ) -> Result<Vec<Option<Grad>>> {
+        self.name_scope("gradients", |graph| graph.walk(ys, xs, grad_ys, &[], true))
+    }
+
+    /// Returns gradients of which none is there before all are.
+    fn gate(&self, grads: Vec<Option<Grad>>) -> Result<Vec<Option<Grad>>> {
+        self.name_scope("tuple", |graph| {
+            let mut gate = graph.op("NoOp").name("group_deps").without_scope_controls();
+            for grad in grads.iter().flatten() {
+                gate = match grad {
+                    Grad::Dense(output) => gate.control(&graph.passed_in(output)?.op),
+                    Grad::Slices(slices) => gate.control(&graph.passed_in(&slices.values)?.op),
+                };
+            }
+            let gate = gate.try_build()?;
+            let pass = |output: &Output| {
+                graph.colocate_with(&output.op, |graph| {
+                    let op = graph.op("Identity").name("control_dependency").input(output).control(&gate);
+                    op.try_build().map(|op| op.output(0))
+                })
+            };
+            let pass_all = |grad: Grad| {
+                Ok(match grad {
+                    Grad::Dense(output) => Grad::Dense(pass(&output)?),
+                    Grad::Slices(slices) => Grad::Slices(IndexedSlices { values: pass(&slices.values)?, ..slices }),
+                })
+            };
+            grads.into_iter().map(|grad| grad.map(pass_all).transpose()).collect()
+        })
+    }
+
     /// As [`gradients`](Self::gradients), with the gradients of `ys` given (missing ones are ones) and outputs at which the
     /// walk stops.
     pub fn gradients_with(
@@ -33,7 +71,7 @@ impl GraphBuilder {
         grad_ys: &[Option<Output>],
         stop: &[Output],
     ) -> Result<Vec<Option<Grad>>> {
-        self.name_scope("gradients", |graph| graph.walk(ys, xs, grad_ys, stop))
+        self.name_scope("gradients", |graph| graph.walk(ys, xs, grad_ys, stop, false))
     }
 
     pub(super) fn walk(
@@ -42,6 +80,7 @@ impl GraphBuilder {
         xs: &[Output],
         grad_ys: &[Option<Output>],
         stop: &[Output],
+        gated: bool,
     ) -> Result<Vec<Option<Grad>>> {
         let targets: HashSet<Edge> = xs.iter().map(Output::edge).collect();
         let stop: HashSet<NodeId> = stop.iter().map(|output| output.op.id()).collect();
@@ -89,8 +128,8 @@ impl GraphBuilder {
                     continue;
                 }
                 let found = match whole.kind {
-                    WholeKind::Conditional(index) => self.conditional_gradient(index, &grads, &between),
-                    WholeKind::Loop(index) => self.loop_gradient(index, &grads, &between),
+                    WholeKind::Conditional(index) => self.conditional_gradient(index, &grads, &between, gated),
+                    WholeKind::Loop(index) => self.loop_gradient(index, &grads, &between, gated),
                 }?;
                 for (edge, grad) in found {
                     if !between.contains(&edge.node) && !targets.contains(&edge) {
@@ -135,7 +174,10 @@ impl GraphBuilder {
             };
             let scope = format!("{}_grad", op.name());
             let args = GradientArgs { op: &op, grads: &grads };
-            let input_grads = self.name_scope(&scope, |graph| graph.colocated_if_needed(&op, || function(&args)));
+            let input_grads = self.name_scope(&scope, |graph| {
+                let grads = graph.colocated_if_needed(&op, || function(&args))?;
+                if gated && grads.iter().flatten().count() > 1 { graph.gate(grads) } else { Ok(grads) }
+            });
             let input_grads =
                 input_grads.map_err(|status| status.context(format!("the gradient of '{}' ({op_type})", op.name())))?;
             let inputs = op.inputs();
