@@ -161,7 +161,10 @@ impl GraphBuilder {
     /// Returns a constant with the value of `tensor`.
     #[track_caller]
     pub fn constant_tensor(&self, tensor: &Tensor) -> Output {
-        let proto = tensor::tensor_to_proto(tensor).unwrap_or_else(|status| panic!("{status}"));
+        let proto = match tensor::tensor_to_proto(tensor) {
+            Ok(proto) => proto,
+            Err(status) => panic!("{status}"),
+        };
         self.op("Const").attr("dtype", tensor.dtype()).attr("value", proto).output()
     }
 

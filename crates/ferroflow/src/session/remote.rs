@@ -99,6 +99,30 @@ impl SessionBackend for MasterSession {
         Ok((values, reply.metadata))
     }
 
+    fn partial_run_setup(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<String> {
+        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let request = proto::PartialRunSetupRequest {
+            session_handle: self.open()?.handle,
+            feed: own(feeds),
+            fetch: own(fetches),
+            target: own(targets),
+            ..Default::default()
+        };
+        self.runtime.block_on(self.master.partial_run_setup(request))
+    }
+
+    fn partial_run(&self, handle: &str, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>> {
+        let call = RunStepCall {
+            session_handle: self.open()?.handle,
+            feeds: feeds.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            fetches: fetches.iter().map(|name| (*name).to_owned()).collect(),
+            partial_run_handle: handle.to_owned(),
+            ..Default::default()
+        };
+        let reply = self.runtime.block_on(self.master.run_step(call))?;
+        Ok(reply.tensors.into_iter().map(|(_, tensor)| tensor).collect())
+    }
+
     fn close(&self) -> Result<()> {
         let session = self.session.lock().take();
         match session {
