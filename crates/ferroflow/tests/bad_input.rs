@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use prost::Message;
 use proto::attr_value::Value;
 use proto::tensor_shape_proto::Dim;
-use proto::{AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NodeDef, OpDef, TensorProto, TensorShapeProto};
+use proto::{AttrValue, GraphDef, NodeDef, TensorProto, TensorShapeProto};
 use std::sync::Arc;
 
 fn attr(value: Value) -> AttrValue {
@@ -96,34 +96,6 @@ fn a_name_that_occurs_twice() {
     check(vec![scalar("x"), scalar("x")], "x:0", Code::InvalidArgument, &["x"]);
     check(vec![scalar("")], "x:0", Code::InvalidArgument, &[]);
     check(vec![scalar("no spaces")], "x:0", Code::InvalidArgument, &["no spaces"]);
-}
-
-#[test]
-fn a_function_that_calls_itself() {
-    let argument = |name: &str| proto::op_def::ArgDef {
-        name: name.to_owned(),
-        r#type: proto::DataType::DtFloat as i32,
-        ..Default::default()
-    };
-    let function = FunctionDef {
-        signature: Some(OpDef {
-            name: "Again".to_owned(),
-            input_arg: vec![argument("x")],
-            output_arg: vec![argument("y")],
-            ..Default::default()
-        }),
-        node_def: vec![node("call", "Again", &["x"], &[])],
-        ret: [("y".to_owned(), "call:y:0".to_owned())].into_iter().collect(),
-        ..Default::default()
-    };
-    let def = GraphDef {
-        node: vec![scalar("x"), node("start", "Again", &["x"], &[])],
-        library: Some(FunctionDefLibrary { function: vec![function], ..Default::default() }),
-        ..Default::default()
-    };
-    let status = outcome(&def, "start:0").unwrap_err();
-    assert!(matches!(status.code(), Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted), "{status}");
-    assert!(status.message().contains("Again"), "{status}");
 }
 
 fn shape(dims: &[i64]) -> Option<TensorShapeProto> {
