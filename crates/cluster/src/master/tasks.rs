@@ -197,6 +197,7 @@ impl SessionTasks {
             Some(deadline) => timeout_at(deadline, reached).await.unwrap_or_else(|_| {
                 let because =
                     last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
+                warn!("session {} gives up on {name} at {address}{because}", self.session_handle);
                 Err(Status::deadline_exceeded(format!("{name} at {address} did not answer in time{because}")))
             })?,
         };

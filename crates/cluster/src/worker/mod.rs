@@ -61,6 +61,7 @@ impl Worker {
             devices: devices.clone(),
             state: Arc::new(SessionState::new()),
             graphs: GraphMgr::new(registry),
+            master: Default::default(),
             transfers: transfers.clone(),
         });
         Worker {
@@ -125,6 +126,7 @@ impl Worker {
             devices,
             state: Arc::new(SessionState::new()),
             graphs: GraphMgr::new(self.registry),
+            master: (request.master_task.clone(), request.master_incarnation),
             transfers,
         })
     }
@@ -284,6 +286,9 @@ impl WorkerInterface for Worker {
     fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Answer<()> {
         let made = self.make_session(&request).and_then(|session| {
             let mut sessions = self.sessions.write();
+            // A master that comes back has forgotten the sessions that it opened before.
+            let (task, incarnation) = session.master.clone();
+            sessions.retain(|_, known| task.is_empty() || known.master.0 != task || known.master.1 == incarnation);
             if sessions.len() >= SESSIONS_MAX {
                 return Err(Status::resource_exhausted("too many worker sessions"));
             }

@@ -14,6 +14,8 @@ pub(crate) struct WorkerSession {
     pub state: Arc<SessionState>,
     /// The registered partitions.
     pub graphs: GraphMgr,
+    /// The master that opened the session, and its incarnation.
+    pub master: (String, i64),
     /// How tensors come from other tasks.
     pub transfers: Arc<TransferContext>,
 }

@@ -1,0 +1,162 @@
+//! A cluster of one ps and two workers, embedded or behind sockets, and short ways to use its masters.
+
+use cluster::{
+    ClusterSpec, EmbeddedCluster, MasterInterface, RemoteMaster, RunStepCall, RunStepReply, Server, ServerConfig,
+};
+use graph::Graph;
+use proto::{ConfigProto, CreateSessionRequest, GraphDef};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+use tensor::{Result, Tensor};
+use tokio::runtime::Runtime;
+
+/// How the tasks of a cluster talk to each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// In this process, without sockets.
+    Embedded,
+    /// Over gRPC on loopback.
+    Grpc,
+}
+
+/// Both kinds, for tests that must hold for each.
+pub const KINDS: [Kind; 2] = [Kind::Embedded, Kind::Grpc];
+
+/// How long a test may take before it is taken for hung; no test comes near it, on a busy machine neither.
+const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Ends the process when a test hangs, so that a hang is a failure with a name. It goes with the test that started it.
+pub struct Watchdog {
+    _alive: Sender<()>,
+}
+
+impl Watchdog {
+    pub fn start() -> Watchdog {
+        let (alive, gone) = channel::<()>();
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        std::thread::spawn(move || {
+            if gone.recv_timeout(WATCHDOG_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{test} hangs");
+                std::process::exit(1);
+            }
+        });
+        Watchdog { _alive: alive }
+    }
+}
+
+/// One ps and two workers.
+pub struct TestCluster {
+    _watchdog: Watchdog,
+    pub runtime: Runtime,
+    embedded: Option<EmbeddedCluster>,
+    pub servers: Vec<Server>,
+}
+
+/// Picks ports that are free now.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    // All are held at once, so that no two are the same.
+    let listeners: [std::net::TcpListener; N] =
+        std::array::from_fn(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// Returns the spec of a cluster on three ports.
+pub fn spec(ports: [u16; 3]) -> ClusterSpec {
+    let [ps, first, second] = ports.map(|port| format!("127.0.0.1:{port}"));
+    ClusterSpec::new().with_job("ps", &[ps]).unwrap().with_job("worker", &[first, second]).unwrap()
+}
+
+impl TestCluster {
+    /// Starts a cluster.
+    pub fn start(kind: Kind) -> TestCluster {
+        let _watchdog = Watchdog::start();
+        let runtime = Runtime::new().unwrap();
+        let handle = runtime.handle().clone();
+        let spec = spec(free_ports());
+        match kind {
+            Kind::Embedded => {
+                let embedded = EmbeddedCluster::start(&spec, ops::registry(), handle).unwrap();
+                TestCluster { _watchdog, runtime, embedded: Some(embedded), servers: Vec::new() }
+            }
+            Kind::Grpc => {
+                let start = |(job, index, _)| {
+                    let config = ServerConfig::new(spec.clone(), job, index).unwrap();
+                    Server::start(config, ops::registry(), handle.clone()).unwrap()
+                };
+                TestCluster { _watchdog, servers: spec.tasks().map(start).collect(), runtime, embedded: None }
+            }
+        }
+    }
+
+    /// Returns the master of a task, as a client of this cluster sees it.
+    pub fn master(&self, job: &str, index: u32) -> Arc<dyn MasterInterface> {
+        if let Some(embedded) = &self.embedded {
+            return embedded.master(job, index).unwrap();
+        }
+        let task = format!("/job:{job}/replica:0/task:{index}");
+        let server = self.servers.iter().find(|server| server.task() == task).unwrap();
+        Arc::new(RemoteMaster::new(server.address(), self.runtime.handle().clone()).unwrap())
+    }
+
+    /// Opens a session on the first worker's master.
+    pub fn session(&self, text: &str) -> Session<'_> {
+        self.session_with(text, ConfigProto::default()).unwrap()
+    }
+
+    /// As [`session`](Self::session), with settings.
+    pub fn session_with(&self, text: &str, config: ConfigProto) -> Result<Session<'_>> {
+        let master = self.master("worker", 0);
+        let request =
+            CreateSessionRequest { graph_def: Some(graph_def(text)), config: Some(config), ..Default::default() };
+        let response = self.runtime.block_on(master.create_session(request))?;
+        Ok(Session { cluster: self, master, handle: response.session_handle })
+    }
+}
+
+/// Reads a graph from its text.
+pub fn graph_def(text: &str) -> GraphDef {
+    Graph::from_text(text, ops::registry()).unwrap().to_graph_def()
+}
+
+/// A session on a cluster.
+pub struct Session<'a> {
+    pub cluster: &'a TestCluster,
+    pub master: Arc<dyn MasterInterface>,
+    pub handle: String,
+}
+
+impl Session<'_> {
+    /// Returns a call that feeds and fetches tensors and runs nodes.
+    pub fn call(&self, feeds: &[(&str, Tensor)], fetches: &[&str], targets: &[&str]) -> RunStepCall {
+        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        RunStepCall {
+            session_handle: self.handle.clone(),
+            feeds: feeds.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone())).collect(),
+            fetches: own(fetches),
+            targets: own(targets),
+            ..RunStepCall::default()
+        }
+    }
+
+    /// Makes a call.
+    pub fn make(&self, call: RunStepCall) -> Result<RunStepReply> {
+        self.cluster.runtime.block_on(self.master.run_step(call))
+    }
+
+    /// Feeds and fetches.
+    pub fn run(&self, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>> {
+        let reply = self.make(self.call(feeds, fetches, &[]))?;
+        Ok(reply.tensors.into_iter().map(|(_, tensor)| tensor).collect())
+    }
+
+    /// Fetches one float.
+    pub fn float(&self, feeds: &[(&str, Tensor)], fetch: &str) -> Result<f32> {
+        self.run(feeds, &[fetch])?[0].to_scalar()
+    }
+
+    /// Runs nodes.
+    pub fn run_targets(&self, feeds: &[(&str, Tensor)], targets: &[&str]) -> Result<()> {
+        self.make(self.call(feeds, &[], targets)).map(drop)
+    }
+}
