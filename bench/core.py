@@ -2,7 +2,6 @@
 
 Run it with `cargo xtask bench core`, which builds the binary and gives its path in FERROFLOW_STEP_RATE.
 """
-import json
 import os
 import statistics
 import subprocess
@@ -12,6 +11,7 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np  # noqa: E402
+import _report  # noqa: E402
 import tensorflow as tf2  # noqa: E402
 
 tf = tf2.compat.v1
@@ -161,10 +161,7 @@ def main():
             f"{result['bar']:>4}x  {result['unit']}",
             flush=True,
         )
-    out = os.environ.get("FERROFLOW_BENCH_OUT")
-    if out:
-        with open(out, "w") as file:
-            json.dump(results, file, indent=1)
+    _report.write("core", results)
 
 
 if __name__ == "__main__":

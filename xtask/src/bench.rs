@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds the release binary and runs a driver of `bench/` in the venv.
+//! `cargo xtask bench`: builds the release binaries and runs a driver of `bench/` in the venv.
 
 use crate::interop::{self, Profile};
 use crate::{after_dashes, process, venv};
@@ -17,9 +17,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     };
     let python = venv::python().map_err(venv::Missing::into_message)?;
     interop::build(Profile::Release)?;
+    process::run(&mut process::cargo(&["build", "--release", "--package", "ferroflow", "--example", "step_rate"]))?;
+    let step_rate = process::target().join("release/examples/step_rate");
     for name in chosen {
         let script = process::root().join("bench").join(format!("{name}.py"));
-        process::run(interop::python_command(&python, Profile::Release).arg(script).args(rest))?;
+        let mut command = interop::python_command(&python, Profile::Release);
+        process::run(command.env("FERROFLOW_STEP_RATE", &step_rate).arg(script).args(rest))?;
     }
     Ok(())
 }

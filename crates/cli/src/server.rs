@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use clap::Args;
-use cluster::{ClusterSpec, Server, ServerConfig};
+use cluster::{ClusterSpec, Server, ServerConfig, Transport};
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::IpAddr;
@@ -42,6 +42,9 @@ pub struct Flags {
     /// The address to listen on, in place of what follows from the cluster; 0.0.0.0 means all interfaces.
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
+    /// How tensors go to other tasks of ours: auto, shm, unix, tcp or grpc.
+    #[arg(long, value_name = "TRANSPORT", default_value = "auto")]
+    transport: Transport,
     /// How many CPU devices the task has.
     #[arg(long = "device_count", value_name = "COUNT")]
     device_count: Option<u32>,
@@ -146,6 +149,7 @@ impl Flags {
     fn finish(&self, mut config: ServerConfig, port: Option<u16>) -> Result<ServerConfig, Failure> {
         config.port = port.or(config.port);
         config.bind = self.bind;
+        config.transport = self.transport;
         if let Some(count) = self.device_count {
             config.set_device_count(i64::from(count))?;
         }

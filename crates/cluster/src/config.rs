@@ -24,8 +24,44 @@ pub struct ServerConfig {
     pub port: Option<u16>,
     /// How many CPU devices the task has.
     pub device_count: u32,
+    /// How tensors go to other tasks of ours.
+    pub transport: Transport,
     /// The settings of sessions that bring none.
     pub default_session_config: ConfigProto,
+}
+
+/// How tensors go between tasks of ours; TensorFlow's tasks always get gRPC. When two tasks differ, the one that asks for
+/// less decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// The best that both ends have.
+    #[default]
+    Auto,
+    /// A stream, and between tasks on one machine large tensors in memory that both see.
+    SharedMemory,
+    /// A stream, over a Unix socket when both ends are on one machine and over TCP otherwise.
+    Unix,
+    /// A stream over TCP.
+    Tcp,
+    /// `RecvTensor`, as between TensorFlow's tasks.
+    Grpc,
+}
+
+impl std::str::FromStr for Transport {
+    type Err = Status;
+
+    fn from_str(text: &str) -> Result<Transport> {
+        match text {
+            "auto" => Ok(Transport::Auto),
+            "shm" => Ok(Transport::SharedMemory),
+            "unix" => Ok(Transport::Unix),
+            "tcp" => Ok(Transport::Tcp),
+            "grpc" => Ok(Transport::Grpc),
+            _ => Err(Status::invalid_argument(format!(
+                "'{text}' is no transport; there are auto, shm, unix, tcp and grpc"
+            ))),
+        }
+    }
 }
 
 impl ServerConfig {

@@ -1,6 +1,7 @@
 //! The devices of a task: their names, their incarnations and the resources that live on them.
 
 use crate::random::RandomIds;
+use crate::stream::StreamOffer;
 use graph::DeviceName;
 use kernel::ResourceManager;
 use proto::{DeviceAttributes, DeviceLocality};
@@ -25,6 +26,8 @@ pub(crate) struct LocalDevice {
     pub incarnation: u64,
     /// The variables and other resources.
     pub resources: Arc<ResourceManager>,
+    /// How the task takes streams, if it does.
+    pub stream: Option<Arc<StreamOffer>>,
 }
 
 impl LocalDevice {
@@ -34,6 +37,7 @@ impl LocalDevice {
             name: DeviceName::cpu(job, task, id).to_string().into(),
             incarnation: ids.next_request_id() as u64,
             resources: Arc::new(ResourceManager::new()),
+            stream: None,
         };
         (0..count.clamp(1, DEVICES_MAX)).map(device).collect()
     }
@@ -46,7 +50,11 @@ impl LocalDevice {
             memory_limit: MEMORY_LIMIT_BYTES,
             locality: Some(DeviceLocality::default()),
             incarnation: self.incarnation,
-            physical_device_desc: format!("{DESCRIPTION_PREFIX}{}", env!("CARGO_PKG_VERSION")),
+            physical_device_desc: format!(
+                "{DESCRIPTION_PREFIX}{}{}",
+                env!("CARGO_PKG_VERSION"),
+                self.stream.as_ref().map_or(String::new(), |offer| offer.to_text())
+            ),
             xla_global_id: -1,
         }
     }
@@ -60,6 +68,11 @@ impl LocalDevice {
 /// Returns whether a device belongs to a task of this program rather than of TensorFlow.
 pub(crate) fn is_ours(attributes: &DeviceAttributes) -> bool {
     attributes.physical_device_desc.starts_with(DESCRIPTION_PREFIX)
+}
+
+/// Returns how a device's task takes streams; `None` when it doesn't.
+pub(crate) fn stream_offer(attributes: &DeviceAttributes) -> Option<StreamOffer> {
+    if is_ours(attributes) { StreamOffer::from_text(&attributes.physical_device_desc) } else { None }
 }
 
 /// Returns a device's name with its task replaced.

@@ -1,6 +1,7 @@
 //! [`MasterInterface`] and [`WorkerInterface`]: what a client asks of a master and a master of a worker. Each is
 //! implemented in this process and over gRPC, so that an embedded cluster is the same code without sockets.
 
+use crate::stream::Connection;
 use futures_util::future::BoxFuture;
 use proto::{DeviceAttributes, GraphDef, RunMetadata, RunOptions, StepStats};
 use std::sync::Arc;
@@ -135,6 +136,9 @@ pub trait WorkerInterface: Send + Sync {
     /// Announces a member of a collective op to the leader.
     fn complete_instance(&self, request: proto::CompleteInstanceRequest) -> Answer<proto::CompleteInstanceResponse>;
 
+    /// Lets calls go over a stream from now on, if the worker is in another process.
+    fn attach_stream(&self, _stream: Arc<Connection>) {}
+
     /// Asks which step ids come next for collective graphs.
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse>;
 }
@@ -160,6 +164,8 @@ pub struct RunGraphCall {
     pub is_partial: bool,
     /// Whether this is the last part of it.
     pub is_last_partial_run: bool,
+    /// Whether the worker ends its part of the step by itself when it succeeds: nobody will ask for its tensors.
+    pub cleans_itself: bool,
 }
 
 /// What a partition returned.

@@ -11,11 +11,12 @@ mod master;
 mod random;
 mod rpc;
 mod server;
+mod stream;
 mod worker;
 mod worker_cache;
 
 pub use cluster_spec::ClusterSpec;
-pub use config::ServerConfig;
+pub use config::{ServerConfig, Transport};
 pub use interface::*;
 pub use random::RandomIds;
 pub use rpc::RemoteMaster;

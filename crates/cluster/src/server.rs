@@ -7,9 +7,10 @@ use crate::interface::{MasterInterface, WorkerInterface};
 use crate::master::Master;
 use crate::random::RandomIds;
 use crate::rpc::server::{Services, serve};
+use crate::stream::{StreamHub, StreamOffer};
 use crate::worker::Worker;
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
-use crate::{ClusterSpec, ServerConfig};
+use crate::{ClusterSpec, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
 use kernel::OpRegistry;
 use parking_lot::{Mutex, RwLock};
@@ -20,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// How long the calls under way may take to end when a server stops, before their steps are cancelled.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,6 +40,7 @@ pub struct Server {
     stopping: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
     serving: Mutex<Vec<JoinHandle<()>>>,
+    listening_streams: Option<AbortHandle>,
 }
 
 /// The services of a task.
@@ -46,6 +48,7 @@ struct Task {
     name: String,
     master: Master,
     worker: Arc<Worker>,
+    streams: Option<Arc<StreamHub>>,
 }
 
 impl Task {
@@ -56,17 +59,29 @@ impl Task {
         runtime: &tokio::runtime::Handle,
         ids: &Arc<RandomIds>,
         connector: Arc<dyn Connector>,
+        transport: Option<Transport>,
     ) -> Task {
         let name = task_name(&config.job, config.task_index);
-        let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector));
-        let devices = LocalDevice::cpus(&config.job, config.task_index, config.device_count, ids);
+        let mut devices = LocalDevice::cpus(&config.job, config.task_index, config.device_count, ids);
         let incarnation = devices.first().map_or(0, |device| device.incarnation);
+        let offer = transport.and_then(|transport| StreamOffer::new(transport, incarnation));
+        let streams = offer.map(|offer| {
+            let shared = Arc::new(offer.clone());
+            devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
+            let incarnations = devices.iter().map(|device| device.incarnation).collect();
+            let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
+            Arc::new(StreamHub::new(runtime.clone(), incarnations, offer, shares_memory))
+        });
+        let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
         let worker = Arc::new(Worker::new(devices, registry, workers.clone(), runtime.clone(), ids.clone()));
         let itself: Weak<dyn WorkerInterface> = Arc::downgrade(&worker) as Weak<dyn WorkerInterface>;
         workers.set_own(itself);
+        if let Some(streams) = &streams {
+            streams.set_worker(Arc::downgrade(&worker));
+        }
         let default_config = config.default_session_config.clone();
         let master = Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation);
-        Task { name, master, worker }
+        Task { name, master, worker, streams }
     }
 }
 
@@ -87,10 +102,20 @@ impl Server {
         cluster.set_address(&config.job, config.task_index, address.clone());
         let ids = Arc::new(RandomIds::from_system());
         let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone()));
-        let task = Task::new(&config, cluster, registry, &runtime, &ids, connector);
-        let services = Arc::new(Services { master: Arc::new(task.master.clone()), worker: task.worker.clone() });
+        let task = Task::new(&config, cluster, registry, &runtime, &ids, connector, Some(config.transport));
+        let services = Arc::new(Services {
+            master: Arc::new(task.master.clone()),
+            worker: task.worker.clone(),
+            streams: task.streams.clone(),
+        });
         let stopping = watch::Sender::new(false);
         let mut serving = Vec::new();
+        let mut listening_streams = None;
+        if let Some(streams) = &task.streams
+            && let Some(listener) = streams.bind()?
+        {
+            listening_streams = Some(runtime.spawn(streams.clone().listen(listener)).abort_handle());
+        }
         for listener in listening.listeners {
             // Within the runtime, because a socket belongs to one.
             let _entered = runtime.enter();
@@ -105,6 +130,7 @@ impl Server {
             stopping,
             stopped: watch::Sender::new(false),
             serving: Mutex::new(serving),
+            listening_streams,
         })
     }
 
@@ -153,7 +179,12 @@ impl Server {
     pub async fn stop(&self) {
         self.stopping.send_replace(true);
         let mut serving = std::mem::take(&mut *self.serving.lock());
-        if !ended_within(&mut serving, DRAIN_TIMEOUT).await {
+        let drained = async {
+            if let Some(streams) = &self.task.streams {
+                let _ = tokio::time::timeout(DRAIN_TIMEOUT, streams.drain()).await;
+            }
+        };
+        if !tokio::join!(ended_within(&mut serving, DRAIN_TIMEOUT), drained).0 {
             self.task.worker.stop();
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, self.task.master.stop()).await;
             ended_within(&mut serving, CANCEL_TIMEOUT).await;
@@ -162,12 +193,25 @@ impl Server {
             task.abort();
         }
         self.task.worker.stop();
+        self.stop_streams();
         self.stopped.send_replace(true);
+    }
+}
+
+impl Server {
+    fn stop_streams(&self) {
+        if let Some(listening) = &self.listening_streams {
+            listening.abort();
+        }
+        if let Some(streams) = &self.task.streams {
+            streams.stop();
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.stop_streams();
         self.stopping.send_replace(true);
         for task in self.serving.lock().iter() {
             task.abort();
@@ -305,7 +349,7 @@ impl EmbeddedCluster {
         let mut tasks = HashMap::new();
         for (job, index, _) in cluster.tasks() {
             let config = ServerConfig::new(cluster.clone(), job, index)?;
-            let task = Task::new(&config, cluster.clone(), registry, &runtime, &ids, connector.clone());
+            let task = Task::new(&config, cluster.clone(), registry, &runtime, &ids, connector.clone(), None);
             connector.workers.write().insert(task.name.clone(), Arc::downgrade(&task.worker));
             tasks.insert(task.name.clone(), task);
         }

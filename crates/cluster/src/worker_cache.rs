@@ -5,6 +5,7 @@ use crate::device::task_name;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
 use crate::rpc::{Channel, RemoteWorker};
+use crate::stream::StreamHub;
 use foldhash::{HashMap, HashMapExt};
 use graph::DeviceName;
 use parking_lot::{Mutex, RwLock};
@@ -60,13 +61,21 @@ pub(crate) struct WorkerCache {
     own: RwLock<Weak<dyn WorkerInterface>>,
     connector: Arc<dyn Connector>,
     connected: RwLock<HashMap<String, Arc<dyn WorkerInterface>>>,
+    /// The streams to tasks in other processes, if this one takes part in them.
+    streams: Option<Arc<StreamHub>>,
 }
 
 impl WorkerCache {
     /// Makes a cache for a cluster in which this server is `own_task`.
-    pub fn new(cluster: ClusterSpec, own_task: String, connector: Arc<dyn Connector>) -> WorkerCache {
+    pub fn new(
+        cluster: ClusterSpec,
+        own_task: String,
+        connector: Arc<dyn Connector>,
+        streams: Option<Arc<StreamHub>>,
+    ) -> WorkerCache {
         let own: Weak<dyn WorkerInterface> = Weak::<crate::worker::Worker>::new();
-        WorkerCache { cluster, own_task, own: RwLock::new(own), connector, connected: RwLock::new(HashMap::new()) }
+        let (own, connected) = (RwLock::new(own), RwLock::new(HashMap::new()));
+        WorkerCache { cluster, own_task, own, connector, connected, streams }
     }
 
     /// Sets the worker of this server.
@@ -76,9 +85,14 @@ impl WorkerCache {
 
     /// Returns a cache for another cluster with the same worker and connections.
     pub fn for_cluster(&self, cluster: ClusterSpec, own_task: String) -> WorkerCache {
-        let cache = WorkerCache::new(cluster, own_task, self.connector.clone());
+        let cache = WorkerCache::new(cluster, own_task, self.connector.clone(), self.streams.clone());
         cache.set_own(self.own.read().clone());
         cache
+    }
+
+    /// Returns the streams to tasks in other processes.
+    pub fn streams(&self) -> Option<&Arc<StreamHub>> {
+        self.streams.as_ref()
     }
 
     /// Returns the name of this server's task.

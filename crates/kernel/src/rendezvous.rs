@@ -12,6 +12,8 @@ pub struct RendezvousKey {
     full: Arc<str>,
     /// Where the parts end in `full`.
     ends: [u32; 4],
+    /// Where the tensor is pushed to, in place of waiting to be asked for.
+    push_to: Option<Arc<str>>,
 }
 
 impl RendezvousKey {
@@ -25,7 +27,7 @@ impl RendezvousKey {
         iteration: i64,
     ) -> RendezvousKey {
         let text = format!("{source};{incarnation:016x};{destination};{edge};{frame}:{iteration}");
-        RendezvousKey::parse(&text).unwrap_or_else(|_| RendezvousKey { full: text.into(), ends: [0; 4] })
+        RendezvousKey::parse(&text).unwrap_or_else(|_| RendezvousKey { full: text.into(), ends: [0; 4], push_to: None })
     }
 
     /// Reads a key from the wire.
@@ -36,9 +38,19 @@ impl RendezvousKey {
         for end in &mut ends {
             *end = u32::try_from(separators.next().ok_or_else(malformed)?.0).map_err(|_| malformed())?;
         }
-        let key = RendezvousKey { full: text.into(), ends };
+        let key = RendezvousKey { full: text.into(), ends, push_to: None };
         u64::from_str_radix(key.part(1), 16).map_err(|_| malformed())?;
         Ok(key)
+    }
+
+    /// Returns the key of a transfer whose tensor is pushed to an address that the rendezvous understands.
+    pub fn pushed_to(self, address: Option<Arc<str>>) -> RendezvousKey {
+        RendezvousKey { push_to: address, ..self }
+    }
+
+    /// Returns where the tensor is pushed to; `None` when the receiver asks for it.
+    pub fn push_to(&self) -> Option<&Arc<str>> {
+        self.push_to.as_ref()
     }
 
     fn part(&self, index: usize) -> &str {
@@ -178,6 +190,14 @@ impl LocalRendezvous {
             }
         };
         done(arrived);
+    }
+}
+
+impl LocalRendezvous {
+    /// Returns whether a receive that waits satisfies a condition on its key.
+    pub fn any_waiting(&self, condition: impl Fn(&str) -> bool) -> bool {
+        let state = self.state.lock();
+        state.table.iter().any(|(key, slot)| matches!(slot, Slot::Waiting(_)) && condition(key))
     }
 }
 

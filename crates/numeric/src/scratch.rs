@@ -11,7 +11,7 @@ struct Line([u8; 64]);
 /// Buffers that one thread keeps; nested uses need one each.
 const KEPT_BUFFERS: usize = 6;
 
-/// A larger buffer goes back to the allocator after use.
+/// What one thread keeps in all; the largest buffers go back to the allocator first.
 const KEPT_BYTES: usize = 16 << 20;
 
 thread_local! {
@@ -24,29 +24,37 @@ pub fn with_scratch<T: NoUninit + AnyBitPattern, R>(len: usize, body: impl FnOnc
     let bytes = len.checked_mul(size_of::<T>()).expect("a scratch buffer larger than the address space");
     let lines = bytes.div_ceil(size_of::<Line>());
     let mut buffer = take_buffer(lines);
-    if buffer.len() < lines {
-        buffer.resize(lines, Line([0; 64]));
-    }
     let all: &mut [u8] = bytemuck::cast_slice_mut(&mut buffer[..lines]);
     let result = body(bytemuck::cast_slice_mut(&mut all[..bytes]));
-    if buffer.capacity() * size_of::<Line>() <= KEPT_BYTES {
-        BUFFERS.with_borrow_mut(|kept| {
-            if kept.len() < KEPT_BUFFERS {
-                kept.push(buffer);
-            }
-        });
-    }
+    keep_buffer(buffer);
     result
 }
 
-/// Takes the smallest kept buffer that is large enough, or else the largest, or else an empty one.
+/// Takes the smallest kept buffer that is large enough, or else a fresh one.
 fn take_buffer(lines: usize) -> Vec<Line> {
-    BUFFERS.with_borrow_mut(|kept| {
+    let kept = BUFFERS.with_borrow_mut(|kept| {
         let fitting =
             (0..kept.len()).filter(|&index| kept[index].len() >= lines).min_by_key(|&index| kept[index].len());
-        let chosen = fitting.or_else(|| (0..kept.len()).max_by_key(|&index| kept[index].len()));
-        chosen.map_or_else(Vec::new, |index| kept.swap_remove(index))
-    })
+        fitting.map(|index| kept.swap_remove(index))
+    });
+    // A power of two, so that uses of similar size share a buffer.
+    kept.unwrap_or_else(|| vec![Line([0; 64]); lines.next_power_of_two()])
+}
+
+fn keep_buffer(buffer: Vec<Line>) {
+    BUFFERS.with_borrow_mut(|kept| {
+        kept.push(buffer);
+        let total = |kept: &[Vec<Line>]| kept.iter().map(|buffer| buffer.len() * size_of::<Line>()).sum::<usize>();
+        while kept.len() > KEPT_BUFFERS {
+            // The smallest is the cheapest to make again.
+            let smallest = (0..kept.len()).min_by_key(|&index| kept[index].len());
+            smallest.map(|index| kept.swap_remove(index));
+        }
+        while total(kept) > KEPT_BYTES {
+            let largest = (0..kept.len()).max_by_key(|&index| kept[index].len());
+            largest.map(|index| kept.swap_remove(index));
+        }
+    });
 }
 
 #[cfg(test)]
@@ -71,5 +79,17 @@ mod tests {
         let first = with_scratch(5000, |buffer: &mut [f32]| buffer.as_ptr() as usize);
         let second = with_scratch(4000, |buffer: &mut [f32]| buffer.as_ptr() as usize);
         assert_eq!(first, second);
+    }
+
+    #[test]
+    fn little_is_kept() {
+        with_scratch(KEPT_BYTES, |_: &mut [u64]| ());
+        for len in 1..20 {
+            with_scratch(1 << len, |_: &mut [u8]| with_scratch(3 << len, |_: &mut [u8]| ()));
+        }
+        BUFFERS.with_borrow(|kept| {
+            assert!(kept.len() <= KEPT_BUFFERS);
+            assert!(kept.iter().map(|buffer| buffer.len() * 64).sum::<usize>() <= KEPT_BYTES);
+        });
     }
 }

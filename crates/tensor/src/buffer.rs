@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The alignment of owned buffers, and the size of the header in front of them.
@@ -29,6 +30,30 @@ struct Header {
     capacity: usize,
     /// What keeps a foreign block's bytes alive.
     foreign: Option<Box<dyn Send + Sync>>,
+    /// Whether the block came from [`LargeBlocks`] rather than from the allocator.
+    is_large: bool,
+}
+
+/// Where blocks that are recycled come from in place of the allocator, such as memory that other processes can see.
+///
+/// # Safety
+/// `allocate` returns memory of the layout that is zero, aligned and nobody else's until it is freed.
+pub unsafe trait LargeBlocks: Send + Sync {
+    /// Returns memory, or `None` when there is none left: then the allocator is asked.
+    fn allocate(&self, layout: Layout) -> Option<NonNull<u8>>;
+
+    /// Takes memory back.
+    ///
+    /// # Safety
+    /// It came from `allocate` with this layout, and nobody uses it any more.
+    unsafe fn free(&self, block: NonNull<u8>, layout: Layout);
+}
+
+static LARGE_BLOCKS: OnceLock<&'static dyn LargeBlocks> = OnceLock::new();
+
+/// Lets large blocks come from a source from now on. The first one that is set stays.
+pub fn set_large_blocks(source: &'static dyn LargeBlocks) {
+    let _ = LARGE_BLOCKS.set(source);
 }
 
 /// A run of bytes in a reference-counted block; cloning shares the block.
@@ -68,7 +93,8 @@ impl Buffer {
         let bytes: &[u8] = (*owner).as_ref();
         let data = NonNull::from(bytes).cast::<u8>();
         let len = bytes.len();
-        let header = Box::new(Header { references: AtomicUsize::new(1), capacity: 0, foreign: Some(owner) });
+        let header =
+            Box::new(Header { references: AtomicUsize::new(1), capacity: 0, foreign: Some(owner), is_large: false });
         Buffer { header: NonNull::from(Box::leak(header)), data, len }
     }
 
@@ -200,14 +226,19 @@ fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
     {
         return Ok((header, true));
     }
+    let large = match LARGE_BLOCKS.get() {
+        Some(source) if capacity >= RECYCLED_BYTES_MIN => source.allocate(layout),
+        _ => None,
+    };
+    let is_large = large.is_some();
     // SAFETY: the layout's size is at least the header's, so not zero.
-    let block = unsafe { alloc_zeroed(layout) };
-    let Some(header) = NonNull::new(block.cast::<Header>()) else {
+    let block = large.or_else(|| NonNull::new(unsafe { alloc_zeroed(layout) }));
+    let Some(header) = block.map(NonNull::cast::<Header>) else {
         Recycler::forget(capacity);
         return Err(Status::resource_exhausted(format!("out of memory: can't allocate {len} bytes")));
     };
     // SAFETY: the block is large enough and aligned for the header.
-    unsafe { header.write(Header { references: AtomicUsize::new(1), capacity, foreign: None }) };
+    unsafe { header.write(Header { references: AtomicUsize::new(1), capacity, foreign: None, is_large }) };
     Ok((header, false))
 }
 
@@ -221,9 +252,14 @@ fn release(header: NonNull<Header>) {
 }
 
 fn free(header: NonNull<Header>, capacity: usize) {
-    if let Ok(layout) = layout_for(capacity) {
-        // SAFETY: the block came from `allocate` with this very layout, and an owned header holds nothing to drop.
-        unsafe { dealloc(header.as_ptr().cast::<u8>(), layout) };
+    let Ok(layout) = layout_for(capacity) else { return };
+    // SAFETY: the caller has the only reference.
+    let is_large = unsafe { header.as_ref().is_large };
+    match LARGE_BLOCKS.get() {
+        // SAFETY: the block came from this source with this very layout, and an owned header holds nothing to drop.
+        Some(source) if is_large => unsafe { source.free(header.cast::<u8>(), layout) },
+        // SAFETY: likewise, from the allocator.
+        _ => unsafe { dealloc(header.as_ptr().cast::<u8>(), layout) },
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct CompiledRun {
     pub partitions: Vec<Partition>,
     /// Where each fetch comes from: the partition, and the place among its results.
     pub fetches: Vec<(usize, usize)>,
+    /// Whether all tensors between tasks are pushed, so that a task is done with a step when its partition is.
+    pub all_pushed: bool,
 }
 
 /// A partition that is registered on its task.

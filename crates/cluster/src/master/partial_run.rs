@@ -75,7 +75,7 @@ impl MasterSession {
         let outcome = self.unless_over(self.run_calls(run, calls), deadline).await;
         if is_last || outcome.is_err() {
             self.partial_runs.table.lock().runs.remove(handle);
-            drop(CleanupStep { session: self, run, step_id: partial.step_id });
+            drop(CleanupStep { session: self, run, step_id: partial.step_id, succeeded: false });
         }
         let mut received: HashMap<String, Tensor> = HashMap::default();
         for (partition, reply) in run.partitions.iter().zip(outcome?) {
@@ -143,6 +143,7 @@ impl PartialRun {
             options: ExecutorOpts::default(),
             is_partial: true,
             is_last_partial_run: is_last,
+            cleans_itself: false,
         }
     }
 

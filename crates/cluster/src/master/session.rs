@@ -5,8 +5,10 @@ use super::compiled_run::{CompiledRun, Partition, RunCache, RunEntry, RunNames, 
 use super::compiled_run::{fetch_sources, tasks_of};
 use super::partial_run::PartialRuns;
 use super::tasks::{SessionTasks, named_task};
+use crate::device::task_of;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
+use crate::stream::PUSH_TO;
 use futures_util::future::try_join_all;
 use graph::passes::{
     PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place, placement_log, prune, rewrite_for_execution,
@@ -231,6 +233,7 @@ impl MasterSession {
         let is_local = |task: &str| task == self.tasks.own_task();
         let mut parts = parts;
         parts.sort_by_key(|(task, _)| is_local(task));
+        let all_pushed = self.choose_transports(&mut parts);
         let terminals: Vec<Terminals> = parts.iter().map(|(_, graph)| Terminals::of(graph)).collect::<Result<_>>()?;
         let registrations = parts.iter().map(|(task, graph)| async move {
             let contacted = self.tasks.contacted(task);
@@ -265,7 +268,29 @@ impl MasterSession {
                 receives: terminals.fetches.into_iter().map(|(_, key)| key).collect(),
             });
         }
-        Ok(CompiledRun { partitions, fetches })
+        Ok(CompiledRun { partitions, fetches, all_pushed })
+    }
+
+    /// Marks the transfers between tasks that are pushed; returns whether all are.
+    fn choose_transports(&self, parts: &mut [(String, Graph)]) -> bool {
+        let mut all_pushed = true;
+        for (_, graph) in parts {
+            for id in graph.ids().collect::<Vec<_>>() {
+                let attrs = &graph.node(id).attrs;
+                let (Ok(source), Ok(destination)) = (attrs.string("send_device"), attrs.string("recv_device")) else {
+                    continue;
+                };
+                let (source, destination) = (task_of(&source).to_owned(), task_of(&destination).to_owned());
+                if source == destination || attrs.bool("client_terminated").unwrap_or(false) {
+                    continue;
+                }
+                match self.tasks.push_address(&source, &destination) {
+                    Some(address) => graph.node_mut(id).attrs.set(PUSH_TO, address.as_str()),
+                    None => all_pushed = false,
+                }
+            }
+        }
+        all_pushed
     }
 
     /// Drops a run's partitions from their tasks, without waiting for it.

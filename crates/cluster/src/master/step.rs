@@ -40,9 +40,11 @@ impl MasterSession {
             self.log_transfers(run, true).await;
         }
         let outcome = {
-            let _cleanup = CleanupStep { session: self, run, step_id };
+            let mut cleanup = CleanupStep { session: self, run, step_id, succeeded: false };
             let replies = self.run_partitions(run, feeds, step_id, record);
-            self.unless_over(replies, deadline).await
+            let outcome = self.unless_over(replies, deadline).await;
+            cleanup.succeeded = outcome.is_ok();
+            outcome
         };
         let transfers = match record.record_timeline {
             true => self.collect_transfers(run, step_id).await,
@@ -89,6 +91,7 @@ impl MasterSession {
                 options,
                 is_partial: false,
                 is_last_partial_run: false,
+                cleans_itself: run.all_pushed,
             }
         };
         if let [partition] = run.partitions.as_slice() {
@@ -188,6 +191,8 @@ pub(crate) struct CleanupStep<'a> {
     pub run: &'a CompiledRun,
     /// The step.
     pub step_id: i64,
+    /// Whether all partitions have ended well.
+    pub succeeded: bool,
 }
 
 impl Drop for CleanupStep<'_> {
@@ -196,7 +201,7 @@ impl Drop for CleanupStep<'_> {
             if partition.is_local {
                 // In this process it is done when it returns.
                 drop(partition.worker.cleanup_graph(self.step_id));
-            } else {
+            } else if !(self.succeeded && self.run.all_pushed) {
                 in_background(&self.session.runtime, &partition.worker, self.step_id);
             }
         }

@@ -1,7 +1,8 @@
 //! [`SessionTasks`]: the tasks that a session may use, each contacted when it is first needed.
 
-use crate::device::{is_ours, rename, task_name, task_of};
+use crate::device::{is_ours, rename, stream_offer, task_name, task_of};
 use crate::interface::WorkerInterface;
+use crate::stream::StreamOffer;
 use crate::worker_cache::WorkerCache;
 use futures_util::future::{join_all, try_join_all};
 use graph::DeviceName;
@@ -50,6 +51,8 @@ pub(crate) struct ContactedTask {
     pub worker: Arc<dyn WorkerInterface>,
     /// The devices that the session may see, by their names in its cluster.
     pub devices: Arc<[DeviceAttributes]>,
+    /// How the task takes streams, and the incarnation that it has there.
+    stream: Option<(StreamOffer, u64)>,
 }
 
 impl SessionTasks {
@@ -203,7 +206,28 @@ impl SessionTasks {
         };
         let kind = if attributes.first().is_some_and(is_ours) { "Ferroflow" } else { "TensorFlow" };
         debug!("session {} uses {name} at {address}, a {kind} task", self.session_handle);
-        Ok(ContactedTask { worker, devices: self.visible(name, attributes)?.into() })
+        let stream = attributes.first().and_then(|first| Some((stream_offer(first)?, first.incarnation)));
+        let contacted = ContactedTask { worker, devices: self.visible(name, attributes)?.into(), stream };
+        self.attach_stream(name, &contacted);
+        Ok(contacted)
+    }
+
+    /// Lets the calls of every step go over a stream, when both ends take one.
+    fn attach_stream(&self, name: &str, contacted: &ContactedTask) {
+        let Some(streams) = self.workers.streams().filter(|_| name != self.own_task()) else { return };
+        let Some((offer, incarnation)) = &contacted.stream else { return };
+        let address = streams.offer().address_of(offer, self.workers.address(name).unwrap_or_default(), *incarnation);
+        match streams.get(&address) {
+            Ok(stream) => contacted.worker.attach_stream(stream),
+            Err(status) => debug!("{name} gets no stream: {status}"),
+        }
+    }
+
+    /// Returns the address to which one task can push tensors for another; `None` when they must be asked for.
+    pub fn push_address(&self, from: &str, to: &str) -> Option<String> {
+        let (source, _) = self.contacted(from)?.stream.as_ref()?;
+        let (destination, incarnation) = self.contacted(to)?.stream.as_ref()?;
+        Some(source.address_of(destination, self.workers.address(to)?, *incarnation))
     }
 
     /// Tells a task of the session.

@@ -191,6 +191,7 @@ pub(crate) fn read_run_graph(mut message: Message) -> Result<WithErrors<RunGraph
         options: ExecutorOpts::default(),
         is_partial: false,
         is_last_partial_run: false,
+        cleans_itself: false,
     };
     let mut reader = Reader::new(&bytes);
     while let Some((number, field)) = reader.next()? {

@@ -38,7 +38,7 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sets what every connection needs: no delay, and a bound on how long a peer may be silent on the level of TCP, where
 /// probes disturb no server.
-fn connection_options(stream: &TcpStream) {
+pub(crate) fn connection_options(stream: &TcpStream) {
     let socket = socket2::SockRef::from(stream);
     let keep_alive = socket2::TcpKeepalive::new()
         .with_time(PEER_TIMEOUT / 2)

@@ -5,6 +5,8 @@ use super::messages::*;
 use super::wire::Segments;
 use crate::interface::*;
 use crate::random::RandomIds;
+use crate::stream::Connection;
+use parking_lot::RwLock;
 use proto::DeviceAttributes;
 use proto::service::{master, worker};
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use tensor::Result;
 pub(crate) struct RemoteWorker {
     channel: Channel,
     ids: Arc<RandomIds>,
+    /// For the calls of every step, when the worker takes a stream.
+    stream: RwLock<Option<Arc<Connection>>>,
 }
 
 /// A master in another process, as a client sees it.
@@ -25,7 +29,11 @@ pub struct RemoteMaster {
 impl RemoteWorker {
     /// Makes the interface over a channel.
     pub fn new(channel: Channel, ids: Arc<RandomIds>) -> RemoteWorker {
-        RemoteWorker { channel, ids }
+        RemoteWorker { channel, ids, stream: RwLock::new(None) }
+    }
+
+    fn stream(&self) -> Option<Arc<Connection>> {
+        self.stream.read().clone().filter(|stream| stream.is_usable())
     }
 }
 
@@ -75,7 +83,19 @@ impl WorkerInterface for RemoteWorker {
         Box::pin(async move { answer.await.map(|_: proto::DeregisterGraphResponse| ()) })
     }
 
+    fn attach_stream(&self, stream: Arc<Connection>) {
+        *self.stream.write() = Some(stream);
+    }
+
     fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply> {
+        if !call.is_partial
+            && let Some(stream) = self.stream()
+        {
+            return match stream.run_graph(&call) {
+                Ok(pending) => Box::pin(pending.answer()),
+                Err(status) => Box::pin(std::future::ready(Err(status))),
+            };
+        }
         let request = write_run_graph(&call, self.ids.next_request_id());
         let answer = self.channel.call(worker::RUN_GRAPH, request, Some(RUN_GRAPH_RESPONSE));
         let keys = call.receives;
@@ -83,6 +103,9 @@ impl WorkerInterface for RemoteWorker {
     }
 
     fn cleanup_graph(&self, step_id: i64) -> Answer<()> {
+        if let Some(stream) = self.stream() {
+            return Box::pin(std::future::ready(stream.cleanup(step_id)));
+        }
         let answer = plain(&self.channel, worker::CLEANUP_GRAPH, proto::CleanupGraphRequest { step_id });
         Box::pin(async move { answer.await.map(|_: proto::CleanupGraphResponse| ()) })
     }

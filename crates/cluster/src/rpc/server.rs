@@ -6,6 +6,7 @@ use super::split::TensorPath;
 use super::wire::{Segments, malformed};
 use super::{connection_options, status};
 use crate::interface::{MasterInterface, WorkerInterface};
+use crate::stream::{PREFACE, Socket, StreamHub};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
@@ -27,6 +28,8 @@ pub(crate) struct Services {
     pub master: Arc<dyn MasterInterface>,
     /// Answers masters and other workers.
     pub worker: Arc<dyn WorkerInterface>,
+    /// Takes streams of other tasks.
+    pub streams: Option<Arc<StreamHub>>,
 }
 
 /// Accepts connections until `stopping` says otherwise, then lets the calls under way end.
@@ -55,6 +58,15 @@ pub(crate) async fn serve(listener: TcpListener, services: Arc<Services>, mut st
 
 async fn serve_connection(stream: TcpStream, services: Arc<Services>, mut stopping: watch::Receiver<bool>) {
     connection_options(&stream);
+    let mut first = [0];
+    if let Some(streams) = &services.streams
+        && matches!(stream.peek(&mut first).await, Ok(1))
+        && first[0] == PREFACE[0]
+    {
+        // On its own: it lasts as long as the task.
+        drop(tokio::spawn(streams.clone().accept(Socket::Tcp(stream))));
+        return;
+    }
     let mut builder = h2::server::Builder::new();
     builder
         .initial_window_size(super::STREAM_WINDOW_BYTES)

@@ -26,7 +26,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use step_log::{StepLog, now_micros};
-use tensor::{Result, Status};
+use tensor::{Result, Status, Tensor};
 use tokio::sync::oneshot;
 
 /// The worker service of one task.
@@ -81,6 +81,21 @@ impl Worker {
     pub fn stop(&self) {
         self.steps.abort_all(&Status::unavailable(format!("{} is stopping", self.transfers.task)));
         self.sessions.write().clear();
+    }
+
+    /// Takes a tensor that another task has pushed to a step.
+    pub fn pushed(&self, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
+        self.steps.pushed(step_id, key, tensor, is_dead);
+    }
+
+    /// Fails the steps that wait for a task which is gone.
+    pub fn peer_lost(&self, incarnations: &[u64], status: &Status) {
+        self.steps.fail_receives_from(incarnations, status);
+    }
+
+    /// Fails steps.
+    pub fn fail_steps(&self, steps: &[i64], status: &Status) {
+        self.steps.fail(steps, status);
     }
 
     fn session(&self, handle: &str, create_worker_session_called: bool) -> Result<Arc<WorkerSession>> {
@@ -142,7 +157,8 @@ impl Worker {
         }
         let is_traced = call.options.record_timeline || call.options.record_costs;
         let prepared = graph.prepare(call.sends, &step, &rendezvous, &self.step_context, is_traced)?;
-        let running = Running { graph, prepared, step, keys: call.receives, options: call.options };
+        let steps = call.cleans_itself.then(|| self.steps.clone());
+        let running = Running { graph, prepared, step, keys: call.receives, options: call.options, steps };
         let mut outcome = run_executors(&running.prepared, &running.step);
         Ok(match outcome.try_recv() {
             // Most steps of a ps end right here, without a task or a wake-up.
@@ -200,11 +216,16 @@ struct Running {
     step: Arc<StepState>,
     keys: Arc<[Arc<str>]>,
     options: proto::ExecutorOpts,
+    /// Where the step ends by itself, if it does.
+    steps: Option<Arc<RendezvousMgr>>,
 }
 
 impl Running {
     fn reply(&self, outcome: Result<()>) -> Result<RunGraphReply> {
         outcome?;
+        if let Some(steps) = &self.steps {
+            steps.cleanup(self.step.id);
+        }
         Ok(RunGraphReply {
             received: self.graph.results(&self.prepared, &self.keys)?,
             step_stats: self.prepared.step_stats(),

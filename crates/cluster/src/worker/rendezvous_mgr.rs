@@ -2,7 +2,7 @@
 
 use super::step_log::StepLog;
 use crate::device::task_of;
-use crate::interface::RecvTensorCall;
+use crate::interface::{ReceivedTensor, RecvTensorCall};
 use crate::random::RandomIds;
 use crate::worker_cache::WorkerCache;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
@@ -17,6 +17,9 @@ use tokio::task::AbortHandle;
 /// How many finished steps are remembered, so that a late request doesn't bring one back to life.
 const FINISHED_STEPS_KEPT: usize = 1 << 12;
 
+/// How many steps may be known by pushed tensors alone. A master that died leaves such steps behind, and the oldest go.
+const PUSHED_ONLY_STEPS_MAX: usize = 1 << 10;
+
 /// The steps that this worker takes part in.
 pub(crate) struct RendezvousMgr {
     steps: Mutex<Steps>,
@@ -26,6 +29,8 @@ struct Steps {
     active: HashMap<i64, Arc<StepState>>,
     finished: HashSet<i64>,
     finished_order: VecDeque<i64>,
+    /// Steps of which only pushed tensors are known, in the order in which they came up.
+    pushed_only: VecDeque<i64>,
 }
 
 /// What the partitions of one step on this worker share.
@@ -41,6 +46,8 @@ pub(crate) struct StepState {
     /// Whether a partition has been started; until then only requests for its tensors wait.
     has_started: AtomicBool,
     waiting_requests: AtomicUsize,
+    /// Whether a tensor was pushed before the step began here.
+    is_pushed: AtomicBool,
     /// Receives from other tasks that are under way.
     remote: Mutex<Vec<Option<RemoteReceive>>>,
 }
@@ -53,7 +60,12 @@ struct RemoteReceive {
 impl RendezvousMgr {
     /// Makes a manager without steps.
     pub fn new() -> RendezvousMgr {
-        let steps = Steps { active: HashMap::new(), finished: HashSet::new(), finished_order: VecDeque::new() };
+        let steps = Steps {
+            active: HashMap::new(),
+            finished: HashSet::new(),
+            finished_order: VecDeque::new(),
+            pushed_only: VecDeque::new(),
+        };
         RendezvousMgr { steps: Mutex::new(steps) }
     }
 
@@ -85,10 +97,50 @@ impl RendezvousMgr {
             resources: Arc::new(ResourceManager::new()),
             has_started: AtomicBool::new(starts),
             waiting_requests: AtomicUsize::new(0),
+            is_pushed: AtomicBool::new(false),
             remote: Mutex::new(Vec::new()),
         });
         steps.active.insert(step_id, step.clone());
         Ok(step)
+    }
+
+    /// Takes a tensor that was pushed to a step, which may not have begun here yet.
+    pub fn pushed(&self, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
+        let Ok(step) = self.find_or_create(step_id) else { return };
+        if !step.has_started.load(Ordering::Acquire) && !step.is_pushed.swap(true, Ordering::AcqRel) {
+            let mut steps = self.steps.lock();
+            steps.pushed_only.push_back(step_id);
+            if steps.pushed_only.len() > PUSHED_ONLY_STEPS_MAX
+                && let Some(oldest) = steps.pushed_only.pop_front()
+                && steps.active.get(&oldest).is_some_and(|step| !step.has_started.load(Ordering::Acquire))
+            {
+                steps.active.remove(&oldest);
+            }
+        }
+        // An error says that the step is over, and then nobody wants the tensor.
+        let _ = step.local.send_by_name(key, tensor, is_dead);
+    }
+
+    /// Fails the given steps.
+    pub fn fail(&self, steps: &[i64], status: &Status) {
+        for step_id in steps {
+            let step = self.steps.lock().active.get(step_id).cloned();
+            if let Some(step) = step {
+                step.abort(status.clone());
+            }
+        }
+    }
+
+    /// Fails the steps that wait for a tensor of a task with these devices, which is gone.
+    pub fn fail_receives_from(&self, incarnations: &[u64], status: &Status) {
+        let active: Vec<Arc<StepState>> = self.steps.lock().active.values().cloned().collect();
+        let is_from =
+            |key: &str| RendezvousKey::parse(key).is_ok_and(|key| incarnations.contains(&key.source_incarnation()));
+        for step in active {
+            if step.local.any_waiting(is_from) {
+                step.abort(status.clone());
+            }
+        }
     }
 
     /// Ends a step: what waits is told, what was not fetched is dropped, and later requests are refused.
@@ -145,7 +197,9 @@ impl Drop for WaitingRequest {
         {
             let mut steps = self.manager.steps.lock();
             // Looked at again under the lock, which whoever starts the step must take first.
-            if !self.step.has_started.load(Ordering::Acquire) && self.step.waiting_requests.load(Ordering::Acquire) == 0
+            if !self.step.has_started.load(Ordering::Acquire)
+                && !self.step.is_pushed.load(Ordering::Acquire)
+                && self.step.waiting_requests.load(Ordering::Acquire) == 0
             {
                 steps.active.remove(&self.step.id);
             }
@@ -193,11 +247,19 @@ pub(crate) struct TransferContext {
 
 impl Rendezvous for TaskRendezvous {
     fn send(&self, key: &RendezvousKey, tensor: Tensor, is_dead: bool) -> Result<()> {
+        if let (Some(address), Some(streams)) = (key.push_to(), self.context.workers.streams()) {
+            return streams.push(address, self.step.id, key.as_str(), &tensor, is_dead);
+        }
         self.step.local.send(key, tensor, is_dead)
     }
 
     fn receive(&self, key: &RendezvousKey, done: ReceiveDone) {
-        if task_of(key.source_device()) == self.context.task {
+        if key.push_to().is_some() {
+            match self.context.log.start_transfer() {
+                None => self.step.local.receive(key, done),
+                Some(started) => self.step.local.receive(key, self.logged(key, started, done)),
+            }
+        } else if task_of(key.source_device()) == self.context.task {
             self.step.local.receive(key, done);
         } else {
             self.receive_remotely(key, done);
@@ -210,6 +272,23 @@ impl Rendezvous for TaskRendezvous {
 }
 
 impl TaskRendezvous {
+    /// Takes note of a pushed tensor when it comes.
+    fn logged(&self, key: &RendezvousKey, started: i64, done: ReceiveDone) -> ReceiveDone {
+        let (context, key, step_id) = (self.context.clone(), key.clone(), self.step.id);
+        Box::new(move |outcome| {
+            if let Ok((tensor, is_dead)) = &outcome {
+                let received = ReceivedTensor {
+                    tensor: tensor.clone(),
+                    is_dead: *is_dead,
+                    send_start_micros: started,
+                    require_ack: false,
+                };
+                context.log.finish_transfer(step_id, &key, started, &received);
+            }
+            done(outcome);
+        })
+    }
+
     fn receive_remotely(&self, key: &RendezvousKey, done: ReceiveDone) {
         let context = &self.context;
         let worker = match context.workers.get(task_of(key.source_device())) {

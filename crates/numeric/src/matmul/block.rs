@@ -31,6 +31,8 @@ impl<'a, T> MatrixView<'a, T> {
 const PANEL_BYTES: usize = 20 << 10;
 /// Bytes of the packed block of B.
 const B_BLOCK_BYTES: usize = 512 << 10;
+/// Panels of B that are packed at a time where they are used once: adjacent ones, since a row of B is read in one go.
+const STRIP_PANELS: usize = 4;
 /// Bytes of the block of A that stays in the second-level cache.
 const A_BLOCK_BYTES: usize = 160 << 10;
 
@@ -65,52 +67,63 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
     let most_depth = (PANEL_BYTES / (kernel.columns * element)).max(32);
     let depth_blocks = k.div_ceil(most_depth);
     let depth_step = k.div_ceil(depth_blocks);
-    let column_step = round_up((B_BLOCK_BYTES / (depth_step * element)).max(kernel.columns), kernel.columns);
     let row_step = round_up((A_BLOCK_BYTES / (depth_step * element)).max(kernel.rows), kernel.rows);
     // A row-major A is read in place. Otherwise a group of rows would touch a cache line for every step of the depth.
     let pack_a = a.column_stride != 1;
     // Packing B costs a pass over it, which few rows can't repay.
     let pack_b = b.column_stride != 1 || m > 2 * kernel.rows;
+    // Where one block holds all rows, B is used once: it is packed a strip at a time, which never leaves the cache.
+    let one_block = m <= row_step;
+    let column_step = if one_block {
+        STRIP_PANELS * kernel.columns
+    } else {
+        round_up((B_BLOCK_BYTES / (depth_step * element)).max(kernel.columns), kernel.columns)
+    };
     let packed_columns = if pack_b { round_up(n.min(column_step), kernel.columns) } else { kernel.columns };
     let packed_rows = if pack_a { row_step.min(m) } else { 0 };
     with_scratch(packed_columns * depth_step, |packed_b: &mut [T]| {
         with_scratch(packed_rows * depth_step, |packed_a: &mut [T]| {
-            for first_column in (0..n).step_by(column_step) {
-                let columns = column_step.min(n - first_column);
+            let mut rows_of = |a: MatrixView<'_, T>, rows: usize, depth: usize| {
+                if pack_a {
+                    pack_rows(a, rows, depth, kernel.rows, packed_a);
+                    return RowsOfA::Packed { data: packed_a.as_ptr() };
+                }
+                RowsOfA::Strided { data: a.data.as_ptr(), row_stride: a.row_stride, column_stride: a.column_stride }
+            };
+            let outer_step = if one_block { n } else { column_step };
+            for outer_column in (0..n).step_by(outer_step) {
                 for first_depth in (0..k).step_by(depth_step) {
                     let depth = depth_step.min(k - first_depth);
-                    let b = b.part(first_depth, first_column);
-                    if pack_b {
-                        pack_columns(b, depth, columns, kernel.columns, packed_b);
-                    }
-                    for first_row in (0..m).step_by(row_step) {
-                        let rows = row_step.min(m - first_row);
-                        let a = a.part(first_row, first_depth);
-                        let rows_of_a = if pack_a {
-                            pack_rows(a, rows, depth, kernel.rows, packed_a);
-                            RowsOfA::Packed { data: packed_a.as_ptr() }
-                        } else {
-                            RowsOfA::Strided {
-                                data: a.data.as_ptr(),
-                                row_stride: a.row_stride,
-                                column_stride: a.column_stride,
+                    let mut rows_of_a = None;
+                    for first_column in (outer_column..n.min(outer_column + outer_step)).step_by(column_step) {
+                        let columns = column_step.min(n - first_column);
+                        let b = b.part(first_depth, first_column);
+                        if pack_b {
+                            pack_columns(b, depth, columns, kernel.columns, packed_b);
+                        }
+                        for first_row in (0..m).step_by(row_step) {
+                            let rows = row_step.min(m - first_row);
+                            let block_of_a = match rows_of_a {
+                                Some(block_of_a) if one_block => block_of_a,
+                                _ => rows_of(a.part(first_row, first_depth), rows, depth),
+                            };
+                            rows_of_a = Some(block_of_a);
+                            // SAFETY: inside C by the loop bounds; the packed buffers hold the block.
+                            unsafe {
+                                block(
+                                    &kernel,
+                                    rows,
+                                    depth,
+                                    columns,
+                                    block_of_a,
+                                    b,
+                                    pack_b,
+                                    packed_b,
+                                    c.add(first_row * c_row_stride + first_column),
+                                    c_row_stride,
+                                    accumulate || first_depth > 0,
+                                );
                             }
-                        };
-                        // SAFETY: inside C by the loop bounds; the packed buffers hold the block.
-                        unsafe {
-                            block(
-                                &kernel,
-                                rows,
-                                depth,
-                                columns,
-                                rows_of_a,
-                                b,
-                                pack_b,
-                                packed_b,
-                                c.add(first_row * c_row_stride + first_column),
-                                c_row_stride,
-                                accumulate || first_depth > 0,
-                            );
                         }
                     }
                 }

@@ -65,6 +65,8 @@ struct EdgeKey {
     incarnation: u64,
     recv_device: String,
     tensor_name: String,
+    /// Where the tensor is pushed to, if the master has decided so.
+    push_to: Option<Arc<str>>,
     /// The key outside of loops, which is nearly always the one.
     outermost: RendezvousKey,
 }
@@ -76,12 +78,14 @@ impl EdgeKey {
         let incarnation = attrs.int("send_device_incarnation")? as u64;
         let recv_device = attrs.string("recv_device")?;
         let tensor_name = attrs.string("tensor_name")?;
-        let outermost = RendezvousKey::new(&send_device, incarnation, &recv_device, &tensor_name, 0, 0);
+        let push_to: Option<Arc<str>> = attrs.string("_push_to").ok().map(Arc::from);
+        let outermost =
+            RendezvousKey::new(&send_device, incarnation, &recv_device, &tensor_name, 0, 0).pushed_to(push_to.clone());
         // Attributes come from outside; parts that contain the separator make no valid key.
         if [&send_device, &recv_device, &tensor_name].iter().any(|part| part.contains(';')) {
             return Err(Status::invalid_argument(format!("Invalid rendezvous key: {}", outermost.as_str())));
         }
-        Ok(EdgeKey { send_device, incarnation, recv_device, tensor_name, outermost })
+        Ok(EdgeKey { send_device, incarnation, recv_device, tensor_name, push_to, outermost })
     }
 
     fn with<R>(&self, at: FrameAndIteration, f: impl FnOnce(&RendezvousKey) -> R) -> R {
@@ -89,7 +93,8 @@ impl EdgeKey {
             return f(&self.outermost);
         }
         let (source, destination, name) = (&self.send_device, &self.recv_device, &self.tensor_name);
-        f(&RendezvousKey::new(source, self.incarnation, destination, name, at.frame, at.iteration))
+        let key = RendezvousKey::new(source, self.incarnation, destination, name, at.frame, at.iteration);
+        f(&key.pushed_to(self.push_to.clone()))
     }
 }
 

@@ -1,7 +1,10 @@
 //! Session scripts, each run on an embedded cluster and on one behind sockets.
 
-use crate::common::{KINDS, TestCluster, graph_def};
+#[allow(dead_code, reason = "each test file uses a part")]
+mod common;
+
 use cluster::RunCallableCall;
+use common::{KINDS, TestCluster, graph_def};
 use proto::{CallableOptions, ConfigProto, RunOptions};
 use tensor::{Code, Tensor};
 

@@ -1,7 +1,10 @@
 //! Tasks that are missing, that stop, and that come back, and requests that make no sense.
 
-use crate::common::{Kind, TestCluster, Watchdog, free_ports, graph_def, spec};
-use cluster::{RemoteMaster, Server, ServerConfig};
+#[allow(dead_code, reason = "each test file uses a part")]
+mod common;
+
+use cluster::{RemoteMaster, Server, ServerConfig, Transport};
+use common::{Kind, TestCluster, Watchdog, free_ports, graph_def, spec};
 use proto::{ConfigProto, CreateSessionRequest};
 use std::sync::Arc;
 use tensor::{Code, Tensor};
@@ -19,7 +22,11 @@ const GRAPH: &str = r#"
 "#;
 
 fn start(runtime: &Runtime, ports: [u16; 3], job: &str, index: u32) -> Server {
-    let config = ServerConfig::new(spec(ports), job, index).unwrap();
+    start_with(Transport::Auto, runtime, ports, job, index)
+}
+
+fn start_with(transport: Transport, runtime: &Runtime, ports: [u16; 3], job: &str, index: u32) -> Server {
+    let config = ServerConfig { transport, ..ServerConfig::new(spec(ports), job, index).unwrap() };
     Server::start(config, ops::registry(), runtime.handle().clone()).unwrap()
 }
 
@@ -68,11 +75,17 @@ fn a_task_that_is_needed_is_waited_for_until_the_time_is_over() {
 
 #[test]
 fn a_ps_that_stops_ends_the_steps_that_use_it_and_one_that_comes_back_is_another() {
+    for transport in [Transport::Grpc, Transport::Tcp, Transport::Unix, Transport::SharedMemory] {
+        check_that_a_ps_may_stop_and_come_back(transport);
+    }
+}
+
+fn check_that_a_ps_may_stop_and_come_back(transport: Transport) {
     let _watchdog = Watchdog::start();
     let runtime = Runtime::new().unwrap();
     let ports = free_ports();
-    let worker = start(&runtime, ports, "worker", 0);
-    let ps = start(&runtime, ports, "ps", 0);
+    let worker = start_with(transport, &runtime, ports, "worker", 0);
+    let ps = start_with(transport, &runtime, ports, "ps", 0);
     let master = client(&runtime, &worker);
     use cluster::MasterInterface;
     let open = || {
@@ -102,7 +115,7 @@ fn a_ps_that_stops_ends_the_steps_that_use_it_and_one_that_comes_back_is_another
     assert!(status.message().contains("/job:ps/replica:0/task:0"), "{status}");
     // What doesn't need the ps goes on.
     runtime.block_on(run(&handle, &[("x:0", 1.0)], &["alone:0"], &[])).unwrap();
-    let _ps = start(&runtime, ports, "ps", 0);
+    let _ps = start_with(transport, &runtime, ports, "ps", 0);
     let status = runtime.block_on(run(&handle, &[("x:0", 1.0)], &["sum:0"], &[])).unwrap_err();
     assert_eq!(status.code(), Code::Aborted, "{status}");
     let handle = open();

@@ -2,6 +2,7 @@
 
 use cluster::{
     ClusterSpec, EmbeddedCluster, MasterInterface, RemoteMaster, RunStepCall, RunStepReply, Server, ServerConfig,
+    Transport,
 };
 use graph::Graph;
 use proto::{ConfigProto, CreateSessionRequest, GraphDef};
@@ -16,12 +17,18 @@ use tokio::runtime::Runtime;
 pub enum Kind {
     /// In this process, without sockets.
     Embedded,
-    /// Over gRPC on loopback.
+    /// Over gRPC on loopback, as with TensorFlow's tasks.
     Grpc,
+    /// Over streams by TCP.
+    Tcp,
+    /// Over streams by Unix sockets.
+    Unix,
+    /// Over Unix sockets and shared memory.
+    SharedMemory,
 }
 
-/// Both kinds, for tests that must hold for each.
-pub const KINDS: [Kind; 2] = [Kind::Embedded, Kind::Grpc];
+/// All kinds, for tests that must hold for each.
+pub const KINDS: [Kind; 5] = [Kind::Embedded, Kind::Grpc, Kind::Tcp, Kind::Unix, Kind::SharedMemory];
 
 /// How long a test may take before it is taken for hung; no test comes near it, on a busy machine neither.
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(300);
@@ -79,9 +86,16 @@ impl TestCluster {
                 let embedded = EmbeddedCluster::start(&spec, ops::registry(), handle).unwrap();
                 TestCluster { _watchdog, runtime, embedded: Some(embedded), servers: Vec::new() }
             }
-            Kind::Grpc => {
+            Kind::Grpc | Kind::Tcp | Kind::Unix | Kind::SharedMemory => {
+                let transport = match kind {
+                    Kind::Tcp => Transport::Tcp,
+                    Kind::Unix => Transport::Unix,
+                    Kind::SharedMemory => Transport::SharedMemory,
+                    _ => Transport::Grpc,
+                };
                 let start = |(job, index, _)| {
-                    let config = ServerConfig::new(spec.clone(), job, index).unwrap();
+                    let mut config = ServerConfig::new(spec.clone(), job, index).unwrap();
+                    config.transport = transport;
                     Server::start(config, ops::registry(), handle.clone()).unwrap()
                 };
                 TestCluster { _watchdog, servers: spec.tasks().map(start).collect(), runtime, embedded: None }

@@ -1,0 +1,115 @@
+//! Where tasks take streams: what a task offers in the description of its devices, and the address that follows for
+//! another task, depending on whether both are on one machine.
+
+use crate::Transport;
+use tensor::{Result, Status};
+
+/// What a task offers to its peers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamOffer {
+    /// Names the machine, or the part of it whose sockets can reach each other.
+    pub host: String,
+    /// The name of the task's Unix socket; empty when it has none.
+    pub unix: String,
+}
+
+impl StreamOffer {
+    /// Makes the offer of a task; `None` when it is to use gRPC only.
+    pub fn new(transport: Transport, incarnation: u64) -> Option<StreamOffer> {
+        match transport {
+            Transport::Grpc => None,
+            Transport::Tcp => Some(StreamOffer::default()),
+            Transport::Auto | Transport::SharedMemory | Transport::Unix => Some(match host() {
+                Some(host) => StreamOffer { host, unix: format!("ferroflow-{incarnation:016x}") },
+                None => StreamOffer::default(),
+            }),
+        }
+    }
+
+    /// Writes the offer for the description of a device.
+    pub fn to_text(&self) -> String {
+        format!(" stream host={} unix={}", self.host, self.unix)
+    }
+
+    /// Reads the offer in the description of a device.
+    pub fn from_text(description: &str) -> Option<StreamOffer> {
+        let mut words = description.split(' ').skip_while(|word| *word != "stream").skip(1);
+        let host = words.next()?.strip_prefix("host=")?.to_owned();
+        let unix = words.next()?.strip_prefix("unix=")?.to_owned();
+        Some(StreamOffer { host, unix })
+    }
+
+    /// Returns the address at which a task with the offer `self` reaches one with the offer `other`, which is at `address`
+    /// in the cluster and whose first device has this incarnation.
+    pub fn address_of(&self, other: &StreamOffer, address: &str, incarnation: u64) -> String {
+        if !self.unix.is_empty() && !other.unix.is_empty() && self.host == other.host {
+            format!("unix:{}#{incarnation:016x}", other.unix)
+        } else {
+            format!("tcp:{address}#{incarnation:016x}")
+        }
+    }
+}
+
+/// Returns what tells this machine from others: its boot, and the network in it that its sockets belong to.
+fn host() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let network = std::fs::read_link("/proc/self/ns/net").ok()?;
+    let number: String = network.to_str()?.chars().filter(char::is_ascii_digit).collect();
+    Some(format!("{}-{number}", boot.trim()))
+}
+
+/// An address at which a task takes streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StreamAddress<'a> {
+    /// Where.
+    pub place: Place<'a>,
+    /// The incarnation of the task's first device, so that its successor isn't taken for it.
+    pub incarnation: u64,
+}
+
+/// Where a task takes streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place<'a> {
+    /// `host:port`.
+    Tcp(&'a str),
+    /// The name of a Unix socket in the abstract namespace.
+    Unix(&'a str),
+}
+
+impl<'a> StreamAddress<'a> {
+    /// Reads an address.
+    pub fn parse(text: &'a str) -> Result<StreamAddress<'a>> {
+        let malformed = || Status::invalid_argument(format!("'{text}' is no address of a stream"));
+        let (place, incarnation) = text.rsplit_once('#').ok_or_else(malformed)?;
+        let incarnation = u64::from_str_radix(incarnation, 16).map_err(|_| malformed())?;
+        let place = match place.split_once(':') {
+            Some(("tcp", address)) => Place::Tcp(address),
+            Some(("unix", name)) => Place::Unix(name),
+            _ => return Err(malformed()),
+        };
+        Ok(StreamAddress { place, incarnation })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_machine_means_a_unix_socket() {
+        let offer = |host: &str, unix: &str| StreamOffer { host: host.to_owned(), unix: unix.to_owned() };
+        let (one, two, far, tcp) = (offer("h", "a"), offer("h", "b"), offer("x", "c"), StreamOffer::default());
+        assert_eq!(one.address_of(&two, "m:1", 255), "unix:b#00000000000000ff");
+        assert_eq!(one.address_of(&far, "m:1", 255), "tcp:m:1#00000000000000ff");
+        assert_eq!(one.address_of(&tcp, "m:1", 255), "tcp:m:1#00000000000000ff");
+        assert_eq!(tcp.address_of(&tcp, "m:1", 255), "tcp:m:1#00000000000000ff");
+        for offer in [one, tcp] {
+            assert_eq!(StreamOffer::from_text(&format!("ferroflow 0.1.0{}", offer.to_text())), Some(offer));
+        }
+        assert_eq!(StreamOffer::from_text("ferroflow 0.1.0"), None);
+        let address = StreamAddress::parse("tcp:[::1]:22#ff").unwrap();
+        assert_eq!(address, StreamAddress { place: Place::Tcp("[::1]:22"), incarnation: 255 });
+        assert!(StreamAddress::parse("tcp:x").is_err());
+        assert!(StreamAddress::parse("udp:x#1").is_err());
+    }
+}

@@ -1,0 +1,335 @@
+//! [`Connection`]: one stream to a peer, in both directions. Whoever has something to say writes it at once, on its own
+//! thread, as far as the socket takes it; what is left goes out from a task as the socket drains.
+
+use super::frame::{Fields, FrameWriter, Kind, OutFrame};
+use super::shared_memory::SharedHeap;
+use super::socket::Socket;
+use crate::interface::{RunGraphCall, RunGraphReply};
+use bytes::{Buf, Bytes};
+use foldhash::{HashMap, HashMapExt};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tensor::{Buffer, Code, Result, Status, Tensor};
+use tokio::sync::{Notify, oneshot};
+
+/// How many pieces one system call takes.
+const PIECES_MAX: usize = 64;
+
+/// How long a peer's memory may be kept for want of a frame that takes its release along.
+const RELEASE_DELAY: Duration = Duration::from_millis(2);
+
+/// A stream to a peer.
+pub struct Connection {
+    /// Who the peer is, for messages.
+    peer: String,
+    outgoing: Mutex<Outgoing>,
+    /// Told when there is something left to be written.
+    unfinished: Notify,
+    calls: Mutex<HashMap<u64, oneshot::Sender<Result<RunGraphReply>>>>,
+    next_call: AtomicU64,
+    /// Whether the peer reads our heap.
+    is_shared: AtomicBool,
+    /// What the peer reads there, by token; kept until it says that it is done.
+    lent: Mutex<HashMap<u64, Buffer>>,
+    next_token: AtomicU64,
+}
+
+struct Outgoing {
+    link: Link,
+    queue: VecDeque<Bytes>,
+    /// The steps whose tensors wait for the connection to be made.
+    waiting_steps: Vec<i64>,
+    /// What we need no longer of the peer's heap; it is told so with the next frame, or after a moment.
+    releases: Vec<u64>,
+}
+
+enum Link {
+    /// What is sent waits until there is a socket.
+    Connecting,
+    Up(Arc<Socket>),
+    Broken(Status),
+}
+
+impl Connection {
+    /// Makes a connection that is about to be made; what is sent meanwhile waits.
+    pub(crate) fn connecting(peer: &str) -> Connection {
+        Connection {
+            peer: peer.to_owned(),
+            outgoing: Mutex::new(Outgoing {
+                link: Link::Connecting,
+                queue: VecDeque::new(),
+                waiting_steps: Vec::new(),
+                releases: Vec::new(),
+            }),
+            unfinished: Notify::new(),
+            calls: Mutex::new(HashMap::new()),
+            next_call: AtomicU64::new(1),
+            is_shared: AtomicBool::new(false),
+            lent: Mutex::new(HashMap::new()),
+            next_token: AtomicU64::new(1),
+        }
+    }
+
+    /// Gives the connection its socket, and sends `first` before anything else.
+    pub(crate) fn up(&self, socket: Arc<Socket>, first: OutFrame) {
+        let mut outgoing = self.outgoing.lock();
+        for piece in first.pieces.into_iter().rev() {
+            outgoing.queue.push_front(piece);
+        }
+        outgoing.link = Link::Up(socket);
+        outgoing.waiting_steps = Vec::new();
+        self.flush(&mut outgoing);
+    }
+
+    /// Returns the name of the peer.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Returns whether the connection can still carry something.
+    pub(crate) fn is_usable(&self) -> bool {
+        !matches!(self.outgoing.lock().link, Link::Broken(_))
+    }
+
+    /// Sends a frame.
+    pub(crate) fn send(&self, frame: OutFrame) -> Result<()> {
+        let mut outgoing = self.outgoing.lock();
+        if let Link::Broken(status) = &outgoing.link {
+            return Err(status.clone());
+        }
+        outgoing.queue.extend(frame.pieces);
+        if !outgoing.releases.is_empty() {
+            Connection::queue_releases(&mut outgoing);
+        }
+        self.flush(&mut outgoing);
+        Ok(())
+    }
+
+    /// From now on large tensors go to the peer by their place in our heap.
+    pub(crate) fn share(&self) {
+        self.is_shared.store(true, Ordering::Release);
+    }
+
+    /// Lends the peer a part of our heap; returns its place and the token by which it comes back.
+    pub(super) fn lend(&self, content: &Buffer) -> Option<(u64, u64)> {
+        if !self.is_shared.load(Ordering::Acquire) {
+            return None;
+        }
+        let place = SharedHeap::of_process()?.offset_of(content)?;
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        self.lent.lock().insert(token, content.clone());
+        Some((place, token))
+    }
+
+    /// Takes back what the peer needs no longer.
+    pub(super) fn returned(&self, mut tokens: Fields<'_>) -> Result<()> {
+        while tokens.len() > 0 {
+            let token = tokens.u64()?;
+            let returned = self.lent.lock().remove(&token);
+            drop(returned);
+        }
+        Ok(())
+    }
+
+    /// Notes that we need a part of the peer's heap no longer.
+    pub(super) fn release(&self, token: u64) {
+        let mut outgoing = self.outgoing.lock();
+        if matches!(outgoing.link, Link::Up(_)) {
+            outgoing.releases.push(token);
+            if outgoing.releases.len() == 1 {
+                self.unfinished.notify_one();
+            }
+        }
+    }
+
+    /// Puts what we need no longer into the queue.
+    fn queue_releases(outgoing: &mut Outgoing) {
+        let mut writer = FrameWriter::plain(Kind::Release, 0);
+        for token in outgoing.releases.drain(..) {
+            writer.u64(token);
+        }
+        if let Ok(frame) = writer.finish() {
+            outgoing.queue.extend(frame.pieces);
+        }
+    }
+
+    /// Writes as much as the socket takes. An error is left for the reader, which sees the same.
+    fn flush(&self, outgoing: &mut Outgoing) {
+        let Link::Up(socket) = &outgoing.link else { return };
+        while !outgoing.queue.is_empty() {
+            let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+            let mut count = 0;
+            for (slice, piece) in slices.iter_mut().zip(&outgoing.queue) {
+                *slice = IoSlice::new(piece);
+                count += 1;
+            }
+            match socket.try_write_vectored(&slices[..count]) {
+                Ok(0) => return,
+                Ok(mut written) => {
+                    while let Some(first) = outgoing.queue.front_mut() {
+                        if first.len() > written {
+                            first.advance(written);
+                            break;
+                        }
+                        written -= first.len();
+                        outgoing.queue.pop_front();
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.unfinished.notify_one();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Writes what is left over, until the connection breaks.
+    pub(crate) async fn write_the_rest(&self, socket: &Socket) -> io::Result<()> {
+        loop {
+            self.unfinished.notified().await;
+            let only_releases = self.outgoing.lock().queue.is_empty();
+            if only_releases {
+                // Most often another frame takes them along.
+                tokio::time::sleep(RELEASE_DELAY).await;
+                let mut outgoing = self.outgoing.lock();
+                if outgoing.releases.is_empty() && outgoing.queue.is_empty() && matches!(outgoing.link, Link::Up(_)) {
+                    continue;
+                }
+                if !outgoing.releases.is_empty() {
+                    Connection::queue_releases(&mut outgoing);
+                }
+            }
+            loop {
+                socket.writable().await?;
+                let mut outgoing = self.outgoing.lock();
+                if !matches!(outgoing.link, Link::Up(_)) {
+                    return Ok(());
+                }
+                let before = outgoing.queue.len();
+                let first = outgoing.queue.front().map_or(0, Bytes::len);
+                self.flush(&mut outgoing);
+                if outgoing.queue.is_empty() {
+                    break;
+                }
+                if outgoing.queue.len() == before && outgoing.queue.front().map_or(0, Bytes::len) == first {
+                    // Nothing went: either it would block, which `writable` waits for, or the socket is broken.
+                    let Some(piece) = outgoing.queue.front() else { break };
+                    match socket.try_write_vectored(&[IoSlice::new(piece)]) {
+                        Ok(written) => {
+                            if let Some(piece) = outgoing.queue.front_mut() {
+                                piece.advance(written);
+                            }
+                        }
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the connection: what waits for answers is told why. Returns the steps whose tensors never left.
+    pub(crate) fn broken(&self, status: &Status) -> Vec<i64> {
+        let waiting_steps = {
+            let mut outgoing = self.outgoing.lock();
+            if matches!(outgoing.link, Link::Broken(_)) {
+                return Vec::new();
+            }
+            outgoing.link = Link::Broken(status.clone());
+            outgoing.queue.clear();
+            outgoing.releases = Vec::new();
+            std::mem::take(&mut outgoing.waiting_steps)
+        };
+        self.unfinished.notify_one();
+        let lent = std::mem::take(&mut *self.lent.lock());
+        drop(lent);
+        let calls = std::mem::take(&mut *self.calls.lock());
+        for call in calls.into_values() {
+            let _ = call.send(Err(status.clone()));
+        }
+        waiting_steps
+    }
+
+    /// Sends a tensor to a step of the peer.
+    pub(crate) fn push(&self, step_id: i64, key: &str, tensor: &Tensor, is_dead: bool) -> Result<()> {
+        let mut writer = FrameWriter::new(Kind::Tensor, step_id as u64, [(tensor, is_dead)].into_iter(), &|content| {
+            self.lend(content)
+        })?;
+        writer.text(key.as_bytes());
+        let frame = writer.finish()?;
+        {
+            let mut outgoing = self.outgoing.lock();
+            if matches!(outgoing.link, Link::Connecting) {
+                outgoing.waiting_steps.push(step_id);
+            }
+        }
+        self.send(frame)
+    }
+
+    /// Says that a step is over.
+    pub(crate) fn cleanup(&self, step_id: i64) -> Result<()> {
+        self.send(FrameWriter::plain(Kind::Cleanup, step_id as u64).finish()?)
+    }
+
+    /// Asks the peer to run a partition. The request is on its way when this returns; dropping the answer cancels it.
+    pub(crate) fn run_graph(self: &Arc<Self>, call: &RunGraphCall) -> Result<PendingCall> {
+        let id = self.next_call.fetch_add(1, Ordering::Relaxed);
+        let frame = super::messages::write_run_graph(id, call, &|content| self.lend(content))?;
+        let (sender, receiver) = oneshot::channel();
+        self.calls.lock().insert(id, sender);
+        let pending = PendingCall { connection: self.clone(), id, receiver: Some(receiver) };
+        // Dropping `pending` takes the call out again.
+        self.send(frame)?;
+        Ok(pending)
+    }
+
+    /// Answers a call of the peer.
+    pub(super) fn reply(&self, id: u64, reply: Result<RunGraphReply>) -> Result<()> {
+        self.send(super::messages::write_reply(id, reply, &|content| self.lend(content))?)
+    }
+
+    /// Hands an answer to whoever waits for it.
+    pub(crate) fn answered(&self, id: u64, reply: Result<RunGraphReply>) {
+        if let Some(call) = self.calls.lock().remove(&id) {
+            let _ = call.send(reply);
+        }
+    }
+}
+
+/// A call whose answer is awaited.
+pub struct PendingCall {
+    connection: Arc<Connection>,
+    id: u64,
+    receiver: Option<oneshot::Receiver<Result<RunGraphReply>>>,
+}
+
+impl PendingCall {
+    /// Waits for the answer.
+    pub async fn answer(mut self) -> Result<RunGraphReply> {
+        let Some(receiver) = self.receiver.as_mut() else { return Err(gone()) };
+        let answer = receiver.await;
+        self.receiver = None;
+        answer.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn gone() -> Status {
+    Status::new(Code::Unavailable, "the connection is gone")
+}
+
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        if self.receiver.is_some() && self.connection.calls.lock().remove(&self.id).is_some() {
+            let cancel = FrameWriter::plain(Kind::Cancel, self.id).finish();
+            if let Ok(frame) = cancel {
+                // If it can't be sent, the peer sees the connection end, which cancels too.
+                let _ = self.connection.send(frame);
+            }
+        }
+    }
+}

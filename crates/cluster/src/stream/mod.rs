@@ -1,0 +1,440 @@
+//! Streams between tasks of ours: a persistent connection over which a step's partitions are started and its tensors pushed,
+//! without a request for each. On one machine it is a Unix socket, elsewhere TCP to the port of the server, which tells it
+//! from gRPC by its first byte.
+//!
+//! The master decides which transfers go this way, when it registers the partitions: it alone knows both ends. It gives
+//! such a Send and its Recv the receiver's address as the attribute [`PUSH_TO`]. The Send pushes there, and the Recv waits
+//! for what comes. TensorFlow's tasks never see the attribute, and keep `RecvTensor`.
+
+mod address;
+mod connection;
+mod frame;
+mod messages;
+mod reader;
+mod shared_memory;
+mod socket;
+
+pub(crate) use address::StreamOffer;
+pub(crate) use connection::Connection;
+pub(crate) use frame::PREFACE;
+pub(crate) use socket::Socket;
+
+use crate::interface::{Answer, RunGraphReply, WorkerInterface};
+use crate::rpc::connection_options;
+use crate::worker::Worker;
+use address::{Place, StreamAddress};
+use foldhash::{HashMap, HashMapExt};
+use frame::{FrameWriter, Kind, OutFrame, malformed};
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use reader::{FrameReader, InFrame};
+use shared_memory::{PeerMemory, SharedHeap};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use tensor::{Result, Status, Tensor};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tracing::{debug, info};
+
+/// The attribute of a Send and its Recv that holds the receiver's address, when the tensor is to be pushed.
+pub(crate) const PUSH_TO: &str = "_push_to";
+
+/// The version of the protocol; both sides must have the same.
+const VERSION: u64 = 1;
+
+/// A bound on the devices that a peer names.
+const INCARNATIONS_MAX: u64 = 1 << 12;
+
+/// The streams of one server, in both directions.
+pub(crate) struct StreamHub {
+    runtime: tokio::runtime::Handle,
+    worker: OnceLock<Weak<Worker>>,
+    /// The incarnations of this task's devices.
+    incarnations: Vec<u64>,
+    /// How this task takes streams.
+    offer: StreamOffer,
+    /// Where the large tensors of this process lie, when they are shared with tasks on the same machine.
+    heap: Option<&'static SharedHeap>,
+    /// By the incarnation of the peer's first device.
+    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    /// Whether no new partitions are run, because the task stops.
+    is_stopping: AtomicBool,
+    /// How many partitions run for peers.
+    num_running: watch::Sender<usize>,
+}
+
+impl StreamHub {
+    /// Makes the hub of a task with these devices.
+    pub fn new(
+        runtime: tokio::runtime::Handle,
+        incarnations: Vec<u64>,
+        offer: StreamOffer,
+        shares_memory: bool,
+    ) -> StreamHub {
+        let heap = if shares_memory && !offer.unix.is_empty() { SharedHeap::of_process() } else { None };
+        let connections = Mutex::new(HashMap::new());
+        StreamHub {
+            runtime,
+            worker: OnceLock::new(),
+            incarnations,
+            offer,
+            heap,
+            connections,
+            is_stopping: AtomicBool::new(false),
+            num_running: watch::Sender::new(0),
+        }
+    }
+
+    /// Returns how this task takes streams.
+    pub fn offer(&self) -> &StreamOffer {
+        &self.offer
+    }
+
+    /// Sets the worker that takes what arrives.
+    pub fn set_worker(&self, worker: Weak<Worker>) {
+        let _ = self.worker.set(worker);
+    }
+
+    /// Returns the stream to an address, which is opened if there is none; what is sent meanwhile waits.
+    pub fn get(self: &Arc<Self>, address: &str) -> Result<Arc<Connection>> {
+        let parsed = StreamAddress::parse(address)?;
+        let mut connections = self.connections.lock();
+        if let Some(known) = connections.get(&parsed.incarnation).filter(|known| known.is_usable()) {
+            return Ok(known.clone());
+        }
+        let connection = Arc::new(Connection::connecting(address));
+        connections.insert(parsed.incarnation, connection.clone());
+        drop(connections);
+        let (hub, opened, address) = (self.clone(), connection.clone(), address.to_owned());
+        self.runtime.spawn(async move { hub.open(opened, &address).await });
+        Ok(connection)
+    }
+
+    /// Sends a tensor to a step of the task at an address.
+    pub fn push(
+        self: &Arc<Self>,
+        address: &str,
+        step_id: i64,
+        key: &str,
+        tensor: &Tensor,
+        is_dead: bool,
+    ) -> Result<()> {
+        self.get(address)?.push(step_id, key, tensor, is_dead)
+    }
+
+    /// Takes no new work, and waits until what runs for peers has ended.
+    pub async fn drain(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        let _ = self.num_running.subscribe().wait_for(|&count| count == 0).await;
+    }
+
+    /// Ends all streams.
+    pub fn stop(&self) {
+        let connections = std::mem::take(&mut *self.connections.lock());
+        for connection in connections.into_values() {
+            connection.broken(&Status::unavailable("this task is stopping"));
+        }
+    }
+
+    /// Takes streams on this machine until the task is dropped.
+    pub async fn listen(self: Arc<Self>, listener: UnixListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => drop(self.runtime.spawn(self.clone().accept(Socket::Unix(stream)))),
+                Err(error) => {
+                    debug!("can't accept a stream: {error}");
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// Opens the Unix socket, if the task's offer has one.
+    pub fn bind(&self) -> Result<Option<UnixListener>> {
+        let offer = &self.offer;
+        if offer.unix.is_empty() {
+            return Ok(None);
+        }
+        let unusable = |error: std::io::Error| {
+            Status::internal(format!("the socket '{}' for tasks on this machine can't be opened: {error}", offer.unix))
+        };
+        let address = abstract_address(&offer.unix).map_err(unusable)?;
+        let listener = std::os::unix::net::UnixListener::bind_addr(&address).map_err(unusable)?;
+        listener.set_nonblocking(true).map_err(unusable)?;
+        // Within the runtime, because a socket belongs to one.
+        let _entered = self.runtime.enter();
+        UnixListener::from_std(listener).map_err(unusable).map(Some)
+    }
+
+    async fn open(self: Arc<Self>, connection: Arc<Connection>, address: &str) {
+        let lost = match self.connect(address).await {
+            Ok(socket) => {
+                let socket = Arc::new(socket);
+                let incarnation = StreamAddress::parse(address).map_or(0, |address| address.incarnation);
+                self.clone().run(connection.clone(), socket, Some(incarnation)).await
+            }
+            Err(status) => status,
+        };
+        self.over(&connection, &lost);
+    }
+
+    async fn connect(&self, address: &str) -> Result<Socket> {
+        let unreachable =
+            |error: std::io::Error| Status::unavailable(format!("no stream to the task at {address}: {error}"));
+        let socket = match StreamAddress::parse(address)?.place {
+            Place::Tcp(address) => {
+                let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+                connection_options(&stream);
+                Socket::Tcp(stream)
+            }
+            Place::Unix(name) => {
+                let address = abstract_address(name).map_err(unreachable)?;
+                // It is on this machine: either somebody listens, or nobody does.
+                let stream = std::os::unix::net::UnixStream::connect_addr(&address).map_err(unreachable)?;
+                stream.set_nonblocking(true).map_err(unreachable)?;
+                Socket::Unix(UnixStream::from_std(stream).map_err(unreachable)?)
+            }
+        };
+        Ok(socket)
+    }
+
+    /// Takes a stream that a peer has opened.
+    pub async fn accept(self: Arc<Self>, socket: Socket) {
+        let connection = Arc::new(Connection::connecting("a peer"));
+        let lost = self.clone().run(connection.clone(), Arc::new(socket), None).await;
+        self.over(&connection, &lost);
+    }
+
+    fn hello(&self, receiver: u64, is_shared: bool) -> Result<OutFrame> {
+        let mut writer = FrameWriter::plain(Kind::Hello, VERSION);
+        writer.u64(receiver);
+        writer.u64(u64::from(is_shared));
+        writer.u64(self.incarnations.len() as u64);
+        for &incarnation in &self.incarnations {
+            writer.u64(incarnation);
+        }
+        writer.finish()
+    }
+
+    /// Ends a connection for whoever uses it.
+    fn over(&self, connection: &Arc<Connection>, lost: &Status) {
+        self.connections.lock().retain(|_, known| !Arc::ptr_eq(known, connection));
+        let unsent = connection.broken(lost);
+        if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
+            worker.fail_steps(&unsent, lost);
+        }
+    }
+
+    /// Serves a connection until it ends; returns why. Whoever opened it says whom it expects there.
+    async fn run(self: Arc<Self>, connection: Arc<Connection>, socket: Arc<Socket>, expected: Option<u64>) -> Status {
+        let running = Running::default();
+        let mut incarnations: SmallVec<[u64; 2]> = SmallVec::new();
+        let reading = async {
+            let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
+            incarnations = hello.incarnations;
+            if expected.is_none() {
+                // What is sent to that peer goes back over the same connection, unless there is another one already.
+                let mut connections = self.connections.lock();
+                if connections.get(&incarnations[0]).is_none_or(|known| !known.is_usable()) {
+                    connections.insert(incarnations[0], connection.clone());
+                }
+            }
+            while let Some(frame) = reader.next().await? {
+                self.take(&connection, frame, &running)?;
+            }
+            Ok(())
+        };
+        let ended: Result<()> = tokio::select! {
+            ended = reading => ended,
+            ended = connection.write_the_rest(&socket) => ended.map_err(|error| Status::unavailable(error.to_string())),
+        };
+        running.abort_all();
+        let lost = match ended {
+            Ok(()) => Status::unavailable(format!("the connection to {} was closed", connection.peer())),
+            Err(status) => Status::unavailable(format!("{} ({})", status.message(), connection.peer())),
+        };
+        debug!("{}", lost.message());
+        if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
+            worker.peer_lost(&incarnations, &lost);
+        }
+        lost
+    }
+
+    /// Exchanges the first bytes and frames: who each side is, and whether it reads the other's memory.
+    async fn greet(
+        &self,
+        connection: &Arc<Connection>,
+        socket: &Arc<Socket>,
+        expected: Option<u64>,
+    ) -> Result<(FrameReader, Hello)> {
+        let broken = |error: std::io::Error| Status::unavailable(format!("the stream did not begin: {error}"));
+        let heap = self.heap.map(SharedHeap::file);
+        let mut reader = FrameReader::new(socket.clone());
+        if expected.is_some() {
+            socket.send_preface(heap).await.map_err(broken)?;
+        }
+        let file = socket.receive_preface().await.map_err(broken)?;
+        if expected.is_none() {
+            socket.send_preface(heap).await.map_err(broken)?;
+        }
+        let memory = file.filter(|_| self.heap.is_some()).and_then(|file| match PeerMemory::map(&file) {
+            Ok(memory) => Some(memory),
+            Err(status) => {
+                debug!("{status}");
+                None
+            }
+        });
+        let hello = self.hello(expected.unwrap_or(0), memory.is_some())?;
+        if let Some(memory) = memory {
+            reader.share(memory, connection);
+        }
+        if expected.is_some() {
+            connection.up(socket.clone(), hello);
+            let hello = Hello::read(&reader.next().await?.ok_or_else(refused)?)?;
+            self.greeted(connection, socket, &hello);
+            return Ok((reader, hello));
+        }
+        let theirs = Hello::read(&reader.next().await?.ok_or_else(malformed)?)?;
+        if theirs.receiver != 0 && self.incarnations.first() != Some(&theirs.receiver) {
+            return Err(Status::aborted("a stream was meant for a task that was here before"));
+        }
+        connection.up(socket.clone(), hello);
+        self.greeted(connection, socket, &theirs);
+        Ok((reader, theirs))
+    }
+
+    fn greeted(&self, connection: &Connection, socket: &Socket, hello: &Hello) {
+        let mut how = socket.kind().to_owned();
+        if hello.is_shared {
+            connection.share();
+            how.push_str(" and shared memory");
+        }
+        info!("a stream to the task of incarnation {:016x} over {how}", hello.incarnations[0]);
+    }
+
+    fn take(self: &Arc<Self>, connection: &Arc<Connection>, mut frame: InFrame, running: &Running) -> Result<()> {
+        let Some(worker) = self.worker.get().and_then(Weak::upgrade) else {
+            return Err(Status::unavailable("this task has stopped"));
+        };
+        match frame.kind {
+            Kind::Hello => return Err(malformed()),
+            Kind::Tensor => {
+                let (tensor, is_dead) = frame.tensors.pop().ok_or_else(malformed)?;
+                let key: Arc<str> = frame.fields().text()?.into();
+                worker.pushed(frame.id as i64, &key, tensor, is_dead);
+            }
+            Kind::RunGraph if self.is_stopping.load(Ordering::Acquire) => {
+                connection.reply(frame.id, Err(Status::unavailable("the task is stopping")))?;
+            }
+            Kind::RunGraph => {
+                let mut answer = worker.run_graph(messages::read_run_graph(&mut frame)?);
+                match (&mut answer).now_or_never() {
+                    Some(reply) => connection.reply(frame.id, reply)?,
+                    None => running.add(self, connection, frame.id, answer),
+                }
+            }
+            Kind::RunGraphReply => {
+                let reply = messages::read_reply(&mut frame)?;
+                connection.answered(frame.id, Ok(reply));
+            }
+            Kind::Error => connection.answered(frame.id, Err(messages::read_error(frame.fields())?)),
+            Kind::Cancel => running.abort(frame.id),
+            Kind::Cleanup => drop(worker.cleanup_graph(frame.id as i64)),
+            Kind::Release => connection.returned(frame.fields())?,
+        }
+        Ok(())
+    }
+}
+
+fn abstract_address(name: &str) -> std::io::Result<std::os::unix::net::SocketAddr> {
+    use std::os::linux::net::SocketAddrExt;
+    std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes())
+}
+
+fn refused() -> Status {
+    Status::unavailable("the task refused the stream: it was probably restarted")
+}
+
+/// What a peer says of itself.
+struct Hello {
+    /// Whom it expects here.
+    receiver: u64,
+    /// Whether it reads our heap.
+    is_shared: bool,
+    incarnations: SmallVec<[u64; 2]>,
+}
+
+impl Hello {
+    fn read(frame: &InFrame) -> Result<Hello> {
+        if frame.kind != Kind::Hello || frame.id != VERSION {
+            return Err(Status::failed_precondition("the peer speaks another version of the stream's protocol"));
+        }
+        let mut fields = frame.fields();
+        let receiver = fields.u64()?;
+        let is_shared = fields.u64()? != 0;
+        let count = fields.u64()?;
+        if count == 0 || count > INCARNATIONS_MAX {
+            return Err(malformed());
+        }
+        let incarnations = (0..count).map(|_| fields.u64()).collect::<Result<_>>()?;
+        Ok(Hello { receiver, is_shared, incarnations })
+    }
+}
+
+/// Counts a partition that runs for a peer, however it ends.
+struct Counted(Arc<StreamHub>);
+
+impl Counted {
+    fn new(hub: &Arc<StreamHub>) -> Counted {
+        hub.num_running.send_modify(|count| *count += 1);
+        Counted(hub.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.num_running.send_modify(|count| *count -= 1);
+    }
+}
+
+/// The partitions that run for a peer.
+#[derive(Clone, Default)]
+struct Running {
+    calls: Arc<Mutex<HashMap<u64, Option<AbortHandle>>>>,
+}
+
+impl Running {
+    /// Answers once the answer is there.
+    fn add(&self, hub: &Arc<StreamHub>, connection: &Arc<Connection>, id: u64, answer: Answer<RunGraphReply>) {
+        self.calls.lock().insert(id, None);
+        let (calls, connection) = (self.calls.clone(), connection.clone());
+        let counted = Counted::new(hub);
+        let task = hub.runtime.spawn(async move {
+            let _counted = counted;
+            let reply = answer.await;
+            if calls.lock().remove(&id).is_some()
+                && let Err(status) = connection.reply(id, reply)
+            {
+                debug!("an answer could not be sent: {status}");
+            }
+        });
+        if let Some(handle) = self.calls.lock().get_mut(&id) {
+            *handle = Some(task.abort_handle());
+        }
+    }
+
+    /// Gives a call up: the partition is cancelled.
+    fn abort(&self, id: u64) {
+        if let Some(Some(task)) = self.calls.lock().remove(&id) {
+            task.abort();
+        }
+    }
+
+    fn abort_all(&self) {
+        for task in std::mem::take(&mut *self.calls.lock()).into_values().flatten() {
+            task.abort();
+        }
+    }
+}

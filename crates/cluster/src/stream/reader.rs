@@ -1,0 +1,134 @@
+//! [`FrameReader`]: frames out of a socket; the contents of large tensors go straight into aligned buffers of their own.
+
+use super::connection::Connection;
+use super::frame::{Fields, HEADER_BYTES, Header, Kind, TensorHead, malformed};
+use super::shared_memory::{PeerMemory, SharedRegion};
+use super::socket::Socket;
+use smallvec::SmallVec;
+use std::io;
+use std::sync::Arc;
+use tensor::{Buffer, Result, Status, Tensor};
+
+/// What is read at once. Small frames come several at a time.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Contents beyond this are read into memory as they arrive rather than reserved at a peer's word.
+const RESERVED_BYTES_MAX: usize = 4 << 30;
+
+/// A frame that has arrived.
+pub(super) struct InFrame {
+    /// What it says.
+    pub kind: Kind,
+    /// The call or the step.
+    pub id: u64,
+    /// The tensors, and whether each is dead.
+    pub tensors: SmallVec<[(Tensor, bool); 2]>,
+    head: Vec<u8>,
+    fields_at: usize,
+}
+
+impl InFrame {
+    /// Returns the fields of the frame's kind.
+    pub fn fields(&self) -> Fields<'_> {
+        Fields::new(&self.head[self.fields_at..])
+    }
+}
+
+/// Reads frames.
+pub(super) struct FrameReader {
+    socket: Arc<Socket>,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// The peer's heap, and whom to tell what is needed no longer.
+    shared: Option<(Arc<PeerMemory>, Arc<Connection>)>,
+}
+
+impl FrameReader {
+    /// Makes a reader.
+    pub fn new(socket: Arc<Socket>) -> FrameReader {
+        FrameReader { socket, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0, shared: None }
+    }
+
+    /// Reads the next frame; `None` is the end of the connection between two frames.
+    pub async fn next(&mut self) -> Result<Option<InFrame>> {
+        let mut header = [0; HEADER_BYTES];
+        if self.start == self.end && !self.refill().await? {
+            return Ok(None);
+        }
+        self.read_exact(&mut header).await?;
+        let header = Header::read(&header)?;
+        let mut head = vec![0; header.head_len];
+        self.read_exact(&mut head).await?;
+        let mut fields = Fields::new(&head);
+        let mut heads = SmallVec::<[TensorHead; 2]>::new();
+        for _ in 0..header.num_tensors {
+            heads.push(TensorHead::read(&mut fields)?);
+        }
+        let fields_at = head.len() - fields.len();
+        let mut tensors = SmallVec::new();
+        for tensor in heads {
+            let content = match tensor.shared {
+                None => self.content(tensor.content_len).await?,
+                Some((place, token)) => {
+                    let (memory, connection) = self.shared.as_ref().ok_or_else(malformed)?;
+                    let region = SharedRegion::new(memory.clone(), place, tensor.content_len, token, connection)?;
+                    Buffer::foreign(region)
+                }
+            };
+            tensors.push(tensor.finish(content)?);
+        }
+        Ok(Some(InFrame { kind: header.kind, id: header.id, tensors, head, fields_at }))
+    }
+
+    /// Lets tensors come from a peer's heap.
+    pub fn share(&mut self, memory: PeerMemory, connection: &Arc<Connection>) {
+        self.shared = Some((Arc::new(memory), connection.clone()));
+    }
+
+    async fn content(&mut self, len: usize) -> Result<Buffer> {
+        if len > RESERVED_BYTES_MAX {
+            return Err(Status::resource_exhausted(format!("a tensor of {len} bytes is too large for a stream")));
+        }
+        let mut content = Buffer::new(len)?;
+        let bytes = content.bytes_mut().ok_or_else(|| Status::internal("a new buffer has another owner"))?;
+        self.read_exact(bytes).await?;
+        Ok(content)
+    }
+
+    async fn read_exact(&mut self, mut into: &mut [u8]) -> Result<()> {
+        loop {
+            let count = into.len().min(self.end - self.start);
+            into[..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
+            self.start += count;
+            into = &mut into[count..];
+            if into.is_empty() {
+                return Ok(());
+            }
+            if into.len() >= self.buffer.len() {
+                // Straight to where it belongs.
+                let count = self.socket.read(into).await.map_err(|error| lost(&error))?;
+                if count == 0 {
+                    return Err(lost(&io::ErrorKind::UnexpectedEof.into()));
+                }
+                into = &mut into[count..];
+                if into.is_empty() {
+                    return Ok(());
+                }
+            } else if !self.refill().await? {
+                return Err(lost(&io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+
+    /// Reads into the empty buffer; returns whether there was anything.
+    async fn refill(&mut self) -> Result<bool> {
+        let count = self.socket.read(&mut self.buffer).await.map_err(|error| lost(&error))?;
+        (self.start, self.end) = (0, count);
+        Ok(count > 0)
+    }
+}
+
+fn lost(error: &io::Error) -> Status {
+    Status::unavailable(format!("the connection broke: {error}"))
+}
