@@ -2,6 +2,7 @@
 
 mod check;
 mod checkpoint;
+mod done;
 mod hello;
 mod list_ops;
 mod server;
@@ -41,7 +42,7 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
-    /// Trains a classifier of digits on a cluster inside this process.
+    /// Trains a classifier of digits, on a cluster inside this process or as one task of a cluster.
     Train(train::Flags),
     /// Looks into checkpoints.
     #[command(subcommand)]
@@ -65,7 +66,7 @@ impl From<tensor::Status> for Failure {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse_from(server::with_underscores(std::env::args_os()));
+    let arguments = Arguments::parse_from(train::spelled(server::with_underscores(std::env::args_os())));
     let result = match &arguments.command {
         Command::Hello => hello::run(),
         Command::Server(flags) => server::run(flags),

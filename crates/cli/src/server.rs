@@ -1,12 +1,13 @@
 //! `ferroflow server`: one task of a cluster as a process.
 
-use crate::Failure;
+use crate::{Failure, done};
 use clap::Args;
 use cluster::{ClusterSpec, Server, ServerConfig, Transport};
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 
 /// Which task of which cluster to be. With none of these it is a cluster of one, job `localhost`.
@@ -48,6 +49,9 @@ pub struct Flags {
     /// How many CPU devices the task has.
     #[arg(long = "device_count", value_name = "COUNT")]
     device_count: Option<u32>,
+    /// Ends when `ferroflow train` workers, as many as the cluster has, have said that they are done.
+    #[arg(long = "exit_when_done")]
+    exit_when_done: bool,
     /// How many threads serve calls; as many as there are cores if not given.
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
@@ -74,7 +78,13 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))?;
     let (job, index) = (config.job.clone(), config.task_index);
-    let server = Server::start(config, ops::registry(), runtime.handle().clone())?;
+    // A worker's server has one worker only.
+    let workers = if job == "worker" { 1 } else { config.cluster.num_tasks("worker") as u32 };
+    let server = Arc::new(Server::start(config, ops::registry(), runtime.handle().clone())?);
+    let mut over = match flags.exit_when_done {
+        true => Some(done::watch(server.clone(), &job, index, workers)?),
+        false => None,
+    };
     let everywhere = if server.is_on_all_interfaces() { " (listening on all interfaces)" } else { "" };
     // One line, at once, for whoever started this and waits for it.
     let mut out = std::io::stdout().lock();
@@ -82,7 +92,18 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     let _ = written.and_then(|()| out.flush());
     drop(out);
     runtime.block_on(async {
-        match told_to_stop().await {
+        let all_done = async {
+            match &mut over {
+                Some(over) => drop(over.await),
+                None => std::future::pending().await,
+            }
+            Ok("all workers are done")
+        };
+        let stop = tokio::select! {
+            told = told_to_stop() => told,
+            told = all_done => told,
+        };
+        match stop {
             Ok(signal) => tracing::info!("{signal}: stopping once the calls under way have ended"),
             Err(error) => tracing::error!("signals can't be received: {error}"),
         }

@@ -12,9 +12,12 @@
 #![warn(missing_docs)]
 
 pub mod data;
+pub mod distributed;
 mod graph_handle;
 pub mod initializers;
+pub mod input;
 pub mod session;
+pub mod summary;
 pub mod train;
 pub mod variable;
 pub mod variable_scope;

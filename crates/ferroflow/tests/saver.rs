@@ -66,3 +66,30 @@ fn parts_are_saved_as_slices_of_the_whole() -> Result<()> {
     std::fs::remove_dir_all(directory).unwrap();
     Ok(())
 }
+
+#[test]
+fn a_damaged_checkpoint_is_refused_and_changes_nothing() -> Result<()> {
+    let directory = directory("damaged");
+    let prefix = directory.join("model.ckpt").to_str().unwrap().to_owned();
+    let graph = Graph::new();
+    let v = get_variable(&graph, "v", &[100])?.initializer(initializers::constant(2.0)).get()?;
+    let init = global_variables_initializer(&graph)?;
+    let saver = Saver::new(&graph)?;
+    let session = Session::new(&graph)?;
+    session.run_ops(&[&init])?;
+    let good = saver.save(&session, &prefix, Some(1))?;
+    let bad = saver.save(&session, &prefix, Some(2))?;
+    let data = format!("{bad}.data-00000-of-00001");
+    let bytes = std::fs::read(&data).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[17] ^= 4;
+    for content in [&bytes[..bytes.len() / 2], &flipped] {
+        std::fs::write(&data, content).unwrap();
+        let status = saver.restore(&session, &bad).unwrap_err();
+        assert!(matches!(status.code(), Code::DataLoss | Code::OutOfRange), "{status}");
+        assert_eq!(session.run(&[v.value()])?[0].as_slice::<f32>()?, &[2.0; 100]);
+    }
+    saver.restore(&session, &good)?;
+    std::fs::remove_dir_all(directory).unwrap();
+    Ok(())
+}

@@ -9,6 +9,7 @@
 pub mod batch_norm;
 pub mod bias;
 pub mod conv;
+pub mod ctc;
 pub mod elementwise;
 pub mod float;
 pub mod matmul;

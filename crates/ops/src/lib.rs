@@ -15,6 +15,7 @@ mod compose;
 
 pub mod array;
 pub mod control_flow;
+pub mod ctc;
 pub mod data_flow;
 pub mod function;
 pub mod io;
@@ -37,6 +38,7 @@ use std::sync::LazyLock;
 const FAMILIES: &[&[&[Op]]] = &[
     array::FILES,
     control_flow::FILES,
+    ctc::FILES,
     data_flow::FILES,
     function::FILES,
     io::FILES,

@@ -2,6 +2,7 @@
 
 mod direct;
 mod remote;
+mod target;
 
 use graph::{GraphBuilder, Operation, Output};
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use tensor::{Element, Result, Status, Tensor};
 
 pub use direct::DirectSession;
 pub use remote::{MasterSession, runtime};
+pub use target::Target;
 
 /// How a run is done.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +98,11 @@ impl Session {
         &self.shared.graph
     }
 
+    /// Returns a number that no other session has while this one lives.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
+    }
+
     /// Returns the values of some outputs.
     pub fn run(&self, fetches: &[&Output]) -> Result<Vec<Tensor>> {
         let mut runner = self.runner();
@@ -117,6 +124,11 @@ impl Session {
     /// Returns the value of a scalar output.
     pub fn eval<T: Element>(&self, fetch: &Output) -> Result<T> {
         self.run(&[fetch])?.first().map_or_else(|| Err(Status::internal("no value")), Tensor::to_scalar)
+    }
+
+    /// Returns the value of a scalar output of type `int32` or `int64`, such as a step counter.
+    pub fn eval_index(&self, fetch: &Output) -> Result<i64> {
+        self.run(&[fetch])?.first().map_or_else(|| Err(Status::internal("no value")), Tensor::to_index)
     }
 
     /// Starts a run with feeds, fetches and targets.

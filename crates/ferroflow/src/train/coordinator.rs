@@ -25,7 +25,12 @@ struct State {
     failure: Option<Status>,
     threads: Vec<JoinHandle<()>>,
     running: usize,
+    /// Threads that may hang in a step until their session is closed.
+    running_daemons: usize,
 }
+
+/// How long threads that may hang in a step are waited for when all others have ended.
+const DAEMON_GRACE: Duration = Duration::from_millis(500);
 
 impl Coordinator {
     /// Makes a coordinator for which only the end of the input (`OutOfRange`) is a clean stop.
@@ -66,6 +71,11 @@ impl Coordinator {
         self.shared.state.lock().stopped
     }
 
+    /// Returns the failure that stopped the threads, when there was one.
+    pub fn failure(&self) -> Option<Status> {
+        self.shared.state.lock().failure.clone()
+    }
+
     /// Waits until a stop is asked for, at most so long; returns whether it was.
     pub fn wait_for_stop(&self, timeout: Option<Duration>) -> bool {
         let mut state = self.shared.state.lock();
@@ -85,8 +95,30 @@ impl Coordinator {
 
     /// Runs `body` on a thread of its own. When it fails, all are asked to stop.
     pub fn spawn(&self, name: &str, body: impl FnOnce(&Coordinator) -> Result<()> + Send + 'static) -> Result<()> {
+        self.start(name, false, body)
+    }
+
+    /// As [`spawn`](Self::spawn) for a thread that may hang in a step until its session is closed: [`join`](Self::join)
+    /// doesn't wait for it for long.
+    pub fn spawn_daemon(
+        &self,
+        name: &str,
+        body: impl FnOnce(&Coordinator) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        self.start(name, true, body)
+    }
+
+    fn start(
+        &self,
+        name: &str,
+        is_daemon: bool,
+        body: impl FnOnce(&Coordinator) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        fn count(state: &mut State, is_daemon: bool) -> &mut usize {
+            if is_daemon { &mut state.running_daemons } else { &mut state.running }
+        }
         let coordinator = self.clone();
-        self.shared.state.lock().running += 1;
+        *count(&mut self.shared.state.lock(), is_daemon) += 1;
         let run = move || {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&coordinator)));
             match result {
@@ -94,17 +126,19 @@ impl Coordinator {
                 Ok(Err(status)) => coordinator.request_stop(Some(status)),
                 Err(_) => coordinator.request_stop(Some(Status::internal("a thread of the coordinator panicked"))),
             }
-            coordinator.shared.state.lock().running -= 1;
+            *count(&mut coordinator.shared.state.lock(), is_daemon) -= 1;
             coordinator.shared.changed.notify_all();
         };
         let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
         match spawned {
             Ok(handle) => {
-                self.shared.state.lock().threads.push(handle);
+                if !is_daemon {
+                    self.shared.state.lock().threads.push(handle);
+                }
                 Ok(())
             }
             Err(error) => {
-                self.shared.state.lock().running -= 1;
+                *count(&mut self.shared.state.lock(), is_daemon) -= 1;
                 Err(Status::resource_exhausted(format!("no thread for '{name}': {error}")))
             }
         }
@@ -113,7 +147,7 @@ impl Coordinator {
     /// Waits for all threads to end; after a stop was asked for, at most `grace`. Returns the failure, when there was one.
     pub fn join(&self, grace: Duration) -> Result<()> {
         let mut state = self.shared.state.lock();
-        while state.running > 0 && !state.stopped {
+        while state.running + state.running_daemons > 0 && !state.stopped {
             self.shared.changed.wait(&mut state);
         }
         let until = Instant::now() + grace;
@@ -125,6 +159,8 @@ impl Coordinator {
                 }));
             }
         }
+        let until = Instant::now() + DAEMON_GRACE.min(grace);
+        while state.running_daemons > 0 && !self.shared.changed.wait_until(&mut state, until).timed_out() {}
         let threads = std::mem::take(&mut state.threads);
         let failure = state.failure.take();
         drop(state);

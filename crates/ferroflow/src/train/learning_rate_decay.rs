@@ -179,7 +179,6 @@ mod tests {
         close(&rates(|step| inverse_time_decay(1.0, step, 1.0, 0.5, false), &[0, 2]), &[1.0, 0.5]);
         close(&rates(|step| polynomial_decay(1.0, step, 10.0, 0.1, 1.0, false), &[0, 5, 20]), &[1.0, 0.55, 0.1]);
         close(&rates(|step| polynomial_decay(1.0, step, 10.0, 0.1, 1.0, true), &[5, 15]), &[0.55, 0.325]);
-        close(&rates(|step| cosine_decay(1.0, step, 10.0, 0.0), &[0, 5, 10, 20]), &[1.0, 0.5, 0.0, 0.0]);
         close(&rates(|step| piecewise_constant(step, &[2, 4], &[1.0, 0.5, 0.1]), &[2, 3, 5]), &[1.0, 0.5, 0.1]);
     }
 }

@@ -1,5 +1,6 @@
 //! MetaGraphs: a graph with its collections and its saver, as TensorFlow writes it beside checkpoints.
 
+use super::queue_runner::{QueueRunner, add_queue_runner, queue_runners};
 use super::saver::Saver;
 use crate::Graph;
 use crate::variable::{Kind, SaveSlice, Variable, collections};
@@ -7,8 +8,11 @@ use graph::GraphBuilder;
 use prost::Message;
 use proto::collection_def::{BytesList, Kind as CollectionKind, NodeList};
 use proto::meta_graph_def::MetaInfoDef;
-use proto::{CollectionDef, MetaGraphDef, SaveSliceInfoDef, SaverDef, VariableDef};
+use proto::{CollectionDef, MetaGraphDef, QueueRunnerDef, SaveSliceInfoDef, SaverDef, VariableDef};
 use tensor::{Result, Shape, Status};
+
+/// The collection of queue runners.
+const QUEUE_RUNNERS: &str = "queue_runners";
 
 /// The collections whose members are variables.
 const VARIABLE_COLLECTIONS: &[&str] = &[
@@ -42,6 +46,12 @@ pub fn export_meta_graph(graph: &GraphBuilder, saver: Option<SaverDef>) -> MetaG
         };
         meta.collection_def.insert(name, CollectionDef { kind: Some(kind) });
     }
+    let runners = queue_runners(graph);
+    if !runners.is_empty() {
+        let value = runners.iter().map(|runner| runner.to_def().encode_to_vec().into()).collect();
+        let kind = Some(CollectionKind::BytesList(BytesList { value }));
+        meta.collection_def.insert(QUEUE_RUNNERS.to_owned(), CollectionDef { kind });
+    }
     meta
 }
 
@@ -60,6 +70,14 @@ pub fn import_meta_graph(graph: &Graph, meta: &MetaGraphDef) -> Result<Option<Sa
                     if let Some(slice) = &def.save_slice_info_def {
                         Variable::from_handle(&handle)?.set_save_slice(from_slice_def(slice)?);
                     }
+                }
+            }
+            Some(CollectionKind::BytesList(list)) if name == QUEUE_RUNNERS => {
+                for bytes in &list.value {
+                    let def = QueueRunnerDef::decode(&bytes[..]);
+                    let def =
+                        def.map_err(|error| Status::invalid_argument(format!("a broken queue runner: {error}")))?;
+                    add_queue_runner(graph, QueueRunner::from_def(def));
                 }
             }
             Some(CollectionKind::NodeList(list)) => {

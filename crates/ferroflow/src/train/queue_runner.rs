@@ -4,6 +4,7 @@ use super::Coordinator;
 use crate::session::Session;
 use graph::{GraphBuilder, NodeId, Operation, Output};
 use parking_lot::Mutex;
+use proto::QueueRunnerDef;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tensor::{Code, Result, Status};
@@ -21,7 +22,8 @@ pub struct QueueRunner {
 #[derive(Default)]
 struct Runners {
     all: Mutex<Vec<QueueRunner>>,
-    running: Arc<Mutex<HashSet<String>>>,
+    /// Which run in which session.
+    running: Arc<Mutex<HashSet<(usize, String)>>>,
 }
 
 impl QueueRunner {
@@ -51,19 +53,19 @@ impl QueueRunner {
     /// stop cancels what waits. A runner that runs already starts nothing.
     pub fn create_threads(&self, session: &Session, coordinator: &Coordinator) -> Result<()> {
         let running = session.graph().extension::<Runners>().running.clone();
-        if !running.lock().insert(self.name.clone()) {
+        if !running.lock().insert((session.id(), self.name.clone())) {
             return Ok(());
         }
         let left = Arc::new(Mutex::new(self.enqueue.len()));
         for enqueue in &self.enqueue {
             let (runner, session, left) = (self.clone(), session.clone(), left.clone());
             let (enqueue, running) = (enqueue.clone(), running.clone());
-            coordinator.spawn(&format!("fill {}", self.name), move |coordinator| {
+            coordinator.spawn_daemon(&format!("fill {}", self.name), move |coordinator| {
                 let result = runner.fill(&session, coordinator, &enqueue);
                 let mut left = left.lock();
                 *left -= 1;
                 if *left == 0 {
-                    running.lock().remove(&runner.name);
+                    running.lock().remove(&(session.id(), runner.name.clone()));
                     if result.is_ok() {
                         // Those who dequeue take what is left, then come to the end.
                         let _ = session.runner().target_name(&runner.close).run();
@@ -73,7 +75,7 @@ impl QueueRunner {
             })?;
         }
         let (runner, session) = (self.clone(), session.clone());
-        coordinator.spawn(&format!("cancel {}", self.name), move |coordinator| {
+        coordinator.spawn_daemon(&format!("cancel {}", self.name), move |coordinator| {
             coordinator.wait_for_stop(None);
             let _ = session.runner().target_name(&runner.cancel).run();
             Ok(())
@@ -92,6 +94,34 @@ impl QueueRunner {
         }
         Ok(())
     }
+}
+
+impl QueueRunner {
+    /// Returns what a MetaGraph says of the runner.
+    pub(super) fn to_def(&self) -> QueueRunnerDef {
+        QueueRunnerDef {
+            queue_name: self.name.clone(),
+            enqueue_op_name: self.enqueue.clone(),
+            close_op_name: self.close.clone(),
+            cancel_op_name: self.cancel.clone(),
+            queue_closed_exception_types: vec![Code::OutOfRange as i32],
+        }
+    }
+
+    /// Makes a runner over operations that are in the graph already.
+    pub(super) fn from_def(def: QueueRunnerDef) -> QueueRunner {
+        QueueRunner {
+            name: def.queue_name,
+            enqueue: def.enqueue_op_name,
+            close: def.close_op_name,
+            cancel: def.cancel_op_name,
+        }
+    }
+}
+
+/// Returns the runners of a graph.
+pub(super) fn queue_runners(graph: &GraphBuilder) -> Vec<QueueRunner> {
+    graph.extension::<Runners>().all.lock().clone()
 }
 
 /// Adds a runner to those that [`start_queue_runners`] starts.

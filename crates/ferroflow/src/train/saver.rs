@@ -55,6 +55,8 @@ pub struct Saver {
     keep_every_seconds: f64,
     files: Arc<dyn FileSystem>,
     kept: Mutex<Kept>,
+    /// Held while a checkpoint is written: two of one step would be in each other's way.
+    saving: Mutex<()>,
 }
 
 /// The checkpoints that the saver knows of, oldest first, each with the time at which it was written.
@@ -107,6 +109,7 @@ impl Saver {
             keep_every_seconds,
             files: Arc::new(FileSystems::local()),
             kept: Mutex::new(Kept { checkpoints: Vec::new(), next_preserved: now() + keep_every_seconds }),
+            saving: Mutex::new(()),
             def,
         }
     }
@@ -123,6 +126,7 @@ impl Saver {
         if !self.files.exists(directory)? {
             return Err(Status::not_found(format!("Parent directory of {prefix} doesn't exist, can't save.")));
         }
+        let _saving = self.saving.lock();
         let wanted = match global_step {
             Some(step) => format!("{prefix}-{step}"),
             None => prefix.to_owned(),

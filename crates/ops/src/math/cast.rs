@@ -363,8 +363,8 @@ remaining! {
     bool => bool, value => value;
     bool => Complex32, value => Complex32::new(f32::from(value), 0.0);
     bool => Complex64, value => Complex64::new(f64::from(value), 0.0);
-    Complex32 => bool, value => value != Complex32::default();
-    Complex64 => bool, value => value != Complex64::default();
+    Complex32 => bool, value => value.re != 0.0;
+    Complex64 => bool, value => value.re != 0.0;
     Complex32 => Complex32, value => value;
     Complex64 => Complex64, value => value;
     Complex32 => Complex64, value => Complex64::new(value.re.into(), value.im.into());

@@ -83,10 +83,10 @@ pub(super) const OPS: &[Op] = &[
         shape: shape::unchanged,
         gradient: Gradient::Fn(cumulative_logsumexp_gradient),
         kernels: running_kernels!(
-            [f32] => f32::MIN, |x, y| log_sum_exp(f64::from(x), f64::from(y)) as f32,
-            [f64] => f64::MIN, log_sum_exp,
-            [f16] => f16::MIN, |x, y| f16::from_f64(log_sum_exp(x.to_f64(), y.to_f64())),
-            [bf16] => bf16::MIN, |x, y| bf16::from_f64(log_sum_exp(x.to_f64(), y.to_f64())),
+            [f32] => f32::NEG_INFINITY, |x, y| log_sum_exp(f64::from(x), f64::from(y)) as f32,
+            [f64] => f64::NEG_INFINITY, log_sum_exp,
+            [f16] => f16::NEG_INFINITY, |x, y| f16::from_f64(log_sum_exp(x.to_f64(), y.to_f64())),
+            [bf16] => bf16::NEG_INFINITY, |x, y| bf16::from_f64(log_sum_exp(x.to_f64(), y.to_f64())),
         ),
     },
 ];

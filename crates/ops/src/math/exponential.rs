@@ -168,7 +168,7 @@ pub(super) const OPS: &[Op] = &[
             [f64] => |y, dy| dy * (1.0 - y * y),
             [f16] => |y, dy| dy * (f16::ONE - y * y),
             [bf16] => |y, dy| dy * (bf16::ONE - y * y),
-            [Complex32, Complex64] => |y, dy| dy * (-(y * y) + 1.0).conj(),
+            [Complex32, Complex64] => |y, dy| dy * (-(y * y) + 1.0),
         ),
     },
     Op {
@@ -186,7 +186,7 @@ pub(super) const OPS: &[Op] = &[
             [f64] => |y, dy| dy * ((1.0 - y) * y),
             [f16] => |y, dy| dy * ((f16::ONE - y) * y),
             [bf16] => |y, dy| dy * ((bf16::ONE - y) * y),
-            [Complex32, Complex64] => |y, dy| dy * ((-y + 1.0) * y).conj(),
+            [Complex32, Complex64] => |y, dy| dy * ((-y + 1.0) * y),
         ),
     },
 ];

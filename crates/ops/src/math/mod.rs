@@ -4,6 +4,7 @@ mod add_n;
 mod arg_extreme;
 mod arithmetic;
 mod bincount;
+mod bitwise;
 mod bucketize;
 mod cast;
 mod compare;
@@ -27,11 +28,13 @@ mod select;
 mod sparse_segment;
 mod special;
 mod trigonometric;
+mod unary_composition;
 
 pub use add_n::*;
 pub use arg_extreme::*;
 pub use arithmetic::*;
 pub use bincount::*;
+pub use bitwise::*;
 pub use bucketize::*;
 pub use cast::*;
 pub use compare::*;
@@ -60,6 +63,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     arg_extreme::OPS,
     arithmetic::OPS,
     bincount::OPS,
+    bitwise::OPS,
     bucketize::OPS,
     cast::OPS,
     compare::OPS,
@@ -80,4 +84,5 @@ pub(crate) const FILES: &[&[Op]] = &[
     sparse_segment::OPS,
     special::OPS,
     trigonometric::OPS,
+    unary_composition::OPS,
 ];

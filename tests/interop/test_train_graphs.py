@@ -1,4 +1,4 @@
-"""The graphs that the Rust library builds for training equal TensorFlow's, node by node."""
+"""The graphs that the Rust library builds for training equal TensorFlow's, node by node, and train as TensorFlow does."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import subprocess
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -95,6 +96,48 @@ def test_optimizer(graphs, name, kind, gradient):
         dense = tf.placeholder(tf.float32, [3], name="gw")
         OPTIMIZERS[name](step).apply_gradients([(values, v), (dense, w)], global_step=step)
     assert_equal(graphs(f"{name}-{kind}-{gradient}"), graph)
+
+
+STEPS = 50
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("kind", ["ref", "resource"])
+@pytest.mark.parametrize("gradient", ["dense", "sparse"])
+def test_fifty_steps(graphs, shared_cluster, name, kind, gradient):
+    """The graph of the Rust library, fed with the same gradients, on our server and in TensorFlow's own session."""
+    ours = fifty_steps(graphs(f"{name}-{kind}-{gradient}"), gradient, shared_cluster.target)
+    theirs = fifty_steps(graphs(f"{name}-{kind}-{gradient}"), gradient, "")
+    assert len(ours) == len(theirs) == STEPS
+    for step, (mine, wanted) in enumerate(zip(ours, theirs)):
+        for variable, value in wanted.items():
+            np.testing.assert_allclose(mine[variable], value, rtol=2e-4, atol=1e-6, err_msg=f"{variable}, step {step}")
+
+
+def fifty_steps(graph_def, gradient, target):
+    """Returns the values of all variables after each step."""
+    random = np.random.RandomState(5)
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+        with tf.Session(target) as session:
+            operations = graph.get_operations()
+            held = [op for op in operations if op.type in ("VariableV2", "VarHandleOp")]
+            session.run([graph.get_operation_by_name(f"{op.name}/Assign") for op in held])
+            reads = {op.name: f"{op.name}/{'read' if op.type == 'VariableV2' else 'Read/ReadVariableOp'}:0" for op in held}
+            step = graph.get_operation_by_name("global_step")
+            changes = ("AssignAdd", "AssignAddVariableOp")
+            train = [op for op in operations if op.type in changes and step.outputs[0] in op.inputs]
+            results = []
+            for _ in range(STEPS):
+                feeds = {"gw:0": random.randn(3)}
+                if gradient == "sparse":
+                    feeds["gv:0"] = random.randn(2, 3)
+                    feeds["gi:0"] = random.randint(0, 4, [2])
+                else:
+                    feeds["gv:0"] = random.randn(4, 3)
+                session.run(train, feeds)
+                results.append(session.run(reads))
+            return results
 
 
 def global_step(resource=False):

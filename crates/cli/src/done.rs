@@ -1,0 +1,116 @@
+//! How the tasks of a parameter server learn that training is over: every worker puts its number into a queue on each of
+//! them, and they wait until all have.
+
+use cluster::Server;
+use ferroflow::session::Target;
+use ferroflow::train::Queue;
+use ferroflow::{Code, DType, Graph, Operation, PartialShape, Result, RunOptions, Status, Tensor};
+use proto::ConfigProto;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// The name under which the tasks share the queue.
+const QUEUE: &str = "ferroflow_done";
+
+/// How long the other workers may take when the chief is done: what they had to give is in the model already.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How long a worker tries to tell.
+const TELLING: Duration = Duration::from_secs(5);
+
+/// Starts to wait on a thread of its own; what is returned is there when training is over.
+pub fn watch(
+    server: Arc<Server>,
+    job: &str,
+    task: u32,
+    workers: u32,
+) -> Result<tokio::sync::oneshot::Receiver<Result<()>>> {
+    let (over, told) = tokio::sync::oneshot::channel();
+    let device = device(job, task);
+    let watch = move || drop(over.send(wait(&server, device, workers)));
+    let spawned = std::thread::Builder::new().name("wait for the workers".to_owned()).spawn(watch);
+    spawned.map_err(|error| Status::resource_exhausted(format!("no thread to wait for the workers: {error}")))?;
+    Ok(told)
+}
+
+/// Waits until all workers have said that they are done, or the chief has and the others have had their time.
+fn wait(server: &Server, device: String, workers: u32) -> Result<()> {
+    let graph = Graph::new();
+    let taken = on_queue(&graph, &device, |queue| queue.dequeue(&[DType::Int32]))?.output(0);
+    let session = Target::from(server).session(&graph, &filtered(&[device]))?;
+    let mut done = HashSet::new();
+    while done.len() < workers as usize {
+        let timeout = done.contains(&0).then_some(GRACE);
+        let run = session.runner().fetch(&taken).options(RunOptions { timeout, ..Default::default() });
+        match run.run() {
+            Ok(values) => done.extend(values.first().map(Tensor::to_scalar::<i32>).transpose()?),
+            Err(status) if timeout.is_some() && status.code() == Code::DeadlineExceeded => break,
+            Err(status) => return Err(status),
+        };
+    }
+    session.close()
+}
+
+/// Tells every parameter server that a worker is done, and the worker's own server when it is another process. One that is
+/// gone already needn't be told.
+pub fn tell(target: &Target, worker: u32, ps: u32, is_existing_server: bool) {
+    let (told, all_told) = channel();
+    let mut devices: Vec<String> = (0..ps).map(|task| device("ps", task)).collect();
+    if is_existing_server {
+        devices.push(device("worker", worker));
+    }
+    let count = devices.len();
+    for device in devices {
+        let (target, told) = (target.clone(), told.clone());
+        let tell = move || {
+            if let Err(status) = tell_one(&target, worker, &device) {
+                tracing::debug!("{device} can't be told that worker {worker} is done: {status}");
+            }
+            let _ = told.send(());
+        };
+        if let Err(error) = std::thread::Builder::new().name("tell that it is done".to_owned()).spawn(tell) {
+            tracing::debug!("nobody can be told that worker {worker} is done: {error}");
+        }
+    }
+    drop(told);
+    for _ in 0..count {
+        if all_told.recv_timeout(TELLING).is_err() {
+            return;
+        }
+    }
+}
+
+fn tell_one(target: &Target, worker: u32, at: &str) -> Result<()> {
+    let graph = Graph::new();
+    let number = i32::try_from(worker).unwrap_or(i32::MAX);
+    let put = on_queue(&graph, at, |queue| {
+        let number = queue.handle().graph().constant_tensor(&Tensor::scalar(number));
+        queue.enqueue(&[number])
+    })?;
+    let filters = filtered(&[at.to_owned(), device("worker", worker)]);
+    let session = target.session(&graph, &filters)?;
+    session.run_ops(&[&put])?;
+    // The server may stop as soon as it knows.
+    let _ = session.close();
+    Ok(())
+}
+
+fn device(job: &str, task: u32) -> String {
+    format!("/job:{job}/task:{task}")
+}
+
+fn filtered(filters: &[String]) -> ConfigProto {
+    ConfigProto { device_filters: filters.to_vec(), ..Default::default() }
+}
+
+fn on_queue(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Result<Operation>) -> Result<Operation> {
+    graph.device(device, |graph| {
+        let types: &[DType] = &[DType::Int32];
+        let shapes: &[PartialShape] = &[PartialShape::scalar()];
+        let queue = graph.op("FIFOQueueV2").attr("component_types", types).attr("shapes", shapes);
+        let queue = queue.attr("capacity", -1i64).attr("shared_name", QUEUE).try_build()?;
+        build(&Queue::new(queue.output(0)))
+    })
+}

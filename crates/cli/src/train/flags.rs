@@ -1,0 +1,202 @@
+//! The flags of `ferroflow train`: its own, and those of TensorFlow's training scripts, spelled as these spell them.
+
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+
+/// What is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModelKind {
+    /// One hidden layer.
+    Mlp,
+    /// Two convolutions and a hidden layer.
+    Cnn,
+}
+
+/// What to train and how. With --job_name it is one task of a cluster of processes; without, it starts all tasks itself.
+#[derive(Args, Clone, Debug)]
+pub struct Flags {
+    /// What to train; digits are all there is.
+    #[arg(default_value = "mnist", value_parser = ["mnist"])]
+    pub what: String,
+    /// How many parameter servers to start.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub ps: u32,
+    /// How many workers to start.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub workers: u32,
+    /// Starts a process for every task instead of all tasks in this process.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false",
+          default_missing_value = "true", value_parser = boolean)]
+    pub processes: bool,
+    /// The model.
+    #[arg(long, value_enum, default_value = "mlp")]
+    pub model: ModelKind,
+    /// The job of this task: ps or worker.
+    #[arg(long = "job_name", value_name = "JOB")]
+    pub job_name: Option<String>,
+    /// The number of this task in its job; worker 0 is the chief.
+    #[arg(long = "task_index", value_name = "INDEX")]
+    pub task_index: Option<u32>,
+    /// The parameter servers: host:port,host:port.
+    #[arg(long = "ps_hosts", value_name = "HOSTS")]
+    pub ps_hosts: Option<String>,
+    /// The workers: host:port,host:port.
+    #[arg(long = "worker_hosts", value_name = "HOSTS")]
+    pub worker_hosts: Option<String>,
+    /// Averages the workers' gradients before they are applied.
+    #[arg(long = "sync_replicas", value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = boolean)]
+    pub sync_replicas: Option<bool>,
+    /// The same as --sync_replicas, as other scripts call it: 1 or 0.
+    #[arg(long = "issync", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
+          value_parser = boolean)]
+    pub issync: Option<bool>,
+    /// How many gradients are averaged; as many as there are workers if not given.
+    #[arg(long = "replicas_to_aggregate", value_name = "COUNT", value_parser = clap::value_parser!(i32).range(1..=4096))]
+    pub replicas_to_aggregate: Option<i32>,
+    /// Units of the hidden layer.
+    #[arg(long = "hidden_units", default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
+    pub hidden_units: i64,
+    /// Ends at this global step.
+    #[arg(long = "train_steps", value_name = "STEPS", value_parser = clap::value_parser!(i64).range(1..))]
+    pub train_steps: Option<i64>,
+    /// Digits in a batch.
+    #[arg(long = "batch_size", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub batch_size: u64,
+    /// Adam's learning rate.
+    #[arg(long = "learning_rate", value_name = "RATE")]
+    pub learning_rate: Option<f64>,
+    /// A directory with the full MNIST set as idx files, gzipped or not; without it, the digits that come along.
+    #[arg(long = "data_dir", value_name = "DIR")]
+    pub data_dir: Option<String>,
+    /// A directory for checkpoints and events: training goes on from the latest checkpoint there.
+    #[arg(long, value_name = "DIR")]
+    pub logdir: Option<String>,
+    /// How often checkpoints are saved.
+    #[arg(long = "save_checkpoint_secs", value_name = "SECONDS", default_value_t = 30.0)]
+    pub save_checkpoint_secs: f64,
+    /// Uses the server that runs at this worker's address already, instead of starting one.
+    #[arg(long = "existing_servers", value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value = "false", default_missing_value = "true", value_parser = boolean)]
+    pub existing_servers: bool,
+    /// Accepted for the sake of scripts; everything runs on processors.
+    #[arg(long = "num_gpus", value_name = "COUNT", default_value_t = 0)]
+    pub num_gpus: u32,
+    /// Looks whether the data is there, and ends.
+    #[arg(long = "download_only", value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_value = "false", default_missing_value = "true", value_parser = boolean)]
+    pub download_only: bool,
+    /// Tells a parent process how it goes.
+    #[arg(long, hide = true)]
+    pub reports: bool,
+}
+
+impl Flags {
+    /// Returns whether the workers' gradients are averaged.
+    pub fn is_sync(&self) -> bool {
+        self.sync_replicas.or(self.issync).unwrap_or(false)
+    }
+
+    /// Returns the step at which training ends; by default soon enough for a minute.
+    pub fn last_step(&self) -> i64 {
+        self.train_steps.unwrap_or(match (self.model, self.is_sync()) {
+            (ModelKind::Mlp, false) => 3000,
+            (ModelKind::Mlp, true) => 1500,
+            (ModelKind::Cnn, false) => 800,
+            (ModelKind::Cnn, true) => 500,
+        })
+    }
+
+    /// Returns the learning rate.
+    pub fn rate(&self) -> f64 {
+        self.learning_rate.unwrap_or(match self.model {
+            ModelKind::Mlp => 0.01,
+            ModelKind::Cnn => 0.002,
+        })
+    }
+}
+
+/// The boolean flags, which may be negated.
+const BOOLEANS: &[&str] = &["sync_replicas", "issync", "existing_servers", "download_only", "processes"];
+
+/// Takes booleans as absl does.
+fn boolean(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "t" | "1" | "yes" | "y" => Ok(true),
+        "false" | "f" | "0" | "no" | "n" => Ok(false),
+        _ => Err(format!("'{text}' is neither true nor false")),
+    }
+}
+
+/// Returns the arguments of `train` as this program spells them: people write `-` and `_`, one dash and two, and
+/// `--noflag` for `--flag=false`.
+pub fn spelled(arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.get(1).is_none_or(|command| command != "train") {
+        return arguments;
+    }
+    let one = |argument: OsString| {
+        let Some(text) = argument.to_str() else { return argument };
+        let is_flag = |rest: &str| rest.len() > 1 && rest.starts_with(|c: char| c.is_ascii_alphabetic());
+        let flag = text.strip_prefix("--").or_else(|| text.strip_prefix('-').filter(|rest| is_flag(rest)));
+        let Some(flag) = flag else { return argument };
+        let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
+        let name = name.replace('-', "_");
+        if let (Some(positive), None) = (name.strip_prefix("no"), value)
+            && BOOLEANS.contains(&positive)
+        {
+            return format!("--{positive}=false").into();
+        }
+        value.map_or(format!("--{name}"), |value| format!("--{name}={value}")).into()
+    };
+    arguments.into_iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(arguments: &[&str]) -> Result<Flags, String> {
+        #[derive(clap::Parser)]
+        struct Whole {
+            #[command(flatten)]
+            flags: Flags,
+        }
+        let mut words = spelled(["ferroflow", "train"].iter().chain(arguments).map(OsString::from).collect());
+        words.remove(1);
+        let whole = <Whole as clap::Parser>::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ok(whole.flags)
+    }
+
+    #[test]
+    fn booleans_as_absl_takes_them() {
+        for on in ["--sync_replicas", "--sync_replicas=True", "--sync-replicas=1", "-sync_replicas=t", "--issync=1"] {
+            assert!(flags(&[on]).unwrap().is_sync(), "{on}");
+        }
+        assert!(flags(&["--issync", "1"]).unwrap().is_sync());
+        for off in ["--nosync_replicas", "--sync_replicas=False", "--issync=0", "--noissync"] {
+            assert!(!flags(&[off]).unwrap().is_sync(), "{off}");
+        }
+        assert!(flags(&["--sync_replicas=maybe"]).unwrap_err().contains("neither true nor false"));
+    }
+
+    #[test]
+    fn the_flags_of_the_scripts() {
+        let given = flags(&[
+            "--job_name=worker",
+            "--task_index=1",
+            "--ps_hosts=a:1",
+            "--worker_hosts=b:2,c:3",
+            "--replicas_to_aggregate=2",
+            "--hidden_units=50",
+            "--train_steps=7",
+            "--batch_size=10",
+            "--learning_rate=0.5",
+            "--num_gpus=2",
+            "--noexisting_servers",
+        ])
+        .unwrap();
+        assert_eq!((given.job_name.as_deref(), given.task_index), (Some("worker"), Some(1)));
+        assert_eq!((given.last_step(), given.batch_size, given.rate()), (7, 10, 0.5));
+        assert!(!given.existing_servers && !given.is_sync());
+    }
+}

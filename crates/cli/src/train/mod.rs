@@ -1,0 +1,174 @@
+//! `ferroflow train`: trains a classifier of digits, on a cluster inside this process, on one of processes that it starts,
+//! or as one task of a cluster.
+
+mod flags;
+mod model;
+mod processes;
+mod progress;
+mod task;
+mod worker;
+
+pub use flags::{Flags, spelled};
+
+use crate::Failure;
+use cluster::{ClusterSpec, EmbeddedCluster};
+use ferroflow::data::mnist::Mnist;
+use ferroflow::session::{Target, runtime};
+use ferroflow::train::Coordinator;
+use ferroflow::{Result, Status};
+use progress::Progress;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use tracing_subscriber::EnvFilter;
+use worker::{News, Trained, Worker};
+
+/// Trains, and prints the accuracy on the test digits as its last line.
+pub fn run(flags: &Flags) -> Result<(), Failure> {
+    let filter = EnvFilter::try_from_env("FERROFLOW_LOG").unwrap_or_else(|_| EnvFilter::new("warn,ferroflow=info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    let digits = match &flags.data_dir {
+        Some(directory) => Mnist::from_dir(directory)?,
+        None => Mnist::builtin()?,
+    };
+    if flags.download_only {
+        println!("{} digits to train on and {} to test on are there", digits.train.len(), digits.test.len());
+        return Ok(());
+    }
+    if flags.num_gpus > 0 && !flags.reports {
+        println!("--num_gpus={}: everything runs on processors", flags.num_gpus);
+    }
+    match &flags.job_name {
+        Some(job) => task::run(flags, job, digits),
+        None if flags.processes => processes::run(flags, &digits),
+        None => run_embedded(flags, &digits),
+    }
+}
+
+/// What the main thread hears.
+enum Report {
+    News(News),
+    Done(u32, Result<Option<Trained>>),
+}
+
+fn run_embedded(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
+    println!("{}; {} ps and {} worker(s) in this process", describe(digits), flags.ps, flags.workers);
+    let cluster = Arc::new(start_embedded(flags)?);
+    let stop = Coordinator::new();
+    leave_on_interrupt(&stop)?;
+    let (reports, incoming) = channel();
+    for task in 0..flags.workers {
+        let news = reports.clone();
+        let worker = Worker {
+            task,
+            ps: flags.ps,
+            workers: flags.workers,
+            flags: flags.clone(),
+            target: Target::from(cluster.master("worker", task)?),
+            digits: digits.clone(),
+            listener: Arc::new(move |told| drop(news.send(Report::News(told)))),
+            stop: stop_of(&stop)?,
+        };
+        let reports = reports.clone();
+        let run = move || {
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run()));
+            let result = caught.unwrap_or_else(|_| Err(Status::internal("the worker panicked")));
+            let _ = reports.send(Report::Done(task, result));
+        };
+        let spawned = std::thread::Builder::new().name(format!("worker {task}")).spawn(run);
+        spawned.map_err(|error| Failure::new(format!("can't start a worker: {error}")))?;
+    }
+    drop(reports);
+    let mut progress = Progress::new(flags.last_step(), flags.workers);
+    let (mut trained, mut left) = (None, flags.workers);
+    while left > 0
+        && let Ok(report) = incoming.recv()
+    {
+        match report {
+            Report::News(News::Steps(steps)) => progress.take(steps),
+            Report::News(News::Line(line)) => progress.say(&line),
+            Report::Done(task, result) => {
+                // The others may wait for a worker that failed forever.
+                let result = result.map_err(|status| status.context(format!("worker {task}")))?;
+                trained = trained.or(result);
+                left -= 1;
+            }
+        }
+    }
+    let Some(trained) = trained else { return Err(Failure::new("no worker evaluated the model")) };
+    conclude(&progress, &trained, flags);
+    Ok(())
+}
+
+fn start_embedded(flags: &Flags) -> Result<EmbeddedCluster> {
+    // The addresses only name the tasks: nothing listens.
+    let addresses = |job: &str, count: u32| (0..count).map(|task| format!("{job}{task}:1")).collect::<Vec<_>>();
+    let spec = ClusterSpec::new()
+        .with_job("ps", &addresses("ps", flags.ps))?
+        .with_job("worker", &addresses("worker", flags.workers))?;
+    EmbeddedCluster::start(&spec, ops::registry(), runtime()?)
+}
+
+fn describe(digits: &Mnist) -> String {
+    format!("{} digits to train on, {} to test on", digits.train.len(), digits.test.len())
+}
+
+/// Prints what came of the training; the accuracy is last.
+fn conclude(progress: &Progress, trained: &Trained, flags: &Flags) {
+    progress.finish();
+    let seconds = progress.seconds();
+    if let (Some(checkpoint), Some(logdir)) = (&trained.checkpoint, &flags.logdir) {
+        println!("checkpoint {checkpoint}; look into it with: ferroflow checkpoint ls {checkpoint}");
+        println!("curves: tensorboard --logdir {logdir}");
+    }
+    if trained.is_interrupted {
+        println!("interrupted; run it again with the same --logdir to go on");
+        return;
+    }
+    println!("{} steps in {seconds:.1} s, {:.0} steps/s", trained.steps, trained.steps as f64 / seconds);
+    println!("test loss {:.4}", trained.loss);
+    println!("test accuracy {:.1} %", 100.0 * trained.accuracy);
+}
+
+/// Returns a wish to leave of its own that follows the common one, since each worker also ends its own.
+fn stop_of(common: &Coordinator) -> Result<Coordinator, Failure> {
+    let own = Coordinator::new();
+    let (wish, follower) = (common.clone(), own.clone());
+    let follow = move || {
+        wish.wait_for_stop(None);
+        follower.request_stop(None);
+    };
+    let spawned = std::thread::Builder::new().name("pass on the wish to leave".to_owned()).spawn(follow);
+    spawned.map_err(|error| Failure::new(format!("no thread for signals: {error}")))?;
+    Ok(own)
+}
+
+/// Asks for a stop on Ctrl-C or SIGTERM; the second one ends the process at once.
+fn leave_on_interrupt(stop: &Coordinator) -> Result<(), Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let stop = stop.clone();
+    let handle = runtime()?;
+    let _guard = handle.enter();
+    let listen = |kind| signal(kind).map_err(|error| Failure::new(format!("signals can't be received: {error}")));
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    handle.spawn(async move {
+        let mut asked = false;
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if asked {
+                std::process::exit(130);
+            }
+            asked = true;
+            eprintln!("saving and leaving; once more to leave at once");
+            stop.request_stop(None);
+        }
+    });
+    Ok(())
+}

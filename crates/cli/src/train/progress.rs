@@ -1,0 +1,134 @@
+//! How training goes, for people: a bar on a terminal, plain lines elsewhere.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// What a worker has to say of its latest steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Steps {
+    /// The worker.
+    pub task: u32,
+    /// How many steps it has done since it last said something.
+    pub count: u64,
+    /// The global step.
+    pub step: i64,
+    /// The loss of the latest step.
+    pub loss: f32,
+}
+
+impl Steps {
+    /// The line for a parent process.
+    pub fn to_line(self) -> String {
+        format!("@steps {} {} {} {}", self.task, self.count, self.step, self.loss)
+    }
+
+    /// Reads the line of a child process.
+    pub fn from_line(line: &str) -> Option<Steps> {
+        let mut words = line.strip_prefix("@steps ")?.split(' ');
+        let steps = Steps {
+            task: words.next()?.parse().ok()?,
+            count: words.next()?.parse().ok()?,
+            step: words.next()?.parse().ok()?,
+            loss: words.next()?.parse().ok()?,
+        };
+        words.next().is_none().then_some(steps)
+    }
+}
+
+/// Shows how it goes.
+pub struct Progress {
+    start: Instant,
+    first_step: Option<i64>,
+    last_step: i64,
+    shares: Vec<u64>,
+    shown: Instant,
+    bar: Option<ProgressBar>,
+}
+
+/// How often a line is printed where there is no terminal.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+impl Progress {
+    /// Starts to show the way to a global step.
+    pub fn new(last_step: i64, workers: u32) -> Progress {
+        let bar = std::io::stdout().is_terminal().then(|| {
+            let length = u64::try_from(last_step).unwrap_or(0);
+            let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stdout());
+            let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} [{elapsed}, {eta} left]");
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        Progress {
+            start: Instant::now(),
+            first_step: None,
+            last_step,
+            shares: vec![0; workers as usize],
+            shown: Instant::now(),
+            bar,
+        }
+    }
+
+    /// Takes what a worker says.
+    pub fn take(&mut self, steps: Steps) {
+        let first = *self.first_step.get_or_insert(steps.step.saturating_sub(steps.count as i64).max(0));
+        if let Some(share) = self.shares.get_mut(steps.task as usize) {
+            *share += steps.count;
+        }
+        if self.bar.is_none() && self.shown.elapsed() < INTERVAL {
+            return;
+        }
+        self.shown = Instant::now();
+        let seconds = self.start.elapsed().as_secs_f64().max(1e-9);
+        let rate = steps.step.saturating_sub(first) as f64 / seconds;
+        let total = self.shares.iter().sum::<u64>().max(1);
+        let shares: Vec<String> =
+            self.shares.iter().map(|steps| format!("{:.0} %", 100.0 * *steps as f64 / total as f64)).collect();
+        let message = format!("loss {:.4}, {rate:.0} steps/s, workers' shares {}", steps.loss, shares.join(" "));
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(u64::try_from(steps.step.min(self.last_step)).unwrap_or(0));
+                bar.set_message(message);
+            }
+            None => {
+                println!("step {} of {}, {message}", steps.step, self.last_step);
+                let _ = std::io::stdout().flush();
+            }
+        }
+    }
+
+    /// Says something without disturbing the bar.
+    pub fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => {
+                println!("{line}");
+                let _ = std::io::stdout().flush();
+            }
+        }
+    }
+
+    /// Ends the bar.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish();
+        }
+    }
+
+    /// Returns the seconds since the start.
+    pub fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_for_a_parent() {
+        let steps = Steps { task: 1, count: 20, step: 300, loss: 0.25 };
+        assert_eq!(Steps::from_line(&steps.to_line()), Some(steps));
+        assert_eq!(Steps::from_line("@steps 1 2 3"), None);
+        assert_eq!(Steps::from_line("worker 1: hello"), None);
+    }
+}

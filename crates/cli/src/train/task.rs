@@ -1,0 +1,167 @@
+//! One task of a cluster of processes: a parameter server that serves until the workers are done, or a worker.
+
+use super::progress::Progress;
+use super::worker::{News, Trained, Worker};
+use super::{Flags, conclude, describe, leave_on_interrupt};
+use crate::{Failure, done};
+use cluster::{ClusterSpec, Server, ServerConfig};
+use ferroflow::data::mnist::Mnist;
+use ferroflow::session::{Target, runtime};
+use ferroflow::train::Coordinator;
+use parking_lot::Mutex;
+use std::io::Write;
+use std::sync::Arc;
+
+/// Runs the task.
+pub fn run(flags: &Flags, job: &str, digits: Mnist) -> Result<(), Failure> {
+    let hosts = |flag: &Option<String>, name: &str| -> Result<Vec<String>, Failure> {
+        let all: Vec<String> = flag.iter().flat_map(|all| all.split(',')).map(|host| host.trim().to_owned()).collect();
+        let all: Vec<String> = all.into_iter().filter(|host| !host.is_empty()).collect();
+        if all.is_empty() { Err(Failure::new(format!("--{name} is missing"))) } else { Ok(all) }
+    };
+    let (ps_hosts, worker_hosts) = (hosts(&flags.ps_hosts, "ps_hosts")?, hosts(&flags.worker_hosts, "worker_hosts")?);
+    let cluster = ClusterSpec::new().with_job("ps", &ps_hosts)?.with_job("worker", &worker_hosts)?;
+    let index = flags.task_index.ok_or_else(|| Failure::new("--task_index is missing"))?;
+    let address = cluster.task_address(job, index)?.to_owned();
+    let (ps, workers) = (ps_hosts.len() as u32, worker_hosts.len() as u32);
+    match job {
+        "ps" if flags.existing_servers => {
+            Err(Failure::new("with --existing_servers the parameter servers run already: start workers only"))
+        }
+        "ps" => serve(ServerConfig::new(cluster, job, index)?, index, workers),
+        "worker" if flags.existing_servers => {
+            work(flags, index, ps, workers, Target::Address(format!("grpc://{address}")), digits)
+        }
+        "worker" => {
+            let server = Server::start(ServerConfig::new(cluster, job, index)?, ops::registry(), runtime()?)?;
+            announce(job, index, server.address());
+            let worked = work(flags, index, ps, workers, Target::from(&server), digits);
+            runtime()?.block_on(server.stop());
+            worked
+        }
+        _ => Err(Failure::new(format!("--job_name must be ps or worker, not '{job}'"))),
+    }
+}
+
+/// One line, at once, for whoever started this and waits for it.
+fn announce(job: &str, index: u32, address: &str) {
+    println!("ferroflow server ready: /job:{job}/task:{index} at {address}");
+    let _ = std::io::stdout().flush();
+}
+
+fn serve(config: ServerConfig, index: u32, workers: u32) -> Result<(), Failure> {
+    let runtime = runtime()?;
+    let server = Arc::new(Server::start(config, ops::registry(), runtime.clone())?);
+    announce("ps", index, server.address());
+    let over = done::watch(server.clone(), "ps", index, workers)?;
+    let ended = runtime.block_on(async {
+        let ended = tokio::select! {
+            ended = over => ended.unwrap_or(Ok(())),
+            ended = interrupted() => ended,
+        };
+        server.stop().await;
+        ended
+    });
+    ended.map_err(Failure::from)
+}
+
+/// How long a parameter server stays when it is interrupted, since the chief may want to save.
+const STAYING: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Returns when the server should stop: at once on SIGTERM, after a while on Ctrl-C, which the workers get too.
+async fn interrupted() -> ferroflow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let listen = |kind| {
+        signal(kind).map_err(|error| ferroflow::Status::unavailable(format!("signals can't be received: {error}")))
+    };
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    tokio::select! {
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => {}
+    }
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = tokio::time::sleep(STAYING) => {}
+    }
+    Ok(())
+}
+
+fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits: Mnist) -> Result<(), Failure> {
+    let is_reporting = flags.reports;
+    if !is_reporting {
+        println!("{}; worker {task} of {workers}, {ps} ps", describe(&digits));
+    }
+    let stop = Coordinator::new();
+    leave_on_interrupt(&stop)?;
+    let progress = Arc::new(Mutex::new(Progress::new(flags.last_step(), workers)));
+    let shown = progress.clone();
+    let listener = move |news| match news {
+        News::Steps(steps) if is_reporting => line(&steps.to_line()),
+        News::Steps(steps) => shown.lock().take(steps),
+        News::Line(text) if is_reporting => line(&text),
+        News::Line(text) => shown.lock().say(&text),
+    };
+    let worker = Worker {
+        task,
+        ps,
+        workers,
+        flags: flags.clone(),
+        target: target.clone(),
+        digits,
+        listener: Arc::new(listener),
+        stop,
+    };
+    let trained = worker.run()?;
+    done::tell(&target, task, ps, flags.existing_servers);
+    match trained {
+        Some(trained) if is_reporting => line(&to_line(&trained)),
+        Some(trained) => conclude(&progress.lock(), &trained, flags),
+        None => progress.lock().finish(),
+    }
+    Ok(())
+}
+
+fn line(text: &str) {
+    println!("{text}");
+    let _ = std::io::stdout().flush();
+}
+
+/// The line for a parent process.
+fn to_line(trained: &Trained) -> String {
+    let checkpoint = trained.checkpoint.as_deref().unwrap_or("");
+    let (steps, loss, accuracy) = (trained.steps, trained.loss, trained.accuracy);
+    format!("@trained {steps} {loss} {accuracy} {} {checkpoint}", trained.is_interrupted)
+}
+
+/// Reads the line of a child process.
+pub fn from_line(line: &str) -> Option<Trained> {
+    let mut words = line.strip_prefix("@trained ")?.splitn(5, ' ');
+    Some(Trained {
+        steps: words.next()?.parse().ok()?,
+        loss: words.next()?.parse().ok()?,
+        accuracy: words.next()?.parse().ok()?,
+        is_interrupted: words.next()?.parse().ok()?,
+        checkpoint: words.next().filter(|path| !path.is_empty()).map(str::to_owned),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_for_a_parent() {
+        let mut trained = Trained {
+            steps: 7,
+            loss: 0.5,
+            accuracy: 0.97,
+            checkpoint: Some("/a b/c-7".to_owned()),
+            is_interrupted: false,
+        };
+        assert_eq!(from_line(&to_line(&trained)), Some(trained.clone()));
+        trained.checkpoint = None;
+        assert_eq!(from_line(&to_line(&trained)), Some(trained));
+        assert_eq!(from_line("@trained 7"), None);
+    }
+}

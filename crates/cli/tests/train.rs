@@ -1,0 +1,327 @@
+//! `ferroflow train` as processes: in one, in several, as tasks of a cluster, and with tasks that are killed.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// A bound on every wait, so that what hangs fails.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A process whose output is read; it is killed when the test is over.
+struct Process {
+    name: String,
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Process {
+    fn start(name: &str, arguments: &[&str]) -> Process {
+        Process::spawn(name, Command::new(env!("CARGO_BIN_EXE_ferroflow")).args(arguments))
+    }
+
+    fn spawn(name: &str, command: &mut Command) -> Process {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = channel();
+        let outputs: [Box<dyn std::io::Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for output in outputs {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        Process { name: name.to_owned(), child, lines, seen: Vec::new() }
+    }
+
+    /// Waits for a line that holds this.
+    fn wait_for(&mut self, part: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.seen.push(line.clone());
+                    if line.contains(part) {
+                        return line;
+                    }
+                }
+                Err(error) => panic!("{} never said '{part}' ({error:?}), but:\n{}", self.name, self.seen.join("\n")),
+            }
+        }
+    }
+
+    /// Waits for the end.
+    fn wait(&mut self) -> ExitStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.seen.push(line),
+                // Both outputs are at their end: the process is, too.
+                Err(RecvTimeoutError::Disconnected) => return self.child.wait().unwrap(),
+                Err(RecvTimeoutError::Timeout) => panic!("{} doesn't end:\n{}", self.name, self.seen.join("\n")),
+            }
+        }
+    }
+
+    fn wait_for_success(&mut self) -> &[String] {
+        let status = self.wait();
+        assert!(status.success(), "{}: {status}\n{}", self.name, self.seen.join("\n"));
+        &self.seen
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tasks of a cluster on free ports, with flags that all share.
+struct Tasks {
+    ps_hosts: String,
+    worker_hosts: String,
+    shared: Vec<String>,
+}
+
+impl Tasks {
+    fn new(ps: usize, workers: usize, shared: &[&str]) -> Tasks {
+        let listeners: Vec<TcpListener> =
+            (0..ps + workers).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let all: Vec<String> = listeners.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
+        Tasks {
+            ps_hosts: format!("--ps_hosts={}", all[..ps].join(",")),
+            worker_hosts: format!("--worker_hosts={}", all[ps..].join(",")),
+            shared: shared.iter().map(|flag| (*flag).to_owned()).collect(),
+        }
+    }
+
+    fn start(&self, job: &str, index: usize) -> Process {
+        let (job_name, task_index) = (format!("--job_name={job}"), format!("--task_index={index}"));
+        let mut arguments = vec!["train", &job_name, &task_index, &self.ps_hosts, &self.worker_hosts];
+        arguments.extend(self.shared.iter().map(String::as_str));
+        Process::start(&format!("{job} {index}"), &arguments)
+    }
+}
+
+/// Returns the accuracy in the last line, in percent.
+fn accuracy(lines: &[String]) -> f64 {
+    let last = lines.iter().rfind(|line| line.starts_with("test accuracy"));
+    let last = last.unwrap_or_else(|| panic!("no accuracy:\n{}", lines.join("\n")));
+    last.strip_prefix("test accuracy ").unwrap().strip_suffix(" %").unwrap().parse().unwrap()
+}
+
+fn logdir_flag(directory: &Path) -> String {
+    format!("--logdir={}", directory.display())
+}
+
+fn run(arguments: &[&str]) -> Vec<String> {
+    Process::start("train", arguments).wait_for_success().to_vec()
+}
+
+#[test]
+fn in_one_process_with_checkpoints_and_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = logdir_flag(directory.path());
+    let lines = run(&["train", "--hidden_units=32", "--train_steps=150", &logdir]);
+    assert!(accuracy(&lines) > 80.0, "{lines:?}");
+    assert!(lines.last().unwrap().starts_with("test accuracy"), "{lines:?}");
+    let names: Vec<String> =
+        std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().any(|name| name.contains("tfevents")), "{names:?}");
+    assert!(names.iter().any(|name| name == "checkpoint"), "{names:?}");
+
+    let lines = run(&["train", "--hidden_units=32", "--train_steps=250", &logdir]);
+    assert!(lines.iter().any(|line| line.contains("goes on from")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("checkpoint") && line.contains("model.ckpt-25")), "{lines:?}");
+}
+
+#[test]
+fn synchronously_and_with_convolutions() {
+    let lines = run(&["train", "--sync_replicas", "--model=cnn", "--train_steps=30", "--batch_size=40"]);
+    assert!(accuracy(&lines) > 50.0, "{lines:?}");
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (arguments, part) in [
+        (&["train", "--job_name=worker"][..], "--ps_hosts is missing"),
+        (&["train", "--job_name=master", "--ps_hosts=a:1", "--worker_hosts=b:1", "--task_index=0"], "no job 'master'"),
+        (&["train", "--job_name=ps", "--ps_hosts=a:1", "--worker_hosts=b:1"], "--task_index is missing"),
+        (&["train", "--data_dir=/no/such/directory"], "train-images-idx3-ubyte"),
+        (&["train", "--train_steps=20", "--logdir=/proc/no/such"], "/proc/no/such"),
+    ] {
+        let mut process = Process::start("train", arguments);
+        assert!(!process.wait().success(), "{arguments:?}");
+        assert!(process.seen.iter().any(|line| line.contains(part)), "{arguments:?}: {:?}", process.seen);
+    }
+}
+
+#[test]
+fn a_process_for_every_task() {
+    let lines = run(&["train", "--processes", "--ps=2", "--hidden_units=32", "--train_steps=150"]);
+    assert!(accuracy(&lines) > 80.0, "{lines:?}");
+}
+
+#[test]
+fn the_tasks_of_a_cluster_and_the_ps_ends_with_them() {
+    let tasks = Tasks::new(1, 2, &["--hidden_units=32", "--train_steps=150"]);
+    let mut ps = tasks.start("ps", 0);
+    let mut worker = tasks.start("worker", 1);
+    let mut chief = tasks.start("worker", 0);
+    assert!(accuracy(chief.wait_for_success()) > 80.0);
+    worker.wait_for_success();
+    ps.wait_for_success();
+}
+
+#[test]
+fn on_servers_that_run_already_and_end_when_all_is_done() {
+    let tasks = Tasks::new(1, 1, &["--hidden_units=32", "--train_steps=100", "--existing_servers"]);
+    let serve = |job: &str| {
+        let job_name = format!("--job_name={job}");
+        let flags = ["server", &tasks.ps_hosts, &tasks.worker_hosts, &job_name, "--task_index=0", "--exit_when_done"];
+        let mut process = Process::start(job, &flags);
+        process.wait_for("ready");
+        process
+    };
+    let (mut ps, mut server) = (serve("ps"), serve("worker"));
+    assert!(accuracy(tasks.start("worker", 0).wait_for_success()) > 70.0);
+    ps.wait_for_success();
+    server.wait_for_success();
+}
+
+#[test]
+fn a_disk_that_takes_no_more_is_an_error_and_the_last_checkpoint_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = logdir_flag(directory.path());
+    run(&["train", "--hidden_units=32", "--train_steps=20", &logdir]);
+    let before = std::fs::read_to_string(directory.path().join("checkpoint")).unwrap();
+    // No file may become larger than 32 KB, and a checkpoint has more.
+    let limited = "ulimit -f 64; trap '' XFSZ; exec \"$0\" \"$@\"";
+    let program = env!("CARGO_BIN_EXE_ferroflow");
+    let mut process = Process::spawn(
+        "limited",
+        Command::new("sh")
+            .args(["-c", limited, program, "train", "--hidden_units=32"])
+            .args(["--train_steps=40", &logdir]),
+    );
+    assert!(!process.wait().success());
+    assert!(process.seen.iter().any(|line| line.contains("File too large")), "{:?}", process.seen);
+    assert_eq!(std::fs::read_to_string(directory.path().join("checkpoint")).unwrap(), before);
+    let lines = run(&["train", "--hidden_units=32", "--train_steps=40", &logdir]);
+    assert!(lines.iter().any(|line| line.contains("goes on from")), "{lines:?}");
+}
+
+#[test]
+fn an_interrupt_saves_and_leaves() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut process = Process::start(
+        "train",
+        &["train", "--hidden_units=16", "--train_steps=100000000", &logdir_flag(directory.path())],
+    );
+    process.wait_for("step ");
+    process.signal("-INT");
+    let lines = process.wait_for_success();
+    assert!(lines.iter().any(|line| line.contains("interrupted")), "{lines:?}");
+    let state = std::fs::read_to_string(directory.path().join("checkpoint")).unwrap();
+    let newest = state.lines().next().unwrap().trim_end_matches('"').rsplit('-').next().unwrap().to_owned();
+    assert!(newest.parse::<i64>().unwrap() > 0, "{state}");
+}
+
+#[test]
+fn a_worker_is_killed_and_the_rest_go_on() {
+    let tasks = Tasks::new(1, 2, &["--hidden_units=16", "--train_steps=2500", "--batch_size=20"]);
+    let mut ps = tasks.start("ps", 0);
+    let mut chief = tasks.start("worker", 0);
+    let mut worker = tasks.start("worker", 1);
+    worker.wait_for("step ");
+    worker.kill();
+    assert!(accuracy(chief.wait_for_success()) > 80.0);
+    ps.wait_for_success();
+}
+
+#[test]
+fn a_ps_is_killed_and_the_workers_go_on_from_the_last_checkpoint_when_it_is_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["--hidden_units=16", "--train_steps=2500", "--batch_size=20", "--save_checkpoint_secs=0.2"];
+    let logdir = logdir_flag(directory.path());
+    let tasks = Tasks::new(1, 2, &[&flags[..], &[&logdir]].concat());
+    let mut ps = tasks.start("ps", 0);
+    ps.wait_for("ready");
+    let mut chief = tasks.start("worker", 0);
+    let mut worker = tasks.start("worker", 1);
+    chief.wait_for("step ");
+    worker.wait_for("step ");
+    ps.kill();
+    let mut ps = tasks.start("ps", 0);
+    chief.wait_for("a task was lost and is back");
+    worker.wait_for("a task was lost and is back");
+    assert!(accuracy(chief.wait_for_success()) > 80.0);
+    worker.wait_for_success();
+    ps.wait_for_success();
+}
+
+#[test]
+fn the_chief_is_killed_and_its_successor_goes_on_from_the_last_checkpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["--hidden_units=16", "--train_steps=2500", "--batch_size=20", "--save_checkpoint_secs=0.2"];
+    let logdir = logdir_flag(directory.path());
+    let tasks = Tasks::new(1, 2, &[&flags[..], &[&logdir]].concat());
+    let mut ps = tasks.start("ps", 0);
+    let mut chief = tasks.start("worker", 0);
+    let mut worker = tasks.start("worker", 1);
+    chief.wait_for("step ");
+    worker.wait_for("step ");
+    chief.kill();
+    let mut chief = tasks.start("worker", 0);
+    chief.wait_for("goes on from");
+    assert!(accuracy(chief.wait_for_success()) > 80.0);
+    worker.wait_for_success();
+    ps.wait_for_success();
+}
+
+#[test]
+fn a_worker_is_killed_in_synchronous_training_and_a_backup_is_there() {
+    let flags =
+        ["--hidden_units=16", "--train_steps=400", "--batch_size=20", "--sync_replicas", "--replicas_to_aggregate=2"];
+    let tasks = Tasks::new(1, 3, &flags);
+    let mut ps = tasks.start("ps", 0);
+    let mut chief = tasks.start("worker", 0);
+    let mut worker = tasks.start("worker", 1);
+    let mut backup = tasks.start("worker", 2);
+    backup.wait_for("step ");
+    backup.kill();
+    assert!(accuracy(chief.wait_for_success()) > 80.0);
+    worker.wait_for_success();
+    ps.wait_for_success();
+}
+
+#[test]
+fn a_worker_is_killed_in_synchronous_training_and_waited_for() {
+    let tasks = Tasks::new(1, 2, &["--hidden_units=16", "--train_steps=400", "--batch_size=20", "--issync=1"]);
+    let mut ps = tasks.start("ps", 0);
+    let mut chief = tasks.start("worker", 0);
+    let mut worker = tasks.start("worker", 1);
+    worker.wait_for("step ");
+    worker.kill();
+    chief.wait_for("waits for other workers");
+    let mut worker = tasks.start("worker", 1);
+    assert!(accuracy(chief.wait_for_success()) > 80.0);
+    worker.wait_for_success();
+    ps.wait_for_success();
+}

@@ -1,0 +1,45 @@
+//! Servers and clusters in this process.
+//!
+//! ```
+//! use ferroflow::distributed::create_local_server;
+//! use ferroflow::{Graph, Session, Tensor};
+//!
+//! let server = create_local_server()?;
+//! let g = Graph::new();
+//! let hello = g.constant_tensor(&Tensor::string("Hello, distributed TensorFlow!"));
+//! let session = Session::connect(&g, &server.target())?;
+//! assert_eq!(session.run(&[&hello])?[0].strings()?[0], "Hello, distributed TensorFlow!");
+//! # Ok::<(), ferroflow::Status>(())
+//! ```
+
+pub use cluster::{ClusterSpec, EmbeddedCluster, Server, ServerConfig};
+
+use crate::session::runtime;
+use tensor::Result;
+
+/// Starts a server that is a cluster of its own.
+pub fn create_local_server() -> Result<Server> {
+    Server::create_local_server(ops::registry(), runtime()?)
+}
+
+/// Starts the server of a task.
+pub fn start_server(cluster: &ClusterSpec, job: &str, task_index: u32) -> Result<Server> {
+    Server::start(ServerConfig::new(cluster.clone(), job, task_index)?, ops::registry(), runtime()?)
+}
+
+/// Serves until the server is stopped, as a parameter server does.
+pub fn join(server: &Server) -> Result<()> {
+    runtime()?.block_on(server.join());
+    Ok(())
+}
+
+/// Stops a server once its calls have ended.
+pub fn stop(server: &Server) -> Result<()> {
+    runtime()?.block_on(server.stop());
+    Ok(())
+}
+
+/// Starts all tasks of a cluster in this process; they talk without sockets.
+pub fn start_embedded(cluster: &ClusterSpec) -> Result<EmbeddedCluster> {
+    EmbeddedCluster::start(cluster, ops::registry(), runtime()?)
+}

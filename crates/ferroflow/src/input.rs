@@ -1,0 +1,345 @@
+//! Input by queues: file names in, records out, records in, batches out, each step on threads of its own.
+//!
+//! The runners of the queues are the graph's: [`start_queue_runners`](crate::train::start_queue_runners), a
+//! [`Supervisor`](crate::train::Supervisor) or a [`MonitoredSession`](crate::train::MonitoredSession) starts them.
+//!
+//! ```
+//! use ferroflow::input::{BatchOptions, Reader, batch, string_input_producer, InputOptions};
+//! use ferroflow::Graph;
+//!
+//! let g = Graph::new();
+//! let names = string_input_producer(&g, &["a.tfrecord", "b.tfrecord"], &InputOptions::default())?;
+//! let (_key, record) = Reader::tf_record(&g, "")?.read(&names)?;
+//! let records = batch(&[record], &BatchOptions { batch_size: 32, ..Default::default() })?;
+//! assert_eq!(records[0].shape().to_string(), "[32]");
+//! # Ok::<(), ferroflow::Status>(())
+//! ```
+
+use crate::summary;
+use crate::train::{Queue, QueueRunner, add_queue_runner};
+use crate::variable::{Variable, collections, named_constant};
+use bytes::Bytes;
+use graph::{GraphBuilder, Operation, Output};
+use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
+
+/// How the elements of a tensor are given out.
+#[derive(Clone, Debug)]
+pub struct InputOptions {
+    /// How often each element is given out; without it, for ever.
+    pub num_epochs: Option<i64>,
+    /// Whether every epoch has another order.
+    pub shuffle: bool,
+    /// What decides the orders.
+    pub seed: Option<i64>,
+    /// How many elements wait at most.
+    pub capacity: i64,
+    /// The name under which sessions share the queue; empty for none.
+    pub shared_name: String,
+}
+
+impl Default for InputOptions {
+    fn default() -> Self {
+        InputOptions { num_epochs: None, shuffle: true, seed: None, capacity: 32, shared_name: String::new() }
+    }
+}
+
+/// Adds a queue of strings, such as names of files, and its runner.
+pub fn string_input_producer(graph: &GraphBuilder, strings: &[&str], options: &InputOptions) -> Result<Queue> {
+    if strings.is_empty() {
+        return Err(Status::invalid_argument("string_input_producer requires a non-null input tensor"));
+    }
+    let values = strings.iter().map(|string| Bytes::from((*string).to_owned())).collect();
+    graph.name_scope("input_producer", |graph| {
+        let strings = Tensor::from_strings(Shape::vector(strings.len()), values)?;
+        input_producer_in(graph, &graph.constant_tensor(&strings), options)
+    })
+}
+
+/// Adds a queue of the rows of a tensor, and its runner.
+pub fn input_producer(rows: &Output, options: &InputOptions) -> Result<Queue> {
+    rows.graph().name_scope("input_producer", |graph| input_producer_in(graph, rows, options))
+}
+
+/// Adds a queue of the numbers below a limit, and its runner.
+pub fn range_input_producer(graph: &GraphBuilder, limit: i32, options: &InputOptions) -> Result<Queue> {
+    graph.name_scope("input_producer", |graph| {
+        let range: Vec<i32> = (0..limit).collect();
+        input_producer_in(graph, &graph.constant_tensor(&Tensor::vector(&range)), options)
+    })
+}
+
+fn input_producer_in(graph: &GraphBuilder, rows: &Output, options: &InputOptions) -> Result<Queue> {
+    let rows = if options.shuffle {
+        let (seed, seed2) = graph.random_seeds(options.seed);
+        graph.op("RandomShuffle").input(rows).attr("seed", seed).attr("seed2", seed2).try_build()?.output(0)
+    } else {
+        rows.clone()
+    };
+    let rows = limit_epochs(&rows, options.num_epochs)?;
+    let element = row_shape(&rows)?;
+    let queue = new_queue(graph, "FIFOQueueV2", "input_producer", options.capacity, &[rows.dtype()], &[element])?;
+    let queue = Queue::new(queue.attr("shared_name", options.shared_name.as_str()).try_build()?.output(0));
+    let enqueue = queue.enqueue_many(&[rows])?;
+    add_queue_runner(graph, QueueRunner::new(queue.handle(), &[enqueue])?);
+    note_fraction(graph, &queue, options.capacity)?;
+    Ok(queue)
+}
+
+/// Returns a tensor that can be read so many times, after which reading it is the end of the input (`OutOfRange`). The
+/// count is a local variable.
+pub fn limit_epochs(tensor: &Output, num_epochs: Option<i64>) -> Result<Output> {
+    let Some(num_epochs) = num_epochs else { return Ok(tensor.clone()) };
+    if num_epochs <= 0 {
+        return Err(Status::invalid_argument(format!("num_epochs must be > 0 not {num_epochs}.")));
+    }
+    tensor.graph().name_scope("limit_epochs", |graph| {
+        let zero = graph.constant_tensor(&Tensor::scalar(0i64));
+        let epochs = Variable::in_graph(graph, "epochs")
+            .trainable(false)
+            .collections(&[collections::LOCAL_VARIABLES])
+            .build_from(&zero);
+        let counter = graph.op("CountUpTo").input(epochs.handle()).attr("limit", num_epochs).try_build()?;
+        graph.control_dependencies(&[counter], |graph| {
+            Ok(graph.op("Identity").name("limit_epochs").input(tensor).try_build()?.output(0))
+        })
+    })
+}
+
+/// Reads records from files.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    handle: Output,
+}
+
+impl Reader {
+    /// Adds a reader of TFRecords; the compression is `""`, `"GZIP"` or `"ZLIB"`.
+    pub fn tf_record(graph: &GraphBuilder, compression: &str) -> Result<Reader> {
+        Reader::from_op(graph.op("TFRecordReaderV2").attr("compression_type", compression).try_build()?)
+    }
+
+    /// Adds a reader of the lines of text files, without the first few.
+    pub fn text_line(graph: &GraphBuilder, skip_header_lines: i64) -> Result<Reader> {
+        Reader::from_op(graph.op("TextLineReaderV2").attr("skip_header_lines", skip_header_lines).try_build()?)
+    }
+
+    /// Adds a reader of records of as many bytes each, between a header and a footer.
+    pub fn fixed_length_record(
+        graph: &GraphBuilder,
+        record_bytes: i64,
+        header_bytes: i64,
+        footer_bytes: i64,
+    ) -> Result<Reader> {
+        let op = graph.op("FixedLengthRecordReaderV2").attr("record_bytes", record_bytes);
+        Reader::from_op(op.attr("header_bytes", header_bytes).attr("footer_bytes", footer_bytes).try_build()?)
+    }
+
+    /// Adds a reader whose records are whole files.
+    pub fn whole_file(graph: &GraphBuilder) -> Result<Reader> {
+        Reader::from_op(graph.op("WholeFileReaderV2").try_build()?)
+    }
+
+    fn from_op(op: Operation) -> Result<Reader> {
+        Ok(Reader { handle: op.output(0) })
+    }
+
+    /// Returns the handle.
+    pub fn handle(&self) -> &Output {
+        &self.handle
+    }
+
+    /// Adds the next record, as its key and its content; names of files are taken from the queue when one is at its end.
+    pub fn read(&self, names: &Queue) -> Result<(Output, Output)> {
+        let op = self.handle.graph().op("ReaderReadV2").input(&self.handle).input(names.handle()).try_build()?;
+        Ok((op.output(0), op.output(1)))
+    }
+
+    /// Adds up to so many next records, as vectors of keys and of contents.
+    pub fn read_up_to(&self, names: &Queue, count: i64) -> Result<(Output, Output)> {
+        let graph = self.handle.graph();
+        let count = graph.constant_tensor(&Tensor::scalar(count));
+        let op = graph.op("ReaderReadUpToV2").input(&self.handle).input(names.handle()).input(&count).try_build()?;
+        Ok((op.output(0), op.output(1)))
+    }
+}
+
+/// How batches are made.
+#[derive(Clone, Debug)]
+pub struct BatchOptions {
+    /// Elements in a batch.
+    pub batch_size: i32,
+    /// How many threads put elements into the queue.
+    pub num_threads: usize,
+    /// How many elements wait at most.
+    pub capacity: i64,
+    /// Whether the tensors are batches of elements already.
+    pub enqueue_many: bool,
+    /// Whether elements of different sizes are padded to the largest of their batch.
+    pub dynamic_pad: bool,
+    /// Whether the last batch may be smaller.
+    pub allow_smaller_final_batch: bool,
+    /// The name under which sessions share the queue; empty for none.
+    pub shared_name: String,
+}
+
+impl Default for BatchOptions {
+    fn default() -> Self {
+        BatchOptions {
+            batch_size: 32,
+            num_threads: 1,
+            capacity: 32,
+            enqueue_many: false,
+            dynamic_pad: false,
+            allow_smaller_final_batch: false,
+            shared_name: String::new(),
+        }
+    }
+}
+
+/// How batches are shuffled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShuffleOptions {
+    /// How many elements stay in the queue, so that they mix.
+    pub min_after_dequeue: i64,
+    /// What decides the order.
+    pub seed: Option<i64>,
+}
+
+/// Adds batches of tensors, in their order, by a queue with its runner.
+pub fn batch(tensors: &[Output], options: &BatchOptions) -> Result<Vec<Output>> {
+    make_batches("batch", &[tensors], options, None)
+}
+
+/// Adds batches of tensors in a random order.
+pub fn shuffle_batch(tensors: &[Output], options: &BatchOptions, shuffle: &ShuffleOptions) -> Result<Vec<Output>> {
+    make_batches("shuffle_batch", &[tensors], options, Some(shuffle))
+}
+
+/// Adds batches of what several sources give, each of which has a thread.
+pub fn batch_join(sources: &[&[Output]], options: &BatchOptions) -> Result<Vec<Output>> {
+    make_batches("batch_join", sources, options, None)
+}
+
+/// Adds batches of what several sources give, in a random order.
+pub fn shuffle_batch_join(
+    sources: &[&[Output]],
+    options: &BatchOptions,
+    shuffle: &ShuffleOptions,
+) -> Result<Vec<Output>> {
+    make_batches("shuffle_batch_join", sources, options, Some(shuffle))
+}
+
+fn make_batches(
+    name: &str,
+    sources: &[&[Output]],
+    options: &BatchOptions,
+    shuffle: Option<&ShuffleOptions>,
+) -> Result<Vec<Output>> {
+    let first = sources.first().copied().unwrap_or_default();
+    let Some(graph) = first.first().map(|tensor| tensor.graph().clone()) else {
+        return Err(Status::invalid_argument("there is nothing to make batches of"));
+    };
+    if options.batch_size < 1 || options.num_threads < 1 {
+        return Err(Status::invalid_argument("batch_size and num_threads must be positive"));
+    }
+    if sources.iter().any(|source| source.len() != first.len()) {
+        return Err(Status::invalid_argument("all sources must have the same number of tensors"));
+    }
+    let types: Vec<DType> = first.iter().map(Output::dtype).collect();
+    let mut shapes = Vec::with_capacity(first.len());
+    for index in 0..first.len() {
+        let mut common: Option<PartialShape> = None;
+        for source in sources {
+            let shape = if options.enqueue_many { row_shape(&source[index])? } else { source[index].shape() };
+            common = Some(match common {
+                None => shape,
+                Some(other) if other == shape => other,
+                Some(other) if options.dynamic_pad && other.rank() == shape.rank() => loosest(&other, &shape)?,
+                Some(other) => {
+                    return Err(Status::invalid_argument(format!("sources with shapes {other} and {shape}")));
+                }
+            });
+        }
+        shapes.push(common.unwrap_or_else(PartialShape::unknown));
+    }
+    if !options.dynamic_pad
+        && let Some(shape) = shapes.iter().find(|shape| !shape.is_fully_defined())
+    {
+        return Err(Status::invalid_argument(format!(
+            "All shapes must be fully defined: {shape}; dynamic_pad is for tensors of unknown size"
+        )));
+    }
+    graph.name_scope(name, |graph| {
+        let (op, queue_name) = match (shuffle, options.dynamic_pad) {
+            (Some(_), true) => return Err(Status::invalid_argument("shuffled batches can't be padded")),
+            (Some(_), false) => ("RandomShuffleQueueV2", "random_shuffle_queue"),
+            (None, true) => ("PaddingFIFOQueueV2", "padding_fifo_queue"),
+            (None, false) => ("FIFOQueueV2", "fifo_queue"),
+        };
+        let mut queue = new_queue(graph, op, queue_name, options.capacity, &types, &shapes)?;
+        queue = queue.attr("shared_name", options.shared_name.as_str());
+        if let Some(shuffle) = shuffle {
+            let (seed, seed2) = graph.random_seeds(shuffle.seed);
+            queue = queue.attr("min_after_dequeue", shuffle.min_after_dequeue).attr("seed", seed).attr("seed2", seed2);
+        }
+        let queue = Queue::new(queue.try_build()?.output(0));
+        let mut enqueue = Vec::new();
+        for source in sources {
+            let op = if options.enqueue_many { queue.enqueue_many(source)? } else { queue.enqueue(source)? };
+            enqueue.push(op);
+        }
+        if let [only] = &enqueue[..] {
+            // Several threads run the same operation.
+            enqueue = vec![only.clone(); options.num_threads];
+        }
+        add_queue_runner(graph, QueueRunner::new(queue.handle(), &enqueue)?);
+        note_fraction(graph, &queue, options.capacity)?;
+        let count = named_constant(graph, "n", &Tensor::scalar(options.batch_size));
+        let dequeue = queue.dequeue_many(&count, &types, options.allow_smaller_final_batch)?;
+        Ok((0..types.len()).map(|port| dequeue.output(port as u32)).collect())
+    })
+}
+
+fn new_queue(
+    graph: &GraphBuilder,
+    op: &str,
+    name: &str,
+    capacity: i64,
+    types: &[DType],
+    shapes: &[PartialShape],
+) -> Result<graph::builder::OpBuilder> {
+    if capacity == 0 {
+        return Err(Status::invalid_argument("a queue without room"));
+    }
+    Ok(graph.op(op).name(name).attr("component_types", types).attr("shapes", shapes).attr("capacity", capacity))
+}
+
+/// Adds a summary of how full the queue is.
+fn note_fraction(graph: &GraphBuilder, queue: &Queue, capacity: i64) -> Result<()> {
+    if capacity < 0 {
+        return Ok(());
+    }
+    let size = queue.size()?;
+    let size = graph.op("Cast").input(&size).attr("DstT", DType::Float).try_build()?.output(0);
+    let each = graph.constant_tensor(&Tensor::scalar(1.0 / capacity as f32));
+    let fraction = graph.op("Mul").name("mul").input(&size).input(&each).try_build()?.output(0);
+    summary::scalar(&format!("fraction_of_{capacity}_full"), &fraction).map(drop)
+}
+
+/// Returns the shape of the rows of a tensor.
+fn row_shape(tensor: &Output) -> Result<PartialShape> {
+    let shape = tensor.shape();
+    match shape.dims() {
+        Some([_, row @ ..]) => Ok(PartialShape::new(row)),
+        _ => Err(Status::invalid_argument(format!("{} must have rows, but its shape is {shape}", tensor.name()))),
+    }
+}
+
+fn loosest(a: &PartialShape, b: &PartialShape) -> Result<PartialShape> {
+    match (a.dims(), b.dims()) {
+        (Some(a), Some(b)) if a.len() == b.len() => {
+            let dims: Vec<Option<i64>> = a.iter().zip(b).map(|(a, b)| if a == b { *a } else { None }).collect();
+            Ok(PartialShape::new(&dims))
+        }
+        _ => Err(Status::invalid_argument(format!("sources with shapes {a} and {b}"))),
+    }
+}

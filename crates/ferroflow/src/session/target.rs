@@ -1,0 +1,71 @@
+//! [`Target`]: where a session's graph runs, for those that make sessions again and again.
+
+use super::Session;
+use cluster::{MasterInterface, Server};
+use graph::GraphBuilder;
+use std::fmt;
+use std::sync::Arc;
+use tensor::Result;
+
+/// Where a session's graph runs.
+#[derive(Clone, Default)]
+pub enum Target {
+    /// In this process, without a cluster.
+    #[default]
+    Local,
+    /// On the server at `grpc://host:port`.
+    Address(String),
+    /// On a master in this process.
+    Master(Arc<dyn MasterInterface>),
+}
+
+impl Target {
+    /// Makes a session there.
+    pub fn session(&self, graph: &GraphBuilder, config: &proto::ConfigProto) -> Result<Session> {
+        match self {
+            Target::Local => Session::new(graph),
+            Target::Address(address) => Session::connect_with(graph, address, config.clone()),
+            Target::Master(master) => Session::on_master(graph, master.clone(), config.clone()),
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Target::Local => "this process",
+            Target::Address(address) => address,
+            Target::Master(_) => "a master in this process",
+        })
+    }
+}
+
+impl From<&str> for Target {
+    fn from(address: &str) -> Target {
+        if address.is_empty() { Target::Local } else { Target::Address(address.to_owned()) }
+    }
+}
+
+impl From<String> for Target {
+    fn from(address: String) -> Target {
+        Target::from(address.as_str())
+    }
+}
+
+impl From<&Target> for Target {
+    fn from(target: &Target) -> Target {
+        target.clone()
+    }
+}
+
+impl From<Arc<dyn MasterInterface>> for Target {
+    fn from(master: Arc<dyn MasterInterface>) -> Target {
+        Target::Master(master)
+    }
+}
+
+impl From<&Server> for Target {
+    fn from(server: &Server) -> Target {
+        Target::Master(server.master())
+    }
+}

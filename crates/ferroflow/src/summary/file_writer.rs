@@ -1,0 +1,203 @@
+//! [`FileWriter`]: writes summaries, graphs and what happened to a session to an event file that TensorBoard reads.
+
+use crate::session::RunMetadata;
+use graph::GraphBuilder;
+use parking_lot::Mutex;
+use prost::Message;
+use proto::event::What;
+use proto::session_log::SessionStatus;
+use proto::summary::{Value, value};
+use proto::{Event, MetaGraphDef, SessionLog, Summary, TaggedRunMetadata};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use storage::event::{EventsWriter, FlushPolicy};
+use storage::file_system::FileSystems;
+use tensor::{Result, Status, Tensor};
+
+/// A bound on the tags whose metadata is remembered as written.
+const TAGS_MAX: usize = 100_000;
+
+/// Writes events to a file of a directory. Cloning shares it.
+#[derive(Clone)]
+pub struct FileWriter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    logdir: String,
+    path: String,
+    state: Mutex<State>,
+}
+
+struct State {
+    writer: Option<EventsWriter>,
+    /// Tags whose metadata is in the file already; it is written once only.
+    seen: HashSet<String>,
+    run_tags: HashSet<String>,
+}
+
+impl FileWriter {
+    /// Makes an event file in a directory, which is made when it isn't there.
+    pub fn new(logdir: &str) -> Result<FileWriter> {
+        FileWriter::with_suffix(logdir, "")
+    }
+
+    /// As [`new`](Self::new), with something at the end of the file's name.
+    pub fn with_suffix(logdir: &str, suffix: &str) -> Result<FileWriter> {
+        let files = Arc::new(FileSystems::local());
+        let writer = EventsWriter::create_in(files, logdir, suffix, now(), FlushPolicy::default())?;
+        let path = writer.path().to_owned();
+        let state = State { writer: Some(writer), seen: HashSet::new(), run_tags: HashSet::new() };
+        Ok(FileWriter { shared: Arc::new(Shared { logdir: logdir.to_owned(), path, state: Mutex::new(state) }) })
+    }
+
+    /// Returns the directory.
+    pub fn logdir(&self) -> &str {
+        &self.shared.logdir
+    }
+
+    /// Returns where the file is.
+    pub fn path(&self) -> &str {
+        &self.shared.path
+    }
+
+    /// Writes a summary, as a summary op makes it.
+    pub fn add_summary(&self, summary: &Tensor, step: i64) -> Result<()> {
+        let [bytes] = summary.strings()? else {
+            return Err(Status::invalid_argument("a serialized summary must be one string"));
+        };
+        let summary = Summary::decode(&bytes[..])
+            .map_err(|error| Status::invalid_argument(format!("not a serialized summary: {error}")))?;
+        self.add_summary_proto(summary, step)
+    }
+
+    /// Writes a summary.
+    pub fn add_summary_proto(&self, mut summary: Summary, step: i64) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        for value in summary.value.iter_mut().filter(|value| value.metadata.is_some()) {
+            if state.seen.contains(&value.tag) {
+                value.metadata = None;
+            } else if state.seen.len() < TAGS_MAX {
+                state.seen.insert(value.tag.clone());
+            }
+        }
+        state.write(What::Summary(summary), step)
+    }
+
+    /// Writes one number under a tag.
+    pub fn add_scalar(&self, tag: &str, number: f32, step: i64) -> Result<()> {
+        let value = Some(value::Value::SimpleValue(number));
+        let value = Value { tag: tag.to_owned(), value, ..Default::default() };
+        self.add_summary_proto(Summary { value: vec![value] }, step)
+    }
+
+    /// Writes the graph.
+    pub fn add_graph(&self, graph: &GraphBuilder) -> Result<()> {
+        self.write(What::GraphDef(graph.to_graph_def().encode_to_vec().into()), 0)
+    }
+
+    /// Writes a MetaGraph.
+    pub fn add_meta_graph(&self, meta: &MetaGraphDef) -> Result<()> {
+        self.write(What::MetaGraphDef(meta.encode_to_vec().into()), 0)
+    }
+
+    /// Writes what was recorded of a run under a tag that isn't taken.
+    pub fn add_run_metadata(&self, metadata: &RunMetadata, tag: &str, step: i64) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        if state.run_tags.len() >= TAGS_MAX || !state.run_tags.insert(tag.to_owned()) {
+            return Err(Status::invalid_argument("The provided tag was already used for this event type"));
+        }
+        let tagged = TaggedRunMetadata { tag: tag.to_owned(), run_metadata: metadata.encode_to_vec().into() };
+        state.write(What::TaggedRunMetadata(tagged), step)
+    }
+
+    /// Writes that a session began, ended or saved.
+    pub fn add_session_log(&self, status: SessionStatus, checkpoint: Option<&str>, step: i64) -> Result<()> {
+        let log = SessionLog {
+            status: status as i32,
+            checkpoint_path: checkpoint.unwrap_or_default().to_owned(),
+            ..Default::default()
+        };
+        self.write(What::SessionLog(log), step)
+    }
+
+    /// Makes everything so far visible to readers.
+    pub fn flush(&self) -> Result<()> {
+        self.shared.state.lock().writer.as_mut().map_or(Ok(()), EventsWriter::flush)
+    }
+
+    /// Flushes and closes; nothing can be written afterwards.
+    pub fn close(&self) -> Result<()> {
+        let writer = self.shared.state.lock().writer.take();
+        writer.map_or(Ok(()), EventsWriter::close)
+    }
+
+    fn write(&self, what: What, step: i64) -> Result<()> {
+        self.shared.state.lock().write(what, step)
+    }
+}
+
+impl State {
+    fn write(&mut self, what: What, step: i64) -> Result<()> {
+        let writer =
+            self.writer.as_mut().ok_or_else(|| Status::failed_precondition("the event file is closed already"))?;
+        writer.write(&Event { wall_time: now(), step, what: Some(what), ..Default::default() })
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Graph;
+    use storage::event::EventsReader;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = FileWriter::new(directory.path().to_str().unwrap()).unwrap();
+        let graph = Graph::new();
+        graph.constant_tensor(&Tensor::scalar(1f32));
+        writer.add_graph(&graph).unwrap();
+        writer.add_session_log(SessionStatus::Start, None, 3).unwrap();
+        writer.add_scalar("loss", 0.5, 7).unwrap();
+        let metadata = RunMetadata::default();
+        writer.add_run_metadata(&metadata, "step 7", 7).unwrap();
+        assert!(writer.add_run_metadata(&metadata, "step 7", 8).is_err());
+        assert!(writer.add_summary(&Tensor::scalar(1f32), 8).is_err());
+        writer.close().unwrap();
+        assert!(writer.add_scalar("loss", 0.5, 9).is_err());
+
+        let mut reader = EventsReader::open(&FileSystems::local(), writer.path()).unwrap();
+        let events: Vec<Event> = std::iter::from_fn(|| reader.next_event().unwrap()).collect();
+        assert_eq!(events.iter().map(|event| event.step).collect::<Vec<_>>(), [0, 0, 3, 7, 7]);
+        let Some(What::GraphDef(bytes)) = &events[1].what else { panic!("no graph") };
+        assert_eq!(proto::GraphDef::decode(&bytes[..]).unwrap().node.len(), 1);
+        let Some(What::Summary(summary)) = &events[3].what else { panic!("no summary") };
+        assert_eq!(summary.value[0].value, Some(value::Value::SimpleValue(0.5)));
+    }
+
+    #[test]
+    fn the_metadata_of_a_tag_is_written_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = FileWriter::new(directory.path().to_str().unwrap()).unwrap();
+        let metadata = Some(proto::SummaryMetadata { display_name: "x".to_owned(), ..Default::default() });
+        let value = Value { tag: "t".to_owned(), metadata, ..Default::default() };
+        for step in 0..2 {
+            writer.add_summary_proto(Summary { value: vec![value.clone()] }, step).unwrap();
+        }
+        writer.close().unwrap();
+        let mut reader = EventsReader::open(&FileSystems::local(), writer.path()).unwrap();
+        let with_metadata = std::iter::from_fn(|| reader.next_event().unwrap())
+            .filter_map(|event| match event.what {
+                Some(What::Summary(summary)) => Some(summary.value[0].metadata.is_some()),
+                _ => None,
+            })
+            .collect::<Vec<_>>();
+        assert_eq!(with_metadata, [true, false]);
+    }
+}

@@ -1,0 +1,99 @@
+//! Summaries: values of a step for TensorBoard. The functions here add TensorFlow's summary ops to a graph, and
+//! [`FileWriter`] writes what they make to event files.
+
+mod file_writer;
+
+pub use file_writer::FileWriter;
+
+use crate::variable::{collections, named_constant};
+use graph::{GraphBuilder, Output};
+use prost::Message;
+use proto::SummaryMetadata;
+use proto::summary_metadata::PluginData;
+use tensor::{Result, Tensor};
+
+/// How many pictures of a batch are kept, unless told otherwise.
+pub const DEFAULT_MAX_IMAGES: i64 = 3;
+
+/// Adds the value of a scalar under a name, which becomes its tag.
+pub fn scalar(name: &str, value: &Output) -> Result<Output> {
+    in_collection(in_scope(name, value, |graph, whole, tag| {
+        let tag = named_constant(graph, "tags", &Tensor::string(tag.to_owned()));
+        Ok(graph.op("ScalarSummary").name(whole).input(&tag).input(value).try_build()?.output(0))
+    })?)
+}
+
+/// Adds how the elements of a tensor are spread.
+pub fn histogram(name: &str, values: &Output) -> Result<Output> {
+    in_collection(in_scope(name, values, |graph, whole, tag| {
+        let tag = named_constant(graph, "tag", &Tensor::string(tag.to_owned()));
+        Ok(graph.op("HistogramSummary").name(whole).input(&tag).input(values).try_build()?.output(0))
+    })?)
+}
+
+/// Adds pictures, `[batch, height, width, channels]` with 1, 3 or 4 channels; at most `max_images` of a batch.
+pub fn image(name: &str, pictures: &Output, max_images: i64) -> Result<Output> {
+    in_collection(in_scope(name, pictures, |graph, whole, tag| {
+        let tag = named_constant(graph, "tag", &Tensor::string(tag.to_owned()));
+        let op = graph.op("ImageSummary").name(whole).input(&tag).input(pictures).attr("max_images", max_images);
+        Ok(op.try_build()?.output(0))
+    })?)
+}
+
+/// Adds text, a tensor of strings, which TensorBoard shows as Markdown.
+pub fn text(name: &str, text: &Output) -> Result<Output> {
+    let plugin_data = PluginData { plugin_name: "text".to_owned(), ..Default::default() };
+    let metadata = SummaryMetadata { plugin_data: Some(plugin_data), ..Default::default() }.encode_to_vec();
+    in_collection(in_scope(name, text, |graph, whole, tag| {
+        let tag = named_constant(graph, "tag", &Tensor::string(tag.to_owned()));
+        let metadata = named_constant(graph, "serialized_summary_metadata", &Tensor::string(metadata));
+        let op = graph.op("TensorSummaryV2").name(whole).input(&tag).input(text).input(&metadata);
+        Ok(op.try_build()?.output(0))
+    })?)
+}
+
+/// Adds one summary of several.
+pub fn merge(graph: &GraphBuilder, summaries: &[Output]) -> Result<Output> {
+    graph.name_scope("Merge", |graph| Ok(graph.op("MergeSummary").inputs(summaries).try_build()?.output(0)))
+}
+
+/// Adds one summary of all that the graph has; none when it has none.
+pub fn merge_all(graph: &GraphBuilder) -> Result<Option<Output>> {
+    let all = graph.collection(collections::SUMMARIES);
+    if all.is_empty() { Ok(None) } else { merge(graph, &all).map(Some) }
+}
+
+/// Runs `build` in a scope of the summary's name; the tag is what the scope is called in the end.
+fn in_scope(
+    name: &str,
+    of: &Output,
+    build: impl FnOnce(&GraphBuilder, &str, &str) -> Result<Output>,
+) -> Result<Output> {
+    of.graph().name_scope(&clean_tag(name), |graph| {
+        let tag = graph.current_name_scope();
+        build(graph, &format!("{tag}/"), &tag)
+    })
+}
+
+fn in_collection(summary: Output) -> Result<Output> {
+    summary.graph().add_to_collection(collections::SUMMARIES, &summary);
+    Ok(summary)
+}
+
+/// Replaces what a node's name can't have, as TensorFlow does with tags.
+fn clean_tag(name: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '\\');
+    let cleaned: String = name.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
+    cleaned.trim_start_matches('/').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_lose_what_names_cannot_have() {
+        assert_eq!(clean_tag("/the loss (mean)"), "the_loss__mean_");
+        assert_eq!(clean_tag("layer1/weights"), "layer1/weights");
+    }
+}

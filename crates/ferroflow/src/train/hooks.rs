@@ -1,0 +1,456 @@
+//! The hooks that come along: stopping, saving, summaries, logging, and watching over the loss.
+
+use super::session_run_hook::{RunArgs, RunContext, RunValues, SessionRunHook};
+use super::{Coordinator, Saver};
+use crate::session::Session;
+use crate::summary::FileWriter;
+use crate::variable::{Variable, get_global_step};
+use graph::{GraphBuilder, Output};
+use parking_lot::Mutex;
+use proto::session_log::SessionStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use storage::file_system::path;
+use tensor::{Result, Status, Tensor};
+
+/// When something is done again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// After so many steps.
+    Steps(i64),
+    /// After so much time.
+    Time(Duration),
+}
+
+/// Tells when something is due.
+struct Timer {
+    every: Every,
+    last: Option<(i64, Instant)>,
+}
+
+impl Timer {
+    fn new(every: Every) -> Timer {
+        Timer { every, last: None }
+    }
+
+    fn is_due(&self, step: i64) -> bool {
+        match (self.last, self.every) {
+            (None, _) => true,
+            (Some((last, _)), _) if last == step => false,
+            (Some((last, _)), Every::Steps(steps)) => step >= last + steps.max(1),
+            (Some((_, then)), Every::Time(time)) => then.elapsed() >= time,
+        }
+    }
+
+    /// Notes that it was done; returns how long and how many steps after the time before.
+    fn update(&mut self, step: i64) -> Option<(Duration, i64)> {
+        let previous = self.last.replace((step, Instant::now()));
+        previous.map(|(last, then)| (then.elapsed(), step - last))
+    }
+}
+
+fn needed_global_step(graph: &GraphBuilder, who: &str) -> Result<Variable> {
+    get_global_step(graph)?
+        .ok_or_else(|| Status::failed_precondition(format!("Global step should be created to use {who}.")))
+}
+
+fn step_of(values: &RunValues) -> Result<i64> {
+    values.results.first().map_or_else(|| Err(Status::internal("a hook's value is missing")), Tensor::to_index)
+}
+
+/// Ends training at a global step.
+pub struct StopAtStepHook {
+    num_steps: Option<i64>,
+    last_step: Option<i64>,
+    step: Option<Variable>,
+}
+
+impl StopAtStepHook {
+    /// Ends training at this global step.
+    pub fn at(last_step: i64) -> StopAtStepHook {
+        StopAtStepHook { num_steps: None, last_step: Some(last_step), step: None }
+    }
+
+    /// Ends training this many global steps after where it starts.
+    pub fn after(num_steps: i64) -> StopAtStepHook {
+        StopAtStepHook { num_steps: Some(num_steps), last_step: None, step: None }
+    }
+}
+
+impl SessionRunHook for StopAtStepHook {
+    fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
+        self.step = Some(needed_global_step(graph, "StopAtStepHook")?);
+        Ok(())
+    }
+
+    fn after_create_session(&mut self, session: &Session, _coordinator: &Coordinator) -> Result<()> {
+        if let (None, Some(steps), Some(step)) = (self.last_step, self.num_steps, &self.step) {
+            self.last_step = Some(session.eval_index(step.value())? + steps);
+        }
+        Ok(())
+    }
+
+    fn before_run(&mut self, _context: &RunContext<'_>) -> Result<RunArgs> {
+        Ok(self.step.iter().fold(RunArgs::new(), |args, step| args.fetch(step.value())))
+    }
+
+    fn after_run(&mut self, context: &RunContext<'_>, values: &RunValues) -> Result<()> {
+        let (Some(last), Some(step)) = (self.last_step, &self.step) else { return Ok(()) };
+        // The step was read beside the training, before or after it: only close to the end it is worth another look.
+        if step_of(values)? + 1 >= last && context.session().eval_index(step.value())? >= last {
+            context.request_stop();
+        }
+        Ok(())
+    }
+}
+
+/// Saves checkpoints: at the start, every so often, and at the end.
+pub struct CheckpointSaverHook {
+    directory: String,
+    prefix: String,
+    saver: Arc<Saver>,
+    timer: Timer,
+    step: Option<Variable>,
+    writer: Option<FileWriter>,
+}
+
+impl CheckpointSaverHook {
+    /// Saves into a directory.
+    pub fn new(directory: &str, every: Every, saver: Arc<Saver>) -> CheckpointSaverHook {
+        CheckpointSaverHook {
+            directory: directory.to_owned(),
+            prefix: path::join(directory, "model.ckpt"),
+            saver,
+            timer: Timer::new(every),
+            step: None,
+            writer: None,
+        }
+    }
+
+    /// Sets the event file that tells of checkpoints.
+    pub fn writer(mut self, writer: FileWriter) -> Self {
+        self.writer = Some(writer);
+        self
+    }
+
+    fn save(&mut self, session: &Session, step: i64) -> Result<()> {
+        self.timer.update(step);
+        let written = self.saver.save_with_meta_graph(session, &self.prefix, Some(step))?;
+        match &self.writer {
+            Some(writer) => writer.add_session_log(SessionStatus::Checkpoint, Some(&written), step),
+            None => Ok(()),
+        }
+    }
+}
+
+impl SessionRunHook for CheckpointSaverHook {
+    fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
+        self.step = Some(needed_global_step(graph, "CheckpointSaverHook")?);
+        std::fs::create_dir_all(&self.directory)
+            .map_err(|error| Status::permission_denied(format!("can't make {}: {error}", self.directory)))
+    }
+
+    fn after_create_session(&mut self, session: &Session, _coordinator: &Coordinator) -> Result<()> {
+        let Some(step) = &self.step else { return Ok(()) };
+        let step = session.eval_index(step.value())?;
+        self.save(session, step)
+    }
+
+    fn before_run(&mut self, _context: &RunContext<'_>) -> Result<RunArgs> {
+        Ok(self.step.iter().fold(RunArgs::new(), |args, step| args.fetch(step.value())))
+    }
+
+    fn after_run(&mut self, context: &RunContext<'_>, values: &RunValues) -> Result<()> {
+        let Some(step) = &self.step else { return Ok(()) };
+        if self.timer.is_due(step_of(values)? + 1) {
+            let step = context.session().eval_index(step.value())?;
+            if self.timer.is_due(step) {
+                self.save(context.session(), step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, session: &Session) -> Result<()> {
+        let Some(step) = &self.step else { return Ok(()) };
+        let step = session.eval_index(step.value())?;
+        if self.timer.last.is_none_or(|(last, _)| last != step) {
+            self.save(session, step)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a summary every so often.
+pub struct SummarySaverHook {
+    timer: Timer,
+    writer: FileWriter,
+    summary: Output,
+    step: Option<Variable>,
+    next_step: Option<i64>,
+    is_asked: bool,
+}
+
+impl SummarySaverHook {
+    /// Writes `summary` to an event file.
+    pub fn new(every: Every, writer: FileWriter, summary: &Output) -> SummarySaverHook {
+        let timer = Timer::new(every);
+        SummarySaverHook { timer, writer, summary: summary.clone(), step: None, next_step: None, is_asked: false }
+    }
+}
+
+impl SessionRunHook for SummarySaverHook {
+    fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
+        self.step = Some(needed_global_step(graph, "SummarySaverHook")?);
+        Ok(())
+    }
+
+    fn before_run(&mut self, _context: &RunContext<'_>) -> Result<RunArgs> {
+        let args = self.step.iter().fold(RunArgs::new(), |args, step| args.fetch(step.value()));
+        self.is_asked = self.next_step.is_none_or(|step| self.timer.is_due(step));
+        Ok(if self.is_asked { args.fetch(&self.summary) } else { args })
+    }
+
+    fn after_run(&mut self, context: &RunContext<'_>, values: &RunValues) -> Result<()> {
+        let mut step = step_of(values)? + 1;
+        if self.is_asked
+            && let (Some(variable), Some(summary)) = (&self.step, values.results.get(1))
+        {
+            step = context.session().eval_index(variable.value())?;
+            self.timer.update(step);
+            self.writer.add_summary(summary, step)?;
+        }
+        self.next_step = Some(step + 1);
+        Ok(())
+    }
+
+    fn end(&mut self, _session: &Session) -> Result<()> {
+        self.writer.flush()
+    }
+}
+
+/// Writes how many steps are done in a second.
+pub struct StepCounterHook {
+    timer: Timer,
+    writer: Option<FileWriter>,
+    step: Option<Variable>,
+}
+
+impl StepCounterHook {
+    /// Counts; with a writer, into an event file too.
+    pub fn new(every: Every, writer: Option<FileWriter>) -> StepCounterHook {
+        StepCounterHook { timer: Timer::new(every), writer, step: None }
+    }
+}
+
+impl SessionRunHook for StepCounterHook {
+    fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
+        self.step = Some(needed_global_step(graph, "StepCounterHook")?);
+        Ok(())
+    }
+
+    fn before_run(&mut self, _context: &RunContext<'_>) -> Result<RunArgs> {
+        Ok(self.step.iter().fold(RunArgs::new(), |args, step| args.fetch(step.value())))
+    }
+
+    fn after_run(&mut self, _context: &RunContext<'_>, values: &RunValues) -> Result<()> {
+        let step = step_of(values)?;
+        if !self.timer.is_due(step) {
+            return Ok(());
+        }
+        let Some((elapsed, steps)) = self.timer.update(step) else { return Ok(()) };
+        let rate = steps as f64 / elapsed.as_secs_f64().max(1e-9);
+        tracing::info!("global_step/sec: {rate:.1}");
+        match &self.writer {
+            Some(writer) => writer.add_scalar("global_step/sec", rate as f32, step),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Logs the values of scalars and short tensors every so often.
+pub struct LoggingTensorHook {
+    every: Every,
+    tensors: Vec<(String, Output)>,
+    runs: i64,
+    timer: Timer,
+    is_asked: bool,
+    log: Box<dyn FnMut(&str) + Send>,
+}
+
+impl LoggingTensorHook {
+    /// Logs tensors by name; `Every::Steps` counts the runs of this session.
+    pub fn new(tensors: &[(&str, &Output)], every: Every) -> LoggingTensorHook {
+        LoggingTensorHook::with_log(tensors, every, |line| tracing::info!("{line}"))
+    }
+
+    /// As [`new`](Self::new), with a function that takes the lines.
+    pub fn with_log(
+        tensors: &[(&str, &Output)],
+        every: Every,
+        log: impl FnMut(&str) + Send + 'static,
+    ) -> LoggingTensorHook {
+        let tensors = tensors.iter().map(|(name, output)| ((*name).to_owned(), (*output).clone())).collect();
+        LoggingTensorHook { every, tensors, runs: 0, timer: Timer::new(every), is_asked: false, log: Box::new(log) }
+    }
+}
+
+impl SessionRunHook for LoggingTensorHook {
+    fn after_create_session(&mut self, _session: &Session, _coordinator: &Coordinator) -> Result<()> {
+        self.timer = Timer::new(self.every);
+        self.runs = 0;
+        Ok(())
+    }
+
+    fn before_run(&mut self, _context: &RunContext<'_>) -> Result<RunArgs> {
+        self.is_asked = self.timer.is_due(self.runs);
+        let tensors = if self.is_asked { &self.tensors[..] } else { &[] };
+        Ok(tensors.iter().fold(RunArgs::new(), |args, (_, output)| args.fetch(output)))
+    }
+
+    fn after_run(&mut self, _context: &RunContext<'_>, values: &RunValues) -> Result<()> {
+        if self.is_asked {
+            let pairs: Vec<String> = self.tensors.iter().zip(&values.results).map(|((n, _), v)| show(n, v)).collect();
+            let line = match self.timer.update(self.runs) {
+                Some((elapsed, _)) => format!("{} ({:.3} sec)", pairs.join(", "), elapsed.as_secs_f64()),
+                None => pairs.join(", "),
+            };
+            (self.log)(&line);
+        }
+        self.runs += 1;
+        Ok(())
+    }
+}
+
+/// Writes `name = value`; long tensors by their shape.
+fn show(name: &str, value: &Tensor) -> String {
+    use tensor::DType;
+    if value.num_elements() != 1 {
+        return format!("{name} = {}{}", value.dtype(), value.shape());
+    }
+    let text = match value.dtype() {
+        DType::Float => value.to_scalar::<f32>().map(|v| v.to_string()),
+        DType::Double => value.to_scalar::<f64>().map(|v| v.to_string()),
+        DType::Int32 | DType::Int64 => value.to_index().map(|v| v.to_string()),
+        DType::String => value.strings().map(|v| String::from_utf8_lossy(&v[0]).into_owned()),
+        other => Ok(format!("{other}")),
+    };
+    format!("{name} = {}", text.unwrap_or_default())
+}
+
+/// Ends training when the loss isn't a number any more.
+pub struct NanTensorHook {
+    loss: Output,
+    is_failure: bool,
+}
+
+impl NanTensorHook {
+    /// Fails when the loss isn't a number; with `is_failure` false, asks to stop instead.
+    pub fn new(loss: &Output, is_failure: bool) -> NanTensorHook {
+        NanTensorHook { loss: loss.clone(), is_failure }
+    }
+}
+
+impl SessionRunHook for NanTensorHook {
+    fn before_run(&mut self, _context: &RunContext<'_>) -> Result<RunArgs> {
+        Ok(RunArgs::new().fetch(&self.loss))
+    }
+
+    fn after_run(&mut self, context: &RunContext<'_>, values: &RunValues) -> Result<()> {
+        let Some(loss) = values.results.first() else { return Ok(()) };
+        let is_nan = match loss.dtype() {
+            tensor::DType::Double => loss.to_scalar::<f64>()?.is_nan(),
+            _ => loss.to_scalar::<f32>()?.is_nan(),
+        };
+        if !is_nan {
+            return Ok(());
+        }
+        let message = format!("Model diverged with loss = NaN ({})", self.loss.name());
+        if self.is_failure {
+            return Err(Status::invalid_argument(message));
+        }
+        tracing::warn!("{message}");
+        context.request_stop();
+        Ok(())
+    }
+}
+
+/// The values that a [`FinalOpsHook`] has taken.
+pub type FinalValues = Arc<Mutex<Option<Vec<Tensor>>>>;
+
+/// Runs something once at the end.
+pub struct FinalOpsHook {
+    args: RunArgs,
+    values: FinalValues,
+}
+
+impl FinalOpsHook {
+    /// Makes the hook, and the place where the values will be.
+    pub fn new(args: RunArgs) -> (FinalOpsHook, FinalValues) {
+        let values = FinalValues::default();
+        (FinalOpsHook { args, values: values.clone() }, values)
+    }
+}
+
+impl SessionRunHook for FinalOpsHook {
+    fn end(&mut self, session: &Session) -> Result<()> {
+        let (values, _) = super::monitored_session::run_args(session, &self.args)?;
+        *self.values.lock() = Some(values);
+        Ok(())
+    }
+}
+
+/// Holds a worker back until others have come to a global step.
+pub struct GlobalStepWaiterHook {
+    wait_until_step: i64,
+    step: Option<Variable>,
+    is_done: bool,
+}
+
+impl GlobalStepWaiterHook {
+    /// Waits for this global step before the first run.
+    pub fn new(wait_until_step: i64) -> GlobalStepWaiterHook {
+        GlobalStepWaiterHook { wait_until_step, step: None, is_done: wait_until_step <= 0 }
+    }
+}
+
+impl SessionRunHook for GlobalStepWaiterHook {
+    fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
+        self.step = Some(needed_global_step(graph, "GlobalStepWaiterHook")?);
+        Ok(())
+    }
+
+    fn before_run(&mut self, context: &RunContext<'_>) -> Result<RunArgs> {
+        const PAUSE: Duration = Duration::from_millis(50);
+        let Some(step) = self.step.as_ref().filter(|_| !self.is_done) else { return Ok(RunArgs::new()) };
+        tracing::info!("Waiting for global step {} before starting training.", self.wait_until_step);
+        while context.session().eval_index(step.value())? < self.wait_until_step {
+            if context.coordinator().wait_for_stop(Some(PAUSE)) {
+                break;
+            }
+        }
+        self.is_done = true;
+        Ok(RunArgs::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_of_steps() {
+        let mut timer = Timer::new(Every::Steps(10));
+        assert!(timer.is_due(0));
+        assert_eq!(timer.update(0), None);
+        assert!(!timer.is_due(0) && !timer.is_due(9) && timer.is_due(10));
+        assert_eq!(timer.update(12).map(|(_, steps)| steps), Some(12));
+        assert!(!timer.is_due(21) && timer.is_due(22));
+    }
+
+    #[test]
+    fn values_are_shown() {
+        assert_eq!(show("loss", &Tensor::scalar(0.5f32)), "loss = 0.5");
+        assert_eq!(show("step", &Tensor::scalar(7i64)), "step = 7");
+    }
+}

@@ -1,0 +1,445 @@
+//! [`MonitoredSession`]: a session that hooks take part in, and that is made again when a task of the cluster was lost.
+//!
+//! ```
+//! use ferroflow::train::{GradientDescentOptimizer, MonitoredSession, Optimizer, RunArgs, StopAtStepHook};
+//! use ferroflow::variable::create_global_step;
+//! use ferroflow::{Graph, Tensor, Variable};
+//!
+//! let g = Graph::new();
+//! let step = create_global_step(&g);
+//! let x = Variable::new(&g, "x", &g.constant_tensor(&Tensor::scalar(4f32)));
+//! let loss = ferroflow::ops::math::square(x.value());
+//! let train = GradientDescentOptimizer::new(0.1).minimize(&loss, Some(&step))?;
+//!
+//! let mut session = MonitoredSession::training(&g).hook(StopAtStepHook::at(20)).build()?;
+//! let mut last = f32::MAX;
+//! while !session.should_stop() {
+//!     last = session.run(&RunArgs::new().target(&train).fetch(&loss))?[0].to_scalar()?;
+//! }
+//! session.close()?;
+//! assert!(last < 0.1);
+//! # Ok::<(), ferroflow::Status>(())
+//! ```
+
+use super::hooks::{CheckpointSaverHook, Every, StepCounterHook, SummarySaverHook};
+use super::session_manager::{RestoreFrom, SessionManager, Waiting, is_recoverable};
+use super::session_run_hook::{RunArgs, RunContext, RunValues, SessionRunHook};
+use super::{Coordinator, Scaffold, start_queue_runners};
+use crate::session::{RunMetadata, RunOptions, Session, Target};
+use crate::summary::FileWriter;
+use crate::variable::get_global_step;
+use graph::GraphBuilder;
+use proto::ConfigProto;
+use std::time::Duration;
+use tensor::{Code, Result, Status, Tensor};
+
+/// A monitored session about to be made.
+#[must_use = "the session is made by `build`"]
+pub struct MonitoredSessionBuilder {
+    graph: GraphBuilder,
+    target: Target,
+    config: ConfigProto,
+    is_chief: bool,
+    checkpoint_dir: Option<String>,
+    scaffold: Scaffold,
+    hooks: Vec<Box<dyn SessionRunHook>>,
+    chief_only_hooks: Vec<Box<dyn SessionRunHook>>,
+    save_checkpoint: Option<Every>,
+    save_summaries: Option<Every>,
+    log_step_count: Option<i64>,
+    stop_grace: Duration,
+    recovery_wait: Duration,
+    max_wait: Option<Duration>,
+}
+
+/// A session for a training loop. Steps that fail with `Unavailable` or `Aborted`, because a task was lost, are done
+/// again in a new session, which the chief restores from the newest checkpoint.
+pub struct MonitoredSession {
+    graph: GraphBuilder,
+    target: Target,
+    config: ConfigProto,
+    is_chief: bool,
+    checkpoint_dir: Option<String>,
+    scaffold: Scaffold,
+    manager: SessionManager,
+    hooks: Vec<Box<dyn SessionRunHook>>,
+    stop_grace: Duration,
+    max_wait: Option<Duration>,
+    live: Option<Live>,
+    stop: Coordinator,
+    recoveries: u64,
+}
+
+/// A session with its threads.
+struct Live {
+    session: Session,
+    coordinator: Coordinator,
+}
+
+impl MonitoredSession {
+    /// Starts a session for training: in this process, for a chief, without a directory for checkpoints.
+    pub fn training(graph: &GraphBuilder) -> MonitoredSessionBuilder {
+        MonitoredSessionBuilder {
+            graph: graph.clone(),
+            target: Target::Local,
+            config: ConfigProto::default(),
+            is_chief: true,
+            checkpoint_dir: None,
+            scaffold: Scaffold::new(),
+            hooks: Vec::new(),
+            chief_only_hooks: Vec::new(),
+            save_checkpoint: Some(Every::Time(Duration::from_secs(600))),
+            save_summaries: Some(Every::Steps(100)),
+            log_step_count: Some(100),
+            stop_grace: Duration::from_secs(120),
+            recovery_wait: Duration::from_secs(30),
+            max_wait: Some(Duration::from_secs(7200)),
+        }
+    }
+
+    /// Returns whether the loop should end: a hook has asked for it, or a thread has failed.
+    pub fn should_stop(&self) -> bool {
+        if self.stop.should_stop() {
+            return true;
+        }
+        match &self.live {
+            None => false,
+            // The next run recovers.
+            Some(live) if live.coordinator.failure().as_ref().is_some_and(is_recoverable) => false,
+            Some(live) => live.coordinator.should_stop(),
+        }
+    }
+
+    /// Returns what ends the session from another thread, also while it waits for the chief.
+    pub fn stop_handle(&self) -> Coordinator {
+        self.stop.clone()
+    }
+
+    /// Returns whether the session was made already.
+    pub fn is_live(&self) -> bool {
+        self.live.is_some()
+    }
+
+    /// Returns the session as it is now; after a recovery it is another one.
+    pub fn raw_session(&mut self) -> Result<Session> {
+        self.live().map(|live| live.session.clone())
+    }
+
+    /// Returns the graph.
+    pub fn graph(&self) -> &GraphBuilder {
+        &self.graph
+    }
+
+    /// Returns how often the session was made again.
+    pub fn recoveries(&self) -> u64 {
+        self.recoveries
+    }
+
+    /// Returns the parts of the graph that it uses.
+    pub fn scaffold(&self) -> &Scaffold {
+        &self.scaffold
+    }
+
+    /// Runs a step with the hooks, again if a task was lost meanwhile.
+    pub fn run(&mut self, args: &RunArgs) -> Result<Vec<Tensor>> {
+        loop {
+            self.live()?;
+            let status = match self.run_once(args) {
+                Ok(values) => return Ok(values),
+                Err(status) => status,
+            };
+            // What a thread failed with first tells more than its echo.
+            let first = self.live.as_ref().and_then(|live| live.coordinator.failure());
+            let status = first.unwrap_or(status);
+            if !is_recoverable(&status) || self.stop.should_stop() {
+                return Err(status);
+            }
+            tracing::warn!("A task was lost; the session is made again. {status}");
+            self.recoveries += 1;
+            self.abandon();
+        }
+    }
+
+    /// Runs `step` until the session should stop or the input ends, then closes.
+    pub fn run_until_stopped(mut self, mut step: impl FnMut(&mut MonitoredSession) -> Result<()>) -> Result<()> {
+        while !self.should_stop() {
+            match step(&mut self) {
+                Ok(()) => {}
+                Err(status) if status.code() == Code::OutOfRange => break,
+                Err(status) => {
+                    self.abandon();
+                    return Err(status);
+                }
+            }
+        }
+        self.close()
+    }
+
+    /// Ends: the hooks have their last word, the threads stop, the session is closed. Returns the first failure.
+    pub fn close(mut self) -> Result<()> {
+        let Some(live) = self.live.take() else { return Ok(()) };
+        let mut result = match live.coordinator.failure() {
+            Some(failure) => Err(failure),
+            None => self.hooks.iter_mut().try_for_each(|hook| hook.end(&live.session)),
+        };
+        live.coordinator.request_stop(None);
+        let joined = live.coordinator.join(self.stop_grace);
+        let closed = live.session.close();
+        if result.is_ok() {
+            result = joined.and(closed);
+        }
+        result
+    }
+
+    fn run_once(&mut self, args: &RunArgs) -> Result<Vec<Tensor>> {
+        let Some(live) = &self.live else { return Err(Status::internal("no session")) };
+        if let Some(failure) = live.coordinator.failure() {
+            return Err(failure);
+        }
+        let context = RunContext::new(&live.session, &live.coordinator, args);
+        let mut merged = args.clone();
+        let mut spans = Vec::with_capacity(self.hooks.len());
+        for hook in &mut self.hooks {
+            let asked = hook.before_run(&context)?;
+            for target in asked.targets {
+                if !merged.targets.contains(&target) {
+                    merged.targets.push(target);
+                }
+            }
+            merged.feeds.extend(asked.feeds);
+            merge_options(&mut merged.options, &asked.options);
+            let mut positions = Vec::with_capacity(asked.fetches.len());
+            for fetch in asked.fetches {
+                let position = merged.fetches.iter().position(|other| *other == fetch);
+                positions.push(position.unwrap_or_else(|| {
+                    merged.fetches.push(fetch);
+                    merged.fetches.len() - 1
+                }));
+            }
+            spans.push(positions);
+        }
+        let (mut values, metadata) = run_args(&live.session, &merged)?;
+        for (hook, positions) in self.hooks.iter_mut().zip(spans) {
+            let results = positions.iter().filter_map(|&position| values.get(position).cloned()).collect();
+            hook.after_run(&context, &RunValues { results, metadata: metadata.clone() })?;
+        }
+        if context.stop_requested() {
+            self.stop.request_stop(None);
+        }
+        values.truncate(args.fetches.len());
+        Ok(values)
+    }
+
+    /// Returns the session with its threads, which is made when there is none.
+    fn live(&mut self) -> Result<&Live> {
+        if self.live.is_none() {
+            let live = self.create()?;
+            return Ok(self.live.insert(live));
+        }
+        self.live.as_ref().ok_or_else(|| Status::internal("no session"))
+    }
+
+    fn create(&mut self) -> Result<Live> {
+        let manager = self.manager.clone();
+        let mut waiting = Waiting::new(&manager, self.max_wait);
+        loop {
+            match self.try_create() {
+                Ok(live) => return Ok(live),
+                Err(status) if is_recoverable(&status) => waiting.pause(&status.to_string())?,
+                Err(status) => return Err(status),
+            }
+        }
+    }
+
+    fn try_create(&mut self) -> Result<Live> {
+        let session = if self.is_chief {
+            let from = RestoreFrom {
+                saver: self.scaffold.saver.clone(),
+                directory: self.checkpoint_dir.clone(),
+                checkpoint: None,
+                wait: false,
+            };
+            self.manager.prepare_session(&self.target, &self.config, &from, &self.scaffold.init, self.max_wait)?
+        } else {
+            self.manager.wait_for_session(&self.target, &self.config, self.max_wait)?
+        };
+        let live = Live { session, coordinator: Coordinator::new() };
+        let started = start_queue_runners(&live.session, &live.coordinator).and_then(|()| {
+            self.hooks.iter_mut().try_for_each(|hook| hook.after_create_session(&live.session, &live.coordinator))
+        });
+        match started {
+            Ok(()) => Ok(live),
+            Err(status) => {
+                self.live = Some(live);
+                self.abandon();
+                Err(status)
+            }
+        }
+    }
+
+    /// Gives up the session as it is: what hangs in it fails.
+    fn abandon(&mut self) {
+        let Some(live) = self.live.take() else { return };
+        live.coordinator.request_stop(None);
+        if let Err(status) = live.session.close() {
+            tracing::debug!("the lost session can't be closed: {status}");
+        }
+        // Threads that don't end hold only the old session.
+        let _ = live.coordinator.join(self.stop_grace);
+    }
+}
+
+impl Drop for MonitoredSession {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// Runs what is asked for in a plain session.
+pub(super) fn run_args(session: &Session, args: &RunArgs) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
+    let mut runner = session.runner().options(args.options.clone());
+    for (name, value) in &args.feeds {
+        runner = runner.feed_name(name, value.clone());
+    }
+    let runner = args.fetches.iter().fold(runner, |runner, name| runner.fetch_name(name));
+    args.targets.iter().fold(runner, |runner, name| runner.target_name(name)).run_with_metadata()
+}
+
+fn merge_options(options: &mut RunOptions, other: &RunOptions) {
+    options.full_trace |= other.full_trace;
+    options.output_partition_graphs |= other.output_partition_graphs;
+    options.timeout = options.timeout.max(other.timeout);
+}
+
+impl MonitoredSessionBuilder {
+    /// Sets where the graph runs.
+    pub fn target(mut self, target: impl Into<Target>) -> Self {
+        self.target = target.into();
+        self
+    }
+
+    /// Sets how sessions are made, such as device filters.
+    pub fn config(mut self, config: ConfigProto) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Sets whether this task initializes, saves and restores for all.
+    pub fn is_chief(mut self, is_chief: bool) -> Self {
+        self.is_chief = is_chief;
+        self
+    }
+
+    /// Sets the directory of checkpoints and events.
+    pub fn checkpoint_dir(mut self, directory: &str) -> Self {
+        self.checkpoint_dir = Some(directory.to_owned());
+        self
+    }
+
+    /// Sets parts of the graph that the session uses.
+    pub fn scaffold(mut self, scaffold: Scaffold) -> Self {
+        self.scaffold = scaffold;
+        self
+    }
+
+    /// Adds a hook.
+    pub fn hook(mut self, hook: impl SessionRunHook + 'static) -> Self {
+        self.hooks.push(Box::new(hook));
+        self
+    }
+
+    /// Adds a hook for the chief; others drop it.
+    pub fn chief_only_hook(mut self, hook: impl SessionRunHook + 'static) -> Self {
+        self.chief_only_hooks.push(Box::new(hook));
+        self
+    }
+
+    /// Sets how often the chief saves checkpoints; none means never.
+    pub fn save_checkpoint(mut self, every: Option<Every>) -> Self {
+        self.save_checkpoint = every;
+        self
+    }
+
+    /// Sets how often the chief writes summaries; none means never.
+    pub fn save_summaries(mut self, every: Option<Every>) -> Self {
+        self.save_summaries = every;
+        self
+    }
+
+    /// Sets after how many steps the chief writes the rate of steps; none means never.
+    pub fn log_step_count_steps(mut self, steps: Option<i64>) -> Self {
+        self.log_step_count = steps;
+        self
+    }
+
+    /// Sets how long threads may take to stop.
+    pub fn stop_grace_secs(mut self, secs: u64) -> Self {
+        self.stop_grace = Duration::from_secs(secs);
+        self
+    }
+
+    /// Sets how often a waiting worker says what it waits for.
+    pub fn recovery_wait_secs(mut self, secs: u64) -> Self {
+        self.recovery_wait = Duration::from_secs(secs);
+        self
+    }
+
+    /// Sets how long a worker waits for the chief; none means for ever.
+    pub fn max_wait_secs(mut self, secs: Option<u64>) -> Self {
+        self.max_wait = secs.map(Duration::from_secs);
+        self
+    }
+
+    /// Completes the graph. The session itself is made when it is first used.
+    pub fn build(mut self) -> Result<MonitoredSession> {
+        for hook in self.hooks.iter_mut().chain(self.chief_only_hooks.iter_mut().filter(|_| self.is_chief)) {
+            hook.begin(&self.graph)?;
+        }
+        let scaffold = self.scaffold.finalize(&self.graph)?;
+        let mut hooks = self.hooks;
+        if self.is_chief {
+            hooks.append(&mut self.chief_only_hooks);
+            if let Some(directory) = &self.checkpoint_dir
+                && get_global_step(&self.graph)?.is_some()
+            {
+                let writer = FileWriter::new(directory)?;
+                writer.add_graph(&self.graph)?;
+                let mut own: Vec<Box<dyn SessionRunHook>> = Vec::new();
+                if let Some(steps) = self.log_step_count {
+                    own.push(Box::new(StepCounterHook::new(Every::Steps(steps), Some(writer.clone()))));
+                }
+                if let (Some(every), Some(summary)) = (self.save_summaries, &scaffold.summary_op) {
+                    own.push(Box::new(SummarySaverHook::new(every, writer.clone(), summary)));
+                }
+                if let (Some(every), Some(saver)) = (self.save_checkpoint, &scaffold.saver) {
+                    let hook = CheckpointSaverHook::new(directory, every, saver.clone());
+                    own.push(Box::new(hook.writer(writer.clone())));
+                }
+                own.iter_mut().try_for_each(|hook| hook.begin(&self.graph))?;
+                hooks.append(&mut own);
+            }
+        }
+        let stop = Coordinator::new();
+        let manager = SessionManager::new(&self.graph)
+            .local_init_op(scaffold.local_init_op.as_ref())
+            .ready_op(scaffold.ready_op.as_ref())
+            .ready_for_local_init_op(scaffold.ready_for_local_init_op.as_ref())
+            .recovery_wait(self.recovery_wait)
+            .coordinator(&stop);
+        Ok(MonitoredSession {
+            graph: self.graph,
+            target: self.target,
+            config: self.config,
+            is_chief: self.is_chief,
+            checkpoint_dir: self.checkpoint_dir,
+            scaffold,
+            manager,
+            hooks,
+            stop_grace: self.stop_grace,
+            max_wait: self.max_wait,
+            live: None,
+            stop,
+            recoveries: 0,
+        })
+    }
+}

@@ -1,0 +1,313 @@
+//! [`SessionManager`]: makes sessions whose variables have values: set, restored from a checkpoint, or waited for.
+
+use super::{Coordinator, Saver};
+use crate::session::{Session, Target};
+use graph::{GraphBuilder, Operation, Output};
+use proto::ConfigProto;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use storage::checkpoint_state::get_checkpoint_state;
+use storage::file_system::FileSystems;
+use tensor::{Code, Result, Status, Tensor};
+
+/// How often a waiting worker looks at first; the pauses grow up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// How many variables a message names at most.
+const NAMES_MAX: usize = 5;
+
+/// A function that initializes what operations can't.
+pub type InitFn = Arc<dyn Fn(&Session) -> Result<()> + Send + Sync>;
+
+/// How variables get their first values when there is no checkpoint.
+#[derive(Clone, Default)]
+pub struct Initialization {
+    /// The operation that sets them.
+    pub op: Option<Operation>,
+    /// What is fed to the operation.
+    pub feeds: Vec<(Output, Tensor)>,
+    /// What runs after the operation.
+    pub function: Option<InitFn>,
+}
+
+/// Where a session's variables may come from.
+#[derive(Clone, Default)]
+pub struct RestoreFrom {
+    /// What reads checkpoints.
+    pub saver: Option<Arc<Saver>>,
+    /// A directory whose newest checkpoint is taken.
+    pub directory: Option<String>,
+    /// One checkpoint, whatever the directory says.
+    pub checkpoint: Option<String>,
+    /// Waits for a checkpoint to appear in the directory.
+    pub wait: bool,
+}
+
+/// Makes sessions that are ready to train.
+#[derive(Clone)]
+pub struct SessionManager {
+    graph: GraphBuilder,
+    local_init_op: Option<Operation>,
+    ready_op: Option<Output>,
+    ready_for_local_init_op: Option<Output>,
+    recovery_wait: Duration,
+    coordinator: Coordinator,
+}
+
+impl SessionManager {
+    /// Makes a manager of a graph's sessions that asks nothing of them.
+    pub fn new(graph: &GraphBuilder) -> SessionManager {
+        SessionManager {
+            graph: graph.clone(),
+            local_init_op: None,
+            ready_op: None,
+            ready_for_local_init_op: None,
+            recovery_wait: Duration::from_secs(30),
+            coordinator: Coordinator::new(),
+        }
+    }
+
+    /// Sets the operation that initializes what every session has for itself.
+    pub fn local_init_op(mut self, op: Option<&Operation>) -> Self {
+        self.local_init_op = op.cloned();
+        self
+    }
+
+    /// Sets the vector of names of variables without values: a session is ready when it is empty.
+    pub fn ready_op(mut self, op: Option<&Output>) -> Self {
+        self.ready_op = op.cloned();
+        self
+    }
+
+    /// Sets what must be empty before the local initialization can run.
+    pub fn ready_for_local_init_op(mut self, op: Option<&Output>) -> Self {
+        self.ready_for_local_init_op = op.cloned();
+        self
+    }
+
+    /// Sets how often it is said what is waited for.
+    pub fn recovery_wait(mut self, recovery_wait: Duration) -> Self {
+        self.recovery_wait = recovery_wait;
+        self
+    }
+
+    /// Sets whose stop ends the waiting.
+    pub fn coordinator(mut self, coordinator: &Coordinator) -> Self {
+        self.coordinator = coordinator.clone();
+        self
+    }
+
+    /// Makes a session and restores its variables, or initializes them when there is no checkpoint. This is for the chief.
+    pub fn prepare_session(
+        &self,
+        target: &Target,
+        config: &ConfigProto,
+        from: &RestoreFrom,
+        init: &Initialization,
+        max_wait: Option<Duration>,
+    ) -> Result<Session> {
+        let (session, is_restored) = self.restore(target, config, from, max_wait)?;
+        if !is_restored {
+            if init.op.is_none() && init.function.is_none() && self.local_init_op.is_none() {
+                return Err(Status::failed_precondition(
+                    "Model is not initialized and no init_op or init_fn or local_init_op was given",
+                ));
+            }
+            if let Some(op) = &init.op {
+                let run = session.runner().target(op);
+                init.feeds.iter().fold(run, |run, (output, value)| run.feed(output, value.clone())).run()?;
+            }
+            if let Some(function) = &init.function {
+                function(&session)?;
+            }
+        }
+        let missing = |stage: &str, what: String| {
+            let op = init.op.as_ref().map_or_else(|| "None".to_owned(), Operation::name);
+            Status::failed_precondition(format!("Init operations did not make model {stage}. Init op: {op}, {what}"))
+        };
+        if let Some(what) = self.run_local_init(&session)? {
+            return Err(missing("ready for local_init", what));
+        }
+        match self.not_ready(&session)? {
+            None => Ok(session),
+            Some(what) => Err(missing("ready", what)),
+        }
+    }
+
+    /// Makes a session and restores its variables from a checkpoint; returns whether it is ready.
+    pub fn recover_session(
+        &self,
+        target: &Target,
+        config: &ConfigProto,
+        from: &RestoreFrom,
+        max_wait: Option<Duration>,
+    ) -> Result<(Session, bool)> {
+        let (session, is_restored) = self.restore(target, config, from, max_wait)?;
+        let local = self.run_local_init(&session)?;
+        if !is_restored {
+            return Ok((session, false));
+        }
+        if let Some(what) = local {
+            tracing::info!("Restoring did not make model ready for local initialization: {what}");
+            return Ok((session, false));
+        }
+        let not_ready = self.not_ready(&session)?;
+        if let Some(what) = &not_ready {
+            tracing::info!("Restoring did not make model ready: {what}");
+        }
+        Ok((session, not_ready.is_none()))
+    }
+
+    /// Makes a session and waits until another one, the chief's, has given the variables values.
+    pub fn wait_for_session(
+        &self,
+        target: &Target,
+        config: &ConfigProto,
+        max_wait: Option<Duration>,
+    ) -> Result<Session> {
+        let mut waiting = Waiting::new(self, max_wait);
+        let mut current: Option<Session> = None;
+        loop {
+            let session = match current.take() {
+                Some(session) => session,
+                None => target.session(&self.graph, config)?,
+            };
+            let not_ready = match self.run_local_init(&session) {
+                Ok(None) => self.not_ready(&session),
+                other => other,
+            };
+            let what = match not_ready {
+                Ok(None) => return Ok(session),
+                Ok(Some(what)) => {
+                    current = Some(session);
+                    what
+                }
+                // A task that went away takes the session along; the next one may find it back.
+                Err(status) if is_recoverable(&status) => {
+                    let _ = session.close();
+                    status.to_string()
+                }
+                Err(status) => return Err(status),
+            };
+            if let Err(status) = waiting.pause(&what) {
+                if let Some(session) = current {
+                    let _ = session.close();
+                }
+                return Err(status);
+            }
+        }
+    }
+
+    fn restore(
+        &self,
+        target: &Target,
+        config: &ConfigProto,
+        from: &RestoreFrom,
+        max_wait: Option<Duration>,
+    ) -> Result<(Session, bool)> {
+        let session = target.session(&self.graph, config)?;
+        let Some(saver) = &from.saver else { return Ok((session, false)) };
+        if let Some(checkpoint) = &from.checkpoint {
+            saver.restore(&session, checkpoint)?;
+            return Ok((session, true));
+        }
+        let Some(directory) = &from.directory else { return Ok((session, false)) };
+        let mut waiting = Waiting::new(self, max_wait);
+        let state = loop {
+            match get_checkpoint_state(&FileSystems::local(), directory, None)? {
+                Some(state) => break state,
+                None if from.wait => waiting.pause(&format!("no checkpoint in {directory} yet"))?,
+                None => return Ok((session, false)),
+            }
+        };
+        saver.restore(&session, &state.model_checkpoint_path)?;
+        saver.recover_last_checkpoints(&state.all_model_checkpoint_paths)?;
+        Ok((session, true))
+    }
+
+    /// Runs the local initialization; returns what it lacks when it can't run yet.
+    fn run_local_init(&self, session: &Session) -> Result<Option<String>> {
+        let Some(op) = &self.local_init_op else { return Ok(None) };
+        if let Some(ready) = &self.ready_for_local_init_op
+            && let Some(what) = self.lacking(session, ready)?
+        {
+            return Ok(Some(what));
+        }
+        session.run_ops(&[op])?;
+        Ok(None)
+    }
+
+    /// Returns what the session lacks; none when it is ready.
+    fn not_ready(&self, session: &Session) -> Result<Option<String>> {
+        match &self.ready_op {
+            None => Ok(None),
+            Some(ready) => self.lacking(session, ready),
+        }
+    }
+
+    fn lacking(&self, session: &Session, ready: &Output) -> Result<Option<String>> {
+        let values = match session.run(&[ready]) {
+            Ok(values) => values,
+            Err(status) if status.code() == Code::FailedPrecondition => return Ok(Some(status.to_string())),
+            Err(status) => return Err(status),
+        };
+        let Some(value) = values.first().filter(|value| value.num_elements() > 0) else { return Ok(None) };
+        Ok(Some(match value.strings() {
+            Ok(names) => self.describe(names.iter().map(|name| String::from_utf8_lossy(name).into_owned())),
+            Err(_) => format!("{} is not empty", ready.name()),
+        }))
+    }
+
+    /// Names variables and the devices where they are.
+    fn describe(&self, names: impl ExactSizeIterator<Item = String>) -> String {
+        let count = names.len();
+        let named: Vec<String> = names
+            .take(NAMES_MAX)
+            .map(|name| match self.graph.operation(&name).map(|op| op.device()) {
+                Some(device) if !device.is_empty() => format!("{name} on {device}"),
+                _ => name,
+            })
+            .collect();
+        let more = if count > NAMES_MAX { format!(" and {} more", count - NAMES_MAX) } else { String::new() };
+        format!("Variables not initialized: {}{more}", named.join(", "))
+    }
+}
+
+/// Returns whether a new session may succeed where this failure ended one.
+pub(super) fn is_recoverable(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::Aborted)
+}
+
+/// Waits between looks, and says now and then what for.
+pub(super) struct Waiting<'a> {
+    manager: &'a SessionManager,
+    start: Instant,
+    said: Option<Instant>,
+    pause: Duration,
+    max_wait: Option<Duration>,
+}
+
+impl<'a> Waiting<'a> {
+    pub(super) fn new(manager: &'a SessionManager, max_wait: Option<Duration>) -> Waiting<'a> {
+        Waiting { manager, start: Instant::now(), said: None, pause: FIRST_PAUSE, max_wait }
+    }
+
+    pub(super) fn pause(&mut self, what: &str) -> Result<()> {
+        if self.max_wait.is_some_and(|max_wait| self.start.elapsed() >= max_wait) {
+            return Err(Status::deadline_exceeded(format!(
+                "Session was not ready after waiting {} secs. {what}",
+                self.start.elapsed().as_secs()
+            )));
+        }
+        if self.said.is_none_or(|said| said.elapsed() >= self.manager.recovery_wait) {
+            tracing::info!("Waiting for model to be ready. {what}");
+            self.said = Some(Instant::now());
+        }
+        if self.manager.coordinator.wait_for_stop(Some(self.pause)) {
+            return Err(Status::cancelled(format!("stopped while waiting for model to be ready. {what}")));
+        }
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+}

@@ -1,0 +1,502 @@
+//! [`Supervisor`]: oversees a training program: it makes the session, saves checkpoints and summaries while training runs,
+//! and restores after a restart.
+//!
+//! ```
+//! use ferroflow::train::{GradientDescentOptimizer, Optimizer, Supervisor};
+//! use ferroflow::variable::create_global_step;
+//! use ferroflow::{Graph, Tensor, Variable};
+//!
+//! let g = Graph::new();
+//! let step = create_global_step(&g);
+//! let x = Variable::new(&g, "x", &g.constant_tensor(&Tensor::scalar(4f32)));
+//! let loss = ferroflow::ops::math::square(x.value());
+//! let train = GradientDescentOptimizer::new(0.1).minimize(&loss, Some(&step))?;
+//!
+//! let supervisor = Supervisor::builder(&g).build()?;
+//! let x = supervisor.managed_session("", |session| {
+//!     while !supervisor.should_stop() && session.eval::<i64>(step.value())? < 20 {
+//!         session.run_ops(&[&train])?;
+//!     }
+//!     session.eval::<f32>(x.value())
+//! })?;
+//! assert!(x < 0.1);
+//! # Ok::<(), ferroflow::Status>(())
+//! ```
+
+use super::session_manager::{InitFn, Initialization, RestoreFrom, SessionManager};
+use super::{
+    Coordinator, QueueRunner, Saver, global_variables_initializer, report_uninitialized_variables, start_queue_runners,
+};
+use crate::session::{Session, Target};
+use crate::summary::{self, FileWriter};
+use crate::variable::{Variable, get_global_step, global_variables};
+use graph::{GraphBuilder, Operation, Output};
+use proto::ConfigProto;
+use proto::session_log::SessionStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use storage::file_system::path;
+use tensor::{Result, Status, Tensor};
+
+/// What a builder was told: nothing, that there shall be none, or what to take.
+#[derive(Clone)]
+enum Choice<T> {
+    Default,
+    Without,
+    Given(T),
+}
+
+impl<T> Choice<T> {
+    fn or_default(self, default: impl FnOnce() -> Result<Option<T>>) -> Result<Option<T>> {
+        match self {
+            Choice::Default => default(),
+            Choice::Without => Ok(None),
+            Choice::Given(value) => Ok(Some(value)),
+        }
+    }
+}
+
+/// A supervisor about to be made.
+#[must_use = "the supervisor is made by `build`"]
+pub struct SupervisorBuilder {
+    graph: GraphBuilder,
+    is_chief: bool,
+    logdir: Option<String>,
+    config: ConfigProto,
+    init_op: Choice<Operation>,
+    init_feeds: Vec<(Output, Tensor)>,
+    init_fn: Option<InitFn>,
+    local_init_op: Choice<Operation>,
+    ready_op: Choice<Output>,
+    ready_for_local_init_op: Option<Output>,
+    saver: Choice<Arc<Saver>>,
+    summary_op: Choice<Output>,
+    global_step: Choice<Variable>,
+    save_summaries_secs: u64,
+    save_model_secs: u64,
+    recovery_wait_secs: f64,
+    stop_grace_secs: u64,
+    checkpoint_basename: String,
+}
+
+/// Oversees a training program.
+pub struct Supervisor {
+    graph: GraphBuilder,
+    is_chief: bool,
+    logdir: Option<String>,
+    config: ConfigProto,
+    init: Initialization,
+    saver: Option<Arc<Saver>>,
+    summary_op: Option<Output>,
+    global_step: Option<Variable>,
+    save_summaries: Duration,
+    save_model: Duration,
+    stop_grace: Duration,
+    save_path: Option<String>,
+    writer: Option<FileWriter>,
+    coordinator: Coordinator,
+    manager: SessionManager,
+}
+
+impl Supervisor {
+    /// Starts a supervisor of a chief without a log directory.
+    pub fn builder(graph: &GraphBuilder) -> SupervisorBuilder {
+        SupervisorBuilder {
+            graph: graph.clone(),
+            is_chief: true,
+            logdir: None,
+            config: ConfigProto::default(),
+            init_op: Choice::Default,
+            init_feeds: Vec::new(),
+            init_fn: None,
+            local_init_op: Choice::Default,
+            ready_op: Choice::Default,
+            ready_for_local_init_op: None,
+            saver: Choice::Default,
+            summary_op: Choice::Default,
+            global_step: Choice::Default,
+            save_summaries_secs: 120,
+            save_model_secs: 600,
+            recovery_wait_secs: 30.0,
+            stop_grace_secs: 120,
+            checkpoint_basename: "model.ckpt".to_owned(),
+        }
+    }
+
+    /// Returns whether this task initializes, saves and restores for all.
+    pub fn is_chief(&self) -> bool {
+        self.is_chief
+    }
+
+    /// Returns what stops the threads.
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// Returns what makes the sessions.
+    pub fn session_manager(&self) -> &SessionManager {
+        &self.manager
+    }
+
+    /// Returns the saver.
+    pub fn saver(&self) -> Option<&Arc<Saver>> {
+        self.saver.as_ref()
+    }
+
+    /// Returns the prefix of the checkpoints.
+    pub fn save_path(&self) -> Option<&str> {
+        self.save_path.as_deref()
+    }
+
+    /// Returns the writer of events; only the chief of a supervisor with a log directory has one.
+    pub fn summary_writer(&self) -> Option<&FileWriter> {
+        self.writer.as_ref()
+    }
+
+    /// Makes a session: the chief restores or initializes the variables, others wait until it has. The chief's services
+    /// (saving checkpoints and summaries) and the graph's queue runners are started.
+    pub fn prepare_or_wait_for_session(&self, target: impl Into<Target>) -> Result<Session> {
+        let target = target.into();
+        self.coordinator.clear_stop();
+        let session = if self.is_chief {
+            let from = RestoreFrom {
+                saver: self.saver.clone(),
+                directory: self.logdir.clone(),
+                checkpoint: None,
+                wait: false,
+            };
+            let session = self.manager.prepare_session(&target, &self.config, &from, &self.init, None)?;
+            if let Some(writer) = &self.writer {
+                writer.add_graph(&self.graph)?;
+            }
+            self.start_standard_services(&session)?;
+            session
+        } else {
+            self.manager.wait_for_session(&target, &self.config, None)?
+        };
+        self.start_queue_runners(&session, None)?;
+        Ok(session)
+    }
+
+    /// Runs `body` with a session; afterwards everything is stopped and the session closed. The first failure of any of
+    /// the threads is returned; the end of the input is none.
+    pub fn managed_session<R>(&self, target: impl Into<Target>, body: impl FnOnce(&Session) -> Result<R>) -> Result<R> {
+        let session = self.prepare_or_wait_for_session(target)?;
+        let result = body(&session);
+        if let Err(status) = &result {
+            self.request_stop(Some(status.clone()));
+        }
+        let stopped = self.stop();
+        // Steps that hang in a failed session end with it.
+        let closed = session.close();
+        match (result, stopped) {
+            (Err(status), Ok(())) => Err(status),
+            // The body's failure is often the echo of what failed first.
+            (_, Err(first)) => Err(first),
+            (Ok(value), Ok(())) => closed.map(|()| value),
+        }
+    }
+
+    /// Starts what the chief does beside training: checkpoints, summaries and the step rate, each on a thread.
+    pub fn start_standard_services(&self, session: &Session) -> Result<()> {
+        if !self.is_chief {
+            return Err(Status::failed_precondition("Only chief supervisor can start standard services."));
+        }
+        let Some(logdir) = &self.logdir else {
+            tracing::debug!("no log directory: nothing is saved");
+            return Ok(());
+        };
+        if let (Some(writer), Some(step)) = (&self.writer, &self.global_step) {
+            let step = session.eval_index(step.value())?;
+            writer.add_session_log(SessionStatus::Start, None, step)?;
+        }
+        if !self.save_summaries.is_zero()
+            && let Some(writer) = &self.writer
+        {
+            if let Some(summary) = &self.summary_op {
+                let (writer, summary, session) = (writer.clone(), summary.clone(), session.clone());
+                let step = self.global_step.clone();
+                self.loop_every(self.save_summaries, "summaries", move || {
+                    let step = step.as_ref().map_or(Ok(0), |step| session.eval_index(step.value()))?;
+                    let values = session.run(&[&summary])?;
+                    values.first().map_or(Ok(()), |value| writer.add_summary(value, step))
+                })?;
+            }
+            if let Some(step) = &self.global_step {
+                let (writer, step, session) = (writer.clone(), step.clone(), session.clone());
+                let mut last: Option<(Instant, i64)> = None;
+                self.loop_every(self.save_summaries, "step rate", move || {
+                    let current = session.eval_index(step.value())?;
+                    let now = Instant::now();
+                    if let Some((then, before)) = last.replace((now, current)) {
+                        let rate = (current - before) as f64 / now.duration_since(then).as_secs_f64().max(1e-9);
+                        writer.add_scalar("global_step/sec", rate as f32, current)?;
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        if let (false, Some(saver), Some(prefix)) = (self.save_model.is_zero(), &self.saver, &self.save_path) {
+            std::fs::create_dir_all(logdir)
+                .map_err(|error| Status::permission_denied(format!("can't make {logdir}: {error}")))?;
+            let (saver, prefix, session) = (saver.clone(), prefix.clone(), session.clone());
+            let (writer, step) = (self.writer.clone(), self.global_step.clone());
+            self.loop_every(self.save_model, "checkpoints", move || {
+                save(&saver, &session, &prefix, step.as_ref(), writer.as_ref()).map(drop)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint now; returns its name, or none without a log directory.
+    pub fn save(&self, session: &Session) -> Result<Option<String>> {
+        let (Some(saver), Some(prefix)) = (&self.saver, &self.save_path) else { return Ok(None) };
+        save(saver, session, prefix, self.global_step.as_ref(), self.writer.as_ref()).map(Some)
+    }
+
+    /// Writes a summary that a step has computed.
+    pub fn summary_computed(&self, session: &Session, summary: &Tensor, global_step: Option<i64>) -> Result<()> {
+        let Some(writer) = &self.writer else {
+            return Err(Status::failed_precondition("Writing a summary requires a summary writer."));
+        };
+        let step = match (global_step, &self.global_step) {
+            (Some(step), _) => step,
+            (None, Some(step)) => session.eval_index(step.value())?,
+            (None, None) => 0,
+        };
+        writer.add_summary(summary, step)
+    }
+
+    /// Starts queue runners: these, or all of the graph. Those that run already are left alone.
+    pub fn start_queue_runners(&self, session: &Session, runners: Option<&[QueueRunner]>) -> Result<()> {
+        match runners {
+            None => start_queue_runners(session, &self.coordinator),
+            Some(runners) => runners.iter().try_for_each(|runner| runner.create_threads(session, &self.coordinator)),
+        }
+    }
+
+    /// Calls `body` at once and then every so often on a thread of its own, until all stop; a failure stops all.
+    pub fn loop_every(
+        &self,
+        every: Duration,
+        name: &str,
+        mut body: impl FnMut() -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        self.coordinator.spawn(name, move |coordinator| {
+            let mut next = Instant::now();
+            while !coordinator.wait_for_stop(Some(next.saturating_duration_since(Instant::now()))) {
+                next += every;
+                body()?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns whether training should end.
+    pub fn should_stop(&self) -> bool {
+        self.coordinator.should_stop()
+    }
+
+    /// Asks everything to stop, and says why when it is a failure.
+    pub fn request_stop(&self, failure: Option<Status>) {
+        self.coordinator.request_stop(failure);
+    }
+
+    /// Stops all threads and closes the event file; returns the first failure, when there was one.
+    pub fn stop(&self) -> Result<()> {
+        self.coordinator.request_stop(None);
+        let joined = self.coordinator.join(self.stop_grace);
+        if let Some(writer) = &self.writer {
+            // A second stop finds the file closed.
+            let _ = writer.add_session_log(SessionStatus::Stop, None, 0);
+            writer.close()?;
+        }
+        joined
+    }
+}
+
+fn save(
+    saver: &Saver,
+    session: &Session,
+    prefix: &str,
+    step: Option<&Variable>,
+    writer: Option<&FileWriter>,
+) -> Result<String> {
+    let step = step.map(|step| session.eval_index(step.value())).transpose()?;
+    let written = saver.save_with_meta_graph(session, prefix, step)?;
+    if let (Some(writer), Some(step)) = (writer, step) {
+        writer.add_session_log(SessionStatus::Checkpoint, Some(&written), step)?;
+    }
+    Ok(written)
+}
+
+impl SupervisorBuilder {
+    /// Sets whether this task initializes, saves and restores for all.
+    pub fn is_chief(mut self, is_chief: bool) -> Self {
+        self.is_chief = is_chief;
+        self
+    }
+
+    /// Sets the directory of checkpoints and events.
+    pub fn logdir(mut self, logdir: &str) -> Self {
+        self.logdir = Some(logdir.to_owned());
+        self
+    }
+
+    /// Sets how sessions are made, such as device filters.
+    pub fn config(mut self, config: ConfigProto) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Sets the operation that gives variables their first values, in place of all variables' initializers.
+    pub fn init_op(mut self, op: &Operation) -> Self {
+        self.init_op = Choice::Given(op.clone());
+        self
+    }
+
+    /// Leaves out the operation that gives variables their first values.
+    pub fn without_init_op(mut self) -> Self {
+        self.init_op = Choice::Without;
+        self
+    }
+
+    /// Adds a value that is fed to the init operation.
+    pub fn init_feed(mut self, output: &Output, value: impl Into<Tensor>) -> Self {
+        self.init_feeds.push((output.clone(), value.into()));
+        self
+    }
+
+    /// Sets a function that runs after the init operation, and only when there was no checkpoint.
+    pub fn init_fn(mut self, function: impl Fn(&Session) -> Result<()> + Send + Sync + 'static) -> Self {
+        self.init_fn = Some(Arc::new(function));
+        self
+    }
+
+    /// Sets the operation that every task runs for itself, in place of the initializers of local variables and tables.
+    pub fn local_init_op(mut self, op: &Operation) -> Self {
+        self.local_init_op = Choice::Given(op.clone());
+        self
+    }
+
+    /// Sets the vector of names of variables without values, in place of that of all variables.
+    pub fn ready_op(mut self, op: &Output) -> Self {
+        self.ready_op = Choice::Given(op.clone());
+        self
+    }
+
+    /// Takes every session for ready.
+    pub fn without_ready_op(mut self) -> Self {
+        self.ready_op = Choice::Without;
+        self
+    }
+
+    /// Sets what must be empty before the local init operation can run.
+    pub fn ready_for_local_init_op(mut self, op: &Output) -> Self {
+        self.ready_for_local_init_op = Some(op.clone());
+        self
+    }
+
+    /// Sets the saver, in place of one of all global variables.
+    pub fn saver(mut self, saver: Arc<Saver>) -> Self {
+        self.saver = Choice::Given(saver);
+        self
+    }
+
+    /// Saves no checkpoints.
+    pub fn without_saver(mut self) -> Self {
+        self.saver = Choice::Without;
+        self
+    }
+
+    /// Sets the summary, in place of all summaries merged.
+    pub fn summary_op(mut self, op: &Output) -> Self {
+        self.summary_op = Choice::Given(op.clone());
+        self
+    }
+
+    /// Writes no summaries by itself.
+    pub fn without_summary_op(mut self) -> Self {
+        self.summary_op = Choice::Without;
+        self
+    }
+
+    /// Sets the step counter, in place of the variable `global_step`.
+    pub fn global_step(mut self, step: &Variable) -> Self {
+        self.global_step = Choice::Given(step.clone());
+        self
+    }
+
+    /// Sets how often checkpoints are saved; 0 means never.
+    pub fn save_model_secs(mut self, secs: u64) -> Self {
+        self.save_model_secs = secs;
+        self
+    }
+
+    /// Sets how often summaries are written; 0 means never.
+    pub fn save_summaries_secs(mut self, secs: u64) -> Self {
+        self.save_summaries_secs = secs;
+        self
+    }
+
+    /// Sets how often a waiting worker says what it waits for. It notices at once when it is there.
+    pub fn recovery_wait_secs(mut self, secs: f64) -> Self {
+        self.recovery_wait_secs = secs;
+        self
+    }
+
+    /// Sets how long threads may take to stop.
+    pub fn stop_grace_secs(mut self, secs: u64) -> Self {
+        self.stop_grace_secs = secs;
+        self
+    }
+
+    /// Sets the name of the checkpoints in the log directory.
+    pub fn checkpoint_basename(mut self, name: &str) -> Self {
+        self.checkpoint_basename = name.to_owned();
+        self
+    }
+
+    /// Makes the supervisor. The graph should be complete by now.
+    pub fn build(self) -> Result<Supervisor> {
+        let graph = self.graph;
+        let init_op = self.init_op.or_default(|| global_variables_initializer(&graph).map(Some))?;
+        let local_init_op = self.local_init_op.or_default(|| super::scaffold::default_local_init(&graph).map(Some))?;
+        let ready_op = self.ready_op.or_default(|| report_uninitialized_variables(&graph, None).map(Some))?;
+        let global_step = self.global_step.or_default(|| get_global_step(&graph))?;
+        let saver = self.saver.or_default(|| {
+            let is_needed = !global_variables(&graph)?.is_empty();
+            is_needed.then(|| Saver::new(&graph).map(Arc::new)).transpose()
+        })?;
+        let summary_op = self.summary_op.or_default(|| summary::merge_all(&graph))?;
+        let coordinator = Coordinator::new();
+        let manager = SessionManager::new(&graph)
+            .local_init_op(local_init_op.as_ref())
+            .ready_op(ready_op.as_ref())
+            .ready_for_local_init_op(self.ready_for_local_init_op.as_ref())
+            .recovery_wait(Duration::try_from_secs_f64(self.recovery_wait_secs).unwrap_or_default())
+            .coordinator(&coordinator);
+        let save_path = self.logdir.as_deref().map(|logdir| path::join(logdir, &self.checkpoint_basename));
+        let writer = match &self.logdir {
+            Some(logdir) if self.is_chief => Some(FileWriter::new(logdir)?),
+            _ => None,
+        };
+        Ok(Supervisor {
+            is_chief: self.is_chief,
+            logdir: self.logdir,
+            config: self.config,
+            init: Initialization { op: init_op, feeds: self.init_feeds, function: self.init_fn },
+            saver,
+            summary_op,
+            global_step,
+            save_summaries: Duration::from_secs(self.save_summaries_secs),
+            save_model: Duration::from_secs(self.save_model_secs),
+            stop_grace: Duration::from_secs(self.stop_grace_secs),
+            save_path,
+            writer,
+            coordinator,
+            manager,
+            graph,
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! [`SyncReplicasHook`]: what each worker of synchronous training does when it has a session.
+
+use super::session_run_hook::SessionRunHook;
+use super::{Coordinator, Optimizer, QueueRunner, SyncReplicasOptimizer};
+use crate::session::Session;
+use graph::{GraphBuilder, Operation, Output};
+use tensor::{Result, Status};
+
+/// Starts local steps at the global one; the chief also hands out the first tokens and starts to apply gradients.
+pub struct SyncReplicasHook {
+    local_init: Operation,
+    ready: Output,
+    chief: Option<(Operation, QueueRunner)>,
+}
+
+impl<O: Optimizer> SyncReplicasOptimizer<O> {
+    /// Returns the hook for a worker of a monitored session; call it after `apply_gradients`. Without a number, the first
+    /// tokens are as many as gradients are averaged.
+    pub fn make_session_run_hook(&self, is_chief: bool, num_tokens: Option<i32>) -> Result<SyncReplicasHook> {
+        let ready = self.ready_for_local_init_op()?;
+        if !is_chief {
+            return Ok(SyncReplicasHook { local_init: self.local_step_init_op()?, ready, chief: None });
+        }
+        let chief = Some((self.init_tokens_op(num_tokens)?, self.chief_queue_runner()?));
+        Ok(SyncReplicasHook { local_init: self.chief_init_op()?, ready, chief })
+    }
+}
+
+impl SessionRunHook for SyncReplicasHook {
+    fn begin(&mut self, _graph: &GraphBuilder) -> Result<()> {
+        Ok(())
+    }
+
+    fn after_create_session(&mut self, session: &Session, coordinator: &Coordinator) -> Result<()> {
+        let missing = session.run(&[&self.ready])?;
+        if missing.iter().any(|names| names.num_elements() > 0) {
+            return Err(Status::failed_precondition(
+                "Init operations did not make model ready for the local steps of SyncReplicasOptimizer",
+            ));
+        }
+        session.run_ops(&[&self.local_init])?;
+        if let Some((tokens, runner)) = &self.chief {
+            session.run_ops(&[tokens])?;
+            runner.create_threads(session, coordinator)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! Every example runs for a few steps, and what comes of it is looked at.
+
+// Each example is a program of its own, with its own copy of what they share.
+#![allow(clippy::duplicate_mod)]
+
+#[path = "../examples/hello.rs"]
+#[allow(dead_code)]
+mod hello;
+#[path = "../examples/in_graph.rs"]
+#[allow(dead_code)]
+mod in_graph;
+#[path = "../examples/mnist_replica.rs"]
+#[allow(dead_code)]
+mod mnist_replica;
+#[path = "../examples/number_recognition.rs"]
+#[allow(dead_code)]
+mod number_recognition;
+#[path = "../examples/trainer.rs"]
+#[allow(dead_code)]
+mod trainer;
+
+use ferroflow::distributed::{ClusterSpec, Server, start_embedded, start_server, stop};
+use ferroflow::session::Target;
+use ferroflow::train::latest_checkpoint;
+use ferroflow::{Code, Result};
+use std::net::TcpListener;
+
+fn free_addresses(count: usize) -> Vec<String> {
+    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect()
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn hello_says_hello() -> Result<()> {
+    assert_eq!(hello::hello()?, "Hello, distributed TensorFlow!");
+    Ok(())
+}
+
+#[test]
+fn trainer_trains_over_grpc_saves_and_goes_on() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = directory.path().to_str().unwrap();
+    for (train_steps, at_most) in [(60, 1.9), (120, 1.2)] {
+        let addresses = free_addresses(4);
+        let cluster = ClusterSpec::new().with_job("ps", &addresses[..2])?.with_job("worker", &addresses[2..])?;
+        let start = |job: &str, index: u32| start_server(&cluster, job, index);
+        let servers: Vec<Server> = vec![start("ps", 0)?, start("ps", 1)?, start("worker", 0)?, start("worker", 1)?];
+        let train = |task: usize| {
+            let steps = format!("--train_steps={train_steps}");
+            let flags = words(&[&steps, &format!("--task_index={task}"), &format!("--logdir={logdir}")]);
+            trainer::train(&servers[2 + task], &cluster, &trainer::support::Flags::new(flags))
+        };
+        let (chief, worker) = std::thread::scope(|scope| {
+            let worker = scope.spawn(|| train(1));
+            (train(0), worker.join().unwrap())
+        });
+        let ((step, loss), (other_step, _)) = (chief?, worker?);
+        assert!(step >= train_steps && other_step >= train_steps, "{step} {other_step}");
+        assert!(loss < at_most, "loss {loss} at step {step}");
+        let checkpoint = latest_checkpoint(logdir)?.unwrap();
+        let saved: i64 = checkpoint.rsplit('-').next().unwrap().parse().unwrap();
+        assert!(saved >= train_steps, "{checkpoint}");
+        servers.iter().try_for_each(stop)?;
+    }
+    Ok(())
+}
+
+fn replicas(extra: &str) -> Result<()> {
+    let cluster = ClusterSpec::new().with_job("ps", &["ps0:1"])?.with_job("worker", &["w0:1", "w1:1"])?;
+    let running = start_embedded(&cluster)?;
+    let train = |task: u32| {
+        let flags = words(&["--train_steps=60", &format!("--task_index={task}"), "--hidden_units=32", extra]);
+        let target = Target::from(running.master("worker", task)?);
+        mnist_replica::train(target, &cluster, &mnist_replica::support::Flags::new(flags))
+    };
+    let (chief, worker) = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| train(1));
+        (train(0), worker.join().unwrap())
+    });
+    let (steps, cross_entropy) = chief?;
+    let other_steps = match worker {
+        Ok((steps, _)) => steps,
+        // The chief ends the queue of tokens when it is done.
+        Err(status) if status.code() == Code::OutOfRange && extra.contains("sync") => 0,
+        Err(status) => return Err(status),
+    };
+    assert!(steps + other_steps >= 60, "{steps} {other_steps}");
+    // A guess costs ln 10 for each of the 1250 digits.
+    assert!(cross_entropy < 1250.0 * 1.5, "{cross_entropy}");
+    Ok(())
+}
+
+#[test]
+fn mnist_replica_trains_asynchronously() -> Result<()> {
+    replicas("--nosync")
+}
+
+#[test]
+fn mnist_replica_trains_synchronously() -> Result<()> {
+    replicas("--sync_replicas=True")
+}
+
+#[test]
+fn number_recognition_reads_records_and_learns() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let accuracy = number_recognition::train(directory.path(), 80)?;
+    assert!(accuracy > 0.6, "{accuracy}");
+    Ok(())
+}
+
+#[test]
+fn towers_in_one_graph_learn() -> Result<()> {
+    let (first, last) = in_graph::train(30)?;
+    assert!((2.0..2.6).contains(&first) && last < 0.9, "{first} {last}");
+    Ok(())
+}
