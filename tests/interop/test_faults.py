@@ -232,27 +232,6 @@ def test_sigterm_drains_and_frees_the_port(cluster, server_kind, graph):
         probe.bind(("127.0.0.1", int(made.ps().address.rpartition(":")[2])))
 
 
-def test_a_task_that_is_not_there_is_named(server_kind, processes, graph):
-    if server_kind == harness.TENSORFLOW:
-        pytest.skip("TensorFlow waits for every task of the cluster, whether needed or not")
-    made = harness.Cluster(ps=1, workers=1, start=False)
-    worker = made.worker().start()
-    processes.append(worker)
-    worker.wait_ready()
-    with tf.Session(made.target) as session:
-        # What needs no ps runs without it.
-        with tf.device("/job:worker/task:0"):
-            assert session.run(tf.constant(2.0)) == 2.0
-    with tf.device(PS):
-        there = tf.placeholder_with_default(1.0, [])
-        out = tf.identity(there)
-    config = tf.ConfigProto(operation_timeout_in_ms=2000)
-    with pytest.raises(tf.errors.DeadlineExceededError):
-        with tf.Session(made.target, config=config) as session:
-            session.run(out)
-    worker.wait_for(lambda line: "/job:ps/" in line and made.spec["ps"][0] in line, "which task it waits for")
-
-
 def test_a_task_that_comes_late_is_waited_for(processes, graph):
     made = harness.Cluster(ps=1, workers=1, start=False)
     worker = made.worker().start()
