@@ -55,24 +55,3 @@ def check_replicas(found, mode):
     # Full synchronization takes a gradient of two local steps for each global one.
     gradients_per_step = 2 if mode == "sync" else 1
     assert sum(local_steps) >= gradients_per_step * 1000
-
-
-def test_in_graph_replication_with_two_towers(cluster, processes):
-    made = cluster(ps=1, workers=2)
-    client = harness.script("in_graph.py", *made.flags(), "--train_steps=400")
-    processes.append(client)
-    result, = harness.results(client.expect_success(CLIENT_WATCHDOG_SECS))
-    assert result["accuracy"] >= 0.93, result
-    assert result["tower_devices"] == [made.worker(0).device, made.worker(1).device]
-
-
-@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-def test_monitored_training_session(cluster, processes, tmp_path, sync):
-    made = cluster(ps=1, workers=2)
-    found = train(processes, made, "monitored.py", "--train_steps=400", f"--sync_replicas={sync}",
-                  f"--checkpoint_dir={tmp_path / 'logs'}", after_chief="SESSION 1")
-    for result in found:
-        # The step is read while it is being counted up.
-        assert result["global_step"] >= 399, found
-        assert result["accuracy"] >= 0.9, found
-    assert (tmp_path / "logs" / "checkpoint").exists()
