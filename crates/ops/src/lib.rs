@@ -17,14 +17,18 @@ pub mod array;
 pub mod control_flow;
 pub mod ctc;
 pub mod data_flow;
+pub mod dataset;
 pub mod function;
 pub mod io;
+pub mod list;
 pub mod logging;
+pub mod lookup;
 pub mod math;
 pub mod nn;
 pub mod parsing;
 pub mod random;
 mod rows;
+pub mod sparse;
 pub mod state;
 pub mod string;
 #[cfg(test)]
@@ -40,13 +44,17 @@ const FAMILIES: &[&[&[Op]]] = &[
     control_flow::FILES,
     ctc::FILES,
     data_flow::FILES,
+    dataset::FILES,
     function::FILES,
     io::FILES,
+    list::FILES,
     logging::FILES,
+    lookup::FILES,
     math::FILES,
     nn::FILES,
     parsing::FILES,
     random::FILES,
+    sparse::FILES,
     state::FILES,
     string::FILES,
     training::FILES,

@@ -96,6 +96,11 @@ pub(crate) fn rearranged(input: &Tensor, shape: Shape, rearrangement: &impl Rear
     })
 }
 
+/// Sets all elements to one value.
+pub(crate) fn fill<E: Clone>(elements: &mut [E], value: &E) {
+    elements.fill(value.clone());
+}
+
 /// Copies elements that aren't plain: finds out where each goes, then clones it there.
 fn rearrange_by_position<E: Clone>(rearrangement: &impl Rearrangement, from: &[E], to: &mut [E]) {
     const NOT_WRITTEN: u64 = u64::MAX;

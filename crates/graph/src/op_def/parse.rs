@@ -163,23 +163,33 @@ fn list(values: ListValue) -> AttrValue {
 fn unquote(text: &str) -> Result<Bytes> {
     let inner = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).ok_or_else(|| malformed("quotes"))?;
     let mut bytes = Vec::with_capacity(inner.len());
-    let mut escaped = false;
-    for byte in inner.bytes() {
-        match (escaped, byte) {
-            (false, b'\\') => escaped = true,
-            (true, b'n') => {
-                bytes.push(b'\n');
-                escaped = false;
-            }
-            (true, b't') => {
-                bytes.push(b'\t');
-                escaped = false;
-            }
-            (_, byte) => {
-                bytes.push(byte);
-                escaped = false;
-            }
+    let mut rest = inner.as_bytes();
+    while let [byte, behind @ ..] = rest {
+        rest = behind;
+        if *byte != b'\\' {
+            bytes.push(*byte);
+            continue;
         }
+        rest = match rest {
+            // Three octal digits, as TensorFlow prints what isn't a letter.
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', behind @ ..] => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                behind
+            }
+            [b'n', behind @ ..] => {
+                bytes.push(b'\n');
+                behind
+            }
+            [b't', behind @ ..] => {
+                bytes.push(b'\t');
+                behind
+            }
+            [other, behind @ ..] => {
+                bytes.push(*other);
+                behind
+            }
+            [] => rest,
+        };
     }
     Ok(bytes.into())
 }
@@ -290,6 +300,7 @@ mod tests {
                 "shape: shape = { unknown_rank: true }",
                 "rate: float = 0.5",
                 "name: string = ''",
+                "delimiter: string = '\\011'",
                 "color: tensor = { dtype: DT_UINT8 tensor_shape { dim { size: 2 } } int_val: 255 int_val: 0 }",
             ],
             flags: OpFlags::STATEFUL,
@@ -302,6 +313,7 @@ mod tests {
         assert_eq!(attr("T").default_value, Some(AttrValue { value: Some(Value::Type(1)) }));
         assert_eq!(attr("padding").r#type, "string");
         assert_eq!(attr("rate").default_value, Some(AttrValue { value: Some(Value::F(0.5)) }));
+        assert_eq!(attr("delimiter").default_value, Some(AttrValue { value: Some(Value::S("\t".into())) }));
         let Some(Value::Tensor(color)) = attr("color").default_value.clone().unwrap().value else { panic!() };
         assert_eq!((color.tensor_shape.unwrap().dim[0].size, color.int_val), (2, vec![255, 0]));
         let Some(Value::Shape(shape)) = attr("shape").default_value.clone().unwrap().value else { panic!() };

@@ -238,7 +238,10 @@ impl Kernel for ZerosLike {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (dtype, shape) = (context.input(0)?.dtype(), context.input(0)?.shape().clone());
         if dtype == DType::Variant {
-            return Err(Status::unimplemented("there are no zeros like a variant"));
+            let zeros =
+                context.input(0)?.variants()?.iter().map(crate::list::zeros_like_list).collect::<Result<_>>()?;
+            context.set_output(0, Tensor::from_variants(shape, zeros)?);
+            return Ok(());
         }
         let output = if dtype.is_plain() {
             let reused = context.reuse_or_new(0, dtype, &shape)?;

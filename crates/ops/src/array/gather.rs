@@ -4,6 +4,7 @@
 
 use crate::compose::{call, cast, constant, int_scalar, int_vector, reshape};
 use crate::movement::Movable;
+use crate::rows::position_text;
 use graph::{Output, ShapeContext};
 use kernel::{
     BoxedKernel, Grad, Gradient, GradientArgs, IndexedSlices, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags,
@@ -336,26 +337,11 @@ pub(crate) fn check_indices<I: Element + TryInto<usize>>(indices: &[I], shape: &
     let is_outside = |&index: &I| index.try_into().map_or(true, |index: usize| index >= size);
     match indices.iter().position(is_outside) {
         Some(position) => {
-            let place = position_in(position, shape);
+            let place = position_text(shape.dims(), position);
             Err(Status::invalid_argument(format!("indices{place} = {:?} is not in [0, {size})", indices[position])))
         }
         None => Ok(()),
     }
-}
-
-/// Writes a position in a tensor as `[1,2]`; a scalar has none.
-pub(crate) fn position_in(position: usize, shape: &Shape) -> String {
-    if shape.is_scalar() {
-        return String::new();
-    }
-    let mut rest = position;
-    let mut place: SmallVec<[usize; 8]> = SmallVec::new();
-    for &dim in shape.dims().iter().rev() {
-        place.push(rest % (dim as usize).max(1));
-        rest /= (dim as usize).max(1);
-    }
-    let place: Vec<String> = place.iter().rev().map(usize::to_string).collect();
-    format!("[{}]", place.join(","))
 }
 
 #[cfg(test)]

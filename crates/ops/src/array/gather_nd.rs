@@ -1,13 +1,13 @@
 //! Slices by a vector of indices each: GatherNd.
 
-use super::gather::position_in;
+use super::scatter_nd::wide;
 use crate::compose::call;
-use crate::movement::Movable;
+use crate::rows::{NdSlices, gather_slices, nd_slices};
 use graph::{Output, ShapeContext};
 use kernel::{
     BoxedKernel, Grad, Gradient, GradientArgs, IndexedSlices, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags,
 };
-use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
+use tensor::{PartialShape, Result, Status, Tensor};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[Op {
@@ -77,64 +77,22 @@ pub(crate) fn gathered_nd(params: &Tensor, indices: &Tensor) -> Result<Tensor> {
     if params.shape().is_scalar() {
         return Err(Status::invalid_argument("params must be at least a vector"));
     }
-    let (offsets, inner) = slice_offsets(params.shape(), indices)?;
-    let depth = indices.dims().last().copied().unwrap_or(0) as usize;
+    let indices = wide(indices)?;
+    if indices.shape().is_scalar() {
+        return Err(Status::invalid_argument("indices must be at least a vector"));
+    }
+    let NdSlices { slices, slice_len, depth } = nd_slices(params.shape(), &indices, "param shape")?;
     let lead = indices.shape().slice(0, indices.shape().rank() - 1);
     let shape = lead.concat(&params.shape().slice(depth, params.shape().rank()))?;
     if shape.num_elements() != 0 && params.num_elements() == 0 {
         return Err(Status::invalid_argument("Requested more than 0 entries, but params is empty."));
     }
-    with_movable!(params.dtype(), E => {
-        let from = E::view(params)?;
-        E::build(params.dtype(), shape, |to| {
-            let rows = from.len().checked_div(inner).unwrap_or(0);
-            E::gather_rows(from, [1, rows, inner], &offsets, to);
-        })
-    })
-}
-
-/// Returns, for each vector of indices, which slice of `inner` elements of a tensor of this shape it names.
-pub(crate) fn slice_offsets(shape: &Shape, indices: &Tensor) -> Result<(Vec<i64>, usize)> {
-    let Some(&depth) = indices.dims().last() else {
-        return Err(Status::invalid_argument("indices must be at least a vector"));
-    };
-    if depth as usize > shape.rank() {
-        return Err(Status::invalid_argument(format!(
-            "index innermost dimension length must be <= params rank; saw: {depth} vs. {}",
-            shape.rank()
-        )));
-    }
-    let depth = depth as usize;
-    let sizes = &shape.dims()[..depth];
-    let inner: usize = shape.dims()[depth..].iter().product::<i64>() as usize;
-    let lead = indices.shape().slice(0, indices.shape().rank() - 1);
-    let count = lead.num_elements();
-    let values = match indices.dtype() {
-        DType::Int16 => indices.as_slice::<i16>()?.iter().map(|&value| i64::from(value)).collect(),
-        _ => indices.to_indices()?,
-    };
-    let mut offsets = Vec::with_capacity(count);
-    for row in 0..count {
-        let index = &values[row * depth..(row + 1) * depth];
-        let mut offset = 0i64;
-        for (&index, &size) in index.iter().zip(sizes) {
-            if index < 0 || index >= size {
-                return Err(Status::invalid_argument(format!(
-                    "indices{} = {:?} does not index into param shape {shape}",
-                    position_in(row, &lead),
-                    &values[row * depth..(row + 1) * depth]
-                )));
-            }
-            offset = offset * size + index;
-        }
-        offsets.push(offset);
-    }
-    Ok((offsets, inner))
+    gather_slices(params, &slices, slice_len, shape)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{attrs, check_shape, run_op};
+    use crate::testing::{attrs, check_gradient, check_shape, run_op};
     use tensor::Tensor;
 
     #[test]
@@ -160,5 +118,14 @@ mod tests {
     fn shapes() {
         check_shape("GatherNd", attrs![], "[5,?,3];[2,?,2]", "[2,?,3]");
         check_shape("GatherNd", attrs![], "[5,3];[2,?]", "?");
+    }
+
+    #[test]
+    fn gradients() {
+        let x = Tensor::from_slice(&[3, 2], &[1f64, 2., 3., 4., 5., 6.]).unwrap();
+        let indices = Tensor::from_slice(&[3, 1], &[2i32, 0, 2]).unwrap();
+        check_gradient(&[x.clone(), indices], |_, xs| super::gather_nd(&xs[0], &xs[1]));
+        let indices = Tensor::from_slice(&[3, 2], &[2i32, 0, 2, 0, 1, 1]).unwrap();
+        check_gradient(&[x, indices], |_, xs| super::gather_nd(&xs[0], &xs[1]));
     }
 }

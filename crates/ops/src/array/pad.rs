@@ -238,6 +238,14 @@ fn padded_with<E: Movable>(input: &Tensor, paddings: &[(usize, usize)], value: O
     })
 }
 
+/// Returns a tensor with zeros around it.
+pub(super) fn pad_with_zeros(input: Tensor, paddings: &[(usize, usize)]) -> Result<Tensor> {
+    if paddings.iter().all(|&padding| padding == (0, 0)) {
+        return Ok(input);
+    }
+    with_movable!(input.dtype(), E => padded_with::<E>(&input, paddings, None))
+}
+
 /// Returns 1 when the edge is not repeated, and 0 when it is.
 fn mirror_offset(builder: &KernelBuilder<'_>) -> Result<usize> {
     match builder.attrs().string("mode")?.as_str() {

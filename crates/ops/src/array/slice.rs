@@ -132,19 +132,23 @@ impl Kernel for Slice {
         for axis in 0..rank {
             dims.push(part_len(begin[axis], size[axis], input.shape().dim(axis), axis)?);
         }
-        let output = if dims[..] == *input.dims() {
-            context.take_input(0)?
-        } else if rank > 0 && dims[1..] == input.dims()[1..] {
-            input.slice_rows(begin[0] as usize, (begin[0] + dims[0]) as usize)?
-        } else {
-            let axes = begin.iter().zip(&dims);
-            let axes =
-                axes.map(|(&begin, &len)| SliceAxis { begin: begin as usize, stride: 1, len: len as usize }).collect();
-            rearranged(input, Shape::new(&dims)?, &Take { dims: input.shape().to_usize(), axes })?
-        };
+        let output = slice_of(context.take_input(0)?, &begin, &dims)?;
         context.set_output(0, output);
         Ok(())
     }
+}
+
+/// Returns the box of `input` that starts at `begin` and has `dims`, which must lie within.
+pub(super) fn slice_of(input: Tensor, begin: &[i64], dims: &[i64]) -> Result<Tensor> {
+    if *dims == *input.dims() {
+        return Ok(input);
+    }
+    if !dims.is_empty() && dims[1..] == input.dims()[1..] {
+        return input.slice_rows(begin[0] as usize, (begin[0] + dims[0]) as usize);
+    }
+    let axes = begin.iter().zip(dims);
+    let axes = axes.map(|(&begin, &len)| SliceAxis { begin: begin as usize, stride: 1, len: len as usize }).collect();
+    rearranged(&input, Shape::new(dims)?, &Take { dims: input.shape().to_usize(), axes })
 }
 
 #[cfg(test)]

@@ -144,20 +144,23 @@ impl Kernel for Transpose {
         }
         let shape = context.input(0)?.shape().clone();
         let axes = checked_permutation(&permutation.to_indices()?, shape.rank())?;
-        let dims: SmallVec<[i64; 8]> = axes.iter().map(|&axis| shape.dim(axis)).collect();
-        let out_shape = Shape::new(&dims)?;
-        // When only dimensions of size 1 move, the elements stay where they are.
-        let moving = axes.iter().filter(|&&axis| shape.dim(axis) != 1);
-        let output = if moving.is_sorted() {
-            context.take_input(0)?.into_shape(out_shape)?
-        } else {
-            let input = context.input(0)?;
-            rearranged(input, out_shape, &Permute { dims: shape.to_usize(), axes })?
-        };
+        let output = permuted(&context.take_input(0)?, axes)?;
         let output = if self.conjugates { conjugated(output)? } else { output };
         context.set_output(0, output);
         Ok(())
     }
+}
+
+/// Returns a tensor with its axes permuted; `axes` must be a permutation.
+pub(super) fn permuted(input: &Tensor, axes: SmallVec<[usize; 8]>) -> Result<Tensor> {
+    let shape = input.shape();
+    let dims: SmallVec<[i64; 8]> = axes.iter().map(|&axis| shape.dim(axis)).collect();
+    let out_shape = Shape::new(&dims)?;
+    // When only dimensions of size 1 move, the elements stay where they are.
+    if axes.iter().filter(|&&axis| shape.dim(axis) != 1).is_sorted() {
+        return input.reshape(out_shape);
+    }
+    rearranged(input, out_shape, &Permute { dims: shape.to_usize(), axes })
 }
 
 struct Permute {

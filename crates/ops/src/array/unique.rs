@@ -198,7 +198,7 @@ impl Groups {
 }
 
 /// Returns bits that are equal just when two numbers are; NaN has none.
-trait Comparable: Copy {
+pub(super) trait Comparable: Copy {
     type Key: Hash + Eq + Copy;
     fn key(self) -> Option<Self::Key>;
 }

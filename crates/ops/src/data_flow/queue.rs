@@ -194,6 +194,27 @@ impl Queue {
         if !cancel_pending_enqueues {
             return self.submit_enqueue(context, EnqueueWork::Close);
         }
+        self.close_now();
+        context.finish(Ok(()));
+    }
+
+    /// Adds elements at once; for a queue without a bound.
+    pub(super) fn insert(&self, tuples: Vec<Tuple>) -> Result<()> {
+        tuples.iter().try_for_each(|tuple| self.check_tuple(tuple))?;
+        let mut finished = Vec::new();
+        {
+            let mut state = self.state.lock();
+            for tuple in tuples {
+                state.elements.push(tuple)?;
+            }
+            self.flush(&mut state, &mut finished);
+        }
+        self.complete(finished);
+        Ok(())
+    }
+
+    /// Closes the queue at once; enqueues that wait are cancelled.
+    pub(super) fn close_now(&self) {
         let mut finished = Vec::new();
         {
             let mut state = self.state.lock();
@@ -205,7 +226,6 @@ impl Queue {
             self.flush(&mut state, &mut finished);
         }
         self.complete(finished);
-        context.finish(Ok(()));
     }
 
     fn submit_enqueue(self: &Arc<Self>, context: AsyncContext, work: EnqueueWork) {

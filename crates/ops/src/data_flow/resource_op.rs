@@ -21,7 +21,7 @@ pub(crate) struct ResourceOp<R: Resource> {
     cache: ResourceCache<Value>,
 }
 
-type Create<R> = Box<dyn Fn(&str) -> Result<R> + Send + Sync>;
+type Create<R> = Box<dyn Fn(&str, &OpContext<'_>) -> Result<R> + Send + Sync>;
 type Verify<R> = Box<dyn Fn(&R, &str) -> Result<()> + Send + Sync>;
 
 impl<R: Resource> ResourceOp<R> {
@@ -32,13 +32,24 @@ impl<R: Resource> ResourceOp<R> {
         create: impl Fn(&str) -> Result<R> + Send + Sync + 'static,
         verify: impl Fn(&R, &str) -> Result<()> + Send + Sync + 'static,
     ) -> Result<BoxedKernel> {
+        ResourceOp::from_inputs(builder, move |name, _| create(name), verify)
+    }
+
+    /// As [`boxed`](ResourceOp::boxed), for a resource that the node's inputs say more about.
+    pub(crate) fn from_inputs(
+        builder: &KernelBuilder<'_>,
+        create: impl Fn(&str, &OpContext<'_>) -> Result<R> + Send + Sync + 'static,
+        verify: impl Fn(&R, &str) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<BoxedKernel> {
         static NEXT_PRIVATE: AtomicU64 = AtomicU64::new(0);
         let shared_name = builder.attrs().string("shared_name")?;
         if shared_name.starts_with('_') {
             return Err(Status::invalid_argument(format!("shared_name cannot start with '_':{shared_name}")));
         }
-        let is_private = shared_name.is_empty();
-        let name = match is_private {
+        let by_node_name = builder.attrs().bool("use_node_name_sharing").unwrap_or(false);
+        let is_private = shared_name.is_empty() && !by_node_name;
+        let name = match shared_name.is_empty() {
+            true if by_node_name => builder.name().to_owned(),
             true => format!("_{}_{}", NEXT_PRIVATE.fetch_add(1, Ordering::Relaxed), builder.name()),
             false => shared_name,
         };
@@ -70,7 +81,8 @@ impl<R: Resource> Kernel for ResourceOp<R> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let device = &context.step().device;
         let handle = self.cache.get(&context.step().resources, |manager| {
-            let resource = manager.lookup_or_create(&self.container, &self.name, || (self.create)(&self.name))?;
+            let create = || (self.create)(&self.name, context);
+            let resource = manager.lookup_or_create(&self.container, &self.name, create)?;
             (self.verify)(&resource, &self.name)?;
             Ok((self.handle(device, resource)?, true))
         })?;

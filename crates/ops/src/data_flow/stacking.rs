@@ -1,10 +1,10 @@
 //! Making a batch of elements: stacked along a new first axis, with or without padding.
 
-use crate::movement::Movable;
+use crate::movement::{Movable, fill};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// Returns the elements, which all have shape `shape`, along a new first axis.
-pub(super) fn stack(dtype: DType, shape: &Shape, parts: &[&Tensor]) -> Result<Tensor> {
+pub(crate) fn stack(dtype: DType, shape: &Shape, parts: &[&Tensor]) -> Result<Tensor> {
     let batch = Shape::vector(parts.len()).concat(shape)?;
     if let Some(part) = parts.iter().find(|part| part.shape() != shape || part.dtype() != dtype) {
         return Err(Status::invalid_argument(format!(
@@ -26,7 +26,19 @@ pub(super) fn stack(dtype: DType, shape: &Shape, parts: &[&Tensor]) -> Result<Te
 
 /// Returns elements of one rank along a new first axis. Where `shape` says nothing of a size, the largest one counts, and
 /// what is smaller is filled up with zeros or empty strings.
-pub(super) fn stack_padded(dtype: DType, shape: &PartialShape, parts: &[&Tensor]) -> Result<Tensor> {
+pub(crate) fn stack_padded(dtype: DType, shape: &PartialShape, parts: &[&Tensor]) -> Result<Tensor> {
+    let zero = Tensor::zeros(dtype, Shape::scalar())
+        .map_err(|_| Status::invalid_argument(format!("{dtype} elements can't be padded")))?;
+    stack_padded_with(dtype, shape, parts, &zero)
+}
+
+/// As [`stack_padded`], but fills up with the element of a scalar.
+pub(crate) fn stack_padded_with(
+    dtype: DType,
+    shape: &PartialShape,
+    parts: &[&Tensor],
+    padding: &Tensor,
+) -> Result<Tensor> {
     let Some(rank) = shape.rank() else {
         return Err(Status::invalid_argument("the rank of a component must be known to pad it"));
     };
@@ -45,12 +57,12 @@ pub(super) fn stack_padded(dtype: DType, shape: &PartialShape, parts: &[&Tensor]
     }
     let batch = Shape::vector(parts.len()).concat(&padded)?;
     with_movable!(dtype, E => {
-        let zero = <E as Movable>::zero();
-        let zero = zero.ok_or_else(|| Status::invalid_argument(format!("{dtype} elements can't be padded")))?;
+        let padding = <E as Movable>::view(padding)?.first();
+        let padding = padding.ok_or_else(|| Status::invalid_argument("there is nothing to fill up with"))?;
         let views: Vec<&[E]> = parts.iter().map(|part| <E as Movable>::view(part)).collect::<Result<_>>()?;
         let len = padded.num_elements();
         <E as Movable>::build(dtype, batch, |elements| {
-            elements.fill(zero);
+            fill(elements, padding);
             if len > 0 {
                 for ((to, from), part) in elements.chunks_exact_mut(len).zip(views).zip(parts) {
                     copy_corner(from, part.dims(), to, &dims);

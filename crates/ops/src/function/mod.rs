@@ -8,6 +8,10 @@ mod runner;
 
 pub use call::*;
 
+#[cfg(test)]
+pub(crate) use runner::tests as testing;
+pub(crate) use runner::{Callee, Function};
+
 use kernel::Op;
 
 /// The ops of each file.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use tensor::{DType, Element, Result, Status, Tensor};
 
 /// A function that a node calls.
-pub(super) struct Callee {
+pub(crate) struct Callee {
     name: String,
     attrs: graph::AttrMap,
     /// The handle, and the runtime that gave it: a kernel may outlive one runtime and meet another.
@@ -15,7 +15,7 @@ pub(super) struct Callee {
 }
 
 impl Callee {
-    pub(super) fn new(function: &NameAttrList) -> Callee {
+    pub(crate) fn new(function: &NameAttrList) -> Callee {
         Callee::named(&function.name, graph::AttrMap(function.attr.clone()))
     }
 
@@ -24,7 +24,7 @@ impl Callee {
     }
 
     /// Returns the function as this step can run it.
-    pub(super) fn bind(&self, step: &Arc<Step>) -> Result<Function> {
+    pub(crate) fn bind(&self, step: &Arc<Step>) -> Result<Function> {
         let runtime = step
             .functions
             .clone()
@@ -43,13 +43,13 @@ impl Callee {
 
 /// A function that a step can run.
 #[derive(Clone)]
-pub(super) struct Function {
+pub(crate) struct Function {
     handle: FunctionHandle,
     runtime: Arc<dyn FunctionRuntime>,
 }
 
 impl Function {
-    pub(super) fn run(&self, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
+    pub(crate) fn run(&self, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
         self.runtime.run(self.handle, args, step, done);
     }
 
@@ -81,7 +81,7 @@ pub(super) fn take_args(context: &mut OpContext<'_>, first: usize) -> Result<Vec
 }
 
 /// Returns whether a value counts as true: a scalar that isn't zero or empty, or a tensor that has elements.
-pub(super) fn is_true(value: &Tensor) -> Result<bool> {
+pub(crate) fn is_true(value: &Tensor) -> Result<bool> {
     if !value.shape().is_scalar() {
         return Ok(value.num_elements() > 0);
     }
@@ -103,7 +103,7 @@ pub(super) fn is_true(value: &Tensor) -> Result<bool> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use graph::{AttrMap, GraphBuilder};
     use kernel::{BoxedKernel, CallFrame, Completion, Outputs, Value, Values};

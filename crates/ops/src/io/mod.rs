@@ -8,6 +8,7 @@ mod work;
 
 pub use files::*;
 pub use reader_ops::*;
+pub(crate) use work::{FixedLayout, FixedRecords, Lines};
 
 use kernel::Op;
 use std::sync::{Arc, LazyLock};
@@ -20,7 +21,7 @@ pub(crate) const FILES: &[&[Op]] = &[checkpoint::OPS, files::OPS, reader_ops::OP
 static FILE_SYSTEMS: LazyLock<Arc<dyn FileSystem>> = LazyLock::new(|| Arc::new(FileSystems::local()));
 
 /// Returns the file systems that ops read and write.
-fn file_system() -> Arc<dyn FileSystem> {
+pub(crate) fn file_system() -> Arc<dyn FileSystem> {
     FILE_SYSTEMS.clone()
 }
 

@@ -3,9 +3,11 @@
 use super::summary::{serialized, tag_of};
 use graph::Output;
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, shape};
+use num_traits::Float;
 use proto::Summary;
 use proto::summary::{Audio, Image, Value, value};
-use tensor::{DType, Result, Status, Tensor, f16};
+use std::ops::Range;
+use tensor::{DType, Element, Result, Status, Tensor, f16};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
@@ -97,28 +99,35 @@ impl ImageSummary {
         BoxedKernel::new(ImageSummary { max_images: at_most(builder, "max_images")?, bad_color })
     }
 
-    /// Maps the pixels of a picture to bytes: values that are all positive to 0 up to 255, others to 128 ± 127.
-    fn normalized(&self, pixels: &[f64], depth: usize) -> Vec<u8> {
-        let is_finite = |pixel: &[f64]| pixel.iter().all(|value| value.is_finite());
+    /// Maps the pixels of a picture to bytes: values that are all positive to 0 up to 255, others to 128 ± 127. All of it in
+    /// the precision of the pixels: what TensorFlow cuts to whole numbers is often just one.
+    fn normalized<T: Float>(&self, pixels: &[T], depth: usize) -> Vec<u8> {
+        let number = |value: f64| T::from(value).unwrap_or_else(T::zero);
+        let is_finite = |pixel: &[T]| pixel.iter().all(|value| value.is_finite());
         let finite = || pixels.chunks_exact(depth).filter(|pixel| is_finite(pixel)).flatten().copied();
-        let (low, high) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
-        /// Below this a picture counts as black.
-        const ZERO: f64 = 1e-6;
-        let (scale, offset) = if low < 0.0 {
+        let (low, high) = (finite().fold(T::infinity(), T::min), finite().fold(T::neg_infinity(), T::max));
+        // Below this a picture counts as black.
+        let black = number(1e-6);
+        let (scale, offset) = if low < T::zero() {
             let largest = low.abs().max(high.abs());
-            (if largest < ZERO { 0.0 } else { 127.0 / largest }, 128.0)
+            (if largest < black { T::zero() } else { number(127.0) / largest }, number(128.0))
         } else {
-            (if high < ZERO { 0.0 } else { 255.0 / high }, 0.0)
+            (if high < black { T::zero() } else { number(255.0) / high }, T::zero())
         };
         let mut bytes = Vec::with_capacity(pixels.len());
         for pixel in pixels.chunks_exact(depth) {
             if is_finite(pixel) {
-                bytes.extend(pixel.iter().map(|value| (value * scale + offset) as u8));
+                bytes.extend(pixel.iter().map(|&value| (value * scale + offset).to_f64().unwrap_or(0.0) as u8));
             } else {
                 bytes.extend(self.bad_color[..depth].iter());
             }
         }
         bytes
+    }
+
+    /// Returns the bytes of the picture that `range` of the elements is.
+    fn bytes<T: Element + Float>(&self, images: &Tensor, range: Range<usize>, depth: usize) -> Result<Vec<u8>> {
+        Ok(self.normalized(&images.as_slice::<T>()?[range], depth))
     }
 }
 
@@ -150,12 +159,11 @@ impl Kernel for ImageSummary {
         let mut summary = Summary::default();
         for index in 0..dims[0].min(self.max_images) {
             let range = index * size..(index + 1) * size;
-            let floats = |values: Vec<f64>| self.normalized(&values, depth);
             let bytes = match images.dtype() {
                 DType::UInt8 => images.as_slice::<u8>()?[range].to_vec(),
-                DType::Double => floats(images.as_slice::<f64>()?[range].to_vec()),
-                DType::Half => floats(images.as_slice::<f16>()?[range].iter().map(|value| value.to_f64()).collect()),
-                _ => floats(images.as_slice::<f32>()?[range].iter().map(|&value| f64::from(value)).collect()),
+                DType::Double => self.bytes::<f64>(images, range, depth)?,
+                DType::Half => self.bytes::<f16>(images, range, depth)?,
+                _ => self.bytes::<f32>(images, range, depth)?,
             };
             let image = Image {
                 height: height as i32,

@@ -1,10 +1,11 @@
 //! Sums of many tensors of one shape: AddN, AccumulateNV2.
 
 use crate::compose::Gradients;
+use crate::list::added_lists;
 use graph::Output;
 use kernel::{BoxedKernel, Gradient, GradientArgs, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
 use std::marker::PhantomData;
-use tensor::{Complex32, Complex64, Element, Result, Status, Tensor, bf16, f16};
+use tensor::{Complex32, Complex64, DType, Element, Result, Status, Tensor, bf16, f16};
 
 macro_rules! add_kernels {
     ($([$($ty:ident),* $(,)?] => $function:expr),* $(,)?) => {
@@ -30,7 +31,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: add_n_shape,
         gradient: Gradient::Fn(add_n_gradient),
-        kernels: KERNELS,
+        kernels: KERNELS_AND_LISTS,
     },
     Op {
         def: OpDef {
@@ -54,6 +55,17 @@ const KERNELS: &[KernelDef] = add_kernels!(
     [f32, f64, f16, bf16, Complex32, Complex64] => |x, y| x + y,
     [i8, i16, i32, i64, u8, u16, u32, u64] => |x, y| x.wrapping_add(y),
 );
+
+const KERNELS_AND_LISTS: &[KernelDef] = &{
+    const LISTS: KernelDef = KernelDef { types: &[("T", DType::Variant)], create: |_| BoxedKernel::new(AddLists) };
+    let mut all = [LISTS; KERNELS.len() + 1];
+    let mut index = 0;
+    while index < KERNELS.len() {
+        all[index] = KernelDef { types: KERNELS[index].types, create: KERNELS[index].create };
+        index += 1;
+    }
+    all
+};
 
 /// Returns the sum of tensors of one shape; panics when there are none.
 #[track_caller]
@@ -152,6 +164,54 @@ impl<T: Element, F: Fn(T, T) -> T + Send + Sync> AddN<T, F> {
         }
         let (x, y) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
         Tensor::build(a.shape().clone(), |out: &mut [T]| numeric::elementwise::binary(x, y, out, &plan, &self.add))
+    }
+}
+
+/// Adds up lists of tensors, element by element.
+struct AddLists;
+
+impl Kernel for AddLists {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let mut total = context.take_input(0)?;
+        for index in 1..context.num_inputs() {
+            let other = context.take_input(index)?;
+            if other.shape() != total.shape() {
+                return Err(Status::invalid_argument("lists to be added must have the same shape"));
+            }
+            let pairs = total.variants()?.iter().zip(other.variants()?);
+            let sums = pairs.map(|(a, b)| added_lists(a, b, added)).collect::<Result<_>>()?;
+            total = Tensor::from_variants(total.shape().clone(), sums)?;
+        }
+        context.set_output(0, total);
+        Ok(())
+    }
+}
+
+/// Adds two tensors of any numeric type.
+fn added(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if a.shape() != b.shape() {
+        return Err(Status::invalid_argument(format!(
+            "Trying to add two tensors with incompatible element shapes. One is {} and the other is {}",
+            a.shape(),
+            b.shape()
+        )));
+    }
+    fn sum<T: Element>(a: &Tensor, b: &Tensor, add: impl Fn(T, T) -> T + Send + Sync + 'static) -> Result<Tensor> {
+        AddN { add, element: PhantomData::<fn(T)> }.add_two(a.clone(), b.clone())
+    }
+    match a.dtype() {
+        DType::Float => sum(a, b, |x: f32, y| x + y),
+        DType::Double => sum(a, b, |x: f64, y| x + y),
+        DType::Half => sum(a, b, |x: f16, y| x + y),
+        DType::BFloat16 => sum(a, b, |x: bf16, y| x + y),
+        DType::Complex64 => sum(a, b, |x: Complex32, y| x + y),
+        DType::Complex128 => sum(a, b, |x: Complex64, y| x + y),
+        DType::Int32 => sum(a, b, |x: i32, y| x.wrapping_add(y)),
+        DType::Int64 => sum(a, b, |x: i64, y| x.wrapping_add(y)),
+        DType::Int16 => sum(a, b, |x: i16, y| x.wrapping_add(y)),
+        DType::Int8 => sum(a, b, |x: i8, y| x.wrapping_add(y)),
+        DType::UInt8 => sum(a, b, |x: u8, y| x.wrapping_add(y)),
+        other => Err(Status::invalid_argument(format!("{other} elements can't be added"))),
     }
 }
 

@@ -13,6 +13,8 @@ pub use decode_raw::*;
 pub use parse_example::*;
 pub use tensor_text::*;
 
+pub(crate) use number::FromText;
+
 use kernel::Op;
 
 /// The ops of each file.

@@ -20,6 +20,8 @@ pub use pattern::*;
 pub use split::*;
 pub use text::*;
 
+pub(crate) use fingerprint::fingerprint64;
+
 use kernel::Op;
 
 /// The ops of each file.

@@ -1,0 +1,130 @@
+//! [`Dataset`] and [`DatasetIterator`], and what the ops that make datasets share.
+
+use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Step, shape};
+use std::any::Any;
+use std::pin::Pin;
+use std::sync::Arc;
+use tensor::{Element as ElementType, Result, Status, Tensor, Variant, VariantValue};
+
+/// An element of a dataset: a tensor for each component.
+pub(super) type Element = Vec<Tensor>;
+
+/// What will be the next element, or nothing at the end.
+pub(super) type Next<'a> = Pin<Box<dyn Future<Output = Result<Option<Element>>> + Send + 'a>>;
+
+/// A sequence of elements that can be gone through any number of times.
+pub(super) trait Dataset: Send + Sync {
+    /// Starts at the first element.
+    fn iterator(&self) -> Result<Box<dyn DatasetIterator>>;
+}
+
+/// Goes through the elements of a dataset.
+pub(super) trait DatasetIterator: Send {
+    /// Returns the next element; what has to be run for it runs in `step`.
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a>;
+}
+
+/// Returns an element that is there already.
+pub(super) fn ready(element: Result<Option<Element>>) -> Next<'static> {
+    Box::pin(std::future::ready(element))
+}
+
+/// A dataset as an element of a variant tensor.
+struct DatasetVariant(Arc<dyn Dataset>);
+
+impl VariantValue for DatasetVariant {
+    fn type_name(&self) -> &str {
+        "tensorflow::DatasetVariantWrapper"
+    }
+
+    fn encode(&self) -> Result<proto::VariantTensorDataProto> {
+        Err(Status::unimplemented("a dataset can't leave its task: put it on the device of its iterator"))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Returns the tensor of a dataset.
+pub(super) fn dataset_tensor(dataset: Arc<dyn Dataset>) -> Tensor {
+    Tensor::variant(Variant::new(DatasetVariant(dataset)))
+}
+
+/// Returns the dataset of a tensor.
+pub(super) fn dataset_of(tensor: &Tensor) -> Result<Arc<dyn Dataset>> {
+    let variant = tensor.variants()?.first();
+    let found = variant.and_then(|variant| variant.downcast_ref::<DatasetVariant>());
+    found.map(|dataset| dataset.0.clone()).ok_or_else(|| {
+        Status::invalid_argument("Tensor must be a Dataset object: a scalar of dtype DT_VARIANT that holds one")
+    })
+}
+
+/// Returns the dataset of an input.
+pub(super) fn input_dataset(context: &OpContext<'_>, index: usize) -> Result<Arc<dyn Dataset>> {
+    dataset_of(context.input(index)?)
+}
+
+/// Returns the single element of an input that must be a scalar.
+pub(super) fn argument<T: ElementType>(context: &OpContext<'_>, index: usize, name: &str) -> Result<T> {
+    let tensor = context.input(index)?;
+    if !tensor.shape().is_scalar() {
+        return Err(Status::invalid_argument(format!("{name} must be a scalar")));
+    }
+    tensor.to_scalar()
+}
+
+/// Makes a dataset from a node's inputs.
+pub(super) type MakeDataset = Box<dyn Fn(&mut OpContext<'_>) -> Result<Arc<dyn Dataset>> + Send + Sync>;
+
+/// Outputs a dataset.
+struct DatasetOp(MakeDataset);
+
+impl Kernel for DatasetOp {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let dataset = (self.0)(context)?;
+        context.set_output(0, dataset_tensor(dataset));
+        Ok(())
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::Inline
+    }
+}
+
+/// Makes the kernel of an op that outputs a dataset.
+pub(super) fn dataset_kernel<D: Dataset + 'static>(
+    make: impl Fn(&mut OpContext<'_>) -> Result<D> + Send + Sync + 'static,
+) -> Result<BoxedKernel> {
+    shared_dataset_kernel(move |context| Ok(Arc::new(make(context)?) as Arc<dyn Dataset>))
+}
+
+/// As [`dataset_kernel`], for a dataset that may be one of the inputs.
+pub(super) fn shared_dataset_kernel(
+    make: impl Fn(&mut OpContext<'_>) -> Result<Arc<dyn Dataset>> + Send + Sync + 'static,
+) -> Result<BoxedKernel> {
+    BoxedKernel::new(DatasetOp(Box::new(make)))
+}
+
+/// The record of an op that outputs a dataset.
+pub(super) const fn dataset_op(
+    name: &'static str,
+    inputs: &'static [&'static str],
+    attrs: &'static [&'static str],
+    flags: OpFlags,
+    kernels: &'static [KernelDef],
+) -> Op {
+    Op {
+        def: OpDef { name, inputs, outputs: &["handle: variant"], attrs, flags },
+        shape: shape::scalar,
+        gradient: Gradient::Unsupported,
+        kernels,
+    }
+}
+
+/// Attributes that most of the ops have.
+pub(super) const TYPES: &str = "output_types: list(type) >= 1";
+pub(super) const SHAPES: &str = "output_shapes: list(shape) >= 1";
+pub(super) const METADATA: &str = "metadata: string = ''";
+pub(super) const INPUT: &str = "input_dataset: variant";
+pub(super) const PLAIN: &[&str] = &[TYPES, SHAPES, METADATA];

@@ -1,0 +1,208 @@
+//! Records of files: TFRecordDataset, TextLineDataset, FixedLengthRecordDataset.
+
+use super::base::{Dataset, DatasetIterator, METADATA, Next, argument, dataset_kernel, dataset_op, ready};
+use crate::io::{FixedLayout, FixedRecords, Lines, file_system};
+use bytes::Bytes;
+use kernel::{KernelBuilder, KernelDef, Op, OpContext, OpFlags, Step};
+use std::sync::Arc;
+use storage::record::{CompressionType, RecordReader, RecordReaderOptions};
+use tensor::{Result, Status, Tensor};
+
+/// How much of a file is read at once when the program leaves it to us.
+const DEFAULT_BUFFER_BYTES: usize = 256 << 10;
+
+/// No more of a file is read at once.
+const MAX_BUFFER_BYTES: i64 = 64 << 20;
+
+const FILES: &str = "filenames: string";
+const COMPRESSION: &str = "compression_type: string";
+const BUFFER: &str = "buffer_size: int64";
+const OFFSETS: &str = "byte_offsets: int64";
+const LAYOUT: [&str; 3] = ["header_bytes: int64", "record_bytes: int64", "footer_bytes: int64"];
+
+/// The ops of this file.
+pub(super) const OPS: &[Op] = &[
+    dataset_op("TFRecordDataset", &[FILES, COMPRESSION, BUFFER], &[METADATA], OpFlags::STATEFUL, RECORDS),
+    dataset_op("TFRecordDatasetV2", &[FILES, COMPRESSION, BUFFER, OFFSETS], &[METADATA], OpFlags::STATEFUL, RECORDS),
+    dataset_op("TextLineDataset", &[FILES, COMPRESSION, BUFFER], &[METADATA], OpFlags::STATEFUL, LINES),
+    dataset_op(
+        "FixedLengthRecordDataset",
+        &[FILES, LAYOUT[0], LAYOUT[1], LAYOUT[2], BUFFER],
+        &[METADATA],
+        OpFlags::STATEFUL,
+        FIXED,
+    ),
+    dataset_op(
+        "FixedLengthRecordDatasetV2",
+        &[FILES, LAYOUT[0], LAYOUT[1], LAYOUT[2], BUFFER, COMPRESSION],
+        &[METADATA],
+        OpFlags::STATEFUL,
+        FIXED,
+    ),
+];
+
+const RECORDS: &[KernelDef] = &[KernelDef::any(|_| {
+    dataset_kernel(|context| {
+        let compression = compression(context, 1)?;
+        let offsets = match context.num_inputs() {
+            4 => context.slice::<i64>(3)?.iter().map(|&offset| offset.max(0) as u64).collect(),
+            _ => Vec::new(),
+        };
+        let files = file_names(context)?;
+        if !offsets.is_empty() && offsets.len() != files.len() {
+            return Err(Status::invalid_argument("`byte_offsets` must have a size equal to the number of files"));
+        }
+        Ok(Files { files, kind: Kind::Records { compression, offsets }, buffer_bytes: buffer_bytes(context, 2)? })
+    })
+})];
+const LINES: &[KernelDef] = &[KernelDef::any(|_| {
+    dataset_kernel(|context| {
+        let kind = Kind::Lines(compression(context, 1)?);
+        Ok(Files { files: file_names(context)?, kind, buffer_bytes: buffer_bytes(context, 2)? })
+    })
+})];
+const FIXED: &[KernelDef] = &[KernelDef::any(|_: &KernelBuilder<'_>| {
+    dataset_kernel(|context| {
+        let layout = FixedLayout::new(
+            argument(context, 1, "header_bytes")?,
+            argument(context, 2, "record_bytes")?,
+            argument(context, 3, "footer_bytes")?,
+            0,
+        )?;
+        let compression = if context.num_inputs() > 5 { compression(context, 5)? } else { CompressionType::None };
+        let kind = Kind::Fixed { layout, compression };
+        Ok(Files { files: file_names(context)?, kind, buffer_bytes: buffer_bytes(context, 4)? })
+    })
+})];
+
+fn file_names(context: &OpContext<'_>) -> Result<Arc<[String]>> {
+    let names = context.input(0)?;
+    if names.shape().rank() > 1 {
+        return Err(Status::invalid_argument("`filenames` must be a scalar or a vector."));
+    }
+    Ok(names.strings()?.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+}
+
+fn compression(context: &OpContext<'_>, index: usize) -> Result<CompressionType> {
+    match context.input(index)?.strings()? {
+        [name] => CompressionType::from_name(&String::from_utf8_lossy(name)),
+        _ => Err(Status::invalid_argument("`compression_type` must be a scalar")),
+    }
+}
+
+fn buffer_bytes(context: &OpContext<'_>, index: usize) -> Result<usize> {
+    match argument::<i64>(context, index, "buffer_size")? {
+        0 => Ok(DEFAULT_BUFFER_BYTES),
+        bytes if bytes > 0 => Ok(bytes.min(MAX_BUFFER_BYTES) as usize),
+        _ => Err(Status::invalid_argument("`buffer_size` must be >= 0 (0 == default)")),
+    }
+}
+
+#[derive(Clone)]
+enum Kind {
+    Records { compression: CompressionType, offsets: Vec<u64> },
+    Lines(CompressionType),
+    Fixed { layout: FixedLayout, compression: CompressionType },
+}
+
+struct Files {
+    files: Arc<[String]>,
+    kind: Kind,
+    buffer_bytes: usize,
+}
+
+impl Dataset for Files {
+    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+        Ok(Box::new(FileIterator {
+            files: self.files.clone(),
+            kind: self.kind.clone(),
+            buffer_bytes: self.buffer_bytes,
+            next_file: 0,
+            open: None,
+        }))
+    }
+}
+
+struct FileIterator {
+    files: Arc<[String]>,
+    kind: Kind,
+    buffer_bytes: usize,
+    next_file: usize,
+    open: Option<OpenFile>,
+}
+
+enum OpenFile {
+    Records(RecordReader),
+    Lines(Lines),
+    Fixed(FixedRecords),
+}
+
+impl FileIterator {
+    fn next_record(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(open) = &mut self.open {
+                let record = match open {
+                    OpenFile::Records(reader) => reader.next_record().map(|record| record.map(Bytes::from)),
+                    OpenFile::Lines(lines) => lines.next_line().map(|line| line.map(without_returns)),
+                    OpenFile::Fixed(records) => records.next_record(),
+                };
+                match record {
+                    Ok(Some(record)) => return Ok(Some(record)),
+                    Ok(None) => self.open = None,
+                    Err(status) => {
+                        // What is left of a damaged file is skipped.
+                        self.open = None;
+                        return Err(status);
+                    }
+                }
+            }
+            let Some(path) = self.files.get(self.next_file) else { return Ok(None) };
+            self.next_file += 1;
+            self.open = Some(match &self.kind {
+                Kind::Records { compression, offsets } => {
+                    let options = RecordReaderOptions { compression: *compression, buffer_bytes: self.buffer_bytes };
+                    let mut reader = RecordReader::new(file_system().open(path)?, options);
+                    if let Some(&offset) = offsets.get(self.next_file - 1) {
+                        reader.seek(offset);
+                    }
+                    OpenFile::Records(reader)
+                }
+                Kind::Lines(compression) => OpenFile::Lines(Lines::open(path, *compression, self.buffer_bytes)?),
+                Kind::Fixed { layout, compression } => {
+                    if *compression == CompressionType::None {
+                        check_length(path, layout)?;
+                    }
+                    OpenFile::Fixed(FixedRecords::open(path, *layout, *compression, self.buffer_bytes)?)
+                }
+            });
+        }
+    }
+}
+
+/// Returns a line without carriage returns, wherever they are: that is how TensorFlow's datasets read lines.
+fn without_returns(line: Bytes) -> Bytes {
+    if !line.contains(&b'\r') {
+        return line;
+    }
+    line.iter().copied().filter(|&byte| byte != b'\r').collect()
+}
+
+/// Fails when a file doesn't hold a whole number of records.
+fn check_length(path: &str, layout: &FixedLayout) -> Result<()> {
+    let length = file_system().open(path)?.length()?;
+    let (header, footer, record) = (layout.header as u64, layout.footer as u64, layout.record as u64);
+    let body = length.saturating_sub(header.saturating_add(footer));
+    if body % record != 0 {
+        return Err(Status::invalid_argument(format!(
+            "Excluding the header ({header} bytes) and footer ({footer} bytes), input file \"{path}\" has body length {body} \
+             bytes, which is not an exact multiple of the record length ({record} bytes)."
+        )));
+    }
+    Ok(())
+}
+
+impl DatasetIterator for FileIterator {
+    fn next<'a>(&'a mut self, _: &'a Arc<Step>) -> Next<'a> {
+        ready(self.next_record().map(|record| record.map(|record| vec![Tensor::string(record)])))
+    }
+}

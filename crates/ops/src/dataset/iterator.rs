@@ -1,0 +1,160 @@
+//! [`IteratorResource`]: an iterator that lives on a device between steps.
+//!
+//! Requests are served one after the other; one that has to wait for a function holds no thread.
+
+use super::base::{Dataset, DatasetIterator, Element};
+use super::task::start;
+use kernel::{AsyncContext, OpContext, Resource};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tensor::{DType, PartialShape, Result, Status};
+
+/// What becomes of the next element.
+pub(super) type Deliver = fn(&mut OpContext<'_>, Option<Element>) -> Result<()>;
+
+/// An iterator over the dataset that it was last given.
+pub(super) struct IteratorResource {
+    dtypes: Vec<DType>,
+    shapes: Vec<PartialShape>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Not there before a dataset is, and while a request is being served.
+    iterator: Option<Box<dyn DatasetIterator>>,
+    is_initialized: bool,
+    /// Which dataset it is, so that an iterator that comes back after another took its place is dropped.
+    generation: u64,
+    line: VecDeque<(AsyncContext, Deliver)>,
+    is_busy: bool,
+}
+
+impl IteratorResource {
+    pub(super) fn new(dtypes: Vec<DType>, shapes: Vec<PartialShape>) -> IteratorResource {
+        let state =
+            State { iterator: None, is_initialized: false, generation: 0, line: VecDeque::new(), is_busy: false };
+        IteratorResource { dtypes, shapes, state: Mutex::new(state) }
+    }
+
+    /// Starts at the first element of a dataset.
+    pub(super) fn restart(&self, dataset: &dyn Dataset) -> Result<()> {
+        let iterator = dataset.iterator()?;
+        let before = {
+            let mut state = self.state.lock();
+            state.generation += 1;
+            state.is_initialized = true;
+            state.iterator.replace(iterator)
+        };
+        drop(before);
+        Ok(())
+    }
+
+    /// Asks for the next element; the node's work ends with what `deliver` makes of it.
+    pub(super) fn request(self: &Arc<Self>, context: AsyncContext, deliver: Deliver) {
+        {
+            let mut state = self.state.lock();
+            state.line.push_back((context, deliver));
+            if state.is_busy {
+                return;
+            }
+            state.is_busy = true;
+        }
+        self.clone().go_on();
+    }
+
+    fn go_on(self: Arc<Self>) {
+        start(self.serve());
+    }
+
+    /// Serves the first in line.
+    async fn serve(self: Arc<Self>) {
+        let (request, iterator, generation) = {
+            let mut state = self.state.lock();
+            (state.line.pop_front(), state.iterator.take(), state.generation)
+        };
+        let Some((context, deliver)) = request else {
+            let mut state = self.state.lock();
+            state.is_busy = false;
+            if state.generation == generation {
+                state.iterator = iterator;
+            }
+            return;
+        };
+        let step = context.step().clone();
+        let (iterator, result) = match iterator {
+            Some(mut iterator) => {
+                let result = iterator.next(&step).await;
+                (Some(iterator), result)
+            }
+            None => (None, Err(not_initialized())),
+        };
+        let (dropped, goes_on) = {
+            let mut state = self.state.lock();
+            let dropped = match state.generation == generation {
+                true => {
+                    state.iterator = iterator;
+                    None
+                }
+                false => iterator,
+            };
+            state.is_busy = !state.line.is_empty();
+            (dropped, state.is_busy)
+        };
+        drop(dropped);
+        if goes_on {
+            let next = self.clone();
+            // Whoever has this element may be busy with it for a while.
+            step.runner.spawn(Box::new(move || next.go_on()));
+        }
+        let result = result.and_then(|element| self.checked(element));
+        context.finish_with(|context| deliver(context, result?));
+    }
+
+    /// Compares an element with what was promised of it.
+    fn checked(&self, element: Option<Element>) -> Result<Option<Element>> {
+        let Some(parts) = &element else { return Ok(None) };
+        if parts.len() != self.dtypes.len() {
+            return Err(Status::invalid_argument(format!(
+                "Number of components does not match: expected {} types but got {}.",
+                self.dtypes.len(),
+                parts.len()
+            )));
+        }
+        for (index, (part, dtype)) in parts.iter().zip(&self.dtypes).enumerate() {
+            if part.dtype() != *dtype {
+                return Err(Status::invalid_argument(format!(
+                    "Data type mismatch at component {index}: expected {dtype} but got {}.",
+                    part.dtype()
+                )));
+            }
+        }
+        for (index, (part, shape)) in parts.iter().zip(&self.shapes).enumerate() {
+            if !shape.is_compatible_with(part.shape()) {
+                return Err(Status::invalid_argument(format!(
+                    "Incompatible shapes at component {index}: expected {shape} but got {}.",
+                    part.shape()
+                )));
+            }
+        }
+        Ok(element)
+    }
+}
+
+fn not_initialized() -> Status {
+    Status::failed_precondition(
+        "GetNext() failed because the iterator has not been initialized. Ensure that you have run the initializer operation \
+         for this iterator before getting the next element.",
+    )
+}
+
+impl Resource for IteratorResource {
+    fn type_name(&self) -> &'static str {
+        "N10tensorflow4data16IteratorResourceE"
+    }
+
+    fn describe(&self) -> String {
+        let state = if self.state.lock().is_initialized { "at work" } else { "not initialized" };
+        format!("iterator over {} components, {state}", self.dtypes.len())
+    }
+}

@@ -1,0 +1,34 @@
+//! Datasets, and iterators over them.
+//!
+//! A dataset is an element of a variant tensor; what it does, it does when an iterator is asked for its next element. An
+//! element may take a while, since functions of the graph may have to run: that is a future, and nobody's thread waits.
+
+mod base;
+mod batch;
+mod files;
+mod functional;
+mod interleave;
+mod iterator;
+mod iterator_ops;
+mod prefetch;
+mod shuffle;
+mod sources;
+mod task;
+mod transform;
+
+pub use iterator_ops::*;
+
+use kernel::Op;
+
+/// The ops of each file.
+pub(crate) const FILES: &[&[Op]] = &[
+    batch::OPS,
+    files::OPS,
+    functional::OPS,
+    interleave::OPS,
+    iterator_ops::OPS,
+    prefetch::OPS,
+    shuffle::OPS,
+    sources::OPS,
+    transform::OPS,
+];

@@ -1,0 +1,148 @@
+//! Elements ahead of time: PrefetchDataset.
+
+use super::base::{
+    Dataset, DatasetIterator, Element, INPUT, METADATA, Next, SHAPES, TYPES, argument, dataset_op, input_dataset,
+    shared_dataset_kernel,
+};
+use super::task::{Fulfil, background, or_cancelled, promise, start};
+use kernel::{Cancellation, KernelDef, Op, OpFlags, Step};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tensor::{Result, Status};
+
+/// How many elements are kept when the program leaves it to us.
+const DEFAULT_BUFFER_SIZE: usize = 2;
+
+/// No buffer holds more.
+const MAX_BUFFER_SIZE: i64 = 1 << 20;
+
+/// The ops of this file.
+pub(super) const OPS: &[Op] = &[dataset_op(
+    "PrefetchDataset",
+    &[INPUT, "buffer_size: int64"],
+    &[TYPES, SHAPES, "slack_period: int = 0", "legacy_autotune: bool = true", "buffer_size_min: int = 0", METADATA],
+    OpFlags::NONE,
+    &[KernelDef::any(|_| {
+        shared_dataset_kernel(|context| {
+            let input = input_dataset(context, 0)?;
+            Ok(match argument::<i64>(context, 1, "buffer_size")? {
+                0 => input,
+                -1 => Arc::new(Prefetch { input, size: DEFAULT_BUFFER_SIZE }),
+                size if size > 0 => Arc::new(Prefetch { input, size: size.min(MAX_BUFFER_SIZE) as usize }),
+                _ => return Err(Status::invalid_argument("buffer_size must be >= 0 or set to be -1 for auto-tuning")),
+            })
+        })
+    })],
+)];
+
+struct Prefetch {
+    input: Arc<dyn Dataset>,
+    size: usize,
+}
+
+impl Dataset for Prefetch {
+    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+        let state = State { input: Some(self.input.iterator()?), buffer: VecDeque::new(), waiting: None, ended: false };
+        let shared = Shared { size: self.size, cancellation: Cancellation::new(), state: Mutex::new(state) };
+        Ok(Box::new(PrefetchIterator { shared: Arc::new(shared) }))
+    }
+}
+
+struct PrefetchIterator {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    size: usize,
+    cancellation: Cancellation,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Not there while the buffer is being filled.
+    input: Option<Box<dyn DatasetIterator>>,
+    buffer: VecDeque<Result<Element>>,
+    waiting: Option<Fulfil<()>>,
+    ended: bool,
+}
+
+impl DatasetIterator for PrefetchIterator {
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
+        Box::pin(async move {
+            loop {
+                let (found, arrival) = {
+                    let mut state = self.shared.state.lock();
+                    let found = state.buffer.pop_front();
+                    let arrival = match found.is_none() && !state.ended {
+                        true => {
+                            let (fulfil, arrival) = promise();
+                            state.waiting = Some(fulfil);
+                            Some(arrival)
+                        }
+                        false => None,
+                    };
+                    (found, arrival)
+                };
+                self.fill(step);
+                match (found, arrival) {
+                    (Some(element), _) => return element.map(Some),
+                    (None, None) => return Ok(None),
+                    (None, Some(arrival)) => or_cancelled(step, arrival).await?,
+                }
+            }
+        })
+    }
+}
+
+impl PrefetchIterator {
+    /// Has the buffer filled in the background, unless that is going on.
+    fn fill(&self, step: &Arc<Step>) {
+        let input = {
+            let mut state = self.shared.state.lock();
+            match state.buffer.len() < self.shared.size && !state.ended {
+                true => state.input.take(),
+                false => None,
+            }
+        };
+        if let Some(input) = input {
+            let within = background(step, self.shared.cancellation.clone());
+            let shared = self.shared.clone();
+            step.runner.spawn(Box::new(move || start(shared.fill(input, within))));
+        }
+    }
+}
+
+impl Shared {
+    async fn fill(self: Arc<Self>, input: Box<dyn DatasetIterator>, step: Arc<Step>) {
+        let mut input = Some(input);
+        while let Some(mut current) = input.take() {
+            let next = current.next(&step).await;
+            let waiting = {
+                let mut state = self.state.lock();
+                let is_error = next.is_err();
+                match next.transpose() {
+                    Some(element) => state.buffer.push_back(element),
+                    None => state.ended = true,
+                }
+                // After an error the reader decides whether to go on.
+                if state.ended || is_error || state.buffer.len() >= self.size || self.cancellation.is_cancelled() {
+                    state.input = Some(current);
+                } else {
+                    input = Some(current);
+                }
+                state.waiting.take()
+            };
+            if let Some(waiting) = waiting {
+                // Whoever waits may have a lot to do with the element, and filling goes on meanwhile.
+                step.runner.spawn(Box::new(move || waiting.set(())));
+            }
+        }
+    }
+}
+
+impl Drop for PrefetchIterator {
+    fn drop(&mut self) {
+        self.shared.cancellation.cancel(Status::cancelled("the iterator was destroyed"));
+    }
+}

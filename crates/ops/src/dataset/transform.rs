@@ -1,0 +1,369 @@
+//! Datasets from datasets, element by element: TakeDataset, SkipDataset, RepeatDataset, ZipDataset, ConcatenateDataset,
+//! ShardDataset, CacheDataset, and those that only carry hints.
+
+use super::base::{
+    Dataset, DatasetIterator, Element, INPUT, METADATA, Next, PLAIN, SHAPES, TYPES, argument, dataset_kernel,
+    dataset_op, input_dataset, ready, shared_dataset_kernel,
+};
+use kernel::{KernelDef, Op, OpFlags, Step};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tensor::{Result, Status};
+
+const HINTS: &[KernelDef] = &[KernelDef::any(|_| shared_dataset_kernel(|context| input_dataset(context, 0)))];
+
+/// The ops of this file.
+pub(super) const OPS: &[Op] = &[
+    dataset_op("TakeDataset", &[INPUT, "count: int64"], PLAIN, OpFlags::NONE, TAKE),
+    dataset_op("SkipDataset", &[INPUT, "count: int64"], PLAIN, OpFlags::NONE, SKIP),
+    dataset_op("RepeatDataset", &[INPUT, "count: int64"], PLAIN, OpFlags::NONE, REPEAT),
+    dataset_op("ConcatenateDataset", &[INPUT, "another_dataset: variant"], PLAIN, OpFlags::NONE, CONCATENATE),
+    dataset_op("CacheDataset", &[INPUT, "filename: string"], PLAIN, OpFlags::NONE, CACHE),
+    dataset_op("CacheDatasetV2", &[INPUT, "filename: string", "cache: resource"], PLAIN, OpFlags::STATEFUL, CACHE),
+    dataset_op(
+        "ZipDataset",
+        &["input_datasets: N * variant"],
+        &[TYPES, SHAPES, "N: int >= 1", METADATA],
+        OpFlags::NONE,
+        ZIP,
+    ),
+    dataset_op(
+        "ShardDataset",
+        &[INPUT, "num_shards: int64", "index: int64"],
+        &["require_non_empty: bool = false", TYPES, SHAPES, METADATA],
+        OpFlags::NONE,
+        SHARD,
+    ),
+    dataset_op(
+        "OptionsDataset",
+        &[INPUT],
+        &["serialized_options: string", TYPES, SHAPES, METADATA],
+        OpFlags::NONE,
+        HINTS,
+    ),
+    dataset_op(
+        "ModelDataset",
+        &[INPUT],
+        &["algorithm: int = 0", "cpu_budget: int = 0", "ram_budget: int = 0", TYPES, SHAPES],
+        OpFlags::NONE,
+        HINTS,
+    ),
+    dataset_op(
+        "OptimizeDataset",
+        &[INPUT, "optimizations: string"],
+        &[TYPES, SHAPES, "optimization_configs: list(string) = []"],
+        OpFlags::NONE,
+        HINTS,
+    ),
+    dataset_op("FinalizeDataset", &[INPUT], &["has_captured_ref: bool = false", TYPES, SHAPES], OpFlags::NONE, HINTS),
+];
+
+const TAKE: &[KernelDef] = &[KernelDef::any(|_| {
+    dataset_kernel(|context| Ok(Take { input: input_dataset(context, 0)?, count: argument(context, 1, "count")? }))
+})];
+const SKIP: &[KernelDef] = &[KernelDef::any(|_| {
+    dataset_kernel(|context| Ok(Skip { input: input_dataset(context, 0)?, count: argument(context, 1, "count")? }))
+})];
+const REPEAT: &[KernelDef] = &[KernelDef::any(|_| {
+    dataset_kernel(|context| Ok(Repeat { input: input_dataset(context, 0)?, count: argument(context, 1, "count")? }))
+})];
+const CONCATENATE: &[KernelDef] = &[KernelDef::any(|_| {
+    dataset_kernel(|context| Ok(Concatenate { inputs: [input_dataset(context, 0)?, input_dataset(context, 1)?] }))
+})];
+const ZIP: &[KernelDef] = &[KernelDef::any(|_| {
+    dataset_kernel(|context| {
+        let inputs = (0..context.num_inputs()).map(|index| input_dataset(context, index)).collect::<Result<_>>()?;
+        Ok(Zip { inputs })
+    })
+})];
+const SHARD: &[KernelDef] = &[KernelDef::any(|_| {
+    dataset_kernel(|context| {
+        let (shards, index) = (argument::<i64>(context, 1, "num_shards")?, argument::<i64>(context, 2, "index")?);
+        if shards < 1 {
+            let message = format!("Number of shards must be greater than zero (currently num_shards = {shards}).");
+            return Err(Status::invalid_argument(message));
+        }
+        if !(0..shards).contains(&index) {
+            return Err(Status::invalid_argument(format!(
+                "Index must be between 0 and {} (currently index = {index}).",
+                shards - 1
+            )));
+        }
+        Ok(Shard { input: input_dataset(context, 0)?, shards, index })
+    })
+})];
+const CACHE: &[KernelDef] = &[KernelDef::any(|_| {
+    dataset_kernel(|context| {
+        if context.input(1)?.strings()?.first().is_some_and(|name| !name.is_empty()) {
+            return Err(Status::unimplemented("datasets are cached in memory only; leave the filename empty"));
+        }
+        Ok(Cache { input: input_dataset(context, 0)?, elements: Arc::default() })
+    })
+})];
+
+struct Take {
+    input: Arc<dyn Dataset>,
+    /// Below zero means all.
+    count: i64,
+}
+
+impl Dataset for Take {
+    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+        let input = self.input.iterator()?;
+        Ok(if self.count < 0 { input } else { Box::new(TakeIterator { input, left: self.count }) })
+    }
+}
+
+struct TakeIterator {
+    input: Box<dyn DatasetIterator>,
+    left: i64,
+}
+
+impl DatasetIterator for TakeIterator {
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
+        if self.left == 0 {
+            return ready(Ok(None));
+        }
+        self.left -= 1;
+        self.input.next(step)
+    }
+}
+
+struct Skip {
+    input: Arc<dyn Dataset>,
+    /// Below zero means all.
+    count: i64,
+}
+
+impl Dataset for Skip {
+    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+        if self.count < 0 {
+            return Ok(Box::new(TakeIterator { input: self.input.iterator()?, left: 0 }));
+        }
+        Ok(Box::new(SkipIterator { input: self.input.iterator()?, left: self.count }))
+    }
+}
+
+struct SkipIterator {
+    input: Box<dyn DatasetIterator>,
+    left: i64,
+}
+
+impl DatasetIterator for SkipIterator {
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
+        if self.left == 0 {
+            return self.input.next(step);
+        }
+        Box::pin(async move {
+            while self.left > 0 {
+                if self.input.next(step).await?.is_none() {
+                    self.left = 0;
+                    return Ok(None);
+                }
+                self.left -= 1;
+            }
+            self.input.next(step).await
+        })
+    }
+}
+
+struct Repeat {
+    input: Arc<dyn Dataset>,
+    /// Below zero means forever.
+    count: i64,
+}
+
+impl Dataset for Repeat {
+    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+        Ok(Box::new(RepeatIterator { input: self.input.clone(), left: self.count, current: None }))
+    }
+}
+
+struct RepeatIterator {
+    input: Arc<dyn Dataset>,
+    left: i64,
+    /// The round that is being gone through, and whether it gave anything yet.
+    current: Option<(Box<dyn DatasetIterator>, bool)>,
+}
+
+impl DatasetIterator for RepeatIterator {
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
+        Box::pin(async move {
+            loop {
+                if self.current.is_none() {
+                    if self.left == 0 {
+                        return Ok(None);
+                    }
+                    self.left = if self.left > 0 { self.left - 1 } else { self.left };
+                    self.current = Some((self.input.iterator()?, false));
+                }
+                let Some((round, gave)) = &mut self.current else { return Ok(None) };
+                if let Some(element) = round.next(step).await? {
+                    *gave = true;
+                    return Ok(Some(element));
+                }
+                // What is empty would be repeated forever.
+                if !*gave && self.left < 0 {
+                    self.left = 0;
+                }
+                self.current = None;
+            }
+        })
+    }
+}
+
+struct Concatenate {
+    inputs: [Arc<dyn Dataset>; 2],
+}
+
+impl Dataset for Concatenate {
+    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+        Ok(Box::new(ConcatenateIterator { current: self.inputs[0].iterator()?, then: Some(self.inputs[1].clone()) }))
+    }
+}
+
+struct ConcatenateIterator {
+    current: Box<dyn DatasetIterator>,
+    then: Option<Arc<dyn Dataset>>,
+}
+
+impl DatasetIterator for ConcatenateIterator {
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
+        Box::pin(async move {
+            if let Some(element) = self.current.next(step).await? {
+                return Ok(Some(element));
+            }
+            match self.then.take() {
+                Some(then) => {
+                    self.current = then.iterator()?;
+                    self.current.next(step).await
+                }
+                None => Ok(None),
+            }
+        })
+    }
+}
+
+struct Zip {
+    inputs: Vec<Arc<dyn Dataset>>,
+}
+
+impl Dataset for Zip {
+    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+        let inputs = self.inputs.iter().map(|input| input.iterator()).collect::<Result<_>>()?;
+        Ok(Box::new(ZipIterator { inputs, ended: false }))
+    }
+}
+
+struct ZipIterator {
+    inputs: Vec<Box<dyn DatasetIterator>>,
+    ended: bool,
+}
+
+impl DatasetIterator for ZipIterator {
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
+        Box::pin(async move {
+            let mut element = Element::new();
+            for input in &mut self.inputs {
+                match input.next(step).await? {
+                    Some(part) if !self.ended => element.extend(part),
+                    _ => {
+                        self.ended = true;
+                        return Ok(None);
+                    }
+                }
+            }
+            Ok(Some(element))
+        })
+    }
+}
+
+struct Shard {
+    input: Arc<dyn Dataset>,
+    shards: i64,
+    index: i64,
+}
+
+impl Dataset for Shard {
+    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+        Ok(Box::new(ShardIterator { input: self.input.iterator()?, shards: self.shards, skip: self.index }))
+    }
+}
+
+struct ShardIterator {
+    input: Box<dyn DatasetIterator>,
+    shards: i64,
+    /// How many elements belong to others before the next one of ours.
+    skip: i64,
+}
+
+impl DatasetIterator for ShardIterator {
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
+        Box::pin(async move {
+            while self.skip > 0 {
+                if self.input.next(step).await?.is_none() {
+                    return Ok(None);
+                }
+                self.skip -= 1;
+            }
+            let element = self.input.next(step).await?;
+            self.skip = self.shards - 1;
+            Ok(element)
+        })
+    }
+}
+
+/// What was kept, once someone has been through all of it.
+type Kept = Arc<Mutex<Option<Arc<Vec<Element>>>>>;
+
+struct Cache {
+    input: Arc<dyn Dataset>,
+    elements: Kept,
+}
+
+impl Dataset for Cache {
+    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+        if let Some(elements) = &*self.elements.lock() {
+            return Ok(Box::new(KeptIterator { elements: elements.clone(), next: 0 }));
+        }
+        let input = Some(self.input.iterator()?);
+        Ok(Box::new(KeepingIterator { input, seen: Vec::new(), kept: self.elements.clone() }))
+    }
+}
+
+struct KeptIterator {
+    elements: Arc<Vec<Element>>,
+    next: usize,
+}
+
+impl DatasetIterator for KeptIterator {
+    fn next<'a>(&'a mut self, _: &'a Arc<Step>) -> Next<'a> {
+        self.next += 1;
+        ready(Ok(self.elements.get(self.next - 1).cloned()))
+    }
+}
+
+struct KeepingIterator {
+    input: Option<Box<dyn DatasetIterator>>,
+    seen: Vec<Element>,
+    kept: Kept,
+}
+
+impl DatasetIterator for KeepingIterator {
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
+        Box::pin(async move {
+            let Some(input) = &mut self.input else { return Ok(None) };
+            match input.next(step).await? {
+                Some(element) => {
+                    self.seen.push(element.clone());
+                    Ok(Some(element))
+                }
+                None => {
+                    self.input = None;
+                    self.kept.lock().get_or_insert_with(|| Arc::new(std::mem::take(&mut self.seen)));
+                    Ok(None)
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,480 @@
+//! The kernels of list ops.
+
+use super::tensor_list::{MAX_ELEMENTS, TensorList};
+use crate::array::join;
+use kernel::{BoxedKernel, Kernel, KernelBuilder, OpContext};
+use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
+
+/// Runs a function on a node's inputs and attributes.
+pub(super) struct ListKernel {
+    attrs: Attrs,
+    run: fn(&Attrs, &mut OpContext<'_>) -> Result<()>,
+}
+
+/// The attributes that list ops have.
+pub(super) struct Attrs {
+    dtype: DType,
+    num_elements: i64,
+    resizes: bool,
+    shape_is_wide: bool,
+    element_shape: PartialShape,
+}
+
+impl ListKernel {
+    pub(super) fn create(
+        builder: &KernelBuilder<'_>,
+        run: fn(&Attrs, &mut OpContext<'_>) -> Result<()>,
+    ) -> Result<BoxedKernel> {
+        let attrs = builder.attrs();
+        let attrs = Attrs {
+            dtype: attrs.dtype("element_dtype").unwrap_or(DType::Float),
+            num_elements: attrs.int("num_elements").unwrap_or(-1),
+            resizes: attrs.bool("resize_if_index_out_of_bounds").unwrap_or(false),
+            shape_is_wide: attrs.dtype("shape_type").is_ok_and(|dtype| dtype == DType::Int64),
+            element_shape: attrs.shape("element_shape").unwrap_or_else(|_| PartialShape::unknown()),
+        };
+        BoxedKernel::new(ListKernel { attrs, run })
+    }
+}
+
+impl Kernel for ListKernel {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        (self.run)(&self.attrs, context)
+    }
+}
+
+/// Returns what an input says of elements: sizes, or -1 for any shape.
+fn shape_input(context: &OpContext<'_>, index: usize) -> Result<PartialShape> {
+    let sizes = context.input(index)?;
+    if sizes.shape().is_scalar() {
+        return match sizes.to_index()? {
+            -1 => Ok(PartialShape::unknown()),
+            _ => Err(Status::invalid_argument(
+                "The only valid scalar shape tensor is the fully unknown shape specified as -1.",
+            )),
+        };
+    }
+    let sizes = sizes.to_indices()?;
+    if let Some(size) = sizes.iter().find(|&&size| size < -1) {
+        return Err(Status::invalid_argument(format!("Dimension {size} must be >= -1")));
+    }
+    Ok(PartialShape::from_dims(&sizes))
+}
+
+fn input_list(attrs: &Attrs, context: &OpContext<'_>) -> Result<std::sync::Arc<TensorList>> {
+    let list = TensorList::of(context.input(0)?)?;
+    list.check_dtype(attrs.dtype)?;
+    Ok(list)
+}
+
+fn take_list(context: &mut OpContext<'_>) -> Result<TensorList> {
+    TensorList::take(context.take_input(0)?)
+}
+
+/// Returns the rows of a tensor.
+fn rows(tensor: &Tensor) -> Result<Vec<Tensor>> {
+    let count = tensor.dims().first().copied().unwrap_or(0) as usize;
+    let shape = tensor.shape().slice(1.min(tensor.shape().rank()), tensor.shape().rank());
+    (0..count).map(|row| tensor.slice_rows(row, row + 1)?.into_shape(shape.clone())).collect()
+}
+
+fn at_least_vector(tensor: &Tensor) -> Result<()> {
+    if tensor.shape().is_scalar() {
+        return Err(Status::invalid_argument("Tensor must be at least a vector, but saw shape: []"));
+    }
+    Ok(())
+}
+
+pub(super) fn empty(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let max_num_elements = i64::from(context.scalar::<i32>(1, "max_num_elements")?);
+    let list = TensorList::new(attrs.dtype, shape_input(context, 0)?, Vec::new());
+    context.set_output(0, TensorList { max_num_elements, ..list }.into_tensor());
+    Ok(())
+}
+
+pub(super) fn reserve(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let count = i64::from(context.scalar::<i32>(1, "num_elements")?);
+    let list = TensorList::reserved(attrs.dtype, shape_input(context, 0)?, count)?;
+    context.set_output(0, list.into_tensor());
+    Ok(())
+}
+
+/// Adds an element at the end.
+fn push(list: &mut TensorList, element: Tensor) -> Result<()> {
+    if !list.element_shape.is_compatible_with(element.shape()) {
+        return Err(Status::invalid_argument(format!(
+            "Tried to append a tensor with incompatible shape to a list. Op element shape: {} list shape: {}",
+            element.shape(),
+            list.element_shape
+        )));
+    }
+    let size = list.elements.len();
+    if (list.max_num_elements >= 0 && size as i64 >= list.max_num_elements) || size >= MAX_ELEMENTS {
+        return Err(Status::invalid_argument(format!(
+            "Tried to push item into a full list list size: {size} max_num_elements: {}",
+            list.max_num_elements
+        )));
+    }
+    list.elements.push(Some(element));
+    Ok(())
+}
+
+pub(super) fn push_back(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    input_list(attrs, context)?;
+    let element = context.take_input(1)?;
+    let mut list = take_list(context)?;
+    push(&mut list, element)?;
+    context.set_output(0, list.into_tensor());
+    Ok(())
+}
+
+pub(super) fn push_back_batch(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let (handles, tensor) = (context.input(0)?, context.input(1)?);
+    at_least_vector(tensor)?;
+    let elements = rows(tensor)?;
+    if handles.num_elements() != elements.len() {
+        return Err(Status::invalid_argument(format!(
+            "Expected tensor.shape[0] == input_handles.size, but saw {} vs. {}",
+            elements.len(),
+            handles.num_elements()
+        )));
+    }
+    let mut lists = Vec::with_capacity(elements.len());
+    for (variant, element) in handles.variants()?.iter().zip(elements) {
+        let mut list = (*TensorList::of_variant(variant)?).clone();
+        list.check_dtype(attrs.dtype)?;
+        push(&mut list, element)?;
+        lists.push(list.into_variant());
+    }
+    let output = Tensor::from_variants(handles.shape().clone(), lists)?;
+    context.set_output(0, output);
+    Ok(())
+}
+
+pub(super) fn pop_back(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let known = input_list(attrs, context)?;
+    if known.elements.is_empty() {
+        return Err(Status::invalid_argument("Trying to pop from an empty list."));
+    }
+    let wanted = shape_input(context, 1)?;
+    let last = known.elements.len() - 1;
+    let element = element(&known, last, &wanted)?;
+    drop(known);
+    let mut list = take_list(context)?;
+    list.elements.pop();
+    context.set_output(0, list.into_tensor());
+    context.set_output(1, element);
+    Ok(())
+}
+
+/// Returns an element; one that was never set is zeros, when its shape is known.
+fn element(list: &TensorList, index: usize, wanted: &PartialShape) -> Result<Tensor> {
+    if let Some(Some(element)) = list.elements.get(index) {
+        if !wanted.is_compatible_with(element.shape()) {
+            return Err(Status::invalid_argument(format!(
+                "the element has shape {} but {wanted} was asked for",
+                element.shape()
+            )));
+        }
+        return Ok(element.clone());
+    }
+    let shape = list.merged_shape(wanted)?;
+    let shape = shape.to_shape().ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "Trying to read an uninitialized tensor but element_shape is not fully defined: {shape} and no list element is \
+             set."
+        ))
+    })?;
+    Tensor::zeros(list.dtype, shape)
+}
+
+pub(super) fn get_item(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let list = input_list(attrs, context)?;
+    let index = context.scalar::<i32>(1, "index")?;
+    let position = usize::try_from(index).ok().filter(|&position| position < list.elements.len());
+    let position = position.ok_or_else(|| {
+        let count = list.elements.len();
+        Status::invalid_argument(format!("Trying to access element {index} in a list with {count} elements."))
+    })?;
+    let element = element(&list, position, &shape_input(context, 2)?)?;
+    context.set_output(0, element);
+    Ok(())
+}
+
+pub(super) fn set_item(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    input_list(attrs, context)?.check_element(context.input(2)?)?;
+    let index = context.scalar::<i32>(1, "index")?;
+    let item = context.take_input(2)?;
+    let mut list = take_list(context)?;
+    let count = list.elements.len();
+    let position = usize::try_from(index).ok().filter(|&position| position < count || attrs.resizes);
+    let position = position.filter(|&position| position < MAX_ELEMENTS).ok_or_else(|| {
+        Status::invalid_argument(format!("Trying to modify element {index} in a list with {count} elements."))
+    })?;
+    if position >= count {
+        list.elements.resize(position + 1, None);
+    }
+    list.elements[position] = Some(item);
+    context.set_output(0, list.into_tensor());
+    Ok(())
+}
+
+pub(super) fn length(_: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let count = TensorList::of(context.input(0)?)?.elements.len();
+    context.set_output(0, Tensor::scalar(count as i32));
+    Ok(())
+}
+
+pub(super) fn element_shape(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let list = TensorList::of(context.input(0)?)?;
+    let output = match list.element_shape.dims() {
+        None if attrs.shape_is_wide => Tensor::scalar(-1i64),
+        None => Tensor::scalar(-1i32),
+        Some(dims) => {
+            let sizes: Vec<i64> = dims.iter().map(|dim| dim.unwrap_or(-1)).collect();
+            crate::array::index_vector(&sizes, attrs.shape_is_wide)?
+        }
+    };
+    context.set_output(0, output);
+    Ok(())
+}
+
+/// Puts elements together along a new first axis.
+fn stacked(list: &TensorList, indices: &[usize], wanted: &PartialShape) -> Result<Tensor> {
+    let shape = list.merged_shape(wanted)?;
+    let Some(shape) = shape.to_shape() else {
+        let problem = match list.elements.is_empty() {
+            true => "Tried to stack elements of an empty list with non-fully-defined element_shape",
+            false => {
+                "Tried to stack list which only contains uninitialized tensors and has a non-fully-defined \
+                      element_shape"
+            }
+        };
+        return Err(Status::invalid_argument(format!("{problem}: {shape}")));
+    };
+    let parts: Vec<Tensor> =
+        indices.iter().map(|&index| list.element_or_zeros(index, &shape)).collect::<Result<_>>()?;
+    let parts: Vec<&Tensor> = parts.iter().collect();
+    crate::data_flow::stack(list.dtype, &shape, &parts)
+}
+
+pub(super) fn stack(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let list = input_list(attrs, context)?;
+    let count = list.elements.len();
+    if attrs.num_elements >= 0 && attrs.num_elements != count as i64 {
+        return Err(Status::invalid_argument(format!(
+            "Operation expected a list with {} elements but got a list with {count} elements.",
+            attrs.num_elements
+        )));
+    }
+    let all: Vec<usize> = (0..count).collect();
+    let output = stacked(&list, &all, &shape_input(context, 1)?)?;
+    context.set_output(0, output);
+    Ok(())
+}
+
+pub(super) fn gather(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let list = input_list(attrs, context)?;
+    let count = list.elements.len();
+    let mut places = Vec::new();
+    for &index in context.slice::<i32>(1)? {
+        let place = usize::try_from(index).ok().filter(|&place| place < count);
+        places.push(place.ok_or_else(|| {
+            Status::invalid_argument(format!("Index {index} out o range; list only has {count} elements."))
+        })?);
+    }
+    let wanted = shape_input(context, 2)?;
+    let output = match (places.is_empty(), list.merged_shape(&wanted)?.to_shape()) {
+        (true, Some(shape)) => Tensor::zeros(list.dtype, Shape::vector(0).concat(&shape)?)?,
+        _ => stacked(&list, &places, &wanted)?,
+    };
+    context.set_output(0, output);
+    Ok(())
+}
+
+pub(super) fn from_tensor(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let tensor = context.input(0)?;
+    at_least_vector(tensor)?;
+    let shape = shape_input(context, 1)?;
+    let row = tensor.shape().slice(1, tensor.shape().rank());
+    if !shape.is_compatible_with(&row) {
+        return Err(Status::invalid_argument(format!(
+            "Specified a list with shape {shape} from a tensor with shape {row}"
+        )));
+    }
+    let elements = rows(tensor)?.into_iter().map(Some).collect();
+    context.set_output(0, TensorList::new(attrs.dtype, shape, elements).into_tensor());
+    Ok(())
+}
+
+/// Puts rows of a tensor into places of a list, which grows as far as needed.
+fn put(list: &mut TensorList, tensor: &Tensor, indices: &[i32]) -> Result<()> {
+    let elements = rows(tensor)?;
+    if elements.len() < indices.len() {
+        return Err(Status::invalid_argument(format!(
+            "Specified {} indices but the tensor has only {} rows",
+            indices.len(),
+            elements.len()
+        )));
+    }
+    for (&index, element) in indices.iter().zip(elements) {
+        let place = usize::try_from(index).ok().filter(|&place| place < MAX_ELEMENTS);
+        let place = place.ok_or_else(|| {
+            Status::invalid_argument(format!("Indices in TensorListScatter must all be non-negative, but got {index}"))
+        })?;
+        list.check_element(&element)?;
+        if place >= list.elements.len() {
+            list.elements.resize(place + 1, None);
+        }
+        list.elements[place] = Some(element);
+    }
+    Ok(())
+}
+
+pub(super) fn scatter(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let tensor = context.input(0)?;
+    at_least_vector(tensor)?;
+    let indices = context.slice::<i32>(1)?;
+    let wanted = match context.num_inputs() > 3 {
+        true => i64::from(context.scalar::<i32>(3, "num_elements")?),
+        false => -1,
+    };
+    if wanted >= 0
+        && let Some(index) = indices.iter().find(|&&index| i64::from(index) >= wanted)
+    {
+        return Err(Status::invalid_argument(format!(
+            "TensorListScatter: Trying to scatter at index {index} in list with size {wanted}"
+        )));
+    }
+    let mut list = TensorList::reserved(attrs.dtype, shape_input(context, 2)?, wanted.max(0))?;
+    put(&mut list, tensor, indices)?;
+    context.set_output(0, list.into_tensor());
+    Ok(())
+}
+
+pub(super) fn scatter_into_existing_list(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    input_list(attrs, context)?;
+    let (tensor, indices) = (context.take_input(1)?, context.take_input(2)?);
+    at_least_vector(&tensor)?;
+    let mut list = take_list(context)?;
+    put(&mut list, &tensor, indices.as_slice::<i32>()?)?;
+    context.set_output(0, list.into_tensor());
+    Ok(())
+}
+
+pub(super) fn resize(_: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let size = context.scalar::<i32>(1, "size")?;
+    let size = usize::try_from(size).ok().filter(|&size| size <= MAX_ELEMENTS).ok_or_else(|| {
+        Status::invalid_argument(format!("TensorListSlice expects size to be non-negative. Got: {size}"))
+    })?;
+    let mut list = take_list(context)?;
+    list.elements.resize(size, None);
+    context.set_output(0, list.into_tensor());
+    Ok(())
+}
+
+pub(super) fn split(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let tensor = context.input(0)?;
+    at_least_vector(tensor)?;
+    let shape = shape_input(context, 1)?;
+    let lengths = context.slice::<i64>(2)?;
+    let total = tensor.dims()[0] as usize;
+    let mut elements = Vec::with_capacity(lengths.len());
+    let mut start = 0usize;
+    for &length in lengths {
+        let end = usize::try_from(length).ok().and_then(|length| start.checked_add(length));
+        let end = end.filter(|&end| end <= total).ok_or_else(|| {
+            Status::invalid_argument(format!("Attempting to slice [{start}, {length}] from tensor with length {total}"))
+        })?;
+        let part = tensor.slice_rows(start, end)?;
+        if !shape.is_compatible_with(part.shape()) {
+            return Err(Status::invalid_argument(format!(
+                "tensor slice {} is not compatible with list element_shape {shape}",
+                part.shape()
+            )));
+        }
+        elements.push(Some(part));
+        start = end;
+    }
+    if start != total {
+        return Err(Status::invalid_argument(format!(
+            "Unused values in tensor. Length of tensor: {total} Values used: {start}"
+        )));
+    }
+    context.set_output(0, TensorList::new(attrs.dtype, shape, elements).into_tensor());
+    Ok(())
+}
+
+pub(super) fn concat(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let list = input_list(attrs, context)?;
+    let (wanted, leading) = match context.num_inputs() > 1 {
+        true => (shape_input(context, 1)?, context.slice::<i64>(2)?),
+        false => (attrs.element_shape.clone(), &[][..]),
+    };
+    // Elements may differ in their first dimension.
+    let any_rows = |shape: &PartialShape| match shape.rank() {
+        Some(0) => {
+            Err(Status::invalid_argument("Concat requires elements to be at least vectors, found scalars instead."))
+        }
+        Some(rank) => Ok(PartialShape::unknown_of_rank(1).concat(&shape.slice(1, rank))),
+        None => Ok(PartialShape::unknown()),
+    };
+    let mut row = any_rows(&wanted)?.merge(&any_rows(&list.element_shape)?)?;
+    for element in list.elements.iter().flatten() {
+        row = row.merge(&any_rows(&PartialShape::from(element.shape()))?)?;
+    }
+    let inner = row.rank().and_then(|rank| row.slice(1, rank).to_shape()).ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "All except the first dimension must be fully defined when concatenating: {row}"
+        ))
+    })?;
+    let mut parts = Vec::with_capacity(list.elements.len());
+    for (index, element) in list.elements.iter().enumerate() {
+        parts.push(match element {
+            Some(element) => element.clone(),
+            None => {
+                let rows = leading.get(index).copied().or(list.element_shape.dim(0)).filter(|&rows| rows >= 0);
+                let rows = rows.ok_or_else(|| {
+                    Status::invalid_argument(format!(
+                        "Trying to concat an uninitialized element {index} whose leading dimension is not known"
+                    ))
+                })?;
+                Tensor::zeros(list.dtype, Shape::new(&[rows])?.concat(&inner)?)?
+            }
+        });
+    }
+    let lengths: Vec<i64> = parts.iter().map(|part| part.dims()[0]).collect();
+    let total: i64 = lengths.iter().sum();
+    let shape = Shape::new(&[total])?.concat(&inner)?;
+    let parts: Vec<&Tensor> = parts.iter().collect();
+    let output = match parts.is_empty() {
+        true => Tensor::zeros(list.dtype, shape)?,
+        false => join(&parts, 0, shape)?,
+    };
+    context.set_output(0, output);
+    context.set_output(1, Tensor::vector(&lengths));
+    Ok(())
+}
+
+pub(super) fn concat_lists(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let (a, b) = (context.input(0)?, context.input(1)?);
+    if a.shape() != b.shape() {
+        return Err(Status::invalid_argument(format!(
+            "input_a and input_b must have the same shape, but saw {} and {}",
+            a.shape(),
+            b.shape()
+        )));
+    }
+    let mut lists = Vec::with_capacity(a.num_elements());
+    for (a, b) in a.variants()?.iter().zip(b.variants()?) {
+        let (mut first, second) = ((*TensorList::of_variant(a)?).clone(), TensorList::of_variant(b)?);
+        first.check_dtype(attrs.dtype)?;
+        second.check_dtype(attrs.dtype)?;
+        first.element_shape = first.element_shape.merge(&second.element_shape)?;
+        first.elements.extend(second.elements.iter().cloned());
+        lists.push(first.into_variant());
+    }
+    let output = Tensor::from_variants(a.shape().clone(), lists)?;
+    context.set_output(0, output);
+    Ok(())
+}

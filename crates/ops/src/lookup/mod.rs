@@ -1,0 +1,13 @@
+//! Tables: values by key.
+
+mod initialize;
+mod table;
+mod table_ops;
+
+pub use initialize::*;
+pub use table_ops::*;
+
+use kernel::Op;
+
+/// The ops of each file.
+pub(crate) const FILES: &[&[Op]] = &[initialize::OPS, table_ops::OPS];
