@@ -3,7 +3,9 @@
 
 use executor::Executor;
 use graph::Graph;
-use graph::passes::{PartitionOptions, RunSpec, by_device, by_task, partition, prune, rewrite_for_execution};
+use graph::passes::{
+    OptimizeSwitches, PartitionOptions, RunSpec, by_device, by_task, partition, prune, rewrite_for_execution,
+};
 use kernel::{CallFrame, LocalRendezvous, Rendezvous, RendezvousKey, SessionState, Step};
 use ops::registry;
 use proptest::prelude::*;
@@ -247,7 +249,7 @@ fn check(program: &Program, fetches: &[usize]) {
     let mut pruned = prune(&graph, &spec, registry()).unwrap();
     let expected = numbers(run_whole(&pruned, &feeds, fetches.len()));
     assert_eq!(numbers(run_parts(&pruned, &spec, &feeds)), expected, "in parts:\n{}", pruned.to_text());
-    kernel::optimize(&mut pruned, registry(), &|_| true).unwrap();
+    kernel::optimize(&mut pruned, registry(), OptimizeSwitches::ALL, &|_, _| true).unwrap();
     assert_eq!(numbers(run_whole(&pruned, &feeds, fetches.len())), expected, "optimized:\n{}", pruned.to_text());
     assert_eq!(numbers(run_parts(&pruned, &spec, &feeds)), expected, "optimized, in parts:\n{}", pruned.to_text());
 }
