@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn the_lowest_level_leaves_what_is_asked_for() {
         let lowest = OptimizerOptions { opt_level: Level::L0 as i32, ..Default::default() };
-        assert_eq!(switches(lowest.clone(), Default::default()), OptimizeSwitches::NONE);
+        assert_eq!(switches(lowest, Default::default()), OptimizeSwitches::NONE);
         let folds = OptimizerOptions { do_constant_folding: true, ..lowest };
         assert_eq!(switches(folds, Default::default()), OptimizeSwitches { fold: true, ..OptimizeSwitches::NONE });
     }
