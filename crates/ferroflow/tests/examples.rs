@@ -3,6 +3,9 @@
 // Each example is a program of its own, with its own copy of what they share.
 #![allow(clippy::duplicate_mod)]
 
+#[path = "../examples/crnn.rs"]
+#[allow(dead_code)]
+mod crnn;
 #[path = "../examples/hello.rs"]
 #[allow(dead_code)]
 mod hello;
@@ -117,4 +120,44 @@ fn towers_in_one_graph_learn() -> Result<()> {
     let (first, last) = in_graph::train(30)?;
     assert!((2.0..2.6).contains(&first) && last < 0.9, "{first} {last}");
     Ok(())
+}
+
+/// Trains the recurrent network with two workers; returns the chief's losses.
+fn strips(directory: &std::path::Path, extra: &str) -> Result<Vec<f32>> {
+    let cluster = ClusterSpec::new().with_job("ps", &["ps0:1"])?.with_job("worker", &["w0:1", "w1:1"])?;
+    let running = start_embedded(&cluster)?;
+    let train = |task: u32| {
+        let checkpoints = format!("--checkpoint_dir={}", directory.display());
+        let flags = words(&["--train_steps=12", &format!("--task_index={task}"), &checkpoints, extra]);
+        let target = Target::from(running.master("worker", task)?);
+        crnn::train(target, &cluster, &crnn::support::Flags::new(flags))
+    };
+    let (chief, worker) = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| train(1));
+        (train(0), worker.join().unwrap())
+    });
+    match worker {
+        // The chief ends the queue of tokens when it is done.
+        Err(status) if status.code() == Code::OutOfRange && extra == "--issync=1" => {}
+        other => drop(other?),
+    }
+    chief
+}
+
+fn check_strips(mode: &str) -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let losses = strips(directory.path(), mode)?;
+    let (first, last) = (losses[0], losses[losses.len() - 1]);
+    assert!(last.is_finite() && last < 0.8 * first, "{losses:?}");
+    Ok(())
+}
+
+#[test]
+fn crnn_reads_strips_asynchronously() -> Result<()> {
+    check_strips("--issync=0")
+}
+
+#[test]
+fn crnn_reads_strips_synchronously() -> Result<()> {
+    check_strips("--issync=1")
 }
