@@ -1,14 +1,18 @@
 //! `ferroflow hello`: the hello world of distributed TensorFlow.
 
 use crate::Failure;
-use ferroflow::{Graph, Session, Tensor};
+use cluster::Server;
+use ferroflow::session::runtime;
+use ferroflow::{Graph, Session, Tensor, ops};
 
-/// Builds a constant, runs it in a session and prints its value.
+/// Starts a server of a cluster of one task, connects to it, runs a constant there and prints its value.
 pub fn run() -> Result<(), Failure> {
+    let server = Server::create_local_server(ops::registry(), runtime()?)?;
     let graph = Graph::new();
     let hello = graph.constant_tensor(&Tensor::string("Hello, distributed TensorFlow!"));
-    let session = Session::new(&graph)?;
+    let session = Session::connect(&graph, &server.target())?;
     let values = session.run(&[&hello])?;
     println!("{}", String::from_utf8_lossy(&values[0].strings()?[0]));
+    session.close()?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use cluster::{RemoteMaster, Server, ServerConfig, Transport};
-use common::{Kind, TestCluster, free_ports, graph_def, spec};
+use common::{Kind, TestCluster, Watchdog, free_ports, graph_def, spec};
 use proto::{ConfigProto, CreateSessionRequest};
 use std::sync::Arc;
 use tensor::{Code, Tensor};
@@ -36,6 +36,7 @@ fn client(runtime: &Runtime, server: &Server) -> Arc<RemoteMaster> {
 
 #[test]
 fn a_task_that_nobody_needs_is_not_waited_for() {
+    let _watchdog = Watchdog::start();
     let runtime = Runtime::new().unwrap();
     let worker = start(&runtime, free_ports(), "worker", 0);
     let master = client(&runtime, &worker);
@@ -52,6 +53,7 @@ fn a_task_that_nobody_needs_is_not_waited_for() {
 
 #[test]
 fn a_task_that_is_needed_is_waited_for_until_the_time_is_over() {
+    let _watchdog = Watchdog::start();
     let runtime = Runtime::new().unwrap();
     let ports = free_ports();
     let worker = start(&runtime, ports, "worker", 0);
@@ -79,6 +81,7 @@ fn a_ps_that_stops_ends_the_steps_that_use_it_and_one_that_comes_back_is_another
 }
 
 fn check_that_a_ps_may_stop_and_come_back(transport: Transport) {
+    let _watchdog = Watchdog::start();
     let runtime = Runtime::new().unwrap();
     let ports = free_ports();
     let worker = start_with(transport, &runtime, ports, "worker", 0);
@@ -125,6 +128,7 @@ fn check_that_a_ps_may_stop_and_come_back(transport: Transport) {
 
 #[test]
 fn a_stopped_server_frees_its_port_and_says_that_it_has_stopped() {
+    let _watchdog = Watchdog::start();
     let runtime = Runtime::new().unwrap();
     let ports = free_ports();
     let server = start(&runtime, ports, "worker", 0);
@@ -140,6 +144,7 @@ fn a_stopped_server_frees_its_port_and_says_that_it_has_stopped() {
 
 #[test]
 fn several_devices_of_one_task_exchange_tensors() {
+    let _watchdog = Watchdog::start();
     let runtime = Runtime::new().unwrap();
     let mut config = ServerConfig::local(0).unwrap();
     config.set_device_count(3).unwrap();
@@ -164,6 +169,43 @@ fn several_devices_of_one_task_exchange_tensors() {
         let reply = master.run_step(call).await.unwrap();
         assert_eq!(reply.tensors[0].1.to_scalar::<f32>().unwrap(), -12.0);
         assert_eq!(reply.tensors[1].1.to_scalar::<f32>().unwrap(), -3.0);
+    });
+}
+
+#[test]
+fn a_session_can_bring_its_own_cluster() {
+    let _watchdog = Watchdog::start();
+    let runtime = Runtime::new().unwrap();
+    // Each is a cluster of one; only the session knows them as tasks of one cluster.
+    let servers: Vec<Server> = (0..3)
+        .map(|_| Server::start(ServerConfig::local(0).unwrap(), ops::registry(), runtime.handle().clone()).unwrap())
+        .collect();
+    let addresses: Vec<&str> = servers.iter().map(Server::address).collect();
+    let cluster = cluster::ClusterSpec::new().with_job("ps", &addresses[..1]).unwrap();
+    let cluster = cluster.with_job("worker", &addresses[1..]).unwrap();
+    let master = client(&runtime, &servers[1]);
+    use cluster::MasterInterface;
+    let request = |target: &str| CreateSessionRequest {
+        graph_def: Some(graph_def(GRAPH)),
+        config: Some(ConfigProto { cluster_def: Some(cluster.to_proto()), ..Default::default() }),
+        target: format!("grpc://{target}"),
+    };
+    runtime.block_on(async {
+        let session_handle = master.create_session(request(addresses[1])).await.unwrap().session_handle;
+        let call = |fetches: &[&str], targets: &[&str]| cluster::RunStepCall {
+            session_handle: session_handle.clone(),
+            feeds: vec![("x:0".to_owned(), Tensor::scalar(3f32))],
+            fetches: fetches.iter().map(|&name| name.to_owned()).collect(),
+            targets: targets.iter().map(|&name| name.to_owned()).collect(),
+            ..Default::default()
+        };
+        master.run_step(call(&[], &["init"])).await.unwrap();
+        let reply = master.run_step(call(&["sum:0"], &[])).await.unwrap();
+        assert_eq!(reply.tensors[0].1.to_scalar::<f32>().unwrap(), 6.0);
+        let devices = master.list_devices(session_handle).await.unwrap().local_device;
+        let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+        assert_eq!(names[0], "/job:ps/replica:0/task:0/device:CPU:0");
+        assert_eq!(names.len(), 3);
     });
 }
 

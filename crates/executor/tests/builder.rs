@@ -3,6 +3,7 @@
 mod common;
 
 use common::{constant, graph, op, run};
+use graph::builder::LoopOptions;
 use tensor::{DType, Tensor};
 
 fn value(result: &Option<Tensor>) -> i32 {
@@ -60,6 +61,6 @@ fn mistakes_are_said() {
     let number = constant(&g, 1);
     let status = g.try_cond(&number, |_| vec![], |_| vec![]).unwrap_err();
     assert!(status.message().contains("not bool"), "{status}");
-    let status = g.try_while_loop(&[], 1, |_, _| unreachable!(), |_, _| vec![]).unwrap_err();
+    let status = g.try_while_loop(&[], &LoopOptions::default(), |_, _| unreachable!(), |_, _| vec![]).unwrap_err();
     assert!(status.message().contains("at least one variable"), "{status}");
 }

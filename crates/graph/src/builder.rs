@@ -5,11 +5,14 @@
 //! [`Output`] panic there with the caller's location, and [`OpBuilder::try_build`] returns the error instead.
 
 mod control_flow;
+mod control_flow_gradient;
 mod gradient;
 mod gradients;
 mod operators;
+mod recall;
 mod scope;
 
+pub use control_flow::LoopOptions;
 pub use gradient::{Grad, Gradient, GradientArgs, GradientFn, IndexedSlices};
 pub use operators::scalar_tensor;
 pub use scope::Collection;
@@ -158,7 +161,10 @@ impl GraphBuilder {
     /// Returns a constant with the value of `tensor`.
     #[track_caller]
     pub fn constant_tensor(&self, tensor: &Tensor) -> Output {
-        let proto = tensor::tensor_to_proto(tensor).unwrap_or_else(|status| panic!("{status}"));
+        let proto = match tensor::tensor_to_proto(tensor) {
+            Ok(proto) => proto,
+            Err(status) => panic!("{status}"),
+        };
         self.op("Const").attr("dtype", tensor.dtype()).attr("value", proto).output()
     }
 

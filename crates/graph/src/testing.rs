@@ -574,4 +574,14 @@ const DEFS: &[(OpDef, ShapeFn)] = &[
         },
         shape::unknown,
     ),
+    (
+        OpDef {
+            name: "_FusedElementwise",
+            inputs: &["args: N * T"],
+            outputs: &["output: T"],
+            attrs: &["T: {float, double}", "N: int >= 1", "program: list(string) >= 1"],
+            flags: OpFlags::NONE,
+        },
+        shape::unknown,
+    ),
 ];

@@ -1,19 +1,30 @@
 //! Optimizes a graph with the kernels of a registry.
 
 use crate::{OpRegistry, Step, evaluate};
-use graph::passes::{self, CONSTANT_BYTES_MAX, OptimizeOptions, OptimizeReport};
+use graph::passes::{self, CONSTANT_BYTES_MAX, Fusion, OptimizeOptions, OptimizeReport, OptimizeSwitches};
 use graph::{Edge, Graph, Node};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tensor::Result;
+use tensor::{Result, Status};
 
 /// Optimizes a placed and pruned graph in place; constants are folded by running their kernels right here.
 ///
-/// `may_fuse` says whether the task of a device has this registry's fused kernels.
-pub fn optimize(graph: &mut Graph, registry: &OpRegistry, may_fuse: &dyn Fn(&str) -> bool) -> Result<OptimizeReport> {
+/// `may_fuse` says whether the task of a device knows the ops of a kind of fusion.
+pub fn optimize(
+    graph: &mut Graph,
+    registry: &OpRegistry,
+    switches: OptimizeSwitches,
+    may_fuse: &dyn Fn(&str, Fusion) -> bool,
+) -> Result<OptimizeReport> {
     let step = Arc::new(Step::detached());
-    let fold = |graph: &Graph, fetches: &[Edge]| evaluate(registry, graph, &[], fetches, &step);
+    let fold = |graph: &Graph, fetches: &[Edge]| {
+        // What a kernel panics on is left to the step, which says so with the node's name.
+        let values = catch_unwind(AssertUnwindSafe(|| evaluate(registry, graph, &[], fetches, &step)));
+        values.unwrap_or_else(|_| Err(Status::internal("a kernel panicked")))
+    };
     let has_kernel = |node: &Node| registry.has_kernel(node);
     let options = OptimizeOptions {
+        switches,
         evaluate: Some(&fold),
         has_kernel: &has_kernel,
         may_fuse,

@@ -12,6 +12,7 @@ pub mod conv;
 pub mod ctc;
 pub mod elementwise;
 pub mod float;
+pub mod fused;
 pub mod matmul;
 pub mod optimizer;
 pub mod parallel;

@@ -7,11 +7,12 @@ use crate::worker::client_key;
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
 use graph::Graph;
+use graph::passes::FeedSlot;
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tensor::{Result, Status};
+use tensor::{Result, Status, Tensor};
 use tokio::sync::OnceCell;
 
 /// How many compiled runs a session keeps. A client that needs more compiles again what it used least recently.
@@ -19,12 +20,21 @@ const RUNS_MAX: usize = 1024;
 
 /// A run that is compiled and registered.
 pub(crate) struct CompiledRun {
+    /// What each feed has to be.
+    pub feed_slots: Vec<FeedSlot>,
     /// The partitions, those in other processes first, because they are started first.
     pub partitions: Vec<Partition>,
     /// Where each fetch comes from: the partition, and the place among its results.
     pub fetches: Vec<(usize, usize)>,
     /// Whether all tensors between tasks are pushed, so that a task is done with a step when its partition is.
     pub all_pushed: bool,
+}
+
+impl CompiledRun {
+    /// Checks that a value fits the feed at `index`.
+    pub fn check_feed(&self, index: usize, value: &Tensor) -> Result<()> {
+        self.feed_slots.get(index).map_or(Ok(()), |slot| slot.check(value.dtype(), value.shape()))
+    }
 }
 
 /// A partition that is registered on its task.

@@ -98,12 +98,16 @@ impl PartialRun {
     fn take(&self, call: &RunStepCall) -> Result<bool> {
         let names = &self.entry.names;
         let mut pending = self.pending.lock();
-        for (name, _) in &call.feeds {
+        for (name, value) in &call.feeds {
             if !names.feeds.contains(name) {
                 return Err(Status::not_found(format!("The feed {name} was not declared when the run was set up.")));
             }
             if !pending.feeds.contains(name) {
                 return Err(Status::invalid_argument(format!("The feed {name} had already been fed.")));
+            }
+            if let (Some(run), Some(index)) = (self.entry.run.get(), names.feeds.iter().position(|known| known == name))
+            {
+                run.check_feed(index, value)?;
             }
         }
         for name in &call.fetches {

@@ -4,14 +4,15 @@ use super::callable::Callables;
 use super::compiled_run::{CompiledRun, Partition, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
 use super::compiled_run::{fetch_sources, tasks_of};
 use super::partial_run::PartialRuns;
-use super::tasks::{SessionTasks, named_task};
+use super::tasks::{ContactedTask, SessionTasks, named_task};
 use crate::device::task_of;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
 use crate::stream::PUSH_TO;
 use futures_util::future::try_join_all;
 use graph::passes::{
-    PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place, placement_log, prune, rewrite_for_execution,
+    FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,
+    placement_log, prune, rewrite_for_execution,
 };
 use graph::{DeviceName, Graph, Node};
 use kernel::OpRegistry;
@@ -150,7 +151,7 @@ impl MasterSession {
         self.tasks.close().await;
     }
 
-    /// Prunes, places, cuts and registers a run.
+    /// Prunes, places, optimizes, cuts and registers a run.
     async fn compile(&self, names: &RunNames, deadline: Option<Instant>) -> Result<CompiledRun> {
         for _ in 0..PLACEMENT_ROUNDS_MAX {
             let (graph, version) = {
@@ -168,8 +169,8 @@ impl MasterSession {
                 // A task that placement chose has just told its devices, which may be others than expected.
                 continue;
             }
-            let parts = self.cut(pruned, &spec)?;
-            return self.register(names, parts).await;
+            let parts = self.cut(self.optimized(pruned)?, &spec)?;
+            return self.register(names, parts, spec.feed_slots(&graph)?).await;
         }
         Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))
     }
@@ -220,6 +221,16 @@ impl MasterSession {
         Ok(())
     }
 
+    /// Optimizes a placed graph as far as the session's settings let it, and as the tasks know the ops.
+    fn optimized(&self, mut graph: Graph) -> Result<Graph> {
+        let may_fuse = |device: &str, fusion: Fusion| match fusion {
+            Fusion::Product => true,
+            Fusion::Elementwise => self.tasks.contacted(task_of(device)).is_some_and(ContactedTask::is_ours),
+        };
+        kernel::optimize(&mut graph, self.registry, OptimizeSwitches::from_config(&self.config), &may_fuse)?;
+        Ok(graph)
+    }
+
     /// Cuts a placed graph into one partition for each task.
     fn cut(&self, mut graph: Graph, spec: &RunSpec) -> Result<Vec<(String, Graph)>> {
         let incarnation = |device: &str| self.tasks.incarnation(device);
@@ -229,7 +240,12 @@ impl MasterSession {
     }
 
     /// Registers the partitions on their tasks, all at once.
-    async fn register(&self, names: &RunNames, parts: Vec<(String, Graph)>) -> Result<CompiledRun> {
+    async fn register(
+        &self,
+        names: &RunNames,
+        parts: Vec<(String, Graph)>,
+        feed_slots: Vec<FeedSlot>,
+    ) -> Result<CompiledRun> {
         let is_local = |task: &str| task == self.tasks.own_task();
         let mut parts = parts;
         parts.sort_by_key(|(task, _)| is_local(task));
@@ -268,7 +284,7 @@ impl MasterSession {
                 receives: terminals.fetches.into_iter().map(|(_, key)| key).collect(),
             });
         }
-        Ok(CompiledRun { partitions, fetches, all_pushed })
+        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed })
     }
 
     /// Marks the transfers between tasks that are pushed; returns whether all are.

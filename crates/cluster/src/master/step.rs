@@ -34,6 +34,9 @@ impl MasterSession {
         options: Option<&RunOptions>,
         deadline: Option<Instant>,
     ) -> Result<StepResult> {
+        for (index, feed) in feeds.iter().enumerate() {
+            run.check_feed(index, feed)?;
+        }
         let record = executor_options(options);
         let step_id = self.ids.next_step_id();
         if record.record_timeline {

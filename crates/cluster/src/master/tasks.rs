@@ -16,7 +16,10 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout_at};
 use tracing::{debug, warn};
 
-/// How often a line says which task is waited for.
+/// How long a task may take before a line says that it is waited for; shorter than any limit that people set.
+const WAITING_LINE_AFTER: Duration = Duration::from_secs(1);
+
+/// How often a line says which task is waited for, from then on.
 const WAITING_LINE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// How long to wait between two attempts to reach a task.
@@ -53,6 +56,13 @@ pub(crate) struct ContactedTask {
     pub devices: Arc<[DeviceAttributes]>,
     /// How the task takes streams, and the incarnation that it has there.
     stream: Option<(StreamOffer, u64)>,
+}
+
+impl ContactedTask {
+    /// Returns whether the task runs this program rather than TensorFlow.
+    pub fn is_ours(&self) -> bool {
+        self.devices.first().is_some_and(is_ours)
+    }
 }
 
 impl SessionTasks {
@@ -176,7 +186,7 @@ impl SessionTasks {
             }
         };
         let waiting_lines = async {
-            let mut ticks = interval_at(started + WAITING_LINE_INTERVAL, WAITING_LINE_INTERVAL);
+            let mut ticks = interval_at(started + WAITING_LINE_AFTER, WAITING_LINE_INTERVAL);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
@@ -200,6 +210,7 @@ impl SessionTasks {
             Some(deadline) => timeout_at(deadline, reached).await.unwrap_or_else(|_| {
                 let because =
                     last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
+                warn!("session {} gives up on {name} at {address}{because}", self.session_handle);
                 Err(Status::deadline_exceeded(format!("{name} at {address} did not answer in time{because}")))
             })?,
         };

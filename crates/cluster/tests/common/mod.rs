@@ -7,6 +7,8 @@ use cluster::{
 use graph::Graph;
 use proto::{ConfigProto, CreateSessionRequest, GraphDef};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 use tensor::{Result, Tensor};
 use tokio::runtime::Runtime;
 
@@ -28,8 +30,31 @@ pub enum Kind {
 /// All kinds, for tests that must hold for each.
 pub const KINDS: [Kind; 5] = [Kind::Embedded, Kind::Grpc, Kind::Tcp, Kind::Unix, Kind::SharedMemory];
 
+/// How long a test may take before it is taken for hung; no test comes near it, on a busy machine neither.
+const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Ends the process when a test hangs, so that a hang is a failure with a name. It goes with the test that started it.
+pub struct Watchdog {
+    _alive: Sender<()>,
+}
+
+impl Watchdog {
+    pub fn start() -> Watchdog {
+        let (alive, gone) = channel::<()>();
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        std::thread::spawn(move || {
+            if gone.recv_timeout(WATCHDOG_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{test} hangs");
+                std::process::exit(1);
+            }
+        });
+        Watchdog { _alive: alive }
+    }
+}
+
 /// One ps and two workers.
 pub struct TestCluster {
+    _watchdog: Watchdog,
     pub runtime: Runtime,
     embedded: Option<EmbeddedCluster>,
     pub servers: Vec<Server>,
@@ -52,13 +77,14 @@ pub fn spec(ports: [u16; 3]) -> ClusterSpec {
 impl TestCluster {
     /// Starts a cluster.
     pub fn start(kind: Kind) -> TestCluster {
+        let _watchdog = Watchdog::start();
         let runtime = Runtime::new().unwrap();
         let handle = runtime.handle().clone();
         let spec = spec(free_ports());
         match kind {
             Kind::Embedded => {
                 let embedded = EmbeddedCluster::start(&spec, ops::registry(), handle).unwrap();
-                TestCluster { runtime, embedded: Some(embedded), servers: Vec::new() }
+                TestCluster { _watchdog, runtime, embedded: Some(embedded), servers: Vec::new() }
             }
             Kind::Grpc | Kind::Tcp | Kind::Unix | Kind::SharedMemory => {
                 let transport = match kind {
@@ -72,7 +98,7 @@ impl TestCluster {
                     config.transport = transport;
                     Server::start(config, ops::registry(), handle.clone()).unwrap()
                 };
-                TestCluster { servers: spec.tasks().map(start).collect(), runtime, embedded: None }
+                TestCluster { _watchdog, servers: spec.tasks().map(start).collect(), runtime, embedded: None }
             }
         }
     }

@@ -1,14 +1,16 @@
 //! [`DirectSession`]: runs a graph in this process, on one device, without a master.
 
+use super::direct_partial::{INCARNATION, PartialRun, Pending, feeds_behind};
 use super::{RunMetadata, RunOptions, SessionBackend};
 use executor::{Executor, FunctionLibraryRuntime, default_runner};
-use graph::passes::{self, RunSpec};
+use graph::passes::{self, FeedSlot, OptimizeSwitches, RunSpec};
 use graph::{FunctionLibrary, Graph};
 use kernel::{
-    CallFrame, Cancellation, LocalRendezvous, Logger, OpRegistry, ResourceManager, SessionState, Step, Trace,
+    CallFrame, Cancellation, LocalRendezvous, Logger, OpRegistry, Rendezvous, ResourceManager, SessionState, Step,
+    Trace,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
-use proto::{DeviceStepStats, GraphDef, NodeExecStats, StepStats};
+use proto::{ConfigProto, DeviceStepStats, GraphDef, NodeExecStats, StepStats};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,6 +23,9 @@ const DEVICE: &str = "/job:localhost/replica:0/task:0/device:CPU:0";
 /// A bound on how many different runs are kept compiled.
 const COMPILED_MAX: usize = 1024;
 
+/// A bound on the partial runs at once.
+const PARTIAL_RUNS_MAX: usize = 1024;
+
 /// Runs a graph in this process.
 pub struct DirectSession {
     registry: &'static OpRegistry,
@@ -29,25 +34,27 @@ pub struct DirectSession {
     resources: Arc<ResourceManager>,
     state: Arc<SessionState>,
     cancellation: Cancellation,
+    switches: OptimizeSwitches,
     next_step: AtomicI64,
+    partial_runs: Mutex<HashMap<String, Arc<PartialRun>>>,
 }
 
 struct Compiled {
     executor: Arc<Executor>,
     functions: Arc<FunctionLibraryRuntime>,
-    feeds: Vec<FeedInfo>,
+    feeds: Vec<FeedSlot>,
     num_fetches: usize,
     graph: Graph,
-}
-
-struct FeedInfo {
-    name: String,
-    dtype: tensor::DType,
 }
 
 impl DirectSession {
     /// Makes a session with an empty graph over these ops.
     pub fn new(registry: &'static OpRegistry) -> DirectSession {
+        DirectSession::with_config(registry, &ConfigProto::default())
+    }
+
+    /// As [`new`](Self::new), with settings: `graph_options` say how graphs are optimized.
+    pub fn with_config(registry: &'static OpRegistry, config: &ConfigProto) -> DirectSession {
         DirectSession {
             registry,
             graph: RwLock::new(Graph::new(Arc::new(FunctionLibrary::default()))),
@@ -55,7 +62,9 @@ impl DirectSession {
             resources: Arc::new(ResourceManager::new()),
             state: Arc::new(SessionState::new()),
             cancellation: Cancellation::new(),
+            switches: OptimizeSwitches::from_config(config),
             next_step: AtomicI64::new(1),
+            partial_runs: Mutex::new(HashMap::new()),
         }
     }
 
@@ -85,20 +94,48 @@ impl DirectSession {
     fn compile(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<Compiled> {
         let graph = self.graph.read();
         let spec = RunSpec::resolve(&graph, feeds, fetches, targets)?;
-        let feed_infos = spec
-            .feeds
-            .iter()
-            .map(|(name, edge)| Ok(FeedInfo { name: name.clone(), dtype: graph.node(edge.node).dtype(edge.port)? }))
-            .collect::<Result<Vec<_>>>()?;
-        let mut pruned = passes::prune(&graph, &spec, self.registry)?;
+        let feed_slots = spec.feed_slots(&graph)?;
+        let pruned = self.pruned(&graph, &spec)?;
         drop(graph);
+        let functions = FunctionLibraryRuntime::new(pruned.library.clone(), self.registry, self.state.clone(), DEVICE);
+        let executor = Executor::new(&pruned, self.registry, &self.state, DEVICE)?;
+        Ok(Compiled { executor, functions, feeds: feed_slots, num_fetches: fetches.len(), graph: pruned })
+    }
+}
+
+impl DirectSession {
+    /// Returns what a run needs of the graph, placed and optimized.
+    fn pruned(&self, graph: &Graph, spec: &RunSpec) -> Result<Graph> {
+        let mut pruned = passes::prune(graph, spec, self.registry)?;
         let ids: Vec<_> = pruned.ids().collect();
         for id in ids {
             pruned.node_mut(id).device = DEVICE.to_owned();
         }
-        let functions = FunctionLibraryRuntime::new(pruned.library.clone(), self.registry, self.state.clone(), DEVICE);
-        let executor = Executor::new(&pruned, self.registry, &self.state, DEVICE)?;
-        Ok(Compiled { executor, functions, feeds: feed_infos, num_fetches: fetches.len(), graph: pruned })
+        kernel::optimize(&mut pruned, self.registry, self.switches, &|_, _| true)?;
+        Ok(pruned)
+    }
+
+    /// Returns a step without arguments, and that records nothing.
+    fn step(
+        &self,
+        cancellation: &Cancellation,
+        rendezvous: Arc<LocalRendezvous>,
+        functions: &Arc<FunctionLibraryRuntime>,
+    ) -> Step {
+        Step {
+            id: self.next_step.fetch_add(1, Ordering::Relaxed),
+            device: DEVICE.into(),
+            cancellation: cancellation.clone(),
+            rendezvous,
+            resources: self.resources.clone(),
+            step_resources: Arc::new(ResourceManager::new()),
+            session: self.state.clone(),
+            runner: default_runner(),
+            functions: Some(functions.clone()),
+            frame: CallFrame::default(),
+            logger: Arc::new(StderrLogger),
+            trace: None,
+        }
     }
 }
 
@@ -118,31 +155,15 @@ impl SessionBackend for DirectSession {
             return Err(status);
         }
         let compiled = self.compiled(feeds, fetches, targets)?;
-        for (info, (_, value)) in compiled.feeds.iter().zip(feeds) {
-            if info.dtype != value.dtype() {
-                return Err(Status::invalid_argument(format!(
-                    "Tensor {} was fed a value of type {}, but it is of type {}",
-                    info.name,
-                    value.dtype(),
-                    info.dtype
-                )));
-            }
+        for (slot, (_, value)) in compiled.feeds.iter().zip(feeds) {
+            slot.check(value.dtype(), value.shape())?;
         }
         let trace = options.full_trace.then(|| Arc::new(Recorder::default()));
         let cancellation = Cancellation::new();
         let step = Arc::new(Step {
-            id: self.next_step.fetch_add(1, Ordering::Relaxed),
-            device: DEVICE.into(),
-            cancellation: cancellation.clone(),
-            rendezvous: Arc::new(LocalRendezvous::new()),
-            resources: self.resources.clone(),
-            step_resources: Arc::new(ResourceManager::new()),
-            session: self.state.clone(),
-            runner: default_runner(),
-            functions: Some(compiled.functions.clone()),
             frame: CallFrame::new(feeds.iter().map(|(_, value)| Some(value.clone())).collect(), compiled.num_fetches),
-            logger: Arc::new(StderrLogger),
             trace: trace.clone().map(|trace| trace as Arc<dyn Trace>),
+            ..self.step(&cancellation, Arc::new(LocalRendezvous::new()), &compiled.functions)
         });
         let token = {
             let cancellation = cancellation.clone();
@@ -165,6 +186,77 @@ impl SessionBackend for DirectSession {
         Ok((values, metadata))
     }
 
+    fn partial_run_setup(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<String> {
+        if let Some(status) = self.cancellation.status() {
+            return Err(status);
+        }
+        if self.partial_runs.lock().len() >= PARTIAL_RUNS_MAX {
+            return Err(Status::resource_exhausted("the session has too many partial runs"));
+        }
+        let graph = self.graph.read().clone();
+        let spec = RunSpec::resolve(&graph, feeds, fetches, targets)?;
+        let slots = spec.feed_slots(&graph)?.into_iter().map(|slot| (slot.name.clone(), slot)).collect();
+        let needs = spec.fetches.iter().map(|(name, edge)| (name.clone(), feeds_behind(&graph, &spec.feeds, *edge)));
+        let names = |list: &[(String, graph::Edge)]| list.iter().map(|(name, _)| name.clone()).collect();
+        let pending = Pending {
+            feeds: slots,
+            fetches: needs.collect(),
+            all_feeds: names(&spec.feeds),
+            all_fetches: names(&spec.fetches),
+            fed: spec.fed_fetches().into_iter().map(|(fetch, _)| (spec.fetches[fetch].0.clone(), None)).collect(),
+        };
+        let mut pruned = self.pruned(&graph, &spec)?;
+        passes::rewrite_for_execution(&mut pruned, &spec, self.registry, &|_| INCARNATION)?;
+        let functions = FunctionLibraryRuntime::new(pruned.library.clone(), self.registry, self.state.clone(), DEVICE);
+        let executor = Executor::new(&pruned, self.registry, &self.state, DEVICE)?;
+        let rendezvous = Arc::new(LocalRendezvous::new());
+        let cancellation = Cancellation::new();
+        let step = Arc::new(self.step(&cancellation, rendezvous.clone(), &functions));
+        let stop = {
+            let (cancellation, rendezvous) = (cancellation.clone(), rendezvous.clone());
+            move |status: Status| {
+                cancellation.cancel(status.clone());
+                rendezvous.abort(status);
+            }
+        };
+        let token = self.cancellation.register(stop)?;
+        let outcome = Arc::new(Outcome::default());
+        let handle = step.id.to_string();
+        let run = PartialRun {
+            device: DEVICE,
+            rendezvous: rendezvous.clone(),
+            outcome: outcome.clone(),
+            cancellation,
+            pending: Mutex::new(pending),
+        };
+        self.partial_runs.lock().insert(handle.clone(), Arc::new(run));
+        let session_cancellation = self.cancellation.clone();
+        executor.run(step, move |result| {
+            session_cancellation.deregister(token);
+            if let Err(status) = &result {
+                // Whoever waits for a fetch waits in vain.
+                rendezvous.abort(status.clone());
+            }
+            outcome.set(result);
+        });
+        Ok(handle)
+    }
+
+    fn partial_run(&self, handle: &str, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>> {
+        let run = self.partial_runs.lock().get(handle).cloned();
+        let run = run.ok_or_else(|| Status::invalid_argument("Must run 'setup' before performing partial runs!"))?;
+        let result = run.run(feeds, fetches);
+        if !matches!(&result, Ok((_, false))) {
+            self.partial_runs.lock().remove(handle);
+            // After an error nobody would feed the rest of the step.
+            if let Err(status) = &result {
+                run.cancellation.cancel(status.clone());
+                run.rendezvous.abort(status.clone());
+            }
+        }
+        result.map(|(values, _)| values)
+    }
+
     fn close(&self) -> Result<()> {
         self.cancellation.cancel(Status::cancelled("Session has been closed."));
         self.compiled.write().clear();
@@ -174,7 +266,7 @@ impl SessionBackend for DirectSession {
 
 /// The result of a step, for a thread that waits for it.
 #[derive(Default)]
-struct Outcome {
+pub(super) struct Outcome {
     result: Mutex<Option<Result<()>>>,
     changed: Condvar,
 }
@@ -185,7 +277,7 @@ impl Outcome {
         self.changed.notify_all();
     }
 
-    fn wait(&self, timeout: Option<Duration>, cancellation: &Cancellation) -> Result<()> {
+    pub(super) fn wait(&self, timeout: Option<Duration>, cancellation: &Cancellation) -> Result<()> {
         let mut result = self.result.lock();
         let mut timed_out = false;
         loop {

@@ -1,8 +1,11 @@
 //! [`Session`]: runs a graph, in this process or on a cluster.
 
+mod chrome_trace;
 mod direct;
+mod direct_partial;
 mod remote;
 mod target;
+mod typed;
 
 use graph::{GraphBuilder, Operation, Output};
 use parking_lot::Mutex;
@@ -11,9 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::{Element, Result, Status, Tensor};
 
+pub use chrome_trace::chrome_trace;
 pub use direct::DirectSession;
 pub use remote::{MasterSession, runtime};
 pub use target::Target;
+pub use typed::{FromTensor, FromTensors};
 
 /// How a run is done.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +48,12 @@ pub trait SessionBackend: Send + Sync {
         targets: &[&str],
     ) -> Result<(Vec<Tensor>, Option<RunMetadata>)>;
 
+    /// Prepares a step that is fed and fetched bit by bit; returns its handle.
+    fn partial_run_setup(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<String>;
+
+    /// Feeds and fetches a part of such a step; the last part waits until the step has ended.
+    fn partial_run(&self, handle: &str, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>>;
+
     /// Ends the session.
     fn close(&self) -> Result<()>;
 }
@@ -71,10 +82,11 @@ impl Session {
         Session::connect_with(graph, target, proto::ConfigProto::default())
     }
 
-    /// As [`connect`](Self::connect), with settings such as device filters and soft placement.
+    /// As [`connect`](Self::connect), with settings such as device filters, soft placement and how graphs are optimized.
     pub fn connect_with(graph: &GraphBuilder, target: &str, config: proto::ConfigProto) -> Result<Session> {
         if target.is_empty() {
-            return Session::new(graph);
+            let backend = DirectSession::with_config(ops::registry(), &config);
+            return Ok(Session::with_backend(graph, Box::new(backend)));
         }
         Ok(Session::with_backend(graph, Box::new(MasterSession::connect(target, config)?)))
     }
@@ -143,6 +155,17 @@ impl Session {
     }
 
     /// Prepares a run that is done many times: the feeds are then given by position.
+    ///
+    /// ```
+    /// use ferroflow::ops::array::placeholder;
+    /// use ferroflow::{DType, Graph, PartialShape, Session, Tensor};
+    ///
+    /// let g = Graph::new();
+    /// let x = placeholder(&g, DType::Float, &PartialShape::scalar());
+    /// let square = Session::new(&g)?.make_callable(&[&x], &[&(&x * &x)], &[])?;
+    /// assert_eq!(square.call(&[Tensor::scalar(3f32)])?[0].to_scalar::<f32>()?, 9.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn make_callable(&self, feeds: &[&Output], fetches: &[&Output], targets: &[&Operation]) -> Result<Callable> {
         self.send_new_nodes()?;
         Ok(Callable {
@@ -151,6 +174,39 @@ impl Session {
             fetches: fetches.iter().map(|output| output.name()).collect(),
             targets: targets.iter().map(|operation| operation.name()).collect(),
         })
+    }
+
+    /// Prepares a step that is fed and fetched bit by bit: what comes early can decide what is fed later.
+    ///
+    /// ```
+    /// use ferroflow::ops::array::placeholder;
+    /// use ferroflow::{DType, Graph, PartialShape, Session, Tensor};
+    ///
+    /// let g = Graph::new();
+    /// let a = placeholder(&g, DType::Float, &PartialShape::scalar());
+    /// let b = placeholder(&g, DType::Float, &PartialShape::scalar());
+    /// let double = &a * 2.0;
+    /// let sum = &double + &b;
+    /// let session = Session::new(&g)?;
+    /// let step = session.partial_run_setup(&[&a, &b], &[&double, &sum], &[])?;
+    /// let doubled = step.run(&[(&a, Tensor::scalar(3f32))], &[&double])?;
+    /// let total = step.run(&[(&b, doubled[0].clone())], &[&sum])?;
+    /// assert_eq!(total[0].to_scalar::<f32>()?, 12.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn partial_run_setup(
+        &self,
+        feeds: &[&Output],
+        fetches: &[&Output],
+        targets: &[&Operation],
+    ) -> Result<PartialRun> {
+        self.send_new_nodes()?;
+        let names = |outputs: &[&Output]| outputs.iter().map(|output| output.name()).collect::<Vec<_>>();
+        let (feeds, fetches) = (names(feeds), names(fetches));
+        let targets: Vec<String> = targets.iter().map(|operation| operation.name()).collect();
+        let handle =
+            self.shared.backend.partial_run_setup(&borrowed(&feeds), &borrowed(&fetches), &borrowed(&targets))?;
+        Ok(PartialRun { session: self.clone(), handle })
     }
 
     /// Ends the session; runs that are under way fail.
@@ -173,6 +229,27 @@ impl Session {
         self.shared.backend.extend(&def)?;
         *sent = graph.id_bound();
         Ok(())
+    }
+}
+
+fn borrowed(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}
+
+/// A step that is fed and fetched bit by bit.
+pub struct PartialRun {
+    session: Session,
+    handle: String,
+}
+
+impl PartialRun {
+    /// Feeds what was prepared to be fed, and returns what was prepared to be fetched; each only once.
+    pub fn run(&self, feeds: &[(&Output, Tensor)], fetches: &[&Output]) -> Result<Vec<Tensor>> {
+        let names: Vec<String> = feeds.iter().map(|(output, _)| output.name()).collect();
+        let feeds: Vec<(&str, Tensor)> =
+            names.iter().map(String::as_str).zip(feeds.iter().map(|(_, value)| value.clone())).collect();
+        let fetches: Vec<String> = fetches.iter().map(|output| output.name()).collect();
+        self.session.shared.backend.partial_run(&self.handle, &feeds, &borrowed(&fetches))
     }
 }
 
@@ -232,6 +309,23 @@ impl Runner<'_> {
     /// Runs, and returns the values asked for.
     pub fn run(self) -> Result<Vec<Tensor>> {
         self.run_with_metadata().map(|(values, _)| values)
+    }
+
+    /// Runs, and returns the values asked for as Rust values.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, Session, Tensor};
+    ///
+    /// let g = Graph::new();
+    /// let x = g.constant_tensor(&Tensor::vector(&[1f32, 2.0]));
+    /// let name = g.constant_tensor(&Tensor::string("x"));
+    /// let session = Session::new(&g)?;
+    /// let (values, name): (Vec<f32>, String) = session.runner().fetch(&(&x * 2.0)).fetch(&name).run_as()?;
+    /// assert_eq!((values, name.as_str()), (vec![2.0, 4.0], "x"));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn run_as<T: FromTensors>(self) -> Result<T> {
+        T::from_tensors(&self.run()?)
     }
 
     /// Runs, and returns the values asked for and what was recorded of the run.

@@ -78,16 +78,49 @@ impl SessionBackend for MasterSession {
         targets: &[&str],
     ) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
         let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        // What is fed needn't be asked for.
+        let fed = |fetch: &str| feeds.iter().find(|(name, _)| *name == fetch).map(|(_, value)| value.clone());
+        let asked: Vec<&str> = fetches.iter().copied().filter(|fetch| fed(fetch).is_none()).collect();
+        if asked.is_empty() && targets.is_empty() && !fetches.is_empty() {
+            return Ok((fetches.iter().filter_map(|fetch| fed(fetch)).collect(), None));
+        }
         let call = RunStepCall {
             session_handle: self.open()?.handle,
             feeds: feeds.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
-            fetches: own(fetches),
+            fetches: own(&asked),
             targets: own(targets),
             options: options.to_proto(),
             partial_run_handle: String::new(),
         };
         let reply = self.runtime.block_on(self.master.run_step(call))?;
-        Ok((reply.tensors.into_iter().map(|(_, tensor)| tensor).collect(), reply.metadata))
+        let mut received = reply.tensors.into_iter().map(|(_, tensor)| tensor);
+        let values: Option<Vec<Tensor>> = fetches.iter().map(|fetch| fed(fetch).or_else(|| received.next())).collect();
+        let values = values.ok_or_else(|| Status::internal("the master returned too few tensors"))?;
+        Ok((values, reply.metadata))
+    }
+
+    fn partial_run_setup(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<String> {
+        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let request = proto::PartialRunSetupRequest {
+            session_handle: self.open()?.handle,
+            feed: own(feeds),
+            fetch: own(fetches),
+            target: own(targets),
+            ..Default::default()
+        };
+        self.runtime.block_on(self.master.partial_run_setup(request))
+    }
+
+    fn partial_run(&self, handle: &str, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>> {
+        let call = RunStepCall {
+            session_handle: self.open()?.handle,
+            feeds: feeds.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            fetches: fetches.iter().map(|name| (*name).to_owned()).collect(),
+            partial_run_handle: handle.to_owned(),
+            ..Default::default()
+        };
+        let reply = self.runtime.block_on(self.master.run_step(call))?;
+        Ok(reply.tensors.into_iter().map(|(_, tensor)| tensor).collect())
     }
 
     fn close(&self) -> Result<()> {

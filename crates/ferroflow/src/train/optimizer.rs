@@ -265,11 +265,12 @@ fn compute_gradients(loss: &Output, options: &GradientOptions) -> Result<Vec<Gra
         return Err(Status::invalid_argument("No variables to optimize."));
     }
     let targets: Vec<Output> = variables.iter().map(|variable| variable.handle().clone()).collect();
-    let mut gradients =
-        graph.gradients_with(std::slice::from_ref(loss), &targets, std::slice::from_ref(&options.grad_loss), &[])?;
-    if options.gate_gradients == GateGradients::Graph {
-        gradients = tuple(graph, gradients)?;
-    }
+    let (losses, grad_losses) = (std::slice::from_ref(loss), std::slice::from_ref(&options.grad_loss));
+    let gradients = match options.gate_gradients {
+        GateGradients::None => graph.gradients_with(losses, &targets, grad_losses, &[])?,
+        GateGradients::Op => graph.gradients_gated(losses, &targets, grad_losses)?,
+        GateGradients::Graph => tuple(graph, graph.gradients_with(losses, &targets, grad_losses, &[])?)?,
+    };
     for (gradient, variable) in gradients.iter().zip(&variables) {
         if gradient.is_some() {
             check_dtype(variable.dtype(), &variable.name())?;

@@ -2,36 +2,100 @@
 //!
 //! Inside a branch or a loop's body, a value from outside is passed in when it is first used: through a `Switch` on the
 //! predicate, or through an `Enter` that gives it to every iteration. Nodes without inputs wait for the context's pivot,
-//! so that they run only when the branch or the iteration does.
+//! so that they run only when the branch or the iteration does. What the gradient of a branch or a loop takes from the
+//! branch or loop itself is [recalled](super::recall).
 
+use super::recall::LoopGradient;
 use super::{GraphBuilder, NodeId, Operation, Output, State};
 use crate::Edge;
 use foldhash::{HashMap, HashMapExt};
-use tensor::{DType, Result, Status};
+use tensor::{DType, PartialShape, Result, Status};
+
+/// How a loop is run.
+#[derive(Clone, Debug)]
+pub struct LoopOptions {
+    /// How many iterations may be under way at once.
+    pub parallel_iterations: i64,
+    /// What every iteration keeps of the variables' shapes, where that is less than what they start with.
+    pub shape_invariants: Vec<Option<PartialShape>>,
+}
+
+impl Default for LoopOptions {
+    fn default() -> LoopOptions {
+        LoopOptions { parallel_iterations: 10, shape_invariants: Vec::new() }
+    }
+}
 
 /// A branch of a conditional or the body of a loop.
 pub(super) struct Context {
-    kind: Kind,
+    pub(super) kind: Kind,
     /// The context around it.
-    outer: Option<usize>,
+    pub(super) outer: Option<usize>,
     /// What nodes without inputs wait for.
-    pivot: Option<NodeId>,
+    pub(super) pivot: Option<NodeId>,
     /// Values from outside, and what stands for them inside.
-    passed: HashMap<Edge, Edge>,
+    pub(super) passed: HashMap<Edge, Edge>,
+    /// The context whose gradient is computed here.
+    pub(super) forward: Option<usize>,
 }
 
 #[derive(Clone)]
-enum Kind {
+pub(super) enum Kind {
     Branch { predicate: Edge, taken: bool },
-    Loop { frame_name: String, parallel_iterations: i64 },
+    Loop(Loop),
+}
+
+#[derive(Clone)]
+pub(super) struct Loop {
+    pub(super) frame_name: String,
+    pub(super) parallel_iterations: i64,
+    /// Says whether there is another iteration.
+    pub(super) condition: Option<Edge>,
+    pub(super) variables: Vec<LoopVariable>,
+    /// What a loop that computes a gradient knows of its forward loop.
+    pub(super) gradient: Option<LoopGradient>,
+}
+
+/// A loop's variable.
+#[derive(Clone, Copy)]
+pub(super) struct LoopVariable {
+    pub(super) enter: NodeId,
+    pub(super) merge: NodeId,
+    /// What it is in the body.
+    pub(super) inside: Edge,
+    /// What the body makes of it.
+    pub(super) next: Edge,
+    pub(super) exit: NodeId,
+}
+
+/// A conditional.
+#[derive(Clone)]
+pub(super) struct Conditional {
+    pub(super) predicate: Edge,
+    /// The contexts of its branches: false, then true.
+    pub(super) branches: [usize; 2],
+    /// What the branches return.
+    pub(super) outputs: [Vec<Edge>; 2],
+    pub(super) merges: Vec<NodeId>,
 }
 
 /// The contexts of a graph.
 #[derive(Default)]
 pub(super) struct Contexts {
-    all: Vec<Context>,
-    current: Option<usize>,
-    of_node: HashMap<NodeId, usize>,
+    pub(super) all: Vec<Context>,
+    pub(super) current: Option<usize>,
+    pub(super) of_node: HashMap<NodeId, usize>,
+    pub(super) conditionals: Vec<Conditional>,
+    /// The conditional of each of the `Merge` nodes that end one.
+    pub(super) conditional_of: HashMap<NodeId, usize>,
+    /// The loop of each `Exit`.
+    pub(super) loop_of: HashMap<NodeId, usize>,
+}
+
+impl Context {
+    pub(super) fn new(kind: Kind, pivot: Option<NodeId>) -> Context {
+        Context { kind, outer: None, pivot, passed: HashMap::new(), forward: None }
+    }
 }
 
 impl Contexts {
@@ -78,17 +142,14 @@ impl GraphBuilder {
             let pivot_true = graph.op("Identity").name("switch_t").input(&switch.output(1)).try_build()?;
             let pivot_false = graph.op("Identity").name("switch_f").input(&switch.output(0)).try_build()?;
             let predicate = graph.op("Identity").name("pred_id").input(predicate).try_build()?.output(0);
-            let branch = |taken: bool, pivot: &Operation| Context {
-                kind: Kind::Branch { predicate: predicate.edge(), taken },
-                outer: None,
-                pivot: Some(pivot.id()),
-                passed: HashMap::new(),
+            let branch = |taken: bool, pivot: &Operation| {
+                Context::new(Kind::Branch { predicate: predicate.edge(), taken }, Some(pivot.id()))
             };
-            let (_, true_outputs) = graph.in_context(branch(true, &pivot_true), |graph| {
+            let (true_branch, true_outputs) = graph.in_context(branch(true, &pivot_true), |graph| {
                 let outputs = on_true(graph);
                 outputs.iter().map(|output| graph.leave_branch(output)).collect::<Result<Vec<_>>>()
             });
-            let (_, false_outputs) = graph.in_context(branch(false, &pivot_false), |graph| {
+            let (false_branch, false_outputs) = graph.in_context(branch(false, &pivot_false), |graph| {
                 let outputs = on_false(graph);
                 outputs.iter().map(|output| graph.leave_branch(output)).collect::<Result<Vec<_>>>()
             });
@@ -104,8 +165,24 @@ impl GraphBuilder {
                 let merge = graph.op("Merge").input(on_false).input(on_true).try_build()?;
                 Ok(merge.output(0))
             };
-            true_outputs.iter().zip(&false_outputs).map(merge).collect()
+            let merged: Vec<Output> = true_outputs.iter().zip(&false_outputs).map(merge).collect::<Result<Vec<_>>>()?;
+            graph.note_conditional(Conditional {
+                predicate: predicate.edge(),
+                branches: [false_branch, true_branch],
+                outputs: [false_outputs, true_outputs].map(|outputs| outputs.iter().map(Output::edge).collect()),
+                merges: merged.iter().map(|output| output.op.id()).collect(),
+            });
+            Ok(merged)
         })
+    }
+
+    fn note_conditional(&self, conditional: Conditional) {
+        let mut state = self.shared.state.lock();
+        let index = state.contexts.conditionals.len();
+        for &merge in &conditional.merges {
+            state.contexts.conditional_of.insert(merge, index);
+        }
+        state.contexts.conditionals.push(conditional);
     }
 
     /// Makes sure that what a branch returns was made in it, so that it is dead when the branch isn't taken.
@@ -121,66 +198,98 @@ impl GraphBuilder {
         condition: impl FnOnce(&GraphBuilder, &[Output]) -> Output,
         body: impl FnOnce(&GraphBuilder, &[Output]) -> Vec<Output>,
     ) -> Vec<Output> {
-        match self.try_while_loop(variables, 10, condition, body) {
+        match self.try_while_loop(variables, &LoopOptions::default(), condition, body) {
             Ok(outputs) => outputs,
             Err(status) => panic!("{status}"),
         }
     }
 
-    /// As [`while_loop`](Self::while_loop), with a bound on how many iterations may be under way at once; returns mistakes.
+    /// As [`while_loop`](Self::while_loop), with options; returns mistakes.
     pub fn try_while_loop(
         &self,
         variables: &[Output],
-        parallel_iterations: i64,
+        options: &LoopOptions,
         condition: impl FnOnce(&GraphBuilder, &[Output]) -> Output,
         body: impl FnOnce(&GraphBuilder, &[Output]) -> Vec<Output>,
+    ) -> Result<Vec<Output>> {
+        if options.parallel_iterations < 1 {
+            return Err(Status::invalid_argument(format!(
+                "parallel_iterations must be at least 1, not {}",
+                options.parallel_iterations
+            )));
+        }
+        self.name_scope("while", |graph| {
+            let body = |graph: &GraphBuilder, inside: &[Output]| Ok(body(graph, inside));
+            graph.build_loop(variables, options, None, |graph, merged| Ok(condition(graph, merged)), body)
+        })
+    }
+
+    /// Builds a loop, perhaps one that computes the gradient of the loop `forward`, whose shapes are its own business.
+    pub(super) fn build_loop(
+        &self,
+        variables: &[Output],
+        options: &LoopOptions,
+        forward: Option<usize>,
+        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Output>,
+        body: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Vec<Output>>,
     ) -> Result<Vec<Output>> {
         if variables.is_empty() {
             return Err(Status::invalid_argument("a loop needs at least one variable"));
         }
-        self.name_scope("while", |graph| {
-            let frame_name = format!("{}/while_context", graph.current_name_scope());
-            let enters = variables
-                .iter()
-                .map(|variable| {
-                    let enter = graph
-                        .op("Enter")
-                        .input(variable)
-                        .attr("frame_name", frame_name.as_str())
-                        .attr("is_constant", false)
-                        .attr("parallel_iterations", parallel_iterations)
-                        .try_build()?;
-                    Ok(enter.output(0))
-                })
-                .collect::<Result<Vec<_>>>()?;
-            let context = Context {
-                kind: Kind::Loop { frame_name, parallel_iterations },
-                outer: None,
-                pivot: None,
-                passed: HashMap::new(),
-            };
-            graph.in_context(context, |graph| graph.loop_body(&enters, condition, body)).1
-        })
+        let frame_name = format!("{}/while_context", self.current_name_scope());
+        let parallel_iterations = options.parallel_iterations;
+        let enters = variables
+            .iter()
+            .map(|variable| {
+                let enter = self
+                    .op("Enter")
+                    .input(variable)
+                    .attr("frame_name", frame_name.as_str())
+                    .attr("is_constant", false)
+                    .attr("parallel_iterations", parallel_iterations)
+                    .try_build()?
+                    .output(0);
+                enter.set_shape(&variable.shape())?;
+                Ok(enter)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let kind = Loop { frame_name, parallel_iterations, condition: None, variables: Vec::new(), gradient: None };
+        let mut context = Context::new(Kind::Loop(kind), None);
+        context.forward = forward;
+        self.in_context(context, |graph| graph.loop_body(&enters, options, condition, body)).1
     }
 
     fn loop_body(
         &self,
         enters: &[Output],
-        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Output,
-        body: impl FnOnce(&GraphBuilder, &[Output]) -> Vec<Output>,
+        options: &LoopOptions,
+        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Output>,
+        body: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Vec<Output>>,
     ) -> Result<Vec<Output>> {
-        for enter in enters {
-            self.shared.state.lock().contexts.note(enter.op.id());
-        }
+        let is_gradient = {
+            let mut state = self.shared.state.lock();
+            for enter in enters {
+                state.contexts.note(enter.op.id());
+            }
+            state.contexts.current.is_some_and(|current| state.contexts.all[current].forward.is_some())
+        };
         // The second input of each merge is replaced once the body is known.
         let merges = enters
             .iter()
             .map(|enter| self.op("Merge").input(enter).input(enter).try_build())
             .collect::<Result<Vec<Operation>>>()?;
         let merged: Vec<Output> = merges.iter().map(|merge| merge.output(0)).collect();
+        for (merge, invariant) in merged.iter().zip(&options.shape_invariants) {
+            match invariant {
+                Some(invariant) if is_gradient => self.relax(merge, invariant)?,
+                Some(invariant) => self.check_and_relax(merge, invariant)?,
+                None => {}
+            }
+        }
         self.set_pivot(&merged[0].op);
-        let condition = condition(self, &merged);
+        let condition = condition(self, &merged)?;
         let loop_condition = self.op("LoopCond").input(&condition).try_build()?.output(0);
+        self.with_loop(|kind| kind.condition = Some(loop_condition.edge()));
         let mut exits = Vec::with_capacity(merges.len());
         let mut inside = Vec::with_capacity(merges.len());
         for merge in &merged {
@@ -189,7 +298,7 @@ impl GraphBuilder {
             inside.push(self.op("Identity").input(&switch.output(1)).try_build()?.output(0));
         }
         self.set_pivot(&inside[0].op);
-        let next = body(self, &inside);
+        let next = body(self, &inside)?;
         if next.len() != merges.len() {
             return Err(Status::invalid_argument(format!(
                 "the loop has {} variables, but its body returns {}",
@@ -197,20 +306,111 @@ impl GraphBuilder {
                 next.len()
             )));
         }
-        for (merge, value) in merges.iter().zip(&next) {
-            let next = self.op("NextIteration").input(value).try_build()?;
+        for (index, (merge, value)) in merges.iter().zip(&next).enumerate() {
+            let value = self.passed_in(value)?;
+            if !is_gradient {
+                check_invariant(&merged[index], &value)?;
+            }
+            let next = self.op("NextIteration").input(&value).try_build()?;
             merge.update_input(1, &next.output(0))?;
-        }
-        // What leaves the loop belongs to the context around it.
-        let mut state = self.shared.state.lock();
-        let outer = state.contexts.current.and_then(|current| state.contexts.all[current].outer);
-        for exit in &exits {
-            match outer {
-                Some(outer) => state.contexts.of_node.insert(exit.op.id(), outer),
-                None => state.contexts.of_node.remove(&exit.op.id()),
+            let variable = LoopVariable {
+                enter: enters[index].op.id(),
+                merge: merge.id(),
+                inside: inside[index].edge(),
+                next: value.edge(),
+                exit: exits[index].op.id(),
             };
+            self.with_loop(|kind| kind.variables.push(variable));
+        }
+        for exit in &exits {
+            self.leave_loop(&exit.op);
         }
         Ok(exits)
+    }
+
+    /// Adds a variable to the current loop, which must have its condition already; `step` makes its next value of the one
+    /// that it has. Returns what it is after the loop, which belongs to the context around it.
+    pub(super) fn add_loop_variable(
+        &self,
+        initial: &Output,
+        step: impl FnOnce(&Output) -> Result<Output>,
+    ) -> Result<(Output, Operation)> {
+        let current = self.shared.state.lock().contexts.current;
+        let outer = current.and_then(|current| self.shared.state.lock().contexts.all[current].outer);
+        let no_loop = || Status::internal("a variable for a loop that isn't there");
+        let kind = self.with_loop(|kind| kind.clone()).ok_or_else(no_loop)?;
+        let condition = self.from_edge(kind.condition.ok_or_else(no_loop)?);
+        let initial = match outer {
+            Some(outer) => self.passed_into(initial, outer)?,
+            None => initial.clone(),
+        };
+        let enter = self
+            .op("Enter")
+            .input(&initial)
+            .attr("frame_name", kind.frame_name.as_str())
+            .attr("is_constant", false)
+            .attr("parallel_iterations", kind.parallel_iterations)
+            .outside_contexts()
+            .try_build()?;
+        if let Some(current) = current {
+            self.shared.state.lock().contexts.of_node.insert(enter.id(), current);
+        }
+        let enter = enter.output(0);
+        let merge = self.op("Merge").input(&enter).input(&enter).try_build()?;
+        self.relax(&merge.output(0), &PartialShape::unknown())?;
+        let switch = self.op("Switch").input(&merge.output(0)).input(&condition).try_build()?;
+        let value = step(&switch.output(1))?;
+        let next = self.op("NextIteration").input(&value).try_build()?;
+        merge.update_input(1, &next.output(0))?;
+        let exit = self.op("Exit").input(&switch.output(0)).try_build()?;
+        self.leave_loop(&exit);
+        Ok((exit.output(0), next))
+    }
+
+    /// What leaves a loop belongs to the context around it.
+    fn leave_loop(&self, exit: &Operation) {
+        let mut state = self.shared.state.lock();
+        let Some(current) = state.contexts.current else { return };
+        state.contexts.loop_of.insert(exit.id(), current);
+        match state.contexts.all[current].outer {
+            Some(outer) => state.contexts.of_node.insert(exit.id(), outer),
+            None => state.contexts.of_node.remove(&exit.id()),
+        };
+    }
+
+    /// Takes back what was inferred of a shape, which other iterations needn't keep.
+    pub(super) fn relax(&self, output: &Output, shape: &PartialShape) -> Result<()> {
+        self.shared.state.lock().inferred.replace_shape(output.edge(), shape)
+    }
+
+    fn check_and_relax(&self, merge: &Output, invariant: &PartialShape) -> Result<()> {
+        let shape = merge.shape();
+        if !is_at_least(&shape, invariant) {
+            return Err(Status::invalid_argument(format!(
+                "The shape invariant specified for {} is not compatible with the initial shape of the loop variable. It \
+                 enters the loop with shape {shape}, but the specified shape invariant is {invariant}.",
+                merge.name()
+            )));
+        }
+        self.relax(merge, invariant)
+    }
+
+    /// Changes what is known of the current loop.
+    pub(super) fn with_loop<R>(&self, change: impl FnOnce(&mut Loop) -> R) -> Option<R> {
+        let mut state = self.shared.state.lock();
+        let current = state.contexts.current?;
+        match &mut state.contexts.all[current].kind {
+            Kind::Loop(kind) => Some(change(kind)),
+            Kind::Branch { .. } => None,
+        }
+    }
+
+    /// Runs `body` as if it were called in another context.
+    pub(super) fn within<R>(&self, context: Option<usize>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        let previous = std::mem::replace(&mut self.shared.state.lock().contexts.current, context);
+        let result = self.without_control_dependencies(body);
+        self.shared.state.lock().contexts.current = previous;
+        result
     }
 
     fn set_pivot(&self, pivot: &Operation) {
@@ -221,7 +421,7 @@ impl GraphBuilder {
     }
 
     /// Runs `body` inside a new context.
-    fn in_context<R>(&self, mut context: Context, body: impl FnOnce(&GraphBuilder) -> R) -> (usize, R) {
+    pub(super) fn in_context<R>(&self, mut context: Context, body: impl FnOnce(&GraphBuilder) -> R) -> (usize, R) {
         let index = {
             let mut state = self.shared.state.lock();
             context.outer = state.contexts.current;
@@ -245,49 +445,93 @@ impl GraphBuilder {
         }
     }
 
-    fn passed_into(&self, input: &Output, context: usize) -> Result<Output> {
-        let (outer, known) = {
+    pub(super) fn passed_into(&self, input: &Output, context: usize) -> Result<Output> {
+        let (outer, known, is_forward) = {
             let state = self.shared.state.lock();
             if state.is_inside(input.op.id(), context) {
                 return Ok(input.clone());
             }
             let context = &state.contexts.all[context];
-            (context.outer, context.passed.get(&input.edge()).copied())
+            let is_forward = context.forward.is_some_and(|forward| state.is_inside(input.op.id(), forward));
+            (context.outer, context.passed.get(&input.edge()).copied(), is_forward)
         };
         if let Some(edge) = known {
             return Ok(self.from_edge(edge));
+        }
+        if is_forward {
+            let recalled = self.recall(input, context)?;
+            self.shared.state.lock().contexts.all[context].passed.insert(input.edge(), recalled.edge());
+            return Ok(recalled);
         }
         let outside = match outer {
             Some(outer) => self.passed_into(input, outer)?,
             None => input.clone(),
         };
-        let kind = self.shared.state.lock().contexts.all[context].kind.clone();
+        let kind = {
+            let mut state = self.shared.state.lock();
+            let context = &mut state.contexts.all[context];
+            // It may have been passed in from further inside.
+            if let Some(&inner) = context.passed.get(&outside.edge()) {
+                context.passed.insert(input.edge(), inner);
+                drop(state);
+                return Ok(self.from_edge(inner));
+            }
+            context.kind.clone()
+        };
         // The passing node itself takes its inputs as they are.
         let builder = match &kind {
             Kind::Branch { predicate, .. } => self.op("Switch").input(&outside).input(&self.from_edge(*predicate)),
-            Kind::Loop { frame_name, parallel_iterations } => self
+            Kind::Loop(kind) => self
                 .op("Enter")
                 .input(&outside)
-                .attr("frame_name", frame_name.as_str())
+                .attr("frame_name", kind.frame_name.as_str())
                 .attr("is_constant", true)
-                .attr("parallel_iterations", *parallel_iterations),
+                .attr("parallel_iterations", kind.parallel_iterations),
         };
         let op = builder.without_scope_controls().outside_contexts().try_build()?;
         let port = match kind {
             Kind::Branch { taken, .. } => u32::from(taken),
-            Kind::Loop { .. } => 0,
+            Kind::Loop(_) => 0,
         };
         let inner = op.output(port);
+        inner.set_shape(&outside.shape())?;
         let mut state = self.shared.state.lock();
         state.contexts.of_node.insert(op.id(), context);
-        state.contexts.all[context].passed.insert(input.edge(), inner.edge());
+        for edge in [input.edge(), outside.edge()] {
+            state.contexts.all[context].passed.insert(edge, inner.edge());
+        }
+        drop(state);
         Ok(inner)
     }
 }
 
+/// Returns whether a shape says at least as much as another, without contradicting it.
+fn is_at_least(shape: &PartialShape, less: &PartialShape) -> bool {
+    match (shape.dims(), less.dims()) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(dims), Some(less)) => {
+            dims.len() == less.len() && dims.iter().zip(less).all(|(dim, less)| less.is_none() || dim == less)
+        }
+    }
+}
+
+/// A variable whose shape changes from one iteration to the next needs a shape invariant.
+fn check_invariant(merge: &Output, next: &Output) -> Result<()> {
+    let (before, after) = (merge.shape(), next.shape());
+    if is_at_least(&after, &before) {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "Input tensor '{}' enters the loop with shape {before}, but has shape {after} after one iteration. To allow the \
+         shape to vary across iterations, say less of it with LoopOptions::shape_invariants.",
+        merge.op.input(0).op.input(0).name()
+    )))
+}
+
 impl State {
     /// Returns whether a node was made in a context or in one inside it.
-    fn is_inside(&self, node: NodeId, context: usize) -> bool {
+    pub(super) fn is_inside(&self, node: NodeId, context: usize) -> bool {
         let mut at = self.contexts.of_node.get(&node).copied();
         while let Some(index) = at {
             if index == context {

@@ -1,15 +1,65 @@
 //! The autodiff walk: adds to a graph the nodes that compute gradients.
 
+use super::control_flow::Kind;
 use super::{Grad, Gradient, GradientArgs, GraphBuilder, IndexedSlices, NodeId, Operation, Output};
 use crate::Edge;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::collections::BinaryHeap;
 use tensor::{Result, Status, Tensor};
 
+/// A conditional or a loop, and the nodes that bring its results out of it.
+struct Whole {
+    kind: WholeKind,
+    results: Vec<NodeId>,
+}
+
+enum WholeKind {
+    Conditional(usize),
+    Loop(usize),
+}
+
 impl GraphBuilder {
     /// Returns the gradients of the sum of `ys` with respect to each of `xs`; `None` where nothing flows.
     pub fn gradients(&self, ys: &[Output], xs: &[Output]) -> Result<Vec<Option<Grad>>> {
         self.gradients_with(ys, xs, &[], &[])
+    }
+
+    /// As [`gradients_with`](Self::gradients_with), but the gradients with respect to an op's inputs are all computed before
+    /// any of them is used, so that none is computed from a variable that another has changed already.
+    pub fn gradients_gated(
+        &self,
+        ys: &[Output],
+        xs: &[Output],
+        grad_ys: &[Option<Output>],
+    ) -> Result<Vec<Option<Grad>>> {
+        self.name_scope("gradients", |graph| graph.walk(ys, xs, grad_ys, &[], true))
+    }
+
+    /// Returns gradients of which none is there before all are.
+    fn gate(&self, grads: Vec<Option<Grad>>) -> Result<Vec<Option<Grad>>> {
+        self.name_scope("tuple", |graph| {
+            let mut gate = graph.op("NoOp").name("group_deps").without_scope_controls();
+            for grad in grads.iter().flatten() {
+                gate = match grad {
+                    Grad::Dense(output) => gate.control(&graph.passed_in(output)?.op),
+                    Grad::Slices(slices) => gate.control(&graph.passed_in(&slices.values)?.op),
+                };
+            }
+            let gate = gate.try_build()?;
+            let pass = |output: &Output| {
+                graph.colocate_with(&output.op, |graph| {
+                    let op = graph.op("Identity").name("control_dependency").input(output).control(&gate);
+                    op.try_build().map(|op| op.output(0))
+                })
+            };
+            let pass_all = |grad: Grad| {
+                Ok(match grad {
+                    Grad::Dense(output) => Grad::Dense(pass(&output)?),
+                    Grad::Slices(slices) => Grad::Slices(IndexedSlices { values: pass(&slices.values)?, ..slices }),
+                })
+            };
+            grads.into_iter().map(|grad| grad.map(pass_all).transpose()).collect()
+        })
     }
 
     /// As [`gradients`](Self::gradients), with the gradients of `ys` given (missing ones are ones) and outputs at which the
@@ -21,15 +71,16 @@ impl GraphBuilder {
         grad_ys: &[Option<Output>],
         stop: &[Output],
     ) -> Result<Vec<Option<Grad>>> {
-        self.name_scope("gradients", |graph| graph.walk(ys, xs, grad_ys, stop))
+        self.name_scope("gradients", |graph| graph.walk(ys, xs, grad_ys, stop, false))
     }
 
-    fn walk(
+    pub(super) fn walk(
         &self,
         ys: &[Output],
         xs: &[Output],
         grad_ys: &[Option<Output>],
         stop: &[Output],
+        gated: bool,
     ) -> Result<Vec<Option<Grad>>> {
         let targets: HashSet<Edge> = xs.iter().map(Output::edge).collect();
         let stop: HashSet<NodeId> = stop.iter().map(|output| output.op.id()).collect();
@@ -51,7 +102,46 @@ impl GraphBuilder {
             }
         }
         let mut results: HashMap<Edge, Grad> = HashMap::new();
+        // Conditionals and loops are gone back over as a whole, when the first of their results is reached.
+        let mut is_done: HashSet<NodeId> = HashSet::new();
         while let Some(id) = queue.pop() {
+            if is_done.contains(&id) {
+                continue;
+            }
+            if let Some(whole) = self.whole_of(id) {
+                let mut grads = Vec::with_capacity(whole.results.len());
+                for &result in &whole.results {
+                    is_done.insert(result);
+                    let edge = Edge { node: result, port: 0 };
+                    let grad = match pending.remove(&edge) {
+                        Some(parts) => Some(self.aggregate(parts, &self.operation_by_id(result))?),
+                        None => None,
+                    };
+                    if let Some(grad) = &grad
+                        && targets.contains(&edge)
+                    {
+                        results.insert(edge, grad.clone());
+                    }
+                    grads.push(grad.filter(|_| between.contains(&result) && !stop.contains(&result)));
+                }
+                if grads.iter().all(Option::is_none) {
+                    continue;
+                }
+                let found = match whole.kind {
+                    WholeKind::Conditional(index) => self.conditional_gradient(index, &grads, &between, gated),
+                    WholeKind::Loop(index) => self.loop_gradient(index, &grads, &between, gated),
+                }?;
+                for (edge, grad) in found {
+                    if !between.contains(&edge.node) && !targets.contains(&edge) {
+                        continue;
+                    }
+                    pending.entry(edge).or_default().push(grad);
+                    if queued.insert(edge.node) {
+                        queue.push(edge.node);
+                    }
+                }
+                continue;
+            }
             let op = self.operation_by_id(id);
             let mut grads = Vec::with_capacity(op.num_outputs());
             for port in 0..op.num_outputs() as u32 {
@@ -84,7 +174,10 @@ impl GraphBuilder {
             };
             let scope = format!("{}_grad", op.name());
             let args = GradientArgs { op: &op, grads: &grads };
-            let input_grads = self.name_scope(&scope, |graph| graph.colocated_if_needed(&op, || function(&args)));
+            let input_grads = self.name_scope(&scope, |graph| {
+                let grads = graph.colocated_if_needed(&op, || function(&args))?;
+                if gated && grads.iter().flatten().count() > 1 { graph.gate(grads) } else { Ok(grads) }
+            });
             let input_grads =
                 input_grads.map_err(|status| status.context(format!("the gradient of '{}' ({op_type})", op.name())))?;
             let inputs = op.inputs();
@@ -108,6 +201,20 @@ impl GraphBuilder {
             }
         }
         Ok(xs.iter().map(|x| results.get(&x.edge()).cloned()).collect())
+    }
+
+    /// Returns the conditional or loop that a node is a result of.
+    fn whole_of(&self, id: NodeId) -> Option<Whole> {
+        let state = self.shared.state.lock();
+        let contexts = &state.contexts;
+        if let Some(&index) = contexts.conditional_of.get(&id) {
+            let results = contexts.conditionals[index].merges.clone();
+            return Some(Whole { kind: WholeKind::Conditional(index), results });
+        }
+        let &index = contexts.loop_of.get(&id)?;
+        let Kind::Loop(kind) = &contexts.all[index].kind else { return None };
+        let results = kind.variables.iter().map(|variable| variable.exit).collect();
+        Some(Whole { kind: WholeKind::Loop(index), results })
     }
 
     /// Gradient nodes of a colocated op stay where the op is; others follow the device scopes around the call.

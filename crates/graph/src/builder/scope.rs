@@ -197,8 +197,10 @@ impl GraphBuilder {
     /// Runs `body` with a device for the nodes that it makes; inner scopes win part by part. Panics on a malformed name.
     #[track_caller]
     pub fn device<R>(&self, device: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
-        let name = DeviceName::parse(device).unwrap_or_else(|status| panic!("{status}"));
-        self.in_device(DeviceScope::Name(name), body)
+        match DeviceName::parse(device) {
+            Ok(name) => self.in_device(DeviceScope::Name(name), body),
+            Err(status) => panic!("{status}"),
+        }
     }
 
     /// Runs `body` with a function that chooses devices, given op, name and what inner scopes asked for.

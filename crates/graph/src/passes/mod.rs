@@ -12,8 +12,10 @@ pub mod prune;
 mod random_tests;
 pub mod rewrite;
 
-pub use optimize::{CONSTANT_BYTES_MAX, OptimizeOptions, OptimizeReport, optimize};
+pub use optimize::{
+    CONSTANT_BYTES_MAX, ElementwiseStep, Fusion, OptimizeOptions, OptimizeReport, OptimizeSwitches, optimize,
+};
 pub use partition::{PartitionOptions, by_device, by_task, partition};
 pub use place::{Placement, PlacementOptions, place, placement_log};
-pub use prune::{RunSpec, prune};
+pub use prune::{FeedSlot, RunSpec, prune};
 pub use rewrite::rewrite_for_execution;

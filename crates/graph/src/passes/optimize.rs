@@ -5,9 +5,11 @@
 //! a variable is shared, moved or left out.
 
 mod bypass;
+mod elementwise;
 mod fold;
 mod fuse;
 mod share;
+mod switches;
 
 use crate::control_flow::NodeClass;
 use crate::shape::infer_shapes;
@@ -15,16 +17,30 @@ use crate::{Edge, Graph, Node, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
 use tensor::{Result, Tensor};
 
+pub use elementwise::{ElementwiseStep, INPUTS_MAX as ELEMENTWISE_INPUTS_MAX, STEPS_MAX as ELEMENTWISE_STEPS_MAX};
+pub use switches::OptimizeSwitches;
+
 /// What optimization may use.
 pub struct OptimizeOptions<'a> {
+    /// Which parts are done.
+    pub switches: OptimizeSwitches,
     /// Computes outputs of a graph of constants; without it nothing is folded.
     pub evaluate: Option<&'a dyn Fn(&Graph, &[Edge]) -> Result<Vec<Tensor>>>,
     /// Says whether a node that would take the place of others can run.
     pub has_kernel: &'a dyn Fn(&Node) -> bool,
-    /// Says whether the task of a device knows the fused ops.
-    pub may_fuse: &'a dyn Fn(&str) -> bool,
+    /// Says whether the task of a device knows the ops of a kind of fusion.
+    pub may_fuse: &'a dyn Fn(&str, Fusion) -> bool,
     /// The largest constant that is made.
     pub constant_bytes_max: usize,
+}
+
+/// A kind of fusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fusion {
+    /// A matrix product or convolution with its bias and activation; TensorFlow's own tasks know the ops.
+    Product,
+    /// A chain of element-wise ops; only our tasks know the op.
+    Elementwise,
 }
 
 /// The largest constant that is made unless told otherwise.
@@ -48,22 +64,35 @@ pub fn optimize(graph: &mut Graph, ops: &dyn OpLookup, options: &OptimizeOptions
     /// What one round uncovers, the next one takes; more than this is not worth the time.
     const ROUNDS_MAX: usize = 3;
     let mut report = OptimizeReport::default();
+    let switches = options.switches;
+    if switches == OptimizeSwitches::NONE {
+        return Ok(report);
+    }
     let wanted = wanted_nodes(graph);
     let (mut shapes, _) = infer_shapes(graph, ops)?;
     for _ in 0..ROUNDS_MAX {
         let before = report;
-        report.bypassed += bypass::bypass_nodes(graph, &shapes)?;
-        if let Some(evaluate) = options.evaluate {
+        if switches.bypass {
+            report.bypassed += bypass::bypass_nodes(graph, &shapes)?;
+        }
+        if let Some(evaluate) = options.evaluate.filter(|_| switches.fold) {
             report.folded += fold::fold_constants(graph, ops, &shapes, evaluate, options)?;
         }
-        report.shared += share::share_equal_nodes(graph)?;
+        if switches.share {
+            report.shared += share::share_equal_nodes(graph)?;
+        }
         remove_unused(graph, &wanted);
         if report == before {
             break;
         }
         (shapes, _) = infer_shapes(graph, ops)?;
     }
-    report.fused += fuse::fuse_nodes(graph, ops, &shapes, options)?;
+    if switches.fuse_products {
+        report.fused += fuse::fuse_nodes(graph, ops, &shapes, options)?;
+    }
+    if switches.fuse_elementwise {
+        report.fused += elementwise::fuse_elementwise(graph, ops, &shapes, options)?;
+    }
     remove_unused(graph, &wanted);
     Ok(report)
 }
@@ -208,9 +237,13 @@ mod tests {
     fn check(text: &str, expected: Expect) {
         let mut graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
         let options = OptimizeOptions {
+            switches: OptimizeSwitches::ALL,
             evaluate: Some(&evaluate),
             has_kernel: &|node| !node.attrs.strings("fused_ops").is_ok_and(|list| list.iter().any(|op| op == "Tanh")),
-            may_fuse: &|device| device != "/job:foreign",
+            may_fuse: &|device, fusion| match fusion {
+                Fusion::Product => device != "/job:foreign",
+                Fusion::Elementwise => device == "/job:ours",
+            },
             constant_bytes_max: 1 << 10,
         };
         let report = optimize(&mut graph, ops(), &options).unwrap();
@@ -492,6 +525,39 @@ o2 = _Retval(a3) {index=2}",
                 o1 = _Retval(a1) {index=1}
                 o2 = _Retval(a3) {index=2}
                 OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn chains_of_element_wise_ops_become_programs() {
+        check(
+            "a = _Arg() {T=float, index=0, _output_shapes=[[?,3]]} @/job:ours
+b = _Arg() {T=float, index=1, _output_shapes=[[?,3]]} @/job:ours
+s = _Arg() {T=float, index=2, _output_shapes=[[]]} @/job:ours
+scalar = Neg(s) @/job:ours
+gate = Tanh(a) @/job:ours
+product = Mul(gate, b) @/job:ours
+scaled = Mul(scalar, product) @/job:ours
+both = AddV2(scaled, gate, ^s) @/job:ours
+shared = Neg(both) @/job:ours
+left = Tanh(shared) @/job:ours
+right = Relu(shared) @/job:ours
+end = Sub(left, right) @/job:ours
+there = Relu(end) @/job:foreign
+far = Neg(there) @/job:foreign
+r = _Retval(far) {index=0} @/job:ours",
+            expect![[r#"
+                a = _Arg() {T=float, _output_shapes=[[?,3]], index=0} @/job:ours
+                b = _Arg() {T=float, _output_shapes=[[?,3]], index=1} @/job:ours
+                s = _Arg() {T=float, _output_shapes=[[]], index=2} @/job:ours
+                scalar = Neg(s) @/job:ours
+                both = _FusedElementwise(a, b, scalar, ^s) {program=["Tanh 0 0", "Mul 3 1", "Mul 2 4", "AddV2 5 3"]} @/job:ours
+                end = _FusedElementwise(both) {program=["Neg 0 0", "Tanh 1 1", "Relu 1 1", "Sub 2 3"]} @/job:ours
+                there = Relu(end) @/job:foreign
+                far = Neg(there) @/job:foreign
+                r = _Retval(far) {index=0} @/job:ours
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 6 }
             "#]],
         );
     }

@@ -2,6 +2,7 @@
 
 mod control_loops;
 
+use crate::control_flow::NodeClass;
 use crate::{AttrMap, DeviceName, Edge, Graph, Node, NodeId, OpLookup, OpSchema};
 use control_loops::is_control_loop;
 use foldhash::{HashMap, HashMapExt};
@@ -157,7 +158,8 @@ impl<'a> Partitioner<'a> {
         // The inputs that must be there before a variable is read on another device, and the reads.
         let mut settled: Vec<NodeId> = Vec::new();
         let mut reads: Vec<NodeId> = Vec::new();
-        let mut stays_gated = false;
+        // A receive of the first cut has nothing but its control loop to say which iteration it belongs to.
+        let mut stays_gated = NodeClass::of(node.op()) == NodeClass::Recv;
         for (index, edge) in node.inputs.iter().enumerate() {
             let source = self.graph.node(edge.node);
             let (source_part, source_id) = self.places[edge.node.index()];
@@ -569,6 +571,24 @@ outer_exit = Exit(outer_switch) @/job:a",
             assert_eq!(gated(part), gated(&at_once[device]));
         }
         assert_eq!(parts.len(), 2);
+    }
+
+    #[test]
+    fn a_receive_of_the_first_cut_keeps_its_iteration_in_the_second() {
+        let text =
+            LOOP.replace("@/job:a", "@/job:w/task:0/device:CPU:1").replace("@/job:b", "@/job:w/task:1/device:CPU:0");
+        let text = format!("{text}\nbeside = NoOp() @/job:w/task:1/device:CPU:1");
+        let tasks = run(&text, &by_task, false).unwrap();
+        let task = &tasks["/job:w/task:1"];
+        let parts = run(&task.to_text(), &by_device, true).unwrap();
+        let gated = |graph: &Graph| {
+            let recvs = graph.iter().filter(|(_, node)| node.op() == "_Recv");
+            let is_gated = |node: &Node| node.control_inputs.iter().any(|&id| is_control_loop(graph.node(id)));
+            recvs.filter(|(_, node)| is_gated(node)).map(|(_, node)| node.name.clone()).collect::<Vec<_>>()
+        };
+        // The value and the condition; what comes out of the loop is received outside of it.
+        assert_eq!(gated(task).len(), 2);
+        assert_eq!(gated(&parts["/job:w/task:1/device:CPU:0"]), gated(task));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Pruning: [`RunSpec`] names what a run feeds, fetches and runs, and [`prune`] keeps the part of a graph that it needs.
 
 use crate::import::parse_tensor_name;
-use crate::{AttrMap, Edge, Graph, NodeId, OpLookup};
+use crate::{AttrMap, Edge, Graph, Node, NodeId, OpLookup};
 use foldhash::{HashMap, HashSet, HashSetExt};
-use tensor::{Result, Status};
+use tensor::{DType, PartialShape, Result, Shape, Status};
 
 /// What one run feeds, fetches and runs, found in a graph.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,6 +51,15 @@ impl RunSpec {
         Ok(spec)
     }
 
+    /// Returns what each feed has to be.
+    pub fn feed_slots(&self, graph: &Graph) -> Result<Vec<FeedSlot>> {
+        let slot = |(name, edge): &(String, Edge)| {
+            let node = graph.get(edge.node).ok_or_else(|| Status::internal("a feed that isn't in the graph"))?;
+            Ok(FeedSlot { name: name.clone(), dtype: node.dtype(edge.port)?, shape: placeholder_shape(node) })
+        };
+        self.feeds.iter().map(slot).collect()
+    }
+
     /// Returns the fetches that are fed, as (place among the fetches, place among the feeds): their values are known
     /// without a run.
     pub fn fed_fetches(&self) -> Vec<(usize, usize)> {
@@ -59,6 +68,42 @@ impl RunSpec {
         let fetches = self.fetches.iter().enumerate();
         fetches.filter_map(|(index, (_, edge))| fed.get(edge).map(|&feed| (index, feed))).collect()
     }
+}
+
+/// What a feed has to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedSlot {
+    /// The name under which it is fed.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// What its placeholder says of its shape.
+    pub shape: PartialShape,
+}
+
+impl FeedSlot {
+    /// Checks that a value fits. Optimization relies on the shapes of placeholders, so this is for every run to do.
+    pub fn check(&self, dtype: DType, shape: &Shape) -> Result<()> {
+        if dtype != self.dtype {
+            return Err(Status::invalid_argument(format!(
+                "Tensor {} was fed a value of type {dtype}, but it is of type {}",
+                self.name, self.dtype
+            )));
+        }
+        if !self.shape.is_compatible_with(shape) {
+            return Err(Status::invalid_argument(format!(
+                "Cannot feed value of shape {shape} for Tensor {}, which has shape {}",
+                self.name, self.shape
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Returns what a placeholder says of its shape. Early versions wrote a scalar's shape when they meant an unknown one.
+fn placeholder_shape(node: &Node) -> PartialShape {
+    let shape = if is_placeholder(node.op()) { node.attrs.shape("shape").ok() } else { None };
+    shape.filter(|shape| shape.rank().is_some_and(|rank| rank > 0)).unwrap_or_default()
 }
 
 /// Returns a graph of only what the fetches and targets need.
@@ -125,10 +170,8 @@ pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph>
             attrs.set("T", node.output_type(edge.port)?.dtype);
             attrs.set("index", index as i64);
             // A feed has to fit its placeholder; of what else is fed nothing is certain.
-            if is_placeholder(node.op())
-                && let Ok(shape) = node.attrs.shape("shape")
-                && shape.rank().is_some_and(|rank| rank > 0)
-            {
+            let shape = placeholder_shape(node);
+            if shape.rank().is_some() {
                 attrs.set("_output_shapes", [shape].as_slice());
             }
             let name = fresh_name(&result, &taken, &format!("_arg_{}_{}_{index}", node.name, edge.port));
@@ -335,6 +378,24 @@ assign = Assign(v, c)
             _retval_z_0_1 = _Retval(_arg_z_0_1) {index=1}
         "#]],
         );
+    }
+
+    #[test]
+    fn feeds_have_to_fit_their_placeholders() {
+        let text = "x = Placeholder() {dtype=float, shape=[?,2]}
+old = Placeholder() {dtype=float, shape=[]}
+y = Neg(x)";
+        let graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let spec = RunSpec::resolve(&graph, &["x:0", "old", "y"][..], &["y"], &[]).unwrap();
+        let slots = spec.feed_slots(&graph).unwrap();
+        let matrix = Shape::new(&[3, 2]).unwrap();
+        slots[0].check(DType::Float, &matrix).unwrap();
+        slots[1].check(DType::Float, &matrix).unwrap();
+        slots[2].check(DType::Float, &Shape::vector(7)).unwrap();
+        let wrong_type = slots[0].check(DType::Int32, &matrix).unwrap_err();
+        assert_eq!(wrong_type.message(), "Tensor x:0 was fed a value of type int32, but it is of type float");
+        let wrong_shape = slots[0].check(DType::Float, &Shape::vector(2)).unwrap_err();
+        assert_eq!(wrong_shape.message(), "Cannot feed value of shape [2] for Tensor x:0, which has shape [?,2]");
     }
 
     #[test]

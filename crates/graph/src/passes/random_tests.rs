@@ -317,9 +317,10 @@ fn optimize_and_check(graph: &mut Graph) {
     let before = (results(graph), crate::control_flow::FrameTable::new(graph).is_ok());
     let give_up = |_: &Graph, _: &[crate::Edge]| Err(tensor::Status::unimplemented("no kernels here"));
     let options = OptimizeOptions {
+        switches: crate::passes::OptimizeSwitches::ALL,
         evaluate: Some(&give_up),
         has_kernel: &|_| true,
-        may_fuse: &|_| true,
+        may_fuse: &|_, _| true,
         constant_bytes_max: CONSTANT_BYTES_MAX,
     };
     optimize(graph, ops(), &options).unwrap();

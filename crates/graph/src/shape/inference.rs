@@ -46,6 +46,13 @@ impl InferredShapes {
         Ok(())
     }
 
+    /// Replaces what is known of an output's shape, such as that of a loop's variable that other iterations change.
+    pub(crate) fn replace_shape(&mut self, edge: Edge, shape: &PartialShape) -> Result<()> {
+        let known = self.shapes.get_mut(edge.node.index()).and_then(|shapes| shapes.get_mut(edge.port as usize));
+        *known.ok_or_else(|| Status::internal("an output that doesn't exist"))? = shape.clone();
+        Ok(())
+    }
+
     /// Returns an output's value when it is a constant.
     pub fn constant_value(&self, graph: &Graph, edge: Edge) -> Option<Tensor> {
         Known::new(graph, self).constant_value(edge)

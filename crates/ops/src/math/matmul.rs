@@ -167,7 +167,7 @@ pub fn matmul_transposed(a: &Output, b: &Output, transpose_a: bool, transpose_b:
     graph.op("MatMul").input(a).input(b).attr("transpose_a", transpose_a).attr("transpose_b", transpose_b).output()
 }
 
-fn matmul_shape(c: &mut ShapeContext<'_>) -> Result<()> {
+pub(crate) fn matmul_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let (a, b) = (c.with_rank(0, 2)?, c.with_rank(1, 2)?);
     let (transpose_a, transpose_b) = (c.attrs.bool("transpose_a")?, c.attrs.bool("transpose_b")?);
     let at = |shape: &PartialShape, transposed: bool, axis: usize| shape.dim(if transposed { 1 - axis } else { axis });

@@ -17,6 +17,7 @@ mod einsum_equation;
 mod einsum_gradient;
 mod exponential;
 mod extremes;
+mod fused_elementwise;
 mod matmul;
 mod power;
 mod range;
@@ -74,6 +75,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     einsum::OPS,
     exponential::OPS,
     extremes::OPS,
+    fused_elementwise::OPS,
     matmul::OPS,
     power::OPS,
     range::OPS,

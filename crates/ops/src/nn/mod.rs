@@ -7,6 +7,7 @@ mod bias;
 mod conv;
 mod data_format;
 mod depthwise;
+mod fused;
 mod global_batch_norm;
 mod loss;
 mod lrn;
@@ -41,6 +42,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     conv::OPS,
     data_format::OPS,
     depthwise::OPS,
+    fused::OPS,
     global_batch_norm::OPS,
     loss::OPS,
     lrn::OPS,

@@ -3,7 +3,7 @@
 use super::{Replacements, has_deadness_of_its_own, is_ref};
 use crate::control_flow::NodeClass;
 use crate::shape::InferredShapes;
-use crate::{Edge, Graph, Node, NodeId};
+use crate::{Edge, Graph, Node};
 use tensor::{DType, PartialShape, Result, Tensor};
 
 /// Lets consumers take the input of a node that passes it on; returns how many nodes were bypassed.
@@ -24,7 +24,7 @@ pub(super) fn bypass_nodes(graph: &mut Graph, shapes: &InferredShapes) -> Result
         {
             continue;
         }
-        let passed: Vec<Edge> = passed_on(graph, shapes, id, node);
+        let passed: Vec<Edge> = passed_on(graph, shapes, node);
         if passed.is_empty() || passed.len() != node.output_types.len() {
             continue;
         }
@@ -49,7 +49,7 @@ pub(super) fn bypass_nodes(graph: &mut Graph, shapes: &InferredShapes) -> Result
 }
 
 /// Returns, for each output of a node, the input that it is equal to; nothing when it computes something.
-fn passed_on(graph: &Graph, shapes: &InferredShapes, id: NodeId, node: &Node) -> Vec<Edge> {
+fn passed_on(graph: &Graph, shapes: &InferredShapes, node: &Node) -> Vec<Edge> {
     let one = |edge: Option<&Edge>| edge.copied().into_iter().collect();
     match node.op() {
         "Identity" | "StopGradient" | "PreventGradient" | "PlaceholderWithDefault" | "Snapshot" => {
@@ -60,7 +60,7 @@ fn passed_on(graph: &Graph, shapes: &InferredShapes, id: NodeId, node: &Node) ->
         "ConcatV2" if node.inputs.len() == 2 => one(node.inputs.first()),
         "Concat" if node.inputs.len() == 2 => one(node.inputs.get(1)),
         "Cast" if node.attrs.dtype("SrcT").ok() == node.attrs.dtype("DstT").ok() => one(node.inputs.first()),
-        "Reshape" if is_same_shape(graph, shapes, id, node) => one(node.inputs.first()),
+        "Reshape" if is_same_shape(graph, shapes, node) => one(node.inputs.first()),
         "Transpose" if is_identity_permutation(graph, shapes, node) => one(node.inputs.first()),
         "Mul" => one(neutral(graph, shapes, node, 1.0, true).as_ref()),
         "Add" | "AddV2" => one(neutral(graph, shapes, node, 0.0, true).as_ref()),
@@ -113,22 +113,19 @@ fn all_are(tensor: &Tensor, value: f64) -> bool {
     all!(Float => f32, Double => f64, Int32 => i32, Int64 => i64)
 }
 
-/// Whether a `Reshape` leaves the shape as it is; one size may be unknown, since the others then decide it.
-fn is_same_shape(graph: &Graph, shapes: &InferredShapes, id: NodeId, node: &Node) -> bool {
+/// Whether a `Reshape` leaves the shape as it is: every size is asked for as it is, but for one that may be left open. A shape
+/// that is known only when the step runs may turn out to be a mistake, which must be told.
+fn is_same_shape(graph: &Graph, shapes: &InferredShapes, node: &Node) -> bool {
     let (Some(&input), Some(&wanted)) = (node.inputs.first(), node.inputs.get(1)) else { return false };
     let before = shapes.shape(input);
-    let after = shapes.shape(Edge { node: id, port: 0 });
-    let (Some(from), Some(to)) = (before.dims(), after.dims()) else { return false };
-    if before.is_fully_defined() && before == after {
-        return true;
-    }
-    let unknown = |dims: &[Option<i64>]| dims.iter().filter(|dim| dim.is_none()).count();
-    let is_literal = shapes.constant_value(graph, wanted).is_some();
-    is_literal
-        && from == to
-        && unknown(from) == 1
-        // With a size of 0 the unknown size isn't decided by the others.
-        && !from.contains(&Some(0))
+    let wanted = shapes.constant_value(graph, wanted).and_then(|tensor| tensor.to_indices().ok());
+    let (Some(from), Some(wanted)) = (before.dims(), wanted) else { return false };
+    let num_open = wanted.iter().filter(|&&size| size == -1).count();
+    from.len() == wanted.len()
+        && num_open <= 1
+        // With a size of 0 the others don't decide the open one.
+        && (num_open == 0 || !from.contains(&Some(0)))
+        && from.iter().zip(&wanted).all(|(size, &wanted)| wanted == -1 || *size == Some(wanted))
 }
 
 fn is_identity_permutation(graph: &Graph, shapes: &InferredShapes, node: &Node) -> bool {

@@ -1,6 +1,6 @@
 //! Fusion: a matrix product or convolution takes the addition of a bias and the activation behind it into its own loop.
 
-use super::OptimizeOptions;
+use super::{Fusion, OptimizeOptions};
 use crate::shape::InferredShapes;
 use crate::{AttrMap, Edge, Graph, Node, NodeId, OpLookup};
 use tensor::Result;
@@ -16,7 +16,7 @@ pub(super) fn fuse_nodes(
     let consumers = graph.consumers();
     for id in graph.topological_order()? {
         let Some(chain) = Chain::starting_at(graph, shapes, &consumers, id) else { continue };
-        if !(options.may_fuse)(&graph.node(id).device) {
+        if !(options.may_fuse)(&graph.node(id).device, Fusion::Product) {
             continue;
         }
         // The whole chain, or the part of it for which there is a kernel.

@@ -1,0 +1,74 @@
+//! Fetches as Rust values: [`FromTensor`] and [`FromTensors`].
+
+use tensor::{Element, Result, Status, Tensor};
+
+/// A Rust value that a tensor can become.
+pub trait FromTensor: Sized {
+    /// Converts a tensor; an error when its type or shape is another.
+    fn from_tensor(tensor: &Tensor) -> Result<Self>;
+}
+
+/// Several Rust values, one for each fetch.
+pub trait FromTensors: Sized {
+    /// Converts the fetched tensors; an error when there are more or fewer.
+    fn from_tensors(tensors: &[Tensor]) -> Result<Self>;
+}
+
+impl FromTensor for Tensor {
+    fn from_tensor(tensor: &Tensor) -> Result<Tensor> {
+        Ok(tensor.clone())
+    }
+}
+
+macro_rules! scalars {
+    ($($ty:ty),*) => {$(
+        impl FromTensor for $ty {
+            fn from_tensor(tensor: &Tensor) -> Result<$ty> {
+                tensor.to_scalar()
+            }
+        }
+    )*};
+}
+
+scalars!(f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool);
+
+/// All elements, row by row.
+impl<T: Element + Clone> FromTensor for Vec<T> {
+    fn from_tensor(tensor: &Tensor) -> Result<Vec<T>> {
+        Ok(tensor.as_slice::<T>()?.to_vec())
+    }
+}
+
+/// The string of a scalar.
+impl FromTensor for String {
+    fn from_tensor(tensor: &Tensor) -> Result<String> {
+        match tensor.strings()? {
+            [text] => Ok(String::from_utf8_lossy(text).into_owned()),
+            all => Err(Status::invalid_argument(format!("one string expected, but there are {}", all.len()))),
+        }
+    }
+}
+
+macro_rules! tuples {
+    ($($count:literal: $($ty:ident $index:tt),*;)*) => {$(
+        impl<$($ty: FromTensor),*> FromTensors for ($($ty,)*) {
+            fn from_tensors(tensors: &[Tensor]) -> Result<Self> {
+                if tensors.len() != $count {
+                    return Err(Status::invalid_argument(format!(
+                        "{} values were asked for, but {} are fetched", $count, tensors.len()
+                    )));
+                }
+                Ok(($($ty::from_tensor(&tensors[$index])?,)*))
+            }
+        }
+    )*};
+}
+
+tuples! {
+    1: A 0;
+    2: A 0, B 1;
+    3: A 0, B 1, C 2;
+    4: A 0, B 1, C 2, D 3;
+    5: A 0, B 1, C 2, D 3, E 4;
+    6: A 0, B 1, C 2, D 3, E 4, F 5;
+}
