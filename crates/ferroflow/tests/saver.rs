@@ -93,3 +93,27 @@ fn a_damaged_checkpoint_is_refused_and_changes_nothing() -> Result<()> {
     std::fs::remove_dir_all(directory).unwrap();
     Ok(())
 }
+
+#[test]
+fn checkpoints_are_kept_for_good_now_and_then() -> Result<()> {
+    // A checkpoint for every instant, and none in a year.
+    for (hours, files) in [(1e-9, 3), (8760.0, 1)] {
+        let directory = directory(&format!("kept-{files}"));
+        let prefix = directory.join("model.ckpt").to_str().unwrap().to_owned();
+        let graph = Graph::new();
+        get_variable(&graph, "v", &[3])?.initializer(initializers::ones()).get()?;
+        let init = global_variables_initializer(&graph)?;
+        let options = SaverOptions { max_to_keep: 1, keep_checkpoint_every_n_hours: hours, ..Default::default() };
+        let saver = Saver::with_options(&graph, options)?;
+        let session = Session::new(&graph)?;
+        session.run_ops(&[&init])?;
+        for step in 1..=3 {
+            saver.save(&session, &prefix, Some(step))?;
+        }
+        assert_eq!(saver.last_checkpoints(), [format!("{prefix}-3")]);
+        let there = (1..=3).filter(|step| std::path::Path::new(&format!("{prefix}-{step}.index")).exists()).count();
+        assert_eq!(there, files);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+    Ok(())
+}
