@@ -52,7 +52,7 @@ macro_rules! impl_apply {
                     row.iter_mut().for_each(|value| *value = if *value <= 0.0 { 0.0 } else { *value });
                 }
                 Activation::Relu6 => row.iter_mut().for_each(|value| {
-                    let positive = if *value <= 0.0 { 0.0 } else { *value };
+                    let positive = if *value < 0.0 { 0.0 } else { *value };
                     *value = if positive > 6.0 { 6.0 } else { positive };
                 }),
                 Activation::LeakyRelu(alpha) => row.iter_mut().for_each(|value| {
