@@ -28,6 +28,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long cancelled calls may take to end.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+/// A server on which nothing was computed for as long gives its spare memory back.
+const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -123,6 +125,7 @@ impl Server {
                 .map_err(|error| Status::internal(format!("a socket can't be used: {error}")))?;
             serving.push(runtime.spawn(serve(listener, services.clone(), stopping.subscribe())));
         }
+        serving.push(runtime.spawn(give_memory_back(stopping.subscribe())));
         Ok(Server {
             task,
             address,
@@ -215,6 +218,17 @@ impl Drop for Server {
         self.stopping.send_replace(true);
         for task in self.serving.lock().iter() {
             task.abort();
+        }
+    }
+}
+
+/// Gives the blocks of steps back while there are no steps, until the server stops.
+async fn give_memory_back(mut stopping: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(IDLE_TIME);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => tensor::Recycler::trim_if_idle(),
+            _ = stopping.wait_for(|&is_stopping| is_stopping) => return,
         }
     }
 }
