@@ -40,7 +40,7 @@ pub(super) const OPS: &[Op] = &[
         gradient: Gradient::Unsupported,
         kernels: &[KernelDef::any(|builder| {
             let attrs = builder.attrs();
-            let how = match attrs.dtype("internal_type")? {
+            let how = match attrs.dtype("out_type")? {
                 DType::String => How::Joined { strings_only: true },
                 _ => How::Keyed {
                     key: attrs.int("hash_key")? as u64,
@@ -363,6 +363,10 @@ mod tests {
         assert_eq!(outputs[2].as_slice::<i64>().unwrap(), &[2, 2]);
         let outputs = run_op("SparseCross", old(DType::String, DType::Int64, 0), &abc()).unwrap();
         let expected = [1484974617627318892i64, 3552177129620670004, 6571367263544129360];
+        assert_eq!(outputs[1].as_slice::<i64>().unwrap(), &expected);
+        let mut strings_inside = old(DType::String, DType::Int64, 0);
+        strings_inside.set("internal_type", DType::String);
+        let outputs = run_op("SparseCross", strings_inside, &abc()).unwrap();
         assert_eq!(outputs[1].as_slice::<i64>().unwrap(), &expected);
         let numbers = inputs(Tensor::vector(&[7i64, 8, 9]), texts(&[2, 1], &["x", "y"]));
         let outputs = run_op("SparseCross", old(DType::Int64, DType::Int64, 100), &numbers).unwrap();
