@@ -67,7 +67,8 @@ def test_a_task_killed_in_a_step_ends_it(cluster, graph, victim):
     if victim == ("worker", 1):
         # It has nothing left to do in the blocked step: the step of a session on it is what fails.
         with tf.device("/job:worker/task:1"):
-            there = tf.placeholder_with_default(1.0, [])
+            # Not a constant, which would be known without it.
+            there = tf.random_uniform([])
         made.task(*victim).kill()
         with pytest.raises(LOST):
             session.run(tf.identity(there))

@@ -53,14 +53,17 @@ fn wait(server: &Server, device: String, workers: u32) -> Result<()> {
     session.close()
 }
 
-/// Tells every parameter server that a worker is done, and the worker's own server when it is another process. One that is
-/// gone already needn't be told.
+/// Tells every parameter server that a worker is done, and then the worker's own server when it is another process: that
+/// one leaves as soon as it knows, and it is the way to the others. One that is gone already needn't be told.
 pub fn tell(target: &Target, worker: u32, ps: u32, is_existing_server: bool) {
-    let (told, all_told) = channel();
-    let mut devices: Vec<String> = (0..ps).map(|task| device("ps", task)).collect();
+    tell_all(target, worker, (0..ps).map(|task| device("ps", task)).collect());
     if is_existing_server {
-        devices.push(device("worker", worker));
+        tell_all(target, worker, vec![device("worker", worker)]);
     }
+}
+
+fn tell_all(target: &Target, worker: u32, devices: Vec<String>) {
+    let (told, all_told) = channel();
     let count = devices.len();
     for device in devices {
         let (target, told) = (target.clone(), told.clone());

@@ -91,6 +91,40 @@ fn a_step_that_takes_too_long_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_loop_without_end_leaves_the_server_free_and_ends_when_told() {
+    const ENDLESS: &str = r#"
+        start = Placeholder() {dtype=float} @/job:worker/task:0
+        enter = Enter(start) {frame_name="endless"} @/job:worker/task:0
+        merge = Merge(enter, next) @/job:worker/task:0
+        test = LessEqual(merge, merge) @/job:worker/task:0
+        go_on = LoopCond(test) @/job:worker/task:0
+        switch = Switch(merge, go_on) @/job:worker/task:0
+        next = NextIteration(switch:1) @/job:worker/task:0
+        end = Exit(switch) @/job:worker/task:0
+        negative = Neg(start) @/job:worker/task:0
+    "#;
+    for kind in KINDS {
+        let cluster = TestCluster::start(kind);
+        let session = cluster.session(ENDLESS);
+        let feeds = [("start:0", scalar(1.0))];
+        let endless = session.call(&feeds, &["end:0"], &[]);
+        // More of them than the machine has threads.
+        let num_steps = 2 * std::thread::available_parallelism().unwrap().get();
+        let steps: Vec<_> =
+            (0..num_steps).map(|_| cluster.runtime.spawn(session.master.run_step(endless.clone()))).collect();
+        let mut call = endless.clone();
+        call.options = Some(RunOptions { timeout_in_ms: 50, ..Default::default() });
+        assert_eq!(session.make(call).unwrap_err().code(), Code::DeadlineExceeded);
+        assert_eq!(session.float(&feeds, "negative:0").unwrap(), -1.0);
+        cluster.runtime.block_on(session.master.close_session(session.handle.clone())).unwrap();
+        for step in steps {
+            let status = cluster.runtime.block_on(step).unwrap().unwrap_err();
+            assert!(matches!(status.code(), Code::Cancelled | Code::Aborted), "{status}");
+        }
+    }
+}
+
+#[test]
 fn closing_a_session_ends_its_steps() {
     for kind in KINDS {
         let cluster = TestCluster::start(kind);

@@ -11,6 +11,9 @@ use tensor::{Result, Status, Tensor};
 /// A bound on how many different functions (with their attributes) are kept compiled.
 const INSTANCES_MAX: usize = 1 << 16;
 
+/// A bound on how many calls may lie within each other: a function that calls itself without end must not take all memory.
+const CALL_DEPTH_MAX: u32 = 1000;
+
 /// Runs the functions of a library on one device.
 pub struct FunctionLibraryRuntime {
     library: Arc<FunctionLibrary>,
@@ -94,7 +97,14 @@ impl FunctionRuntime for FunctionLibraryRuntime {
                 args.len()
             ))));
         }
-        let frame = CallFrame::new(args.into_iter().map(Some).collect(), instance.num_results);
+        let depth = step.frame.depth() + 1;
+        if depth > CALL_DEPTH_MAX {
+            return done(Err(Status::failed_precondition(format!(
+                "function '{}' was called within {CALL_DEPTH_MAX} other calls: does it call itself without end?",
+                instance.name
+            ))));
+        }
+        let frame = CallFrame::new(args.into_iter().map(Some).collect(), instance.num_results).at_depth(depth);
         let runtime = self.itself.upgrade().map(|runtime| runtime as Arc<dyn FunctionRuntime>);
         let step = Arc::new(step.for_function(frame, runtime));
         let inner = step.clone();

@@ -13,11 +13,20 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tensor::{Code, Result, Status};
 
 /// A node whose inputs have at most this many bytes is run where it became ready.
 const INLINE_BYTES_MAX: usize = 128 << 10;
+
+/// How many nodes a thread runs of one step before it goes back to whoever called it; the pool does the rest.
+const SLICE_NODES_MAX: usize = 10_000;
+
+/// How long a thread runs a step before it goes back. Looked at only when there is work that is worth a look at the clock.
+const SLICE_TIME_MAX: Duration = Duration::from_millis(20);
+
+/// How many steps that a step woke a thread runs before it goes back.
+const SLICE_STEPS_MAX: usize = 1_000;
 
 /// How many idle states are kept for further steps.
 const SPARE_STATES_MAX: usize = 8;
@@ -53,13 +62,8 @@ impl Executor {
         self.plan.nodes.len()
     }
 
-    /// Returns whether no node is known to be a lot of work, so that a step may run on a thread that should stay
-    /// responsive.
-    pub fn is_light(&self) -> bool {
-        self.plan.nodes.iter().all(|node| node.cost != Cost::Expensive)
-    }
-
-    /// Runs a step and calls `done` once, perhaps on this thread before this returns.
+    /// Runs a step and calls `done` once, perhaps on this thread before this returns. This returns soon: what takes long
+    /// goes on in the step's pool.
     pub fn run(self: &Arc<Self>, step: Arc<Step>, done: impl FnOnce(Result<()>) + Send + 'static) {
         let mut state = self.spare.lock().pop().unwrap_or_else(State::new);
         state.start(&self.plan);
@@ -119,10 +123,13 @@ impl Run {
         }
         DRIVING.set(true);
         self.drive();
-        while let Some(run) = WOKEN.with_borrow_mut(Vec::pop) {
+        for _ in 0..SLICE_STEPS_MAX {
+            let Some(run) = WOKEN.with_borrow_mut(Vec::pop) else { break };
             run.drive();
         }
         DRIVING.set(false);
+        // A function that calls functions without end must not keep a thread that others wait for.
+        self.hand_over_woken();
     }
 
     /// Hands the steps that wait for this thread to the pool, before it starts something long.
@@ -131,6 +138,15 @@ impl Run {
         for run in woken {
             self.step.runner.spawn(Box::new(move || run.wake()));
         }
+    }
+
+    /// Goes on with the step in the pool, after `first`.
+    fn spawn(self: &Arc<Self>, first: impl FnOnce(&Arc<Run>) + Send + 'static) {
+        let run = self.clone();
+        self.step.runner.spawn(Box::new(move || {
+            first(&run);
+            run.wake();
+        }));
     }
 
     /// Records a failure; only the first counts, except that a root cause replaces a derived one.
@@ -146,8 +162,10 @@ impl Run {
         self.has_failed.store(true, Ordering::Release);
     }
 
-    /// Does the bookkeeping as long as there is some to do and nobody else does it.
+    /// Does the bookkeeping as long as there is some to do and nobody else does it, but not forever.
     fn drive(self: &Arc<Self>) {
+        let mut num_nodes = 0;
+        let mut started = None;
         loop {
             let Some(mut guard) = self.state.try_lock() else { return };
             let Some(state) = guard.as_mut() else { return };
@@ -166,7 +184,8 @@ impl Run {
                     Some(ready) => self.start(state, ready),
                     None => self.start_expensive(state),
                 };
-                if pause.is_some() || next.is_none() {
+                num_nodes += 1;
+                if pause.is_some() || next.is_none() || num_nodes >= SLICE_NODES_MAX {
                     break;
                 }
             }
@@ -175,9 +194,18 @@ impl Run {
                 let node = &self.executor.plan.nodes[work.ready.node as usize];
                 if matches!(&*node.kernel, BoxedKernel::Sync(_)) {
                     self.hand_over_woken();
+                    if started.get_or_insert_with(Instant::now).elapsed() >= SLICE_TIME_MAX {
+                        self.spawn(move |run| run.work(work));
+                        return;
+                    }
                 }
                 self.work(work);
                 continue;
+            }
+            if num_nodes >= SLICE_NODES_MAX {
+                drop(guard);
+                self.spawn(|_| {});
+                return;
             }
             if state.outstanding == 0 {
                 let state = guard.take();
@@ -282,11 +310,7 @@ impl Run {
         let own = state.expensive.pop()?;
         while let Some(ready) = state.expensive.pop() {
             let work = self.take_work(state, ready);
-            let run = self.clone();
-            self.step.runner.spawn(Box::new(move || {
-                run.work(work);
-                run.wake();
-            }));
+            self.spawn(move |run| run.work(work));
         }
         Some(self.take_work(state, own))
     }

@@ -162,11 +162,11 @@ proptest! {
         }
         if let Ok(def) = GraphDef::decode(bytes.as_slice()) {
             let name = good.node[fetch.index(good.node.len())].name.clone();
-            let runs = RunOptions { timeout: Some(std::time::Duration::from_secs(5)), ..RunOptions::default() };
+            let runs = RunOptions { timeout: Some(std::time::Duration::from_millis(100)), ..RunOptions::default() };
             let session = DirectSession::new(ops::registry());
             if session.extend(&def).is_ok() {
                 let feed = Tensor::vector(&[1f32, 2.0]);
-                // Either outcome is fine; that there is one is the point.
+                // Any outcome is fine, also that a loop without end is stopped; that there is one is the point.
                 let _ = session.run(&runs, &[("Placeholder:0", feed)], &[&format!("{name}:0")], &[]);
             }
         }

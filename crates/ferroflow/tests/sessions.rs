@@ -128,6 +128,22 @@ fn a_run_ends_after_its_time() {
 }
 
 #[test]
+fn a_loop_without_end_ends_after_its_time() {
+    on_each(|g, session| {
+        let start = g.constant_tensor(&Tensor::scalar(0f32));
+        let endless = g.while_loop(
+            &[start],
+            |g, vars| g.op("LessEqual").input(&vars[0]).input(&vars[0]).output(),
+            |_, vars| vec![&vars[0] + 1.0],
+        );
+        let options = RunOptions { timeout: Some(Duration::from_millis(50)), ..RunOptions::default() };
+        let status = session.runner().fetch(&endless[0]).options(options).run().unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        assert_eq!(session.eval::<f32>(&g.constant_tensor(&Tensor::scalar(7f32))).unwrap(), 7.0);
+    });
+}
+
+#[test]
 fn a_trace_tells_of_every_op() {
     on_each(|g, session| {
         let x = placeholder(g, DType::Float, &PartialShape::from_dims(&[2, 2]));

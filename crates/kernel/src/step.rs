@@ -86,12 +86,24 @@ impl SessionState {
 pub struct CallFrame {
     args: Mutex<Vec<Option<Tensor>>>,
     results: Mutex<Vec<Option<Tensor>>>,
+    /// How many calls this one lies within.
+    depth: u32,
 }
 
 impl CallFrame {
     /// Makes a frame for these arguments and as many results.
     pub fn new(args: Vec<Option<Tensor>>, num_results: usize) -> CallFrame {
-        CallFrame { args: Mutex::new(args), results: Mutex::new(vec![None; num_results]) }
+        CallFrame { args: Mutex::new(args), results: Mutex::new(vec![None; num_results]), depth: 0 }
+    }
+
+    /// Returns the frame of a call that lies within as many others.
+    pub fn at_depth(self, depth: u32) -> CallFrame {
+        CallFrame { depth, ..self }
+    }
+
+    /// Returns how many calls this one lies within.
+    pub fn depth(&self) -> u32 {
+        self.depth
     }
 
     /// Takes an argument; it can be taken once, so that its consumer may be the sole owner.

@@ -265,7 +265,7 @@ fn normalize_rows<T: Float<Wide = f32>>(
         if relu {
             for y in y.iter_mut() {
                 let value = y.widen();
-                *y = T::narrow(if value < 0.0 { 0.0 } else { value });
+                *y = T::narrow(if value <= 0.0 { 0.0 } else { value });
             }
         }
     }

@@ -289,11 +289,8 @@ macro_rules! impl_element {
                     Function::Tanh => x.simd_tanh(),
                     Function::Sigmoid => x.simd_sigmoid(),
                     Function::Relu => {
-                        if x < 0.0 {
-                            0.0
-                        } else {
-                            x
-                        }
+                        // Never -0, and NaN stays.
+                        if x <= 0.0 { 0.0 } else { x }
                     }
                     Function::Reciprocal => 1.0 / x,
                     Function::Add => x + y,

@@ -142,7 +142,7 @@ op("DataFormatVecPermute", "spatial", [tf.int32], x=np.array([7, 4]), src_format
 LOGITS = uniform(6, 3, 5) * 3
 LABELS = {"labels_indices": np.array([[0, 0], [0, 1], [1, 0], [2, 0], [2, 1], [2, 2]]), "labels_values": np.array([1, 2, 0, 3, 3, 1])}
 for flags in ({}, {"ctc_merge_repeated": False}, {"preprocess_collapse_repeated": True}, {"ignore_longer_outputs_than_inputs": True}):
-    op("CTCLoss", "".join(flags), inputs=LOGITS, sequence_length=np.array([6, 5, 6]), **LABELS, **flags, rtol=1e-6)
+    op("CTCLoss", "".join(flags), inputs=LOGITS, sequence_length=np.array([6, 5, 6]), **LABELS, **flags, rtol=1e-4)
 for merge_repeated in (False, True):
     op("CTCGreedyDecoder", f"merge_{merge_repeated}", inputs=LOGITS, sequence_length=np.array([6, 5, 0]), merge_repeated=merge_repeated)
     for width in (2, 7, 100):

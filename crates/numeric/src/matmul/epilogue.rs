@@ -49,7 +49,7 @@ macro_rules! impl_apply {
             match activation {
                 Activation::Identity => {}
                 Activation::Relu => {
-                    row.iter_mut().for_each(|value| *value = if *value < 0.0 { 0.0 } else { *value });
+                    row.iter_mut().for_each(|value| *value = if *value <= 0.0 { 0.0 } else { *value });
                 }
                 Activation::Relu6 => row.iter_mut().for_each(|value| {
                     let positive = if *value < 0.0 { 0.0 } else { *value };
