@@ -20,6 +20,7 @@ pub mod data_flow;
 pub mod dataset;
 pub mod function;
 pub mod io;
+pub mod linalg;
 pub mod list;
 pub mod logging;
 pub mod lookup;
@@ -47,6 +48,7 @@ const FAMILIES: &[&[&[Op]]] = &[
     dataset::FILES,
     function::FILES,
     io::FILES,
+    linalg::FILES,
     list::FILES,
     logging::FILES,
     lookup::FILES,

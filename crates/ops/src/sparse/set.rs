@@ -221,7 +221,8 @@ struct Operation<T> {
 
 impl<T: Member> Operation<T> {
     fn create(builder: &KernelBuilder<'_>, first: Operand, second: Operand) -> Result<BoxedKernel> {
-        let combine: fn(&BTreeSet<T>, &BTreeSet<T>) -> Vec<T> = match builder.attrs().string("set_operation")?.as_str() {
+        let combine: fn(&BTreeSet<T>, &BTreeSet<T>) -> Vec<T> = match builder.attrs().string("set_operation")?.as_str()
+        {
             "a-b" => |a, b| a.difference(b).cloned().collect(),
             "b-a" => |a, b| b.difference(a).cloned().collect(),
             "intersection" => |a, b| a.intersection(b).cloned().collect(),
