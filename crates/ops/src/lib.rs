@@ -19,6 +19,7 @@ pub mod ctc;
 pub mod data_flow;
 pub mod dataset;
 pub mod function;
+pub mod image;
 pub mod io;
 pub mod linalg;
 pub mod list;
@@ -27,6 +28,7 @@ pub mod lookup;
 pub mod math;
 pub mod nn;
 pub mod parsing;
+pub mod ragged;
 pub mod random;
 mod rows;
 pub mod sparse;
@@ -47,6 +49,7 @@ const FAMILIES: &[&[&[Op]]] = &[
     data_flow::FILES,
     dataset::FILES,
     function::FILES,
+    image::FILES,
     io::FILES,
     linalg::FILES,
     list::FILES,
@@ -55,6 +58,7 @@ const FAMILIES: &[&[&[Op]]] = &[
     math::FILES,
     nn::FILES,
     parsing::FILES,
+    ragged::FILES,
     random::FILES,
     sparse::FILES,
     state::FILES,
