@@ -1,4 +1,4 @@
-//! Orthogonal decompositions: Qr, Svd, SelfAdjointEig, SelfAdjointEigV2.
+//! Orthogonal decompositions: Qr, Svd, SelfAdjointEigV2.
 
 use super::gradients;
 use super::matrices::{Matrices, Process, matrix_dims, matrix_kernels, set_batch, square_dims, store};
@@ -52,20 +52,8 @@ pub(super) const OPS: &[Op] = &[
         shape: eigen_shape,
         gradient: Gradient::Fn(gradients::self_adjoint_eig),
         kernels: matrix_kernels!([Float, Double, Complex64, Complex128] => |builder| {
-            Ok(SelfAdjointEig { vectors: builder.attrs().bool("compute_v")?, stacked: false })
+            Ok(SelfAdjointEig { vectors: builder.attrs().bool("compute_v")? })
         }),
-    },
-    Op {
-        def: OpDef {
-            name: "SelfAdjointEig",
-            inputs: &["input: T"],
-            outputs: &["output: T"],
-            attrs: &["T: {double, float, half}"],
-            flags: OpFlags::NONE,
-        },
-        shape: stacked_eigen_shape,
-        gradient: Gradient::Unsupported,
-        kernels: matrix_kernels!([Float, Double] => |_| Ok(SelfAdjointEig { vectors: true, stacked: true })),
     },
 ];
 
@@ -127,12 +115,6 @@ fn eigen_shape(c: &mut ShapeContext<'_>) -> Result<()> {
         true => set_batch(c, 1, &batch, &[size, size]),
         false => c.set_output(1, PartialShape::from_dims(&[0])),
     }
-    Ok(())
-}
-
-fn stacked_eigen_shape(c: &mut ShapeContext<'_>) -> Result<()> {
-    let (batch, size) = square_dims(c, 0)?;
-    set_batch(c, 0, &batch, &[size.map(|size| size.saturating_add(1)), size]);
     Ok(())
 }
 
@@ -200,8 +182,6 @@ impl Process for Svd {
 
 struct SelfAdjointEig {
     vectors: bool,
-    /// One output, with the values above the vectors.
-    stacked: bool,
 }
 
 impl Process for SelfAdjointEig {
@@ -215,13 +195,8 @@ impl Process for SelfAdjointEig {
                     "Self-adjoint eigen decomposition was not successful. The input might not be valid.",
                 ));
             };
-            let target = if self.stacked { &mut all_vectors } else { &mut all_values };
-            target.extend(values.into_iter().map(F::from_real));
+            all_values.extend(values.into_iter().map(F::from_real));
             all_vectors.extend(vectors);
-        }
-        if self.stacked {
-            context.set_output(0, store(dtype, matrices.shape(&[size + 1, size])?, &all_vectors)?);
-            return Ok(());
         }
         context.set_output(0, store(dtype, matrices.shape(&[size])?, &all_values)?);
         context.set_output(
@@ -260,7 +235,8 @@ mod tests {
             run("Svd", &[Tensor::zeros(DType::Float, Shape::from_usize(&[2, 0, 3]).unwrap()).unwrap()])[2].dims(),
             &[2, 3, 0]
         );
-        assert!(run_op("Cholesky", attrs![], &[matrix(2, &[1.0, 0.0, 2.0, 1.0])]).is_err());
+        let indefinite = run("Cholesky", &[matrix(2, &[1.0, 0.0, 2.0, 1.0])]);
+        assert_eq!(values(&indefinite[0]).iter().map(|x| x.is_nan()).collect::<Vec<_>>(), [true, false, true, true]);
         assert!(run_op("MatrixInverse", attrs![], &[matrix(2, &[1.0, 2.0, 2.0, 4.0])]).is_err());
         assert!(run_op("MatrixInverse", attrs![], &[matrix(1, &[1.0, 2.0])]).is_err());
         let tridiagonal = [matrix(3, &[1.0, 1.0, 0.0, 4.0, 4.0, 4.0, 0.0, 1.0, 1.0]), matrix(3, &[5.0, 6.0, 5.0])];

@@ -32,7 +32,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: square_shape,
         gradient: Gradient::Fn(gradients::matrix_inverse),
-        kernels: matrix_kernels!([Float, Double, Complex64, Complex128] => |builder| {
+        kernels: matrix_kernels!([Float, Double, Half, Complex64, Complex128] => |builder| {
             Ok(Solve { adjoint: builder.attrs().bool("adjoint")?, inverse: true })
         }),
     },
@@ -206,10 +206,11 @@ impl Process for Cholesky {
         let mut matrices = Matrices::<F>::square_input(context, 0)?;
         let size = matrices.rows;
         for matrix in matrices.values.chunks_exact_mut((size * size).max(1)) {
+            // What isn't definite has no factor, which the result says.
             if !linalg::cholesky(matrix, size) {
-                return Err(Status::invalid_argument(
-                    "Cholesky decomposition was not successful. The input might not be valid.",
-                ));
+                for (place, value) in matrix.iter_mut().enumerate() {
+                    *value = if place % size > place / size { F::zero() } else { F::from_real(f64::NAN) };
+                }
             }
         }
         context.set_output(0, store(dtype, matrices.shape(&[size, size])?, &matrices.values)?);
@@ -240,8 +241,7 @@ impl Process for Solve {
         for (index, matrix) in matrices.each().enumerate() {
             let mut factors = if self.adjoint { linalg::adjoint(matrix, size, size) } else { matrix.to_vec() };
             let (order, _) = linalg::lu(&mut factors, size);
-            // A pivot that isn't a number passes, as it does in TensorFlow.
-            if (0..size).any(|place| factors[place * size + place].is_zero()) {
+            if !has_pivots(&factors, size) {
                 return Err(Status::invalid_argument(match self.inverse {
                     true => "Input is not invertible.",
                     false => "Input matrix is not invertible.",
@@ -258,6 +258,11 @@ impl Process for Solve {
         context.set_output(0, store(dtype, matrices.shape(&[size, columns])?, &solutions)?);
         Ok(())
     }
+}
+
+/// Returns whether factors have a pivot in every row that one can divide by.
+fn has_pivots<F: Field>(factors: &[F], size: usize) -> bool {
+    (0..size).all(|place| factors[place * size + place].magnitude() > 0.0)
 }
 
 fn same_batch(a: &Shape, b: &Shape) -> Result<()> {
@@ -329,9 +334,6 @@ impl Process for TriangularSolve {
         for index in 0..batch.num_elements() {
             let (a, b) = (place(index, &batch, &matrices.batch), place(index, &batch, &rhs.batch));
             let matrix = &matrices.values[a * size * size..(a + 1) * size * size];
-            if (0..size).any(|place| matrix[place * size + place].is_zero()) {
-                return Err(Status::invalid_argument("Input matrix is not invertible."));
-            }
             let start = solutions.len();
             solutions.extend_from_slice(&rhs.values[b * size * columns..(b + 1) * size * columns]);
             let solution = &mut solutions[start..];
@@ -456,7 +458,7 @@ impl Process for Lu {
         let mut orders: Vec<i64> = Vec::with_capacity(matrices.count() * size);
         for matrix in matrices.values.chunks_exact_mut((size * size).max(1)) {
             let (order, _) = linalg::lu(matrix, size);
-            if (0..size).any(|place| matrix[place * size + place].is_zero()) {
+            if !has_pivots(matrix, size) {
                 return Err(Status::invalid_argument("Input is not invertible."));
             }
             orders.extend(order.into_iter().map(|row| row as i64));

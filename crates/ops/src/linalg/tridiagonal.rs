@@ -79,9 +79,13 @@ impl Process for Solve {
         }
         if size > 0 && columns > 0 {
             for (three, rhs) in diagonals.each().zip(rhs.values.chunks_exact_mut(size * columns)) {
-                match self.pivoting {
-                    true => solve_pivoting(three, size, rhs, columns)?,
-                    false => solve_plainly(three, size, rhs, columns)?,
+                let solved = match self.pivoting {
+                    true => solve_pivoting(three, size, rhs, columns),
+                    false => solve_plainly(three, size, rhs, columns),
+                };
+                // What has no solution says so in the result.
+                if solved.is_none() {
+                    rhs.fill(F::from_real(f64::NAN));
                 }
             }
         }
@@ -103,8 +107,7 @@ fn eliminate<F: Field>(rhs: &mut [F], columns: usize, from: usize, to: usize, fa
 }
 
 /// Swaps neighbouring rows where the lower one has the larger pivot, which fills a second diagonal above.
-fn solve_pivoting<F: Field>(three: &[F], size: usize, rhs: &mut [F], columns: usize) -> Result<()> {
-    let singular = || Status::invalid_argument("The matrix is not invertible.");
+fn solve_pivoting<F: Field>(three: &[F], size: usize, rhs: &mut [F], columns: usize) -> Option<()> {
     let (above, rest) = three.split_at(size);
     let (middle, below) = rest.split_at(size);
     // The three elements of each row of the triangle.
@@ -116,7 +119,7 @@ fn solve_pivoting<F: Field>(three: &[F], size: usize, rhs: &mut [F], columns: us
         let current = upper[index];
         if current[0].magnitude() >= next[0].magnitude() {
             if current[0].is_zero() {
-                return Err(singular());
+                return None;
             }
             let factor = next[0] / current[0];
             upper[index + 1] = [next[1] - factor * current[1], next[2] - factor * current[2], F::zero()];
@@ -131,7 +134,7 @@ fn solve_pivoting<F: Field>(three: &[F], size: usize, rhs: &mut [F], columns: us
         }
     }
     if upper[size - 1][0].is_zero() {
-        return Err(singular());
+        return None;
     }
     for index in (0..size).rev() {
         for offset in 1..3 {
@@ -143,22 +146,22 @@ fn solve_pivoting<F: Field>(three: &[F], size: usize, rhs: &mut [F], columns: us
             *value /= upper[index][0];
         }
     }
-    Ok(())
+    Some(())
 }
 
 /// Eliminates without swapping rows.
-fn solve_plainly<F: Field>(three: &[F], size: usize, rhs: &mut [F], columns: usize) -> Result<()> {
+fn solve_plainly<F: Field>(three: &[F], size: usize, rhs: &mut [F], columns: usize) -> Option<()> {
     let (above, rest) = three.split_at(size);
     let (middle, below) = rest.split_at(size);
     let mut pivots = middle.to_vec();
     if pivots[0].is_zero() {
-        return Err(Status::invalid_argument("The first element of diagonals is zero."));
+        return None;
     }
     for index in 1..size {
         let factor = below[index] / pivots[index - 1];
         pivots[index] -= factor * above[index - 1];
         if pivots[index].is_zero() {
-            return Err(Status::invalid_argument("The matrix is not invertible, or a pivot is zero."));
+            return None;
         }
         eliminate(rhs, columns, index - 1, index, factor);
     }
@@ -170,7 +173,7 @@ fn solve_plainly<F: Field>(three: &[F], size: usize, rhs: &mut [F], columns: usi
             *value /= pivots[index];
         }
     }
-    Ok(())
+    Some(())
 }
 
 struct Product;

@@ -397,7 +397,6 @@ impl<T: Pooled> Kernel for Maximum<T> {
 impl<T: Pooled> Kernel for AverageGrad<T>
 where
     f64: AsPrimitive<T>,
-    usize: AsPrimitive<T>,
 {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let shape = context.input(0)?;
@@ -414,8 +413,7 @@ where
         let mut sums = vec![0f64; shape.num_elements()];
         windows.visit(|output, input| {
             for channel in 0..channels {
-                let share = grad[output * channels + channel] / counts[output].as_();
-                sums[input * channels + channel] += share.as_();
+                sums[input * channels + channel] += grad[output * channels + channel].as_() / counts[output] as f64;
             }
         });
         let output = Tensor::build::<T>(shape, |to| to.iter_mut().zip(&sums).for_each(|(to, sum)| *to = sum.as_()))?;
