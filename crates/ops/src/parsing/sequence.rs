@@ -161,7 +161,7 @@ fn parsed_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let vector = || PartialShape::unknown_of_rank(1);
     let splits = || PartialShape::new(&[batch.dim(0).filter(|_| rank == Some(1)).map(|size| size + 1)]);
     let mut shapes = Vec::new();
-    let mut sparse = |shapes: &mut Vec<PartialShape>, count: usize, more: i64| {
+    let sparse = |shapes: &mut Vec<PartialShape>, count: usize, more: i64| {
         let columns = rank.map(|rank| rank + more);
         shapes.extend((0..count).map(|_| PartialShape::new(&[None, columns])));
         shapes.extend((0..count).map(|_| vector()));
@@ -432,12 +432,13 @@ mod tests {
     fn attributes(sparse: bool, key: &str) -> graph::AttrMap {
         let (one, none): (&[DType], &[DType]) = (&[DType::Int64], &[]);
         let shapes: &[PartialShape] = &[PartialShape::scalar()];
+        let (keys, no_keys): (&[&str], &[&str]) = (&[key], &[]);
         attrs![
             ("feature_list_dense_missing_assumed_empty", &["y"][..]),
             ("context_sparse_keys", &[][..] as &[&str]),
             ("context_dense_keys", &["n"][..]),
-            ("feature_list_sparse_keys", if sparse { &[key][..] } else { &[] }),
-            ("feature_list_dense_keys", if sparse { &[][..] } else { &[key] }),
+            ("feature_list_sparse_keys", if sparse { keys } else { no_keys }),
+            ("feature_list_dense_keys", if sparse { no_keys } else { keys }),
             ("Ncontext_dense", 1i64),
             ("Nfeature_list_sparse", i64::from(sparse)),
             ("Nfeature_list_dense", i64::from(!sparse)),

@@ -90,12 +90,15 @@ fn decode_utf16(text: &[u8], start: usize, little: bool, visit: &mut impl FnMut(
         if little { u16::from_le_bytes([unit[0], unit[1]]) } else { u16::from_be_bytes([unit[0], unit[1]]) }
     });
     let mut at = start;
+    let mut is_open = false;
     for character in char::decode_utf16(units) {
         let length = character.as_ref().map_or(2, |character| 2 * character.len_utf16());
+        is_open = character.as_ref().is_err_and(|error| error.unpaired_surrogate() < 0xdc00);
         visit(at, character.ok());
         at += length;
     }
-    if at < text.len() {
+    // Half a unit is a mistake, unless it belongs to that of a pair whose second unit it would have been.
+    if at < text.len() && !is_open {
         visit(at, None);
     }
 }
