@@ -39,6 +39,21 @@ for scaling, flags in SCALINGS.items():
             for dtype in (tf.float32, tf.float64)], gradient=False, rtol=1e-5, atol=1e-4)
 add("resize_images", lambda given: tf.image.resize_images(given(IMAGES, shape=[None] * 4), given([6, 6])), atol=1e-3)
 
+# Colors.
+COLORS = RANDOM.uniform(0, 1, (2, 3, 4, 3)).astype(np.float32)
+for name in ("RGBToHSV", "HSVToRGB"):
+    op(name, images=COLORS, gradient=False, rtol=1e-2, atol=1e-2)
+    op(name, "exact", [tf.float32, tf.float64], images=COLORS, gradient=False, atol=1e-5)
+op("RGBToHSV", "odd", [tf.float32], images=np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.5, 0.5, 0.2], [-1.0, 2.0, 0.0]]), gradient=False, atol=1e-5)
+for number in (-1.3, 0.0, 0.4, 1.0):
+    op("AdjustHue", str(number), images=COLORS, delta=np.float32(number), gradient=False, atol=1e-5)
+    op("AdjustSaturation", str(number), images=COLORS, scale=np.float32(number), gradient=False, atol=1e-5)
+    op("AdjustContrastv2", str(number), images=COLORS, contrast_factor=np.float32(number), gradient=False, atol=1e-5)
+op("Roll", input=COLORS, shift=np.array([1, -2]), axis=np.array([1, -1]))
+op("Roll", "once", [tf.float32, tf.int32], input=COLORS, shift=np.int32(5), axis=np.int32(1))
+op("Roll", "again", [tf.float32], input=COLORS, shift=np.array([3, 3]), axis=np.array([2, 2]))
+op("Roll", "empty", [tf.float32], input=np.zeros((0, 3)), shift=np.int32(1), axis=np.int32(0), gradient=False)
+
 # Windows.
 OFFSETS = np.array([[0.1, -0.2], [-0.9, 0.8]])
 for name in ("ExtractGlimpse", "ExtractGlimpseV2"):

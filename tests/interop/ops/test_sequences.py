@@ -42,14 +42,18 @@ def parts(parsed):
 
 TABLE = side_by_side.Table()
 add = TABLE.add
-# Without ragged features, Python picks the older ops for single examples.
 PLAIN = {key: LISTS[key] for key in ("f", "i")}
 add("ParseSequenceExampleV2/batch", lambda given: list(parts(tf.io.parse_sequence_example(given(EXAMPLES), CONTEXT, LISTS))), gradient=False)
 add("ParseSequenceExampleV2/plain", lambda given: list(parts(tf.io.parse_sequence_example(given(EXAMPLES), CONTEXT, PLAIN))), gradient=False)
-add("ParseSequenceExampleV2/none", lambda given: list(parts(tf.io.parse_sequence_example(given(EXAMPLES[:0]), CONTEXT, PLAIN))), gradient=False)
 for index in range(3):
-    add(f"ParseSingleSequenceExample/{index}", lambda given, index=index: list(parts(
-        tf.io.parse_single_sequence_example(given(EXAMPLES[index]), CONTEXT, PLAIN))), gradient=False)
+    add(f"ParseSequenceExampleV2/{index}", lambda given, index=index: list(parts(
+        tf.io.parse_single_sequence_example(given(np.array(EXAMPLES[index], object)), CONTEXT, LISTS))), gradient=False)
+    add(f"ParseSingleSequenceExample/{index}", lambda given, index=index: list(parts(tf.raw_ops.ParseSingleSequenceExample(
+        serialized=given(np.array(EXAMPLES[index], object)), feature_list_dense_missing_assumed_empty=["f"], context_sparse_keys=["s"],
+        context_dense_keys=["n"], feature_list_sparse_keys=["i"], feature_list_dense_keys=["f"],
+        context_dense_defaults=[given(np.array([], np.int64), tf.int64)], debug_name="", context_sparse_types=[tf.string],
+        feature_list_dense_types=[tf.float32], context_dense_shapes=[[]], feature_list_sparse_types=[tf.int64],
+        feature_list_dense_shapes=[[2]]))), gradient=False)
 add("ParseSequenceExample/batch", lambda given: list(parts(tf.raw_ops.ParseSequenceExample(
     serialized=given(EXAMPLES), debug_name=given(np.array([], object), tf.string), context_dense_defaults=[given(np.array([], np.int64), tf.int64)],
     feature_list_dense_missing_assumed_empty=["f"], context_sparse_keys=["s"], context_dense_keys=["n"], feature_list_sparse_keys=["i"],

@@ -1,5 +1,6 @@
 //! Images: batches of height, width and channels.
 
+mod color;
 mod glimpse;
 mod pixels;
 mod resize;
@@ -9,4 +10,4 @@ pub use resize::*;
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[glimpse::OPS, resize::OPS];
+pub(crate) const FILES: &[&[Op]] = &[color::OPS, glimpse::OPS, resize::OPS];
