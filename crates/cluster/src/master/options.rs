@@ -4,7 +4,7 @@ use foldhash::{HashSet, HashSetExt};
 use parking_lot::Mutex;
 use proto::{ConfigProto, RunOptions};
 use std::sync::LazyLock;
-use tracing::debug;
+use tracing::info;
 
 /// Says which of a session's settings have no effect.
 pub(crate) fn note_ignored(config: &ConfigProto) {
@@ -42,6 +42,6 @@ pub(crate) fn note_ignored_in_step(options: &RunOptions) {
 fn say_once(option: &'static str, why: &str) {
     static SAID: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(|| Mutex::new(HashSet::new()));
     if SAID.lock().insert(option) {
-        debug!("a session asks for {option}, which has no effect: {why}");
+        info!("a session asks for {option}, which has no effect: {why}");
     }
 }

@@ -1,7 +1,7 @@
 //! Messages in and out of HTTP/2 streams: the five-byte prefix, flow control, and large tensors on the way in.
 
 use super::split::{SplitMessage, Splitter, TensorPath};
-use super::wire::{PREFIX_BYTES, Segments, malformed};
+use super::wire::{MESSAGE_BYTES_MAX, PREFIX_BYTES, Segments, malformed, too_large};
 use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
 use std::future::poll_fn;
@@ -63,6 +63,9 @@ pub(crate) async fn receive(
         return Err(BodyError::Status(Status::unimplemented("compressed messages are not understood")));
     }
     let len = chunk.get_u32() as usize;
+    if len > MESSAGE_BYTES_MAX {
+        return Err(BodyError::Status(too_large("what was sent".to_owned(), len)));
+    }
     let empty = Vec::new().into_iter();
     let message = if chunk.len() == len {
         Message { bytes: chunk, contents: empty }
