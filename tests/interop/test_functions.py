@@ -35,7 +35,7 @@ def test_functions_called_by_name_and_their_gradients(shared_cluster, graph):
 
     @function.Defun(tf.float32, tf.float32, tf.int32)
     def outer(a, b, n):
-        return inner(a, b) * 2.0, tf.reduce_sum(tf.gather(b, n)), n + 1
+        return inner(a, b) * 2.0, tf.reduce_sum(b), n + 1
 
     x = tf.placeholder_with_default([1.0, 2.0], [2])
     y = tf.placeholder_with_default([3.0, 4.0], [2])
@@ -44,7 +44,7 @@ def test_functions_called_by_name_and_their_gradients(shared_cluster, graph):
     gradients = tf.gradients([product, total], [x, y])
     assert all(gradient.op.type == "SymbolicGradient" for gradient in gradients)
     got = on_both(shared_cluster, [product, total, count, gradients])
-    np.testing.assert_allclose(got[3][1], [2.0, 5.0])
+    np.testing.assert_allclose(got[3][1], [3.0, 5.0])
 
 
 def test_functions_with_a_gradient_of_their_own(shared_cluster, graph):
@@ -72,7 +72,7 @@ def test_functions_train_variables_on_the_ps(shared_cluster, graph):
     with tf.device(WORKER_1):
         x = tf.placeholder(tf.float32, [None, 3])
         loss = tf.reduce_mean(tf.square(layer(weights, bias, x) - 1.0))
-        train = tf.train.GradientDescentOptimizer(0.05).minimize(loss)
+        train = tf.train.GradientDescentOptimizer(0.3).minimize(loss)
     feed = {x: np.arange(12, dtype=np.float32).reshape(4, 3) / 10}
 
     with tf.Session(shared_cluster.target) as session:
@@ -98,7 +98,6 @@ def without_devices(graph):
 COUNTDOWN = """
 node { name: "n" op: "Placeholder" attr { key: "dtype" value { type: DT_INT32 } } attr { key: "shape" value { shape { } } } }
 node { name: "down" op: "countdown" input: "n" }
-node { name: "forever" op: "endless" input: "n" }
 node { name: "plain" op: "stop" input: "n" }
 library {
   function {
@@ -125,31 +124,26 @@ library {
       attr { key: "else_branch" value { func { name: "stop" } } } attr { key: "output_shapes" value { list { } } } }
     ret { key: "out" value: "if:output:0" }
   }
-  function {
-    signature { name: "endless" input_arg { name: "n" type: DT_INT32 } output_arg { name: "out" type: DT_INT32 } }
-    node_def { name: "call" op: "endless" input: "n" }
-    ret { key: "out" value: "call:out:0" }
-  }
 }
 """
 
 
 def test_functions_that_call_themselves(cluster, graph, server_kind):
     if server_kind == harness.TENSORFLOW:
-        pytest.skip("without an end to it, TensorFlow's servers call the function until they have no memory")
+        pytest.skip("TensorFlow's servers call the function until they have no memory")
     made = cluster(ps=0, workers=1)
     tf.import_graph_def(text_format.Parse(COUNTDOWN, graph_pb2.GraphDef()), name="")
     with tf.Session(made.target) as session:
         assert session.run("down:0", {"n:0": 0}) == 0
         assert session.run("down:0", {"n:0": 300}) == 0
-        for fetch, number in [("down:0", 1000000), ("forever:0", 1)]:
-            with pytest.raises(tf.errors.FailedPreconditionError, match="does it call itself without end"):
-                session.run(fetch, {"n:0": number})
+        # As good as without an end; the client itself would crash on a graph with a function that has none.
+        with pytest.raises(tf.errors.FailedPreconditionError, match="does it call itself without end"):
+            session.run("down:0", {"n:0": 1000000})
         errors = []
 
         def run():
             try:
-                session.run("forever:0", {"n:0": 1})
+                session.run("down:0", {"n:0": 1000000})
             except tf.errors.OpError as error:
                 errors.append(error)
 

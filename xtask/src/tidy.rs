@@ -88,8 +88,11 @@ fn every_row_of_the_compatibility_tables_names_tests_that_exist() {
         }
         for (file, test) in references {
             num_references += 1;
-            let (directory, definition) =
-                if file.ends_with(".py") { ("tests/interop", format!("def {test}(")) } else { ("crates", format!("fn {test}(")) };
+            let (directory, definition) = if file.ends_with(".py") {
+                ("tests/interop", format!("def {test}("))
+            } else {
+                ("crates", format!("fn {test}("))
+            };
             let path = process::root().join(directory).join(file);
             if !std::fs::read_to_string(&path).is_ok_and(|source| source.contains(&definition)) {
                 complaints.push(format!("line {}: there is no test {file}::{test}", index + 1));

@@ -5,7 +5,7 @@
 //! closes a connection that it hasn't used for half an hour. So such a session is kept, unless the server was told for how
 //! long at most, or there are very many of them.
 
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use foldhash::{HashMap, HashMapExt, HashSet};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -142,12 +142,7 @@ pub(super) struct Verdict {
 }
 
 /// Decides which sessions to end: those that nobody used for longer than `keep`, and the oldest of more than `max`.
-pub(super) fn judge(
-    mut orphans: Vec<(String, Instant)>,
-    now: Instant,
-    keep: Option<Duration>,
-    max: usize,
-) -> Verdict {
+pub(super) fn judge(mut orphans: Vec<(String, Instant)>, now: Instant, keep: Option<Duration>, max: usize) -> Verdict {
     orphans.sort_by_key(|(_, last_used)| *last_used);
     let excess = orphans.len().saturating_sub(max);
     let mut verdict = Verdict { ended: HashMap::new(), next: None };

@@ -4,7 +4,7 @@ use super::body::{self, BodyError, Message};
 use super::messages::*;
 use super::split::TensorPath;
 use super::wire::{Segments, malformed};
-use super::{connection_options, status};
+use super::{GRPC_ENCODING, connection_options, status};
 use crate::interface::{MasterInterface, WorkerInterface};
 use crate::master::{Connections, called_over};
 use crate::stream::{PREFACE, Socket, StreamHub};
@@ -121,7 +121,7 @@ async fn serve_call(request: Request<h2::RecvStream>, mut respond: SendResponse<
     };
     let outcome = {
         let mut work = pin!(async {
-            match body::receive(&mut body, method.tensors).await {
+            match body::receive(&mut body, method.tensors, head.headers.get(GRPC_ENCODING)).await {
                 Ok(Some(message)) => (method.call)(&services, message).await,
                 Ok(None) | Err(BodyError::Stream(_)) => Err(malformed()),
                 Err(BodyError::Status(status)) => Err(status),

@@ -400,7 +400,8 @@ impl WorkerInterface for Worker {
     }
 
     fn complete_instance(&self, request: proto::CompleteInstanceRequest) -> Answer<proto::CompleteInstanceResponse> {
-        let which = format!("of instance {} of group {} for '{}'", request.instance_key, request.group_key, request.name);
+        let which =
+            format!("of instance {} of group {} for '{}'", request.instance_key, request.group_key, request.name);
         answer(Err(no_collectives("CompleteInstance", &which)))
     }
 

@@ -93,7 +93,8 @@ fn gradient_of(mut body: FunctionBody, ops: &'static dyn OpLookup) -> Result<Fun
             Some(Grad::Slices(slices)) => slices.to_dense(),
             None => zeros_like(arg)?,
         };
-        let result = graph.op("_Retval").input(&grad).attr("T", grad.dtype()).attr("index", index as i64).try_build()?;
+        let result =
+            graph.op("_Retval").input(&grad).attr("T", grad.dtype()).attr("index", index as i64).try_build()?;
         results.push(result.id());
     }
     let args = all_args.iter().map(|arg| arg.op.id()).collect();

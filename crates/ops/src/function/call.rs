@@ -2,7 +2,9 @@
 
 use super::runner::{Callee, take_args};
 use graph::{DeviceName, Output, ShapeContext};
-use kernel::{AsyncContext, AsyncKernel, BoxedKernel, FunctionCall, Gradient, KernelBuilder, KernelDef, Op, OpDef, OpFlags, shape};
+use kernel::{
+    AsyncContext, AsyncKernel, BoxedKernel, FunctionCall, Gradient, KernelBuilder, KernelDef, Op, OpDef, OpFlags, shape,
+};
 use proto::NameAttrList;
 use tensor::{DType, Result, Status};
 
