@@ -204,18 +204,21 @@ fn the_tasks_of_a_cluster_and_the_ps_ends_with_them() {
 
 #[test]
 fn on_servers_that_run_already_and_end_when_all_is_done() {
-    let tasks = Tasks::new(1, 1, &["--hidden_units=32", "--train_steps=100", "--existing_servers"]);
-    let serve = |job: &str| {
-        let job_name = format!("--job_name={job}");
-        let flags = ["server", &tasks.ps_hosts, &tasks.worker_hosts, &job_name, "--task_index=0", "--exit_when_done"];
-        let mut process = Process::start(job, &flags);
+    let tasks = Tasks::new(2, 1, &["--hidden_units=32", "--train_steps=100", "--existing_servers"]);
+    let serve = |job: &str, index: usize, more: &[&str]| {
+        let (job_name, task_index) = (format!("--job_name={job}"), format!("--task_index={index}"));
+        let flags = ["server", &tasks.ps_hosts, &tasks.worker_hosts, &job_name, &task_index];
+        let mut process = Process::start(job, &[&flags[..], more].concat());
         process.wait_for("ready");
         process
     };
-    let (mut ps, mut server) = (serve("ps"), serve("worker"));
+    let (mut ps, mut server) = (serve("ps", 0, &["--exit_when_done"]), serve("worker", 0, &["--exit_when_done"]));
+    // This one wasn't told that it may end.
+    let mut lasting = serve("ps", 1, &[]);
     assert!(accuracy(tasks.start("worker", 0).wait_for_success()) > 70.0);
     ps.wait_for_success();
     server.wait_for_success();
+    assert!(lasting.child.try_wait().unwrap().is_none());
 }
 
 #[test]

@@ -256,6 +256,7 @@ struct LoseTask {
     at: i64,
     step: Variable,
     sessions: Arc<parking_lot::Mutex<Vec<i64>>>,
+    failure: Status,
 }
 
 impl SessionRunHook for LoseTask {
@@ -266,7 +267,7 @@ impl SessionRunHook for LoseTask {
 
     fn after_run(&mut self, context: &RunContext<'_>, _values: &RunValues) -> Result<()> {
         if self.sessions.lock().len() == 1 && context.session().eval::<i64>(self.step.value())? == self.at {
-            return Err(Status::unavailable("the ps is gone"));
+            return Err(self.failure.clone());
         }
         Ok(())
     }
@@ -274,10 +275,18 @@ impl SessionRunHook for LoseTask {
 
 #[test]
 fn a_lost_task_is_recovered_from_with_the_last_checkpoint() -> Result<()> {
+    // It can't be reached, or was started again and knows nothing of the session.
+    for failure in [Status::unavailable("the ps is gone"), Status::aborted("the ps was restarted")] {
+        check_recovery(failure)?;
+    }
+    Ok(())
+}
+
+fn check_recovery(failure: Status) -> Result<()> {
     let directory = tempfile::tempdir().unwrap();
     let model = model(None)?;
     let sessions = Arc::default();
-    let lose = LoseTask { at: 7, step: model.step.clone(), sessions: Arc::clone(&sessions) };
+    let lose = LoseTask { at: 7, step: model.step.clone(), sessions: Arc::clone(&sessions), failure };
     let (last, values) = FinalOpsHook::new(RunArgs::new().fetch(model.step.value()).fetch(&model.loss));
     let mut session = MonitoredSession::training(&model.graph)
         .checkpoint_dir(directory.path().to_str().unwrap())

@@ -102,16 +102,18 @@ impl Flags {
         self.train_steps.unwrap_or(match (self.model, self.is_sync()) {
             (ModelKind::Mlp, false) => 3000,
             (ModelKind::Mlp, true) => 1500,
-            (ModelKind::Cnn, false) => 800,
-            (ModelKind::Cnn, true) => 500,
+            (ModelKind::Cnn, false) => 1500,
+            (ModelKind::Cnn, true) => 700,
         })
     }
 
     /// Returns the learning rate.
     pub fn rate(&self) -> f64 {
-        self.learning_rate.unwrap_or(match self.model {
-            ModelKind::Mlp => 0.01,
-            ModelKind::Cnn => 0.002,
+        self.learning_rate.unwrap_or(match (self.model, self.is_sync()) {
+            // Gradients that aren't averaged are noisier.
+            (ModelKind::Mlp, false) => 0.005,
+            (ModelKind::Mlp, true) => 0.01,
+            (ModelKind::Cnn, _) => 0.002,
         })
     }
 }
