@@ -33,7 +33,6 @@ pub(crate) mod tests {
     use graph::{AttrMap, GraphBuilder};
     use kernel::{AsyncContext, BoxedKernel, CallFrame, Completion, FunctionDone, FunctionHandle, FunctionRuntime};
     use kernel::{OpContext, Outputs, Step, Value, Values};
-    use parking_lot::Mutex;
     use proto::NameAttrList;
     use std::sync::Arc;
 
