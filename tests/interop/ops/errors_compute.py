@@ -1,8 +1,12 @@
 """Cases of test_errors.py: ops that compute."""
 
+import struct
+import zlib
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+import picture_files
 from error_table import BIG, HUGE, INVALID, TOO_LARGE, R, i64, ours, same, zeros
 
 ONES = [1, 1, 1, 1]
@@ -361,3 +365,63 @@ same("HistogramFixedWidth/short", lambda g: R.HistogramFixedWidth(values=g(zeros
 for op in ("LowerBound", "UpperBound"):
     same(f"{op}/rows", lambda g, op=op: getattr(R, op)(sorted_inputs=g(zeros(2, 3)), values=g(zeros(1, 3))))
     same(f"{op}/rank", lambda g, op=op: getattr(R, op)(sorted_inputs=g(zeros(3)), values=g(zeros(3))))
+
+# Picture files.
+PNG, JPEG, GIF, BMP = picture_files.PNG["rgb8"], picture_files.jpegs()["rgb"], picture_files.GIF["two"], picture_files.BMP["rgb"]
+
+
+def png_head(width, height, depth=8, color=2, interlaced=0):
+    return b"\x89PNG\r\n\x1a\n" + picture_files.chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlaced))
+
+
+def jpeg_sized(height, width, file=JPEG):
+    """Returns a file whose frame says another size."""
+    place = file.index(b"\xff\xc0") + 5
+    return file[:place] + struct.pack(">HH", height, width) + file[place + 4:]
+
+
+DATA = picture_files.chunk(b"IDAT", zlib.compress(b"\0" * 99))
+END = picture_files.chunk(b"IEND", b"")
+TABLES = JPEG.index(b"\xff\xdb")
+FRAME = JPEG.index(b"\xff\xc0")
+CODES = JPEG.index(b"\xff\xc4")
+SCAN = JPEG.index(b"\xff\xda")
+BROKEN = {
+    "empty": b"", "nothing_known": b"hello, world", "png_magic": PNG[:8], "png_head": PNG[:20], "png_half": PNG[:len(PNG) // 2], "png_no_end": PNG[:-12],
+    "png_zero": png_head(0, 5) + DATA + END, "png_huge": png_head(2**31 - 1, 2**31 - 1) + DATA + END, "png_wide": png_head(999999, 500) + DATA + END,
+    "png_bomb": png_head(22000, 22000) + DATA + END, "png_depth": png_head(3, 3, depth=3) + DATA + END, "png_color": png_head(3, 3, color=5) + DATA + END,
+    "png_no_palette": png_head(3, 3, color=3) + DATA + END, "png_no_data": png_head(3, 3) + END, "png_interlace": png_head(3, 3, interlaced=9) + DATA + END,
+    "png_checksum": PNG[:29] + b"\0\0\0\0" + PNG[33:], "png_garbage": PNG[:41] + b"\xff" * 30 + PNG[71:], "png_short_data": png_head(300, 300) + DATA + END,
+    "png_first_chunk": PNG[:8] + DATA + END, "jpeg_magic": JPEG[:3], "jpeg_head": JPEG[:40], "jpeg_half": JPEG[:len(JPEG) // 2], "jpeg_no_end": JPEG[:-2],
+    "jpeg_zero": jpeg_sized(0, 20), "jpeg_no_width": jpeg_sized(20, 0), "jpeg_huge": jpeg_sized(65535, 65535), "jpeg_too_little": jpeg_sized(1000, 1000),
+    "jpeg_no_tables": JPEG[:TABLES] + JPEG[FRAME:], "jpeg_no_codes": JPEG[:CODES] + JPEG[SCAN:], "jpeg_no_frame": JPEG[:FRAME] + JPEG[CODES:],
+    "jpeg_two_frames": JPEG[:FRAME] + JPEG[FRAME:CODES] + JPEG[FRAME:], "jpeg_precision": JPEG[:FRAME + 4] + b"\x0c" + JPEG[FRAME + 5:],
+    "jpeg_components": JPEG[:FRAME + 9] + b"\x07" + JPEG[FRAME + 10:], "jpeg_sampling": JPEG[:FRAME + 11] + b"\x00" + JPEG[FRAME + 12:],
+    "jpeg_table_number": JPEG[:FRAME + 12] + b"\x0f" + JPEG[FRAME + 13:], "jpeg_full_codes": JPEG[:CODES + 5] + b"\xff" * 16 + JPEG[CODES + 21:],
+    "jpeg_lossless": JPEG[:FRAME] + b"\xff\xc3" + JPEG[FRAME + 2:], "jpeg_long_segment": JPEG[:TABLES + 2] + b"\xff\xff" + JPEG[TABLES + 4:],
+    "gif_magic": GIF[:4], "gif_head": GIF[:10], "gif_no_image": GIF[:61] + b"\x3b", "gif_version": b"GIF80a" + GIF[6:], "gif_block": GIF[:61] + b"\x77" + GIF[62:],
+    "bmp_magic": BMP[:2], "bmp_head": BMP[:31], "bmp_half": BMP[:60], "bmp_long": BMP + b"\0", "bmp_zero": BMP[:18] + b"\0" * 8 + BMP[26:],
+    "bmp_negative": BMP[:18] + b"\xff\xff\xff\xff" + BMP[22:], "bmp_huge": BMP[:18] + b"\xff\xff\xff\x7f" * 2 + BMP[26:], "bmp_bits": BMP[:28] + b"\x10\0" + BMP[30:],
+    "bmp_lowest": BMP[:22] + b"\0\0\0\x80" + BMP[26:], "bmp_start": BMP[:10] + b"\xff\xff\xff\xff" + BMP[14:],
+}
+for label, contents in BROKEN.items():
+    same(f"DecodeImage/{label}", lambda g, contents=contents: R.DecodeImage(contents=g(contents)))
+    if label.startswith("jpeg"):
+        same(f"DecodeJpeg/{label}", lambda g, contents=contents: R.DecodeJpeg(contents=g(contents), try_recover_truncated=True))
+        same(f"ExtractJpegShape/{label}", lambda g, contents=contents: R.ExtractJpegShape(contents=g(contents)))
+    if label.startswith("bmp"):
+        same(f"DecodeBmp/{label}", lambda g, contents=contents: R.DecodeBmp(contents=g(contents), channels=3))
+same("DecodePng/vector", lambda g: R.DecodePng(contents=g([PNG])))
+same("ExtractJpegShape/empty", lambda g: R.ExtractJpegShape(contents=g(b"")))
+same("ExtractJpegShape/png", lambda g: R.ExtractJpegShape(contents=g(PNG)))
+# Frames of more pixels than there is memory for, of which nothing is there.
+ours("DecodeGif/huge", TOO_LARGE, lambda g: R.DecodeGif(contents=g(picture_files.gif(
+    65535, 65535, b"\x2c" + struct.pack("<HHHHB", 0, 0, 65535, 65535, 0) + picture_files.lzw([1])))))
+# Noise in the place of what was there: any ending but a crash.
+NOISE = np.random.RandomState(3)
+for label, contents in {"png": PNG, "jpeg": JPEG, "progressive": picture_files.jpegs()["progressive"], "gif": GIF, "bmp": BMP}.items():
+    for number in range(20):
+        damaged = bytearray(contents)
+        for place in NOISE.randint(8, len(damaged), 3):
+            damaged[place] = NOISE.randint(0, 256)
+        ours(f"DecodeImage/damaged_{label}_{number}", (None, INVALID), lambda g, damaged=bytes(damaged): R.DecodeImage(contents=g(damaged)))

@@ -154,6 +154,36 @@ add("control/while", lambda given: tf.while_loop(lambda i, _: i < 5, lambda i, x
 add("control/map_fn", lambda given: tf.map_fn(lambda row: tf.reduce_sum(row) * row, given(A)), gradient=False)
 add("control/tensor_array", lambda given: tf.TensorArray(tf.float32, 3).unstack(given(A)).stack(), gradient=False)
 
+# Numbers of few bits.
+PLAIN = {tf.qint8: tf.int8, tf.quint8: tf.uint8, tf.qint16: tf.int16, tf.quint16: tf.uint16, tf.qint32: tf.int32}
+SPREAD = np.linspace(-2.7, 3.9, 24).reshape(2, 3, 4)
+
+
+def quantized(given, dtype, low, high, **attrs):
+    output, least, most = tf.raw_ops.QuantizeV2(input=given(SPREAD), min_range=given(low), max_range=given(high), T=dtype, **attrs)
+    return tf.bitcast(output, PLAIN[dtype]), least, most
+
+
+for dtype, plain in PLAIN.items():
+    for mode in ("MIN_COMBINED", "MIN_FIRST", "SCALED"):
+        # Thirty-two bits are more than a float has; what they round to is not the point.
+        if dtype != tf.qint32:
+            for low, high in ((-2.5, 3.5), (0.5, 3.5), (-2.0, -1.0), (0.0, 0.0)):
+                add(f"QuantizeV2/{dtype.name}/{mode}/{low}", lambda given, dtype=dtype, mode=mode, low=low, high=high: quantized(
+                    given, dtype, np.float32(low), np.float32(high), mode=mode), gradient=False)
+        stored = np.array([[-128, 0, 127, 5], [1, 2, 100, -7]]) if not plain.is_unsigned else np.array([[0, 1, 255, 5], [7, 8, 9, 200]])
+        add(f"Dequantize/{dtype.name}/{mode}", lambda given, dtype=dtype, plain=plain, mode=mode, stored=stored: tf.raw_ops.Dequantize(
+            input=tf.bitcast(given(stored, plain), dtype), min_range=given(np.float32(-2.5)), max_range=given(np.float32(3.5)), mode=mode), gradient=False)
+    add(f"Dequantize/{dtype.name}/bfloat16", lambda given, dtype=dtype, plain=plain: tf.raw_ops.Dequantize(
+        input=tf.bitcast(given([[1, 2], [3, 100]], plain), dtype), min_range=given(np.float32(-2.5)), max_range=given(np.float32(3.5)), dtype=tf.bfloat16), gradient=False)
+for mode in ("MIN_COMBINED", "SCALED"):
+    add(f"QuantizeV2/axis/{mode}", lambda given, mode=mode: quantized(
+        given, tf.qint8, np.array([-1.0, -2.0, 0.0]), np.array([1.0, 3.0, 3.9]), mode=mode, axis=1), gradient=False)
+    add(f"Dequantize/axis/{mode}", lambda given, mode=mode: tf.raw_ops.Dequantize(
+        input=tf.bitcast(given([[1, 2], [3, 100]], tf.int8), tf.qint8), min_range=given(np.array([-1.0, -2.0])), max_range=given(np.array([1.0, 3.0])), mode=mode, axis=1), gradient=False)
+add("QuantizeV2/narrow", lambda given: quantized(given, tf.qint8, np.float32(-2.5), np.float32(2.5), mode="SCALED", narrow_range=True), gradient=False)
+add("QuantizeV2/even", lambda given: quantized(given, tf.qint8, np.float32(-2.5), np.float32(2.5), mode="SCALED", round_mode="HALF_TO_EVEN"), gradient=False)
+
 results, test_op = TABLE.tests()
 
 FAILURES = {

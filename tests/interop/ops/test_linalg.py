@@ -105,6 +105,13 @@ for label, nothing in (("no_matrices", EMPTY), ("no_rows", NO_SIZE)):
     for name in ("MatrixSolve", "MatrixTriangularSolve"):
         op(name, label, [tf.float32], gradient=False, matrix=nothing, rhs=nothing)
 
+# Functions of matrices; the eigenvalues stay away from the negative numbers, where there is no principal root.
+ROOTED = np.random.RandomState(17).uniform(-1, 1, (2, 4, 4)) + 4 * np.eye(4)
+op("MatrixSquareRoot", input=ROOTED, types=[tf.float32, tf.float64], rtol=1e-4, atol=1e-5)
+for name in ("MatrixSquareRoot", "MatrixLogarithm"):
+    op(name, "complex", [tf.complex64, tf.complex128], input=ROOTED + 0.5j * np.flip(ROOTED, -1), gradient=False, rtol=1e-4, atol=1e-5)
+    op(name, "empty", [tf.complex64], input=np.zeros((2, 0, 0)), gradient=False)
+
 results, test_op = TABLE.tests()
 
 

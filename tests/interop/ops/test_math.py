@@ -229,6 +229,23 @@ op("Range", "none", [tf.int32], start=np.float32(3), limit=np.float32(3), delta=
 add("LinSpace", lambda given: [tf.linspace(given(np.float32(1)), 2.0, 5), tf.linspace(given(np.float32(1)), -2.0, 1)])
 add("clip", lambda given: [tf.clip_by_value(given(A), -0.5, 0.5), tf.clip_by_norm(given(A), 1.0), tf.clip_by_global_norm([given(A), given(B)], 1.5)[0][0]])
 
+# Classes to compare the true ones with, drawn from the same seeds.
+TRUE_CLASSES = np.array([[1, 7], [0, 3], [12, 5]])
+for unique in (False, True):
+    for name, count, attrs in (("AllCandidateSampler", 20, {}), ("UniformCandidateSampler", 9, {"range_max": 30}), ("LogUniformCandidateSampler", 9, {"range_max": 30})):
+        for seed in (1, 2):
+            op(name, f"{unique}{seed}", true_classes=TRUE_CLASSES, num_true=2, num_sampled=count, unique=unique, seed=seed, seed2=4, gradient=False, **attrs)
+op("UniformCandidateSampler", "power", true_classes=TRUE_CLASSES, num_true=2, num_sampled=5, unique=True, range_max=16, seed=1, seed2=4, gradient=False)
+add("ComputeAccidentalHits", lambda given: tf.raw_ops.ComputeAccidentalHits(
+    true_classes=given(TRUE_CLASSES, tf.int64), sampled_candidates=given([7, 3, 3, 40, 12, 7], tf.int64), num_true=2), gradient=False)
+add("ComputeAccidentalHits/none", lambda given: tf.raw_ops.ComputeAccidentalHits(
+    true_classes=given(np.zeros((0, 2)), tf.int64), sampled_candidates=given([7], tf.int64), num_true=2), gradient=False)
+
+# How samples move with their parameter.
+op("RandomGammaGrad", alpha=np.array([0.1, 0.7, 1.0, 2.5, 11.0, 60.0]), sample=np.array([[0.02, 0.4, 1.3, 3.0, 9.0, 58.0], [0.5, 2.0, 0.1, 0.7, 14.0, 70.0]]), gradient=False,
+   rtol=2e-3, atol=1e-4)
+add("random_gamma", lambda given: tf.random_gamma([4], given(np.array([0.6, 1.5, 7.0])), seed=3), rtol=2e-3, atol=1e-4)
+
 results, test_op = TABLE.tests()
 
 FAILURES = {

@@ -4,9 +4,11 @@
 //! more exact, and keeps the code to two copies.
 
 mod factor;
+mod functions;
 mod spectral;
 
 pub use factor::{cholesky, lu, qr, solve_triangular};
+pub use functions::{logarithm, square_root};
 pub use spectral::{self_adjoint_eigen, singular_values};
 
 use num_complex::Complex64;

@@ -16,6 +16,7 @@ mod matrix_diag;
 mod one_hot;
 mod pad;
 mod placeholder;
+mod quantize;
 mod reshape;
 mod reverse;
 mod roll;
@@ -44,6 +45,7 @@ pub use matrix_diag::*;
 pub use one_hot::*;
 pub use pad::*;
 pub use placeholder::*;
+pub use quantize::*;
 pub use reshape::*;
 pub use reverse::*;
 pub use roll::*;
@@ -77,6 +79,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     one_hot::OPS,
     pad::OPS,
     placeholder::OPS,
+    quantize::OPS,
     reshape::OPS,
     reverse::OPS,
     roll::OPS,

@@ -276,7 +276,7 @@ impl Scaling {
 }
 
 /// From which places of the image one place of the result is taken, and how much.
-type Taps = Vec<(usize, f32)>;
+pub(super) type Taps = Vec<(usize, f32)>;
 
 /// Makes the taps of all places along one axis.
 type MakeTaps = fn(Scaling, usize, usize) -> Vec<Taps>;
@@ -350,7 +350,7 @@ fn area(scaling: Scaling, from: usize, to: usize) -> Vec<Taps> {
     (0..to).map(taps).collect()
 }
 
-fn not_empty(sizes: Sizes) -> Result<Sizes> {
+pub(super) fn not_empty(sizes: Sizes) -> Result<Sizes> {
     if sizes.height == 0 || sizes.width == 0 {
         return Err(Status::invalid_argument("input image must be of non-zero size"));
     }
@@ -378,26 +378,50 @@ impl Kernel for Resample {
         let from = load(images)?;
         let rows = (self.taps)(self.scaling, sizes.height, height);
         let columns = (self.taps)(self.scaling, sizes.width, width);
-        let output = Tensor::build::<f32>(target.shape()?, |to| {
-            let row_length = width * sizes.channels;
-            if to.is_empty() {
-                return;
-            }
-            let cost = (row_length * 4) as f64;
-            let pixels = &from[..];
-            parallel::for_each_chunk_mut(to, row_length, cost, |first, chunk| {
-                let mut mixed = vec![0f32; sizes.width * sizes.channels];
-                for (offset, to) in chunk.chunks_exact_mut(row_length).enumerate() {
-                    let row = first + offset;
-                    let image = &pixels[row / height * sizes.height * mixed.len()..];
-                    mix_rows(&mut mixed, image, &rows[row % height]);
-                    mix_columns(to, &mixed, &columns, sizes.channels);
-                }
-            });
-        })?;
-        context.set_output(0, output);
+        context.set_output(0, resample(&from, sizes, target, &rows, &columns)?);
         Ok(())
     }
+}
+
+/// Returns images of another size, of which each row and each column is taken from those of its taps.
+pub(super) fn resample(from: &[f32], sizes: Sizes, target: Sizes, rows: &[Taps], columns: &[Taps]) -> Result<Tensor> {
+    Tensor::build::<f32>(target.shape()?, |to| {
+        let row_length = target.width * sizes.channels;
+        if to.is_empty() {
+            return;
+        }
+        let cost = (row_length * 4) as f64;
+        parallel::for_each_chunk_mut(to, row_length, cost, |first, chunk| {
+            let mut mixed = vec![0f32; sizes.width * sizes.channels];
+            for (offset, to) in chunk.chunks_exact_mut(row_length).enumerate() {
+                let row = first + offset;
+                let image = &from[row / target.height * sizes.height * mixed.len()..];
+                mix_rows(&mut mixed, image, &rows[row % target.height]);
+                mix_columns(to, &mixed, columns, sizes.channels);
+            }
+        });
+    })
+}
+
+/// Gives gradients of resampled images back along the taps.
+pub(super) fn give_back(grads: &[f32], from: Sizes, original: Sizes, rows: &[Taps], columns: &[Taps]) -> Result<Vec<f64>> {
+    let mut sums = vec![0f64; original.shape()?.num_elements()];
+    if sums.is_empty() {
+        return Ok(sums);
+    }
+    for (index, grad) in grads.chunks_exact(from.channels).enumerate() {
+        let (row, column) = (index / from.width, index % from.width);
+        let first = row / from.height * original.height;
+        for &(y, y_weight) in &rows[row % from.height] {
+            for &(x, x_weight) in &columns[column] {
+                let start = ((first + y) * original.width + x) * from.channels;
+                for (to, &grad) in sums[start..start + from.channels].iter_mut().zip(grad) {
+                    *to += f64::from(grad * y_weight * x_weight);
+                }
+            }
+        }
+    }
+    Ok(sums)
 }
 
 fn mix_rows(mixed: &mut [f32], image: &[f32], taps: &Taps) {
@@ -446,24 +470,12 @@ impl Kernel for ResampleGrad {
             )));
         }
         let original = not_empty(original)?;
-        let mut sums = vec![0f64; original.shape()?.num_elements()];
-        if !sums.is_empty() && grads.num_elements() > 0 {
-            let rows = (self.taps)(self.scaling, original.height, from.height);
-            let columns = (self.taps)(self.scaling, original.width, from.width);
-            let pixel = |place: usize| place * from.channels;
-            for (index, grad) in grads.as_slice::<f32>()?.chunks_exact(from.channels).enumerate() {
-                let (row, column) = (index / from.width, index % from.width);
-                let first = row / from.height * original.height;
-                for &(y, y_weight) in &rows[row % from.height] {
-                    for &(x, x_weight) in &columns[column] {
-                        let start = pixel((first + y) * original.width + x);
-                        for (to, &grad) in sums[start..start + from.channels].iter_mut().zip(grad) {
-                            *to += f64::from(grad * y_weight * x_weight);
-                        }
-                    }
-                }
-            }
+        let (mut rows, mut columns) = Default::default();
+        if grads.num_elements() > 0 {
+            rows = (self.taps)(self.scaling, original.height, from.height);
+            columns = (self.taps)(self.scaling, original.width, from.width);
         }
+        let sums = give_back(grads.as_slice::<f32>()?, from, original, &rows, &columns)?;
         context.set_output(0, store(self.dtype, original.shape()?, &sums)?);
         Ok(())
     }

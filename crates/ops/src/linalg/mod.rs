@@ -1,15 +1,17 @@
 //! Decompositions of matrices and what is solved with them. Every op works on the last two dimensions.
 
 mod decompose;
+mod functions;
 mod gradients;
 mod matrices;
 mod solve;
 mod tridiagonal;
 
 pub use decompose::*;
+pub use functions::*;
 pub use solve::*;
 
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[decompose::OPS, solve::OPS, tridiagonal::OPS];
+pub(crate) const FILES: &[&[Op]] = &[decompose::OPS, functions::OPS, solve::OPS, tridiagonal::OPS];

@@ -1,4 +1,5 @@
-//! Special functions: Erf, Erfc, Erfinv, Ndtri, Lgamma, Digamma, Polygamma, Zeta, Igamma, Igammac, IgammaGradA, Betainc,
+//! Special functions: Erf, Erfc, Erfinv, Ndtri, Lgamma, Digamma, Polygamma, Zeta, Igamma, Igammac, IgammaGradA,
+//! RandomGammaGrad, Betainc,
 //! the Bessel functions of imaginary argument, and NextAfter.
 
 use crate::compose::{
@@ -251,6 +252,18 @@ pub(super) const OPS: &[Op] = &[
     },
     Op {
         def: OpDef {
+            name: "RandomGammaGrad",
+            inputs: &["alpha: T", "sample: T"],
+            outputs: &["output: T"],
+            attrs: &["T: {float, double}"],
+            flags: OpFlags::NONE,
+        },
+        shape: shape::broadcast_binary,
+        gradient: Gradient::Unsupported,
+        kernels: two_through_double!(gamma_sample_slope),
+    },
+    Op {
+        def: OpDef {
             name: "Betainc",
             inputs: &["a: T", "b: T", "x: T"],
             outputs: &["z: T"],
@@ -453,6 +466,15 @@ fn igamma_slope_in_a(a: f64, x: f64) -> f64 {
         weight * (value(a + shift) - value(a - shift))
     };
     WEIGHTS.iter().enumerate().map(difference).sum::<f64>() / step
+}
+
+/// How fast a gamma-distributed sample moves with the parameter, when its place in the distribution stays the same.
+fn gamma_sample_slope(alpha: f64, sample: f64) -> f64 {
+    if sample == 0.0 {
+        return 0.0;
+    }
+    let log_density = (alpha - 1.0) * sample.ln() - sample - functions::lgamma(alpha);
+    -igamma_slope_in_a(alpha, sample) / log_density.exp()
 }
 
 /// The incomplete beta function; its inputs have one shape, but for scalars.

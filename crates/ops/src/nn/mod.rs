@@ -7,6 +7,7 @@ mod bias;
 mod conv;
 mod data_format;
 mod depthwise;
+mod dilation;
 mod fractional_pool;
 mod fused;
 mod global_batch_norm;
@@ -25,6 +26,7 @@ pub use batch_norm::*;
 pub use bias::*;
 pub use conv::*;
 pub use depthwise::*;
+pub use dilation::*;
 pub use loss::*;
 pub use lrn::*;
 pub use max_pool::*;
@@ -43,6 +45,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     conv::OPS,
     data_format::OPS,
     depthwise::OPS,
+    dilation::OPS,
     fractional_pool::OPS,
     fused::OPS,
     global_batch_norm::OPS,

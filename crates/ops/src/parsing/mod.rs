@@ -4,6 +4,7 @@ mod decode_csv;
 mod decode_raw;
 mod example;
 mod feature_list;
+mod json_example;
 mod number;
 mod parse_example;
 mod sequence;
@@ -21,4 +22,4 @@ use kernel::Op;
 
 /// The ops of each file.
 pub(crate) const FILES: &[&[Op]] =
-    &[decode_csv::OPS, decode_raw::OPS, parse_example::OPS, sequence::OPS, tensor_text::OPS];
+    &[decode_csv::OPS, decode_raw::OPS, json_example::OPS, parse_example::OPS, sequence::OPS, tensor_text::OPS];

@@ -1,8 +1,9 @@
 //! Gamma and Poisson numbers: RandomGamma, RandomPoisson, RandomPoissonV2.
 
 use super::generator::{Generator, shape_argument};
+use crate::compose::{Gradients, binary, int_scalar, sum, ternary, unary};
 use graph::Output;
-use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
+use kernel::{BoxedKernel, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
 use num_traits::{AsPrimitive, Bounded};
 use numeric::philox::{self, Philox};
 use tensor::{DType, Element, Result, Status, Tensor, bf16, f16};
@@ -18,7 +19,7 @@ pub(super) const OPS: &[Op] = &[
             flags: OpFlags::STATEFUL,
         },
         shape: per_parameter_shape,
-        gradient: Gradient::Unsupported,
+        gradient: Gradient::Fn(gamma_gradient),
         kernels: &[KernelDef::any(|builder| RandomByParameter::create(builder, philox::random_gamma))],
     },
     Op {
@@ -68,6 +69,18 @@ pub fn random_poisson_v2(shape: &Output, rate: &Output, seed: Option<i64>, dtype
     let op = shape.graph().op("RandomPoissonV2").input(shape).input(rate).attr("dtype", dtype);
     op.attr("seed", seed).attr("seed2", seed2).output()
 }
+
+/// Moves each sample with its parameter, its place in the distribution being the same.
+fn gamma_gradient(args: &GradientArgs<'_>) -> Gradients {
+    let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
+    let graph = grad.graph();
+    let slope = binary("RandomGammaGrad", &args.input(1), &args.output(0))?;
+    // The axes of the samples come before those of the parameter.
+    let count = unary("Size", &args.input(0))?;
+    let axes = ternary("Range", &int_scalar(graph, 0)?, &count, &int_scalar(graph, 1)?)?;
+    Ok(vec![None, Some(sum(&binary("Mul", &grad, &slope)?, &axes, false)?.into())])
+}
+
 
 /// The output has the shape that the first input holds, followed by that of the parameters.
 fn per_parameter_shape(c: &mut ShapeContext<'_>) -> Result<()> {

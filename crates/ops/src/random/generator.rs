@@ -7,13 +7,13 @@ use std::hash::{BuildHasher, Hasher};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
 /// The generator of a node, which lives as long as its session.
-pub(super) struct Generator {
+pub(crate) struct Generator {
     state: Mutex<GuardedPhilox>,
 }
 
 impl Generator {
     /// Makes the generator of a node's `seed` and `seed2`.
-    pub(super) fn new(builder: &KernelBuilder<'_>) -> Result<Generator> {
+    pub(crate) fn new(builder: &KernelBuilder<'_>) -> Result<Generator> {
         let philox = seeded((builder.attrs().int("seed")?, builder.attrs().int("seed2")?));
         Ok(Generator { state: Mutex::new(GuardedPhilox::from_philox(philox)) })
     }
@@ -21,6 +21,11 @@ impl Generator {
     /// Reserves what TensorFlow reserves for `count` outputs.
     pub(super) fn reserve_outputs(&self, count: usize) -> Philox {
         self.state.lock().reserve_outputs(count as u64)
+    }
+
+    /// Reserves samples of 32 bits and returns them one at a time.
+    pub(crate) fn reserve_single_samples(&self, samples: usize) -> SingleSample {
+        SingleSample::from_stream(self.reserve_samples32(samples))
     }
 
     /// Reserves samples of 32 bits.
@@ -47,7 +52,45 @@ pub(crate) struct SingleSample {
 impl SingleSample {
     /// Starts the stream of an op's `seed` and `seed2`.
     pub(crate) fn new(seeds: (i64, i64)) -> SingleSample {
-        SingleSample { stream: seeded(seeds), sample: [0; WORDS], used: WORDS }
+        SingleSample::from_stream(seeded(seeds))
+    }
+
+    fn from_stream(stream: Philox) -> SingleSample {
+        SingleSample { stream, sample: [0; WORDS], used: WORDS }
+    }
+
+    /// Returns a number below `count`, each as likely as the others.
+    pub(crate) fn below(&mut self, count: u32) -> u32 {
+        if count == 0 {
+            return 0;
+        }
+        if count.is_power_of_two() {
+            return self.next_u32() & (count - 1);
+        }
+        // The lowest numbers are left out, so that as many remain for each remainder.
+        let left_out = u32::MAX % count + 1;
+        loop {
+            let number = self.next_u32();
+            if number >= left_out {
+                return number % count;
+            }
+        }
+    }
+
+    /// Returns a number of 64 bits.
+    pub(crate) fn next_u64(&mut self) -> u64 {
+        u64::from(self.next_u32()) | u64::from(self.next_u32()) << 32
+    }
+
+    /// Returns a number from zero to one, the latter not included, in double precision.
+    pub(crate) fn double_fraction(&mut self) -> f64 {
+        let (high, low) = (u64::from(self.next_u32() & 0x000f_ffff), u64::from(self.next_u32()));
+        f64::from_bits(0x3ff0_0000_0000_0000 | high << 32 | low) - 1.0
+    }
+
+    /// Returns a number from zero to one, the latter not included.
+    pub(crate) fn fraction(&mut self) -> f32 {
+        f32::from_bits(0x3f80_0000 | (self.next_u32() & 0x007f_ffff)) - 1.0
     }
 
     /// Returns the next number.

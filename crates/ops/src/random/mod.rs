@@ -7,20 +7,22 @@ macro_rules! float_kernels {
     };
 }
 
+mod candidates;
 mod discrete;
 mod fill;
 mod gamma;
 mod generator;
 mod stateless;
 
+pub use candidates::*;
 pub use discrete::*;
 pub use fill::*;
 pub use gamma::*;
 pub use stateless::*;
 
-pub(crate) use generator::{SingleSample, random_bits};
+pub(crate) use generator::{Generator, SingleSample, random_bits};
 
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[discrete::OPS, fill::OPS, gamma::OPS, stateless::OPS];
+pub(crate) const FILES: &[&[Op]] = &[candidates::OPS, discrete::OPS, fill::OPS, gamma::OPS, stateless::OPS];

@@ -1,0 +1,5 @@
+//! The lossless picture formats.
+
+pub(super) mod bmp;
+pub(super) mod gif;
+pub(super) mod png;

@@ -1,0 +1,193 @@
+//! Reading PNG with the channels and the depth that are asked for, and writing it.
+
+use crate::image::decode::{Picture, Samples};
+use png::{BitDepth, ColorType, DeflateCompression, Filter, Info, Transformations};
+use std::io::Cursor;
+use tensor::{Result, Status};
+
+/// The most pixels that a picture may have, as in TensorFlow.
+const MOST_PIXELS: u64 = 1 << 29;
+/// The most pixels that a side may have, as in the library that TensorFlow uses.
+const LARGEST_SIDE: u32 = 1_000_000;
+
+/// Reads a picture; zero channels are those of the file.
+pub(crate) fn read(contents: &[u8], channels: usize, wide: bool) -> Result<Picture> {
+    let bad_head = |error| Status::invalid_argument(format!("Invalid PNG. Failed to initialize decoder. {error}"));
+    let bad_data =
+        |error| Status::invalid_argument(format!("Invalid PNG data, size {}: {error}", contents.len()));
+    let mut decoder = png::Decoder::new(Cursor::new(contents));
+    decoder.set_transformations(Transformations::IDENTITY);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    let (width, height) = decoder.read_header_info().map_err(bad_head)?.size();
+    if width.max(height) > LARGEST_SIDE || u64::from(width) * u64::from(height) >= MOST_PIXELS {
+        return Err(Status::invalid_argument(format!("PNG size too large for int: {width} by {height}")));
+    }
+    let mut reader = decoder.read_info().map_err(bad_head)?;
+    let size = reader.output_buffer_size().ok_or_else(|| Status::invalid_argument("PNG size too large"))?;
+    // Fresh zeros take memory only as rows arrive, so that a head alone cannot make it grow.
+    let mut raw = vec![0; size];
+    let line = reader.next_frame(&mut raw).map_err(bad_data)?.line_size;
+    reader.finish().map_err(bad_data)?;
+    let conversion = Conversion::new(reader.info(), channels, wide);
+    let (height, width) = (height as usize, width as usize);
+    let samples = match wide {
+        true => Samples::Words(conversion.all(&raw, line, width, |sample| sample)),
+        false if conversion.is_copy() => Samples::Bytes(raw),
+        false => Samples::Bytes(conversion.all(&raw, line, width, |sample| sample as u8)),
+    };
+    Ok(Picture { frames: None, height, width, channels: conversion.channels, samples })
+}
+
+/// How the pixels of a file become those that are asked for.
+struct Conversion {
+    color: ColorType,
+    depth: u32,
+    channels: usize,
+    wide: bool,
+    palette: Vec<u8>,
+    /// For a palette the alpha of its colors, otherwise the color that is transparent.
+    transparency: Option<Vec<u16>>,
+}
+
+impl Conversion {
+    fn new(info: &Info<'_>, channels: usize, wide: bool) -> Conversion {
+        let indexed = info.color_type == ColorType::Indexed;
+        let transparency = info.trns.as_ref().map(|bytes| match info.bit_depth {
+            BitDepth::Sixteen if !indexed => {
+                bytes.as_chunks::<2>().0.iter().map(|pair| u16::from_be_bytes(*pair)).collect()
+            }
+            _ => bytes.iter().map(|&byte| u16::from(byte)).collect(),
+        });
+        let own = match info.color_type {
+            ColorType::Indexed => 3 + usize::from(transparency.is_some()),
+            color => color.samples(),
+        };
+        Conversion {
+            color: info.color_type,
+            depth: info.bit_depth as u32,
+            channels: if channels == 0 { own } else { channels },
+            wide,
+            palette: info.palette.as_ref().map(|palette| palette.to_vec()).unwrap_or_default(),
+            transparency,
+        }
+    }
+
+    fn is_copy(&self) -> bool {
+        self.depth == 8 && !self.wide && self.color != ColorType::Indexed && self.color.samples() == self.channels
+    }
+
+    fn all<T>(&self, raw: &[u8], line: usize, width: usize, narrow: fn(u16) -> T) -> Vec<T> {
+        let per_pixel = self.color.samples();
+        let mut to = Vec::with_capacity(raw.len().div_ceil(line) * width * self.channels);
+        let mut row_samples = vec![0u16; width * per_pixel];
+        for row in raw.chunks_exact(line) {
+            self.unpack(row, &mut row_samples);
+            for pixel in row_samples.chunks_exact(per_pixel) {
+                to.extend(self.pixel(pixel)[..self.channels].iter().map(|&sample| narrow(sample)));
+            }
+        }
+        to
+    }
+
+    /// Takes the samples of a row out of its bytes.
+    fn unpack(&self, row: &[u8], samples: &mut [u16]) {
+        for (index, sample) in samples.iter_mut().enumerate() {
+            *sample = match self.depth {
+                16 => u16::from_be_bytes([row[2 * index], row[2 * index + 1]]),
+                8 => u16::from(row[index]),
+                depth => {
+                    let per_byte = 8 / depth as usize;
+                    let shift = 8 - depth - depth * (index % per_byte) as u32;
+                    u16::from(row[index / per_byte] >> shift) & ((1 << depth) - 1)
+                }
+            };
+        }
+    }
+
+    /// Returns a pixel's channels as they are asked for, in the first places.
+    fn pixel(&self, from: &[u16]) -> [u16; 4] {
+        let full = if self.depth == 16 { u16::MAX } else { 255 };
+        // An alpha that has to be made up is the most that the file's depth can hold, even where that is not the most.
+        let opaque = ((1u32 << self.depth) - 1) as u16;
+        let seen = |from: &[u16]| match &self.transparency {
+            Some(color) if color == from => 0,
+            Some(_) => full,
+            None => opaque,
+        };
+        let (color, alpha) = match *from {
+            [index] if self.color == ColorType::Indexed => {
+                let start = usize::from(index) * 3;
+                let color = self.palette.get(start..start + 3).map_or([0; 3], |color| [color[0], color[1], color[2]]);
+                let alpha = match &self.transparency {
+                    Some(alphas) => alphas.get(usize::from(index)).copied().unwrap_or(255),
+                    None => opaque,
+                };
+                (color.map(u16::from), alpha)
+            }
+            [gray] => {
+                let expanded = if self.depth < 8 { gray * (255 / opaque) } else { gray };
+                ([expanded; 3], seen(from))
+            }
+            [gray, alpha] => ([gray; 3], alpha),
+            [red, green, blue] => ([red, green, blue], seen(from)),
+            [red, green, blue, alpha, ..] => ([red, green, blue], alpha),
+            [] => ([0; 3], opaque),
+        };
+        let is_gray = matches!(self.color, ColorType::Grayscale | ColorType::GrayscaleAlpha);
+        let pixel = match self.channels {
+            1 | 2 if is_gray => [color[0], alpha, 0, 0],
+            1 | 2 => [self.gray(color), alpha, 0, 0],
+            _ => [color[0], color[1], color[2], alpha],
+        };
+        match (self.depth == 16, self.wide) {
+            (true, false) => pixel.map(|sample| sample >> 8),
+            (false, true) => pixel.map(|sample| sample * 257),
+            _ => pixel,
+        }
+    }
+
+    fn gray(&self, color: [u16; 3]) -> u16 {
+        let [red, green, blue] = color.map(u32::from);
+        if red == green && red == blue {
+            return color[0];
+        }
+        let half = if self.depth == 16 { 1 << 14 } else { 0 };
+        ((9798 * red + 19235 * green + 3735 * blue + half) >> 15) as u16
+    }
+}
+
+/// Writes a picture; samples of two bytes have the higher first.
+pub(crate) fn write(
+    samples: &[u8],
+    (height, width, channels): (usize, usize, usize),
+    depth: BitDepth,
+    compression: i64,
+) -> Result<Vec<u8>> {
+    let failed = |error: String| Status::internal(format!("PNG encoding failed: {error}"));
+    if height == 0 || width == 0 {
+        return Err(failed("the picture is empty".to_owned()));
+    }
+    let side = |size: usize| u32::try_from(size).map_err(|error| failed(error.to_string()));
+    let mut encoded = Vec::new();
+    let mut encoder = png::Encoder::new(&mut encoded, side(width)?, side(height)?);
+    encoder.set_depth(depth);
+    encoder.set_color(match channels {
+        1 => ColorType::Grayscale,
+        2 => ColorType::GrayscaleAlpha,
+        3 => ColorType::Rgb,
+        _ => ColorType::Rgba,
+    });
+    match compression {
+        0 => encoder.set_deflate_compression(DeflateCompression::NoCompression),
+        level @ 1..=9 => {
+            encoder.set_deflate_compression(DeflateCompression::Level(level as u8));
+            encoder.set_filter(Filter::Adaptive);
+        }
+        _ => encoder.set_compression(png::Compression::Balanced),
+    }
+    let mut writer = encoder.write_header().map_err(|error| failed(error.to_string()))?;
+    writer.write_image_data(samples).map_err(|error| failed(error.to_string()))?;
+    writer.finish().map_err(|error| failed(error.to_string()))?;
+    Ok(encoded)
+}

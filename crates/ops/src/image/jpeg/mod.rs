@@ -1,0 +1,539 @@
+//! Reading JPEG: markers, frames and scans.
+//!
+//! DecodeJpeg has attributes that no crate has: smaller sizes straight from the coefficients, two transforms, plain or smooth
+//! chroma, truncated files. Its results are those of the library that TensorFlow uses, down to how numbers are rounded,
+//! so that a model sees the same pixels here and there.
+
+mod entropy;
+mod pixels;
+mod transform;
+
+use entropy::{Bits, Huffman};
+
+/// The most samples that a picture may have, as in TensorFlow.
+const MOST_SAMPLES: usize = 1 << 29;
+/// The most coefficients that are kept, whatever the size that was asked for.
+const MOST_COEFFICIENTS: usize = 1 << 30;
+const LARGEST_SIDE: usize = 65500;
+/// Honest files have some ten scans; each one costs a pass over the picture.
+const MOST_SCANS: usize = 1000;
+/// The order in which the coefficients of a block are stored.
+const ZIGZAG: [u8; 64] = [
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
+    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47,
+    55, 62, 63,
+];
+
+/// How to read a picture.
+#[derive(Clone)]
+pub(super) struct Options {
+    /// One for gray, three for colors, zero for what the file has.
+    pub channels: usize,
+    /// By how much the picture is made smaller: 1, 2, 4 or 8.
+    pub ratio: usize,
+    /// Whether chroma is smoothed when it is enlarged.
+    pub fancy_upscaling: bool,
+    /// Whether a file that ends too early is taken as if the rest were empty.
+    pub recover_truncated: bool,
+    /// Which part of the rows must be there.
+    pub acceptable_fraction: f32,
+    /// Whether the quick transform is used.
+    pub fast_transform: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            channels: 0,
+            ratio: 1,
+            fancy_upscaling: true,
+            recover_truncated: false,
+            acceptable_fraction: 1.0,
+            fast_transform: true,
+        }
+    }
+}
+
+/// A part of a picture, in pixels of the result.
+#[derive(Clone, Copy)]
+pub(super) struct Window {
+    pub top: i32,
+    pub left: i32,
+    pub height: i32,
+    pub width: i32,
+}
+
+/// What was read: rows of pixels of so many channels.
+pub(super) struct Picture {
+    pub height: usize,
+    pub width: usize,
+    pub channels: usize,
+    pub pixels: Vec<u8>,
+}
+
+/// Returns the picture, or nothing when the file is broken or the window isn't inside.
+pub(super) fn decode(data: &[u8], options: &Options, window: Option<Window>) -> Option<Picture> {
+    let mut file = File::new(data, options.recover_truncated)?;
+    // What cannot be read is refused before the scans are.
+    let space = loop {
+        match file.next_segment()? {
+            Segment::Scan => break file.color_space()?,
+            Segment::End => return None,
+            Segment::Other => {}
+        }
+    };
+    let layout = pixels::Layout::new(file.frame.as_ref()?, space, options, window)?;
+    file.read_scans()?;
+    let rows = file.complete_rows(options)?;
+    let mut frame = file.frame?;
+    frame.inverted_inks = file.adobe_transform.is_some();
+    layout.render(frame, options, rows)
+}
+
+/// Returns height, width and channels from a file's head.
+pub(super) fn shape(data: &[u8]) -> Option<(usize, usize, usize)> {
+    let mut file = File::new(data, false)?;
+    while !matches!(file.next_segment()?, Segment::Scan) {
+        if file.ended {
+            return None;
+        }
+    }
+    let space = file.color_space()?;
+    let frame = file.frame.as_ref()?;
+    let (size, count, several) = ((frame.height, frame.width), frame.components.len(), frame.progressive);
+    if several || file.scan.components.len() < count {
+        file.read_scans()?;
+        if file.truncated_at.is_some() {
+            return None;
+        }
+    }
+    let channels = match space {
+        ColorSpace::Gray => 1,
+        ColorSpace::Rgb | ColorSpace::Ycc => 3,
+        ColorSpace::Cmyk | ColorSpace::Ycck => 4,
+        ColorSpace::Unknown => count,
+    };
+    Some((size.0, size.1, channels))
+}
+
+/// What the components of a file stand for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ColorSpace {
+    Gray,
+    Rgb,
+    Ycc,
+    Cmyk,
+    Ycck,
+    Unknown,
+}
+
+struct Component {
+    id: u8,
+    horizontal: usize,
+    vertical: usize,
+    quantization_index: usize,
+    /// The table as it was when the component's first scan began.
+    quantization: Option<[u16; 64]>,
+    /// Blocks that hold samples of the picture.
+    blocks_wide: usize,
+    blocks_high: usize,
+    /// Blocks in a row of the coefficients, with those that only fill up the last unit.
+    stride: usize,
+    coefficients: Vec<i16>,
+    prediction: i32,
+}
+
+struct Frame {
+    progressive: bool,
+    height: usize,
+    width: usize,
+    most_horizontal: usize,
+    most_vertical: usize,
+    units_wide: usize,
+    units_high: usize,
+    /// Whether inks are stored as what they leave of the paper.
+    inverted_inks: bool,
+    components: Vec<Component>,
+}
+
+#[derive(Default)]
+struct Scan {
+    /// Component, DC table, AC table.
+    components: Vec<(usize, usize, usize)>,
+    start: usize,
+    end: usize,
+    high: u32,
+    low: u32,
+}
+
+enum Segment {
+    Scan,
+    End,
+    Other,
+}
+
+struct File<'a> {
+    data: &'a [u8],
+    position: usize,
+    recover: bool,
+    quantization: [Option<[u16; 64]>; 4],
+    dc_tables: [Option<Huffman>; 4],
+    ac_tables: [Option<Huffman>; 4],
+    restart_interval: usize,
+    jfif: bool,
+    adobe_transform: Option<u8>,
+    frame: Option<Frame>,
+    scan: Scan,
+    ended: bool,
+    /// The row of units at which the data stopped.
+    truncated_at: Option<usize>,
+}
+
+impl<'a> File<'a> {
+    fn new(data: &'a [u8], recover: bool) -> Option<File<'a>> {
+        if !data.starts_with(&[0xff, 0xd8]) {
+            return None;
+        }
+        Some(File {
+            data,
+            position: 2,
+            recover,
+            quantization: [None; 4],
+            dc_tables: Default::default(),
+            ac_tables: Default::default(),
+            restart_interval: 0,
+            jfif: false,
+            adobe_transform: None,
+            frame: None,
+            scan: Scan::default(),
+            ended: false,
+            truncated_at: None,
+        })
+    }
+
+    /// Reads up to the next marker that matters and what belongs to it.
+    fn next_segment(&mut self) -> Option<Segment> {
+        let Some(marker) = self.next_marker() else {
+            // A file that may be cut is taken as if its end had been marked.
+            self.ended = true;
+            return self.recover.then_some(Segment::End);
+        };
+        match marker {
+            0xc0..=0xc2 => {
+                let body = self.body()?;
+                self.frame = Some(Frame::read(body, marker == 0xc2).filter(|_| self.frame.is_none())?);
+            }
+            0xc4 => self.read_huffman_tables()?,
+            0xdb => self.read_quantization()?,
+            0xdd => {
+                let &[high, low] = self.body()? else { return None };
+                self.restart_interval = usize::from(u16::from_be_bytes([high, low]));
+            }
+            0xda => {
+                self.read_scan_head()?;
+                return Some(Segment::Scan);
+            }
+            0xd9 => {
+                self.ended = true;
+                return Some(Segment::End);
+            }
+            0xe0 => self.jfif |= self.body()?.starts_with(b"JFIF\0"),
+            0xee => {
+                let body = self.body()?;
+                if body.len() >= 12 && body.starts_with(b"Adobe") {
+                    self.adobe_transform = Some(body[11]);
+                }
+            }
+            0xe1..=0xef | 0xfe | 0xdc => drop(self.body()?),
+            0x01 | 0xd0..=0xd7 => {}
+            _ => return None,
+        }
+        Some(Segment::Other)
+    }
+
+    fn next_marker(&mut self) -> Option<u8> {
+        loop {
+            let start = self.data.get(self.position..)?.iter().position(|&byte| byte == 0xff)?;
+            self.position += start;
+            while *self.data.get(self.position)? == 0xff {
+                self.position += 1;
+            }
+            let marker = self.data[self.position];
+            self.position += 1;
+            if marker != 0 {
+                return Some(marker);
+            }
+        }
+    }
+
+    /// Returns the bytes that belong to a marker.
+    fn body(&mut self) -> Option<&'a [u8]> {
+        let length = self.data.get(self.position..self.position + 2)?;
+        let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+        let body = self.data.get(self.position + 2..self.position.checked_add(length)?)?;
+        self.position += length;
+        Some(body)
+    }
+
+    fn read_quantization(&mut self) -> Option<()> {
+        let mut body = self.body()?;
+        while let Some((&head, rest)) = body.split_first() {
+            let wide = head >> 4 != 0;
+            let size = if wide { 128 } else { 64 };
+            let values = rest.get(..size)?;
+            let mut table = [0u16; 64];
+            for (index, &place) in ZIGZAG.iter().enumerate() {
+                table[usize::from(place)] = match wide {
+                    true => u16::from_be_bytes([values[2 * index], values[2 * index + 1]]),
+                    false => u16::from(values[index]),
+                };
+            }
+            *self.quantization.get_mut(usize::from(head & 15))? = Some(table);
+            body = &rest[size..];
+        }
+        Some(())
+    }
+
+    fn read_huffman_tables(&mut self) -> Option<()> {
+        let mut body = self.body()?;
+        while let Some((&head, rest)) = body.split_first() {
+            let counts = rest.get(..16)?;
+            let total: usize = counts.iter().map(|&count| usize::from(count)).sum();
+            let symbols = rest.get(16..16 + total)?;
+            let is_dc = head & 0x10 == 0;
+            let tables = if is_dc { &mut self.dc_tables } else { &mut self.ac_tables };
+            *tables.get_mut(usize::from(head & 0xef))? = Some(Huffman::new(counts, symbols, is_dc)?);
+            body = &rest[16 + total..];
+        }
+        Some(())
+    }
+
+    fn read_scan_head(&mut self) -> Option<()> {
+        let body = self.body()?;
+        let frame = self.frame.as_mut()?;
+        let (&count, rest) = body.split_first()?;
+        let count = usize::from(count);
+        if !(1..=4).contains(&count) || rest.len() != 2 * count + 3 {
+            return None;
+        }
+        let mut scan = Scan::default();
+        for pair in rest[..2 * count].chunks_exact(2) {
+            let index = frame.components.iter().position(|component| component.id == pair[0])?;
+            if scan.components.iter().any(|&(other, ..)| other == index) {
+                return None;
+            }
+            scan.components.push((index, usize::from(pair[1] >> 4), usize::from(pair[1] & 15)));
+            let component = &mut frame.components[index];
+            if component.quantization.is_none() {
+                component.quantization = Some((*self.quantization.get(component.quantization_index)?)?);
+            }
+        }
+        let &[start, end, bits] = &rest[2 * count..] else { return None };
+        (scan.start, scan.end) = if frame.progressive { (usize::from(start), usize::from(end)) } else { (0, 63) };
+        (scan.high, scan.low) = if frame.progressive { (u32::from(bits >> 4), u32::from(bits & 15)) } else { (0, 0) };
+        let bad_spectrum = match scan.start {
+            0 => frame.progressive && scan.end != 0,
+            start => start > scan.end || scan.end > 63 || count != 1,
+        };
+        if bad_spectrum || scan.low > 13 || (scan.high != 0 && scan.high != scan.low + 1) {
+            return None;
+        }
+        self.scan = scan;
+        Some(())
+    }
+
+    fn color_space(&self) -> Option<ColorSpace> {
+        let components = &self.frame.as_ref()?.components;
+        Some(match (components.len(), self.adobe_transform) {
+            (1, _) => ColorSpace::Gray,
+            (3, _) if self.jfif => ColorSpace::Ycc,
+            (3, Some(0)) => ColorSpace::Rgb,
+            (3, None) if components.iter().map(|one| one.id).eq(*b"RGB") => ColorSpace::Rgb,
+            (3, _) => ColorSpace::Ycc,
+            (4, None | Some(0)) => ColorSpace::Cmyk,
+            (4, _) => ColorSpace::Ycck,
+            _ => ColorSpace::Unknown,
+        })
+    }
+
+    /// Reads the scan whose head has been read, and all others.
+    fn read_scans(&mut self) -> Option<()> {
+        let frame = self.frame.as_mut()?;
+        if frame.coefficient_count() > MOST_COEFFICIENTS {
+            return None;
+        }
+        frame.allocate();
+        for _ in 0..MOST_SCANS {
+            self.read_scan()?;
+            if self.truncated_at.is_some() {
+                return Some(());
+            }
+            loop {
+                match self.next_segment()? {
+                    Segment::Scan => break,
+                    Segment::End => return Some(()),
+                    Segment::Other => {}
+                }
+            }
+        }
+        None
+    }
+
+    fn read_scan(&mut self) -> Option<()> {
+        let frame = self.frame.as_mut()?;
+        let scan = &self.scan;
+        let tables = |wanted: bool, tables: &'_ [Option<Huffman>; 4], index: usize| {
+            let table = tables.get(index).and_then(Option::as_ref);
+            if wanted && table.is_none() { None } else { Some(table.cloned().unwrap_or_default()) }
+        };
+        let first = scan.high == 0;
+        let mut decoder = entropy::Blocks {
+            bits: Bits::new(self.data, self.position),
+            progressive: frame.progressive,
+            start: scan.start,
+            end: scan.end,
+            refining: !first,
+            low: scan.low,
+            run: 0,
+        };
+        let mut parts = Vec::with_capacity(scan.components.len());
+        for &(index, dc, ac) in &scan.components {
+            let needs_dc = scan.start == 0 && first;
+            let needs_ac = !frame.progressive || scan.start > 0;
+            parts.push((index, tables(needs_dc, &self.dc_tables, dc)?, tables(needs_ac, &self.ac_tables, ac)?));
+            frame.components[index].prediction = 0;
+        }
+        let single = parts.len() == 1;
+        let (wide, high) = match (single, parts.first()) {
+            (true, Some(&(index, ..))) => (frame.components[index].blocks_wide, frame.components[index].blocks_high),
+            _ => (frame.units_wide, frame.units_high),
+        };
+        let blocks_in_unit: usize =
+            parts.iter().map(|&(index, ..)| frame.components[index].horizontal * frame.components[index].vertical).sum();
+        if !single && blocks_in_unit > 10 {
+            return None;
+        }
+        let total = wide * high;
+        let mut unit = 0;
+        while unit < total {
+            let until = match self.restart_interval {
+                0 => total,
+                interval => total.min(unit + interval),
+            };
+            while unit < until && !decoder.bits.exhausted() {
+                let (row, column) = (unit / wide, unit % wide);
+                for (index, dc, ac) in &parts {
+                    let component = &mut frame.components[*index];
+                    let (across, down) = if single { (1, 1) } else { (component.horizontal, component.vertical) };
+                    for y in row * down..(row + 1) * down {
+                        for x in column * across..(column + 1) * across {
+                            let place = (y * component.stride + x) * 64;
+                            let block = component.coefficients.get_mut(place..place + 64)?;
+                            decoder.read(block.try_into().ok()?, dc, ac, &mut component.prediction);
+                        }
+                    }
+                }
+                if decoder.bits.ended() && !self.recover {
+                    // Units that weren't read whole leave their row of units incomplete.
+                    let rows = if single { row / frame.components[parts[0].0].vertical } else { row };
+                    let whole = frame.progressive || parts.len() < frame.components.len();
+                    self.truncated_at = Some(if whole { 0 } else { rows });
+                    return (!whole).then_some(());
+                }
+                unit += 1;
+            }
+            unit = until;
+            if unit < total && !decoder.restart() {
+                break;
+            }
+            for (index, ..) in &parts {
+                frame.components[*index].prediction = 0;
+            }
+        }
+        self.position = decoder.bits.position();
+        Some(())
+    }
+
+    /// Returns how many rows of the picture could be read, unless they are too few.
+    fn complete_rows(&self, options: &Options) -> Option<usize> {
+        let frame = self.frame.as_ref()?;
+        let Some(units) = self.truncated_at else { return Some(usize::MAX) };
+        let scaled = 8 / options.ratio;
+        // Smoothing looks at the row below, so that a complete row of units gives all rows but its last.
+        let smooth = options.fancy_upscaling && scaled > 1 && frame.components.len() > 1 && frame.most_vertical == 2;
+        let rows = (units * frame.most_vertical * scaled).saturating_sub(if smooth { 2 } else { 0 });
+        let height = (frame.height * scaled).div_ceil(8);
+        let fraction = rows as f32 / height as f32;
+        (fraction >= options.acceptable_fraction.min(1.0)).then_some(rows)
+    }
+}
+
+impl Frame {
+    fn read(body: &[u8], progressive: bool) -> Option<Frame> {
+        let (head, rest) = body.split_at_checked(6)?;
+        let height = usize::from(u16::from_be_bytes([head[1], head[2]]));
+        let width = usize::from(u16::from_be_bytes([head[3], head[4]]));
+        let count = usize::from(head[5]);
+        let sides = 1..=LARGEST_SIDE;
+        if head[0] != 8 || !sides.contains(&height) || !sides.contains(&width) {
+            return None;
+        }
+        if !(1..=10).contains(&count) || rest.len() != 3 * count {
+            return None;
+        }
+        let mut components = Vec::with_capacity(count);
+        for part in rest.chunks_exact(3) {
+            let (horizontal, vertical) = (usize::from(part[1] >> 4), usize::from(part[1] & 15));
+            if !(1..=4).contains(&horizontal) || !(1..=4).contains(&vertical) {
+                return None;
+            }
+            components.push(Component {
+                id: part[0],
+                horizontal,
+                vertical,
+                quantization_index: usize::from(part[2]),
+                quantization: None,
+                blocks_wide: 0,
+                blocks_high: 0,
+                stride: 0,
+                coefficients: Vec::new(),
+                prediction: 0,
+            });
+        }
+        let most_horizontal = components.iter().map(|one| one.horizontal).max()?;
+        let most_vertical = components.iter().map(|one| one.vertical).max()?;
+        let (units_wide, units_high) = (width.div_ceil(8 * most_horizontal), height.div_ceil(8 * most_vertical));
+        for component in &mut components {
+            component.blocks_wide = (width * component.horizontal).div_ceil(8 * most_horizontal);
+            component.blocks_high = (height * component.vertical).div_ceil(8 * most_vertical);
+            component.stride = units_wide * component.horizontal;
+        }
+        Some(Frame {
+            progressive,
+            height,
+            width,
+            most_horizontal,
+            most_vertical,
+            units_wide,
+            units_high,
+            inverted_inks: false,
+            components,
+        })
+    }
+
+    fn coefficient_count(&self) -> usize {
+        self.components.iter().map(|one| self.coefficients_of(one)).sum()
+    }
+
+    fn coefficients_of(&self, component: &Component) -> usize {
+        component.stride * self.units_high * component.vertical * 64
+    }
+
+    fn allocate(&mut self) {
+        for index in 0..self.components.len() {
+            let count = self.coefficients_of(&self.components[index]);
+            // Fresh zeros take memory only where the file has something to store.
+            self.components[index].coefficients = vec![0; count];
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Classes to compare the true ones with: AllCandidateSampler, UniformCandidateSampler, LogUniformCandidateSampler, and
+//! ComputeAccidentalHits.
+
+use super::generator::{Generator, SingleSample};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use graph::Output;
+use kernel::{
+    BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext,
+};
+use tensor::{PartialShape, Result, Shape, Status, Tensor};
+
+const OUTPUTS: &[&str] = &["sampled_candidates: int64", "true_expected_count: float", "sampled_expected_count: float"];
+const RANGE_ATTRS: &[&str] = &[
+    "num_true: int >= 1",
+    "num_sampled: int >= 1",
+    "unique: bool",
+    "range_max: int >= 1",
+    "seed: int = 0",
+    "seed2: int = 0",
+];
+
+/// The ops of this file.
+pub(super) const OPS: &[Op] = &[
+    Op {
+        def: OpDef {
+            name: "AllCandidateSampler",
+            inputs: &["true_classes: int64"],
+            outputs: OUTPUTS,
+            attrs: &["num_true: int >= 1", "num_sampled: int >= 1", "unique: bool", "seed: int = 0", "seed2: int = 0"],
+            flags: OpFlags::STATEFUL,
+        },
+        shape: sampler_shape,
+        gradient: Gradient::Unsupported,
+        kernels: &[KernelDef::any(|builder| Sampler::create(builder, Distribution::All))],
+    },
+    Op {
+        def: OpDef {
+            name: "UniformCandidateSampler",
+            inputs: &["true_classes: int64"],
+            outputs: OUTPUTS,
+            attrs: RANGE_ATTRS,
+            flags: OpFlags::STATEFUL,
+        },
+        shape: sampler_shape,
+        gradient: Gradient::Unsupported,
+        kernels: &[KernelDef::any(|builder| Sampler::create(builder, Distribution::Uniform))],
+    },
+    Op {
+        def: OpDef {
+            name: "LogUniformCandidateSampler",
+            inputs: &["true_classes: int64"],
+            outputs: OUTPUTS,
+            attrs: RANGE_ATTRS,
+            flags: OpFlags::STATEFUL,
+        },
+        shape: sampler_shape,
+        gradient: Gradient::Unsupported,
+        kernels: &[KernelDef::any(|builder| Sampler::create(builder, Distribution::LogUniform))],
+    },
+    Op {
+        def: OpDef {
+            name: "ComputeAccidentalHits",
+            inputs: &["true_classes: int64", "sampled_candidates: int64"],
+            outputs: &["indices: int32", "ids: int64", "weights: float"],
+            attrs: &["num_true: int", "seed: int = 0", "seed2: int = 0"],
+            flags: OpFlags::NONE,
+        },
+        shape: hits_shape,
+        gradient: Gradient::Unsupported,
+        kernels: &[KernelDef::any(|builder| {
+            BoxedKernel::new(AccidentalHits { true_count: builder.attrs().int("num_true")? })
+        })],
+    },
+];
+
+/// Returns where true classes are among sampled ones: rows, places, and the logarithm of no weight.
+#[track_caller]
+pub fn compute_accidental_hits(true_classes: &Output, sampled_candidates: &Output, num_true: i64) -> Vec<Output> {
+    let op = true_classes.graph().op("ComputeAccidentalHits").input(true_classes).input(sampled_candidates);
+    op.attr("num_true", num_true).outputs()
+}
+
+fn sampler_shape(c: &mut ShapeContext<'_>) -> Result<()> {
+    let classes = c.with_rank(0, 2)?;
+    let (sampled, true_count) = (c.attrs.int("num_sampled")?, c.attrs.int("num_true")?);
+    c.set_output(0, PartialShape::from_dims(&[sampled]));
+    c.set_output(1, PartialShape::new(&[classes.dim(0), Some(true_count)]));
+    c.set_output(2, PartialShape::from_dims(&[sampled]));
+    Ok(())
+}
+
+fn hits_shape(c: &mut ShapeContext<'_>) -> Result<()> {
+    let true_count = c.attrs.int("num_true")?;
+    c.with_rank(0, 2)?.slice(1, 2).merge(&PartialShape::from_dims(&[true_count]))?;
+    c.with_rank(1, 1)?;
+    for output in 0..3 {
+        c.set_output(output, PartialShape::unknown_of_rank(1));
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Distribution {
+    /// Each class once.
+    All,
+    Uniform,
+    /// Small numbers more often, as words sorted by frequency are.
+    LogUniform,
+}
+
+struct Sampler {
+    generator: Generator,
+    distribution: Distribution,
+    range: i64,
+    sampled: usize,
+    true_count: i64,
+    unique: bool,
+}
+
+impl Sampler {
+    fn create(builder: &KernelBuilder<'_>, distribution: Distribution) -> Result<BoxedKernel> {
+        let attrs = builder.attrs();
+        let sampled = attrs.int("num_sampled")?;
+        if !(1..=i64::from(i32::MAX)).contains(&sampled) {
+            return Err(Status::invalid_argument(format!("num_sampled must be positive, got {sampled}")));
+        }
+        let range = if distribution == Distribution::All { sampled } else { attrs.int("range_max")? };
+        let unique = attrs.bool("unique")?;
+        if range < 1 {
+            return Err(Status::invalid_argument(format!("range_max must be positive, got {range}")));
+        }
+        BoxedKernel::new(Sampler {
+            generator: Generator::new(builder)?,
+            distribution,
+            range,
+            sampled: sampled as usize,
+            true_count: attrs.int("num_true")?,
+            unique,
+        })
+    }
+
+    fn sample(&self, random: &mut SingleSample) -> i64 {
+        match self.distribution {
+            Distribution::All => 0,
+            Distribution::Uniform => {
+                let range = self.range as u64;
+                if range.is_power_of_two() {
+                    return (random.next_u64() & (range - 1)) as i64;
+                }
+                let left_out = u64::MAX % range + 1;
+                loop {
+                    let number = random.next_u64();
+                    if number >= left_out {
+                        return (number % range) as i64;
+                    }
+                }
+            }
+            Distribution::LogUniform => {
+                let value = (random.double_fraction() * (self.range as f64).ln_1p()).exp() as i64 - 1;
+                value % self.range
+            }
+        }
+    }
+
+    fn probability(&self, class: i64) -> f32 {
+        match self.distribution {
+            Distribution::All => 1.0,
+            Distribution::Uniform => (1.0 / self.range as f64) as f32,
+            Distribution::LogUniform => {
+                (((class as f64 + 2.0) / (class as f64 + 1.0)).ln() / (self.range as f64).ln_1p()) as f32
+            }
+        }
+    }
+
+    /// Returns how often a class is to be expected among the sampled ones, which took so many tries.
+    fn expected_count(&self, class: i64, tries: usize) -> f32 {
+        let probability = self.probability(class);
+        if self.distribution == Distribution::All {
+            return 1.0;
+        }
+        if tries == self.sampled {
+            return probability * self.sampled as f32;
+        }
+        -(tries as f32 * (-probability).ln_1p()).exp_m1()
+    }
+
+    /// Returns the sampled classes, and how many tries they took.
+    fn classes(&self) -> (Vec<i64>, usize) {
+        if self.distribution == Distribution::All {
+            return ((0..self.range).collect(), self.sampled);
+        }
+        let mut random = self.generator.reserve_single_samples(2048 * self.sampled);
+        let mut classes = Vec::with_capacity(self.sampled);
+        if !self.unique {
+            classes.extend((0..self.sampled).map(|_| self.sample(&mut random)));
+            return (classes, self.sampled);
+        }
+        let mut used = HashSet::with_capacity(self.sampled);
+        let mut tries = 0;
+        while classes.len() < self.sampled {
+            tries += 1;
+            let class = self.sample(&mut random);
+            if used.insert(class) {
+                classes.push(class);
+            }
+        }
+        (classes, tries)
+    }
+}
+
+impl Kernel for Sampler {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let true_classes = context.input(0)?;
+        if !true_classes.shape().is_matrix() {
+            return Err(Status::invalid_argument("true_classes must be a matrix"));
+        }
+        if true_classes.dims()[1] != self.true_count {
+            return Err(Status::invalid_argument(format!(
+                "true_classes must have num_true columns, expected: {} was: {}",
+                true_classes.dims()[1],
+                self.true_count
+            )));
+        }
+        if self.unique && self.sampled as i64 > self.range {
+            return Err(Status::invalid_argument("Sampler's range is too small."));
+        }
+        // Refused here when there is no such memory.
+        drop(Tensor::new(tensor::DType::Int64, Shape::vector(self.sampled))?);
+        let (classes, tries) = self.classes();
+        let counts = |classes: &[i64]| -> Vec<f32> {
+            classes.iter().map(|&class| self.expected_count(class, tries)).collect()
+        };
+        let of_true = Tensor::from_slice(true_classes.dims(), &counts(true_classes.as_slice::<i64>()?))?;
+        context.set_output(0, Tensor::vector(&classes));
+        context.set_output(1, of_true);
+        context.set_output(2, Tensor::vector(&counts(&classes)));
+        Ok(())
+    }
+}
+
+struct AccidentalHits {
+    true_count: i64,
+}
+
+impl Kernel for AccidentalHits {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let (true_classes, sampled) = (context.input(0)?, context.input(1)?);
+        if !true_classes.shape().is_matrix() || true_classes.dims()[1] != self.true_count {
+            return Err(Status::invalid_argument("true_candidates must be a batch_size * num_true matrix"));
+        }
+        if !sampled.shape().is_vector() {
+            return Err(Status::invalid_argument(
+                "sampled_candidates must be a vector, which is typically an output from CandidateSampler",
+            ));
+        }
+        let mut places: HashMap<i64, i64> = HashMap::with_capacity(sampled.num_elements());
+        places.extend(sampled.as_slice::<i64>()?.iter().zip(0..).map(|(&class, place)| (class, place)));
+        let (mut rows, mut ids): (Vec<i32>, Vec<i64>) = Default::default();
+        for (index, class) in true_classes.as_slice::<i64>()?.iter().enumerate() {
+            if let Some(&place) = places.get(class) {
+                rows.push((index as i64 / self.true_count) as i32);
+                ids.push(place);
+            }
+        }
+        context.set_output(0, Tensor::vector(&rows));
+        context.set_output(1, Tensor::vector(&ids));
+        context.set_output(2, Tensor::vector(&vec![-f32::MAX; ids.len()]));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{attrs, check_shape, run_op};
+
+    #[test]
+    fn hits() {
+        let classes = Tensor::from_slice(&[2, 2], &[1i64, 2, 0, 4]).unwrap();
+        let sampled = Tensor::vector(&[0i64, 1, 3]);
+        let hits = run_op("ComputeAccidentalHits", attrs![("num_true", 2i64)], &[classes, sampled]).unwrap();
+        assert_eq!(hits[0].as_slice::<i32>().unwrap(), [0, 1]);
+        assert_eq!(hits[1].as_slice::<i64>().unwrap(), [1, 0]);
+        assert_eq!(hits[2].as_slice::<f32>().unwrap(), [-f32::MAX; 2]);
+    }
+
+    #[test]
+    fn unique_samples_differ_and_too_many_are_refused() {
+        let classes = Tensor::from_slice(&[1, 1], &[1i64]).unwrap();
+        let sample = |count: i64| {
+            let attrs = attrs![("num_true", 1i64), ("num_sampled", count), ("unique", true), ("range_max", 5i64), ("seed", 3i64)];
+            run_op("LogUniformCandidateSampler", attrs, &[classes.clone()])
+        };
+        let mut drawn = sample(5).unwrap()[0].as_slice::<i64>().unwrap().to_vec();
+        drawn.sort_unstable();
+        assert_eq!(drawn, [0, 1, 2, 3, 4]);
+        assert_eq!(sample(6).unwrap_err().code(), tensor::Code::InvalidArgument);
+    }
+
+    #[test]
+    fn shapes() {
+        let attrs = attrs![("num_true", 1i64), ("num_sampled", 4i64), ("unique", true)];
+        check_shape("AllCandidateSampler", attrs, "[?,1]", "[4];[?,1];[4]");
+    }
+}
