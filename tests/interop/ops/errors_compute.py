@@ -405,18 +405,18 @@ BROKEN = {
     "bmp_lowest": BMP[:22] + b"\0\0\0\x80" + BMP[26:], "bmp_start": BMP[:10] + b"\xff\xff\xff\xff" + BMP[14:],
 }
 for label, contents in BROKEN.items():
-    same(f"DecodeImage/{label}", lambda g, contents=contents: R.DecodeImage(contents=g(contents)))
+    same(f"DecodeImage/{label}", lambda g, contents=contents: R.DecodeImage(contents=g(np.array(contents, object))))
     if label.startswith("jpeg"):
-        same(f"DecodeJpeg/{label}", lambda g, contents=contents: R.DecodeJpeg(contents=g(contents), try_recover_truncated=True))
-        same(f"ExtractJpegShape/{label}", lambda g, contents=contents: R.ExtractJpegShape(contents=g(contents)))
+        same(f"DecodeJpeg/{label}", lambda g, contents=contents: R.DecodeJpeg(contents=g(np.array(contents, object)), try_recover_truncated=True))
+        same(f"ExtractJpegShape/{label}", lambda g, contents=contents: R.ExtractJpegShape(contents=g(np.array(contents, object))))
     if label.startswith("bmp"):
-        same(f"DecodeBmp/{label}", lambda g, contents=contents: R.DecodeBmp(contents=g(contents), channels=3))
+        same(f"DecodeBmp/{label}", lambda g, contents=contents: R.DecodeBmp(contents=g(np.array(contents, object)), channels=3))
 same("DecodePng/vector", lambda g: R.DecodePng(contents=g([PNG])))
 same("ExtractJpegShape/empty", lambda g: R.ExtractJpegShape(contents=g(b"")))
-same("ExtractJpegShape/png", lambda g: R.ExtractJpegShape(contents=g(PNG)))
+same("ExtractJpegShape/png", lambda g: R.ExtractJpegShape(contents=g(np.array(PNG, object))))
 # Frames of more pixels than there is memory for, of which nothing is there.
-ours("DecodeGif/huge", TOO_LARGE, lambda g: R.DecodeGif(contents=g(picture_files.gif(
-    65535, 65535, b"\x2c" + struct.pack("<HHHHB", 0, 0, 65535, 65535, 0) + picture_files.lzw([1])))))
+ours("DecodeGif/huge", TOO_LARGE, lambda g: R.DecodeGif(contents=g(np.array(picture_files.gif(
+    65535, 65535, b"\x2c" + struct.pack("<HHHHB", 0, 0, 65535, 65535, 0) + picture_files.lzw([1])), object))))
 # Noise in the place of what was there: any ending but a crash.
 NOISE = np.random.RandomState(3)
 for label, contents in {"png": PNG, "jpeg": JPEG, "progressive": picture_files.jpegs()["progressive"], "gif": GIF, "bmp": BMP}.items():
@@ -424,4 +424,4 @@ for label, contents in {"png": PNG, "jpeg": JPEG, "progressive": picture_files.j
         damaged = bytearray(contents)
         for place in NOISE.randint(8, len(damaged), 3):
             damaged[place] = NOISE.randint(0, 256)
-        ours(f"DecodeImage/damaged_{label}_{number}", (None, INVALID), lambda g, damaged=bytes(damaged): R.DecodeImage(contents=g(damaged)))
+        ours(f"DecodeImage/damaged_{label}_{number}", (None, INVALID), lambda g, damaged=bytes(damaged): R.DecodeImage(contents=g(np.array(damaged, object))))

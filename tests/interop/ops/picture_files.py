@@ -1,6 +1,5 @@
 """Small picture files of every kind, made here so that their bytes are known."""
 
-import base64
 import functools
 import struct
 import zlib
@@ -109,7 +108,7 @@ def frame(pixels, left=0, top=0, transparent=None, table=None, interlaced_rows=F
     height, width = pixels.shape
     control = b"" if transparent is None else b"\x21\xf9\4\1\0\0" + bytes([transparent]) + b"\0"
     flags = (0x83 if table else 0) | (0x40 if interlaced_rows else 0)
-    return control + b"\x2c" + struct.pack("<HHHHB", left, top, width, height, flags) + (table or b"") + lzw(list(pixels.ravel()))
+    return control + b"\x2c" + struct.pack("<HHHHB", left, top, width, height, flags) + (table or b"") + lzw(pixels.ravel().tolist())
 
 
 def gif(width, height, *frames, table=COLOR_TABLE):
@@ -150,8 +149,114 @@ def jpegs():
     }
     with tf.Graph().as_default(), tf.Session() as session:
         files = session.run({label: tf.raw_ops.EncodeJpeg(image=image, **attrs) for label, (image, attrs) in kinds.items()})
-    return {**files, **{label: base64.b64decode(text) for label, text in OTHER_JPEGS.items()}}
+    return {**files, **{label: jpeg_of_noise(files["rgb"], *kind) for label, kind in OTHER_JPEGS.items()}}
 
 
-# Files of other samplings and colors.
-OTHER_JPEGS = {}
+# Files of samplings and colors that TensorFlow reads but does not write: samplings, identifiers, restart interval, and the transform that
+# a marker of Adobe's names.
+THREE, FOUR = b"\1\2\3", b"\1\2\3\4"
+OTHER_JPEGS = {
+    "half_width": ((0x21, 0x11, 0x11), THREE), "half_height": ((0x12, 0x11, 0x11), THREE), "quarter_width": ((0x41, 0x11, 0x11), THREE),
+    "restarts": ((0x22, 0x11, 0x11), THREE, 2), "plain_rgb": ((0x11, 0x11, 0x11), b"RGB"), "adobe_rgb": ((0x11, 0x11, 0x11), THREE, 0, 0),
+    "adobe_ycc": ((0x22, 0x11, 0x11), THREE, 0, 1), "cmyk": ((0x11,) * 4, FOUR), "cmyk_adobe": ((0x11,) * 4, FOUR, 0, 0), "cmyk_ycck": ((0x22, 0x11, 0x11, 0x22), FOUR, 0, 2),
+    "tall_gray": ((0x12,), b"\1"),
+}
+
+
+def segments(file):
+    """Returns the segments of a file before its scan, by marker."""
+    found, place = {}, 2
+    while file[place + 1] != 0xda:
+        length = struct.unpack(">H", file[place + 2:place + 4])[0]
+        found.setdefault(file[place + 1], []).append(file[place:place + 2 + length])
+        place += 2 + length
+    return found
+
+
+def huffman_codes(found):
+    """Returns for each table the code and the length of each symbol."""
+    tables = {}
+    for segment in found[0xc4]:
+        place = 4
+        while place < len(segment):
+            counts = segment[place + 1:place + 17]
+            symbols = segment[place + 17:place + 17 + sum(counts)]
+            codes, code, used = {}, 0, 0
+            for length, count in enumerate(counts, 1):
+                for symbol in symbols[used:used + count]:
+                    codes[symbol] = (code, length)
+                    code += 1
+                used += count
+                code <<= 1
+            tables[segment[place]] = codes
+            place += 17 + len(symbols)
+    return tables
+
+
+class BitWriter:
+    def __init__(self):
+        self.text = ""
+
+    def put(self, code, length):
+        self.text += format(code, f"0{length}b") if length else ""
+
+    def number(self, value):
+        length = abs(value).bit_length()
+        self.put(value if value >= 0 else value + (1 << length) - 1, length)
+
+    def block(self, dc, ac, difference, coefficients):
+        self.put(*dc[abs(difference).bit_length()])
+        self.number(difference)
+        run = 0
+        for value in coefficients:
+            if value == 0:
+                run += 1
+                continue
+            while run > 15:
+                self.put(*ac[0xf0])
+                run -= 16
+            self.put(*ac[run << 4 | abs(value).bit_length()])
+            self.number(value)
+            run = 0
+        if run:
+            self.put(*ac[0])
+
+    def bytes(self):
+        text = self.text + "1" * (-len(self.text) % 8)
+        return bytes(int(text[place:place + 8], 2) for place in range(0, len(text), 8)).replace(b"\xff", b"\xff\0")
+
+
+def jpeg_of_noise(model, samplings, identifiers, restarts=0, adobe=None, width=27, height=21):
+    """Returns a file of random coefficients with the tables of another one."""
+    random = np.random.RandomState(len(samplings) + samplings[0] + restarts)
+    found = segments(model)
+    codes = huffman_codes(found)
+    most = max(one >> 4 for one in samplings), max(one & 15 for one in samplings)
+    across, down = -(-width // (8 * most[0])), -(-height // (8 * most[1]))
+    single = len(samplings) == 1
+    if single:
+        across, down = -(-width // 8), -(-height // 8)
+    parts, writer = [], BitWriter()
+    for unit in range(across * down):
+        if restarts and unit and unit % restarts == 0:
+            parts += [writer.bytes(), bytes([0xff, 0xd0 + (unit // restarts - 1) % 8])]
+            writer = BitWriter()
+        for index, sampling in enumerate(samplings):
+            chroma = int(0 < index < 3)
+            for _ in range(1 if single else (sampling >> 4) * (sampling & 15)):
+                coefficients = np.where(random.uniform(size=63) < 0.15, random.randint(-9, 10, 63), 0)
+                writer.block(codes[chroma], codes[0x10 | chroma], int(random.randint(-15, 16)), [int(one) for one in coefficients])
+    parts.append(writer.bytes())
+    frame = struct.pack(">BHHB", 8, height, width, len(samplings))
+    scan = bytes([len(samplings)])
+    for index, (sampling, identifier) in enumerate(zip(samplings, identifiers)):
+        chroma = int(0 < index < 3)
+        frame += bytes([identifier, sampling, chroma])
+        scan += bytes([identifier, 0x11 * chroma])
+
+    def segment(marker, body):
+        return bytes([0xff, marker]) + struct.pack(">H", len(body) + 2) + body
+
+    head = b"\xff\xd8" + (b"" if adobe is None else segment(0xee, b"Adobe\0\x64\0\0\0\0" + bytes([adobe])))
+    tables = b"".join(found[0xdb]) + b"".join(found[0xc4]) + (segment(0xdd, struct.pack(">H", restarts)) if restarts else b"")
+    return head + tables + segment(0xc0, frame) + segment(0xda, scan + b"\0\x3f\0") + b"".join(parts) + b"\xff\xd9"

@@ -377,4 +377,13 @@ add("StatelessRandom", lambda given: [
     R.StatelessRandomUniformFullIntV2(shape=given([5]), key=given([7], tf.uint64), counter=given([1, 2], tf.uint64), alg=tf.constant(1), dtype=tf.int32),
     R.StatelessShuffle(value=given(A), key=given([7], tf.uint64), counter=given([1, 2], tf.uint64), alg=tf.constant(1))])
 
+# Examples as JSON, taken apart again, since the order of features in the bytes is nobody's business.
+JSON_EXAMPLES = np.array([
+    '{"features": {"feature": {"n": {"int64List": {"value": ["3", -4]}}, "x": {"floatList": {"value": [1.5, "-2.25"]}}, "s": {"bytesList": {"value": ["aGk=", ""]}}}}}',
+    '{"features": {"feature": {"n": {"int64_list": {"value": [5, 6.0]}}, "x": {"float_list": {"value": [1e3, 7]}}, "s": {"bytes_list": {"value": ["AAE_", "_-8"]}}}}}',
+], object)
+JSON_FEATURES = {"n": tf.FixedLenFeature([2], tf.int64), "x": tf.FixedLenFeature([2], tf.float32), "s": tf.FixedLenFeature([2], tf.string)}
+add("DecodeJSONExample", lambda given: list(tf.io.parse_example(R.DecodeJSONExample(json_examples=given(JSON_EXAMPLES)), JSON_FEATURES).values()), gradient=False)
+add("DecodeJSONExample/nothing", lambda given: R.DecodeJSONExample(json_examples=given(np.array([["{}", '{"features": {}}']], object))), gradient=False)
+
 results, test_op = TABLE.tests()

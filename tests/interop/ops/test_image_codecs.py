@@ -14,9 +14,14 @@ TABLE = side_by_side.Table()
 add = TABLE.add
 
 
+def file(contents):
+    """Returns bytes as an array, which would leave out zeros at their end were it not one of objects."""
+    return np.array(contents, object)
+
+
 def decoded(name, op, contents, **attrs):
     """Adds a file that must be read to the same numbers."""
-    add(name, lambda given: getattr(R, op)(contents=given(contents), **attrs), gradient=False)
+    add(name, lambda given: getattr(R, op)(contents=given(file(contents)), **attrs), gradient=False)
 
 
 # PNG: every type of color and depth, as so many channels of either width.
@@ -54,7 +59,7 @@ for label, contents in picture_files.jpegs().items():
             for ratio in (1, 2, 4, 8):
                 decoded(f"DecodeJpeg/{label}/{dct}/{fancy}/{ratio}", "DecodeJpeg", contents, dct_method=dct, fancy_upscaling=fancy, ratio=ratio)
     for channels in (1, 3):
-        if not label.startswith("cmyk") or channels == 3:
+        if channels == 3 or not label.startswith("cmyk"):
             decoded(f"DecodeJpeg/{label}/{channels}", "DecodeJpeg", contents, channels=channels)
     decoded(f"ExtractJpegShape/{label}", "ExtractJpegShape", contents)
     decoded(f"ExtractJpegShape/{label}/int64", "ExtractJpegShape", contents, output_type=tf.int64)
@@ -67,15 +72,21 @@ decoded("DecodeGif/jpeg", "DecodeGif", JPEGS["rgb"])
 for label in ("rgb", "gray", "full"):
     for window in ([0, 0, 17, 23], [3, 5, 9, 11], [8, 16, 8, 7], [16, 22, 1, 1]):
         add(f"DecodeAndCropJpeg/{label}/{window}", lambda given, label=label, window=window: R.DecodeAndCropJpeg(
-            contents=given(JPEGS[label]), crop_window=given(window)), gradient=False)
+            contents=given(file(JPEGS[label])), crop_window=given(window)), gradient=False)
+
+
+def cut(label, part):
+    """Returns a file without the last part of its scan."""
+    scan = JPEGS[label].index(b"\xff\xda")
+    return JPEGS[label][:scan + int((len(JPEGS[label]) - scan) * part)]
+
+
 # A file that is cut: what is left of it, when that is wanted.
 for label in ("rgb", "gray", "full", "large"):
-    for part in (0.5, 0.8):
-        cut = JPEGS[label][:int(len(JPEGS[label]) * part)]
-        decoded(f"DecodeJpeg/{label}_cut/{part}", "DecodeJpeg", cut, try_recover_truncated=True, acceptable_fraction=0.1)
+    for part in (0.3, 0.8):
+        decoded(f"DecodeJpeg/{label}_cut/{part}", "DecodeJpeg", cut(label, part), try_recover_truncated=True, acceptable_fraction=0.1)
 for label, part in (("large", 0.5), ("large", 0.8), ("large_full", 0.6)):
-    cut = JPEGS[label][:int(len(JPEGS[label]) * part)]
-    decoded(f"DecodeJpeg/{label}_rows/{part}", "DecodeJpeg", cut, acceptable_fraction=0.1)
+    decoded(f"DecodeJpeg/{label}_rows/{part}", "DecodeJpeg", cut(label, part), acceptable_fraction=0.1)
 
 # What is written is read back: a PNG as it was, a JPEG as close as TensorFlow's.
 RANDOM = np.random.RandomState(5)
@@ -100,7 +111,7 @@ for label, attrs in {
 add("EncodeJpeg/gray", lambda given: tf.cast(
     R.DecodeJpeg(contents=R.EncodeJpeg(image=given(SMOOTH[:, :, :1]), format="grayscale"), dct_method="INTEGER_ACCURATE"), tf.float32),
     gradient=False, atol=JPEG_BOUND)
-for quality in (-5, 30, 100, 300):
+for quality in (0, 30, 100):
     add(f"EncodeJpegVariableQuality/{quality}", lambda given, quality=quality: tf.cast(R.DecodeJpeg(
         contents=R.EncodeJpegVariableQuality(images=given(SMOOTH), quality=given(np.int32(quality))), dct_method="INTEGER_ACCURATE"), tf.float32),
         gradient=False, atol=JPEG_BOUND)
@@ -130,21 +141,22 @@ def test_compression_makes_a_difference(op_server):
 
 PNG, JPEG, GIF, BMP = picture_files.PNG["rgb8"], JPEGS["rgb"], picture_files.GIF["two"], picture_files.BMP["rgb"]
 FAILURES = {
-    "window_outside": lambda given: R.DecodeAndCropJpeg(contents=given(JPEG), crop_window=given([0, 0, 18, 23])),
-    "window_empty": lambda given: R.DecodeAndCropJpeg(contents=given(JPEG), crop_window=given([0, 0, 0, 3])),
-    "window_negative": lambda given: R.DecodeAndCropJpeg(contents=given(JPEG), crop_window=given([-1, 0, 2, 3])),
-    "window_short": lambda given: R.DecodeAndCropJpeg(contents=given(JPEG), crop_window=given([0, 0, 2], shape=tf.TensorShape(None))),
-    "window_of_png": lambda given: R.DecodeAndCropJpeg(contents=given(PNG), crop_window=given([0, 0, 1, 1])),
-    "ratio": lambda given: R.DecodeJpeg(contents=given(JPEG), ratio=3),
-    "method": lambda given: R.DecodeJpeg(contents=given(JPEG), dct_method="FLOAT"),
-    "four_channels": lambda given: R.DecodeJpeg(contents=given(JPEG), channels=4),
-    "two_channels": lambda given: R.DecodePng(contents=given(PNG), channels=2),
-    "animated_png": lambda given: R.DecodePng(contents=given(GIF)),
-    "gif_of_one_channel": lambda given: R.DecodeImage(contents=given(GIF), channels=1),
-    "bmp_as_png": lambda given: R.DecodePng(contents=given(BMP)),
-    "png_as_bmp": lambda given: R.DecodeBmp(contents=given(PNG)),
-    "bmp_gray": lambda given: R.DecodeBmp(contents=given(BMP), channels=1),
+    "window_outside": lambda given: R.DecodeAndCropJpeg(contents=given(file(JPEG)), crop_window=given([0, 0, 18, 23])),
+    "window_empty": lambda given: R.DecodeAndCropJpeg(contents=given(file(JPEG)), crop_window=given([0, 0, 0, 3])),
+    "window_negative": lambda given: R.DecodeAndCropJpeg(contents=given(file(JPEG)), crop_window=given([-1, 0, 2, 3])),
+    "window_short": lambda given: R.DecodeAndCropJpeg(contents=given(file(JPEG)), crop_window=given([0, 0, 2], shape=tf.TensorShape(None))),
+    "window_of_png": lambda given: R.DecodeAndCropJpeg(contents=given(file(PNG)), crop_window=given([0, 0, 1, 1])),
+    "ratio": lambda given: R.DecodeJpeg(contents=given(file(JPEG)), ratio=3),
+    "method": lambda given: R.DecodeJpeg(contents=given(file(JPEG)), dct_method="FLOAT"),
+    "four_channels": lambda given: R.DecodeJpeg(contents=given(file(JPEG)), channels=4),
+    "two_channels": lambda given: R.DecodePng(contents=given(file(PNG)), channels=2),
+    "animated_png": lambda given: R.DecodePng(contents=given(file(GIF))),
+    "gif_of_one_channel": lambda given: R.DecodeImage(contents=given(file(GIF)), channels=1),
+    "bmp_as_png": lambda given: R.DecodePng(contents=given(file(BMP))),
+    "png_as_bmp": lambda given: R.DecodeBmp(contents=given(file(PNG))),
+    "bmp_gray": lambda given: R.DecodeBmp(contents=given(file(BMP)), channels=1),
     "quality": lambda given: R.EncodeJpeg(image=given(SMOOTH), quality=101),
+    "variable_quality": lambda given: R.EncodeJpegVariableQuality(images=given(SMOOTH), quality=given(np.int32(101))),
     "compression": lambda given: R.EncodePng(image=given(SMOOTH), compression=10),
     "jpeg_channels": lambda given: R.EncodeJpeg(image=given(SMOOTH[:, :, :2])),
     "jpeg_format": lambda given: R.EncodeJpeg(image=given(SMOOTH), format="grayscale"),

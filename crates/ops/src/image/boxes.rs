@@ -79,7 +79,14 @@ pub(super) const OPS: &[Op] = &[
 ];
 
 fn drawn_shape(c: &mut ShapeContext<'_>) -> Result<()> {
-    let images = c.with_rank_at_least(0, 3)?;
+    let images = c.with_rank(0, 4)?;
+    if let Some(channels) = images.dim(3).filter(|channels| !matches!(channels, 1 | 3 | 4)) {
+        return Err(Status::invalid_argument(format!(
+            "Channel depth should be either 1 (GRY), 3 (RGB), or 4 (RGBA), got {channels}"
+        )));
+    }
+    c.with_rank(1, 3)?.slice(2, 3).merge(&PartialShape::from_dims(&[4]))?;
+    let images = c.input(0);
     c.set_output(0, images);
     Ok(())
 }

@@ -231,6 +231,9 @@ impl Kernel for EncodeJpeg {
             Some(quality) => quality,
             None => i64::from(context.scalar::<i32>(1, "quality")?),
         };
+        if !(0..=100).contains(&quality) {
+            return Err(Status::invalid_argument(format!("quality must be in [0,100], got {quality}")));
+        }
         let file = self
             .encode(image.as_slice::<u8>()?, shape.size(0), shape.size(1), color, quality)
             .ok_or_else(|| Status::internal("JPEG encoding failed"))?;

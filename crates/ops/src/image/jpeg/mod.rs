@@ -537,3 +537,135 @@ impl Frame {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+    const HEIGHT: usize = 29;
+    const WIDTH: usize = 37;
+
+    fn picture(channels: usize) -> Vec<u8> {
+        let sample = |index: usize| {
+            let (pixel, channel) = (index / channels, (index % channels) as f64);
+            let (y, x) = ((pixel / WIDTH) as f64, (pixel % WIDTH) as f64);
+            (128.0 + 90.0 * (x / 9.0 + channel).sin() * (y / 8.0 - channel).cos()) as u8
+        };
+        (0..HEIGHT * WIDTH * channels).map(sample).collect()
+    }
+
+    fn encoded(color: ColorType, pixels: &[u8], set: impl FnOnce(&mut Encoder<&mut Vec<u8>>)) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut encoder = Encoder::new(&mut file, 95);
+        set(&mut encoder);
+        encoder.encode(pixels, WIDTH as u16, HEIGHT as u16, color).unwrap();
+        file
+    }
+
+    fn mean_error(a: &[u8], b: &[u8]) -> f64 {
+        assert_eq!(a.len(), b.len());
+        a.iter().zip(b).map(|(&a, &b)| f64::from(a.abs_diff(b))).sum::<f64>() / a.len() as f64
+    }
+
+    #[test]
+    fn every_sampling_and_order_gives_the_picture_back() {
+        let pixels = picture(3);
+        for sampling in [
+            SamplingFactor::F_1_1,
+            SamplingFactor::F_2_1,
+            SamplingFactor::F_1_2,
+            SamplingFactor::F_2_2,
+            SamplingFactor::F_4_1,
+        ] {
+            for (progressive, restarts) in [(false, 0), (false, 3), (true, 0), (true, 2)] {
+                let file = encoded(ColorType::Rgb, &pixels, |encoder| {
+                    encoder.set_sampling_factor(sampling);
+                    encoder.set_progressive(progressive);
+                    encoder.set_restart_interval(restarts);
+                });
+                for fast_transform in [false, true] {
+                    let options = Options { fast_transform, ..Options::default() };
+                    let read = decode(&file, &options, None).unwrap();
+                    assert_eq!((read.height, read.width, read.channels), (HEIGHT, WIDTH, 3));
+                    let error = mean_error(&read.pixels, &pixels);
+                    assert!(error < 5.0, "{sampling:?} {progressive} {restarts}: {error}");
+                }
+                assert_eq!(shape(&file), Some((HEIGHT, WIDTH, 3)));
+            }
+        }
+    }
+
+    #[test]
+    fn gray_and_inks() {
+        let gray = encoded(ColorType::Luma, &picture(1), |_| ());
+        let read = decode(&gray, &Options::default(), None).unwrap();
+        assert!(mean_error(&read.pixels, &picture(1)) < 2.0);
+        let colors = decode(&gray, &Options { channels: 3, ..Options::default() }, None).unwrap();
+        assert!(colors.pixels.as_chunks::<3>().0.iter().zip(&read.pixels).all(|(color, &gray)| *color == [gray; 3]));
+        for color in [ColorType::Cmyk, ColorType::CmykAsYcck] {
+            let file = encoded(color, &picture(4), |_| ());
+            assert_eq!(shape(&file), Some((HEIGHT, WIDTH, 4)));
+            assert_eq!(decode(&file, &Options::default(), None).unwrap().channels, 3);
+            assert!(decode(&file, &Options { channels: 1, ..Options::default() }, None).is_none());
+        }
+    }
+
+    #[test]
+    fn windows_are_parts_of_the_whole() {
+        // Without smaller chroma, whose smoothing ends at a window's edges.
+        let file = encoded(ColorType::Rgb, &picture(3), |encoder| encoder.set_sampling_factor(SamplingFactor::F_1_1));
+        let whole = decode(&file, &Options::default(), None).unwrap();
+        let window = Window { top: 5, left: 7, height: 11, width: 13 };
+        let part = decode(&file, &Options::default(), Some(window)).unwrap();
+        for y in 0..11 {
+            let from = ((5 + y) * WIDTH + 7) * 3;
+            assert_eq!(part.pixels[y * 39..(y + 1) * 39], whole.pixels[from..from + 39]);
+        }
+        for window in [(0, 0, 30, 1), (0, 0, 1, 38), (-1, 0, 2, 2), (0, 0, 0, 1), (1, i32::MAX, 1, i32::MAX)] {
+            let (top, left, height, width) = window;
+            assert!(decode(&file, &Options::default(), Some(Window { top, left, height, width })).is_none());
+        }
+    }
+
+    #[test]
+    fn a_smaller_picture_is_still_the_picture() {
+        let file = encoded(ColorType::Luma, &picture(1), |_| ());
+        for ratio in [2, 4, 8] {
+            let small = decode(&file, &Options { ratio, ..Options::default() }, None).unwrap();
+            assert_eq!((small.height, small.width), (HEIGHT.div_ceil(ratio), WIDTH.div_ceil(ratio)));
+            let mean = |pixels: &[u8]| pixels.iter().map(|&x| f64::from(x)).sum::<f64>() / pixels.len() as f64;
+            assert!((mean(&small.pixels) - mean(&picture(1))).abs() < 8.0);
+        }
+    }
+
+    #[test]
+    fn files_that_are_cut_or_damaged_do_no_harm() {
+        let pixels = picture(3);
+        let recover = Options { recover_truncated: true, ..Options::default() };
+        for progressive in [false, true] {
+            let file = encoded(ColorType::Rgb, &pixels, |encoder| encoder.set_progressive(progressive));
+            for length in 0..file.len() {
+                assert!(decode(&file[..length], &Options::default(), None).is_none(), "{length}");
+                decode(&file[..length], &recover, None);
+            }
+            let mut state = 7u32;
+            let mut random = |below: usize| {
+                state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+                (state >> 8) as usize % below
+            };
+            let frame = file.windows(2).position(|pair| matches!(pair, [0xff, 0xc0 | 0xc2])).unwrap();
+            for _ in 0..300 {
+                let mut damaged = file.clone();
+                for _ in 0..3 {
+                    let place = random(damaged.len());
+                    damaged[place] = random(256) as u8;
+                }
+                // Another size would be read just as well, and take its time.
+                damaged[frame + 5..frame + 9].copy_from_slice(&file[frame + 5..frame + 9]);
+                decode(&damaged, &recover, None);
+                shape(&damaged);
+            }
+        }
+    }
+}

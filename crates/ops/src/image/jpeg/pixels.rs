@@ -8,13 +8,14 @@ pub(super) struct Layout {
     space: ColorSpace,
     /// Samples a side that a block gives in the result: eight over the ratio.
     block: usize,
-    height: usize,
-    width: usize,
     channels: usize,
     top: usize,
     left: usize,
     window_height: usize,
     window_width: usize,
+    /// Where the columns begin that are made at all: whole units, so that chroma is smoothed as if the picture began and
+    /// ended with them.
+    first_column: usize,
 }
 
 impl Layout {
@@ -33,8 +34,16 @@ impl Layout {
         if !known || height * width * frame.components.len() >= MOST_SAMPLES {
             return None;
         }
-        let mut layout =
-            Layout { space, block, height, width, channels, top: 0, left: 0, window_height: height, window_width: width };
+        let mut layout = Layout {
+            space,
+            block,
+            channels,
+            top: 0,
+            left: 0,
+            window_height: height,
+            window_width: width,
+            first_column: 0,
+        };
         if let Some(window) = window {
             let side = |start: i32, length: i32, whole: usize| {
                 let (start, length) = (usize::try_from(start).ok()?, usize::try_from(length).ok()?);
@@ -42,8 +51,15 @@ impl Layout {
             };
             (layout.top, layout.window_height) = side(window.top, window.height, height)?;
             (layout.left, layout.window_width) = side(window.left, window.width, width)?;
+            let unit = frame.most_horizontal * block;
+            layout.first_column = layout.left / unit * unit;
         }
         Some(layout)
+    }
+
+    /// Returns how many columns are made.
+    fn columns(&self) -> usize {
+        self.left + self.window_width - self.first_column
     }
 
     /// Makes the pixels; rows from `complete_rows` on are black.
@@ -58,7 +74,7 @@ impl Layout {
         }
         let row_length = self.window_width * self.channels;
         let mut pixels = vec![0u8; self.window_height * row_length];
-        let mut rows = vec![vec![0u8; self.width]; used];
+        let mut rows = vec![vec![0u8; self.columns()]; used];
         let mut scratch = Vec::new();
         for (y, to) in pixels.chunks_exact_mut(row_length).enumerate() {
             if self.top + y >= complete_rows {
@@ -67,7 +83,7 @@ impl Layout {
             for (plane, row) in planes.iter().zip(&mut rows) {
                 plane.row(self.top + y, row, &mut scratch);
             }
-            let inside = self.left..self.left + self.window_width;
+            let inside = self.left - self.first_column..self.columns();
             let parts: Vec<&[u8]> = rows.iter().map(|row| &row[inside.clone()]).collect();
             self.color(&parts, to, &frame);
         }
@@ -131,6 +147,8 @@ struct Plane {
     samples: Vec<u8>,
     stride: usize,
     height: usize,
+    /// Which columns are used.
+    start: usize,
     width: usize,
     across: usize,
     down: usize,
@@ -165,17 +183,19 @@ impl Plane {
         let (across, down) = (frame.most_horizontal / own.0, frame.most_vertical / own.1);
         let height = (frame.height * component.vertical * size).div_ceil(frame.most_vertical * 8);
         let width = (frame.width * component.horizontal * size).div_ceil(frame.most_horizontal * 8);
+        let start = layout.first_column / across;
+        let used = layout.columns().div_ceil(across).min(width.saturating_sub(start));
         let smooth = options.fancy_upscaling
             && layout.block > 1
             && match (across, down) {
-                (2, 1) | (2, 2) => width > 2,
+                (2, 1) | (2, 2) => width > 2 && used >= 2,
                 shape => shape == (1, 2),
             };
-        Some(Plane { samples, stride, height, width, across, down, smooth })
+        Some(Plane { samples, stride, height, start, width: used, across, down, smooth })
     }
 
     fn source(&self, row: usize) -> &[u8] {
-        let start = row.min(self.height - 1) * self.stride;
+        let start = row.min(self.height - 1) * self.stride + self.start;
         &self.samples[start..start + self.width]
     }
 
