@@ -81,10 +81,11 @@ def cut(label, part):
     return JPEGS[label][:scan + int((len(JPEGS[label]) - scan) * part)]
 
 
-# A file that is cut: what is left of it, when that is wanted.
-for label in ("rgb", "gray", "full", "large"):
-    for part in (0.3, 0.8):
-        decoded(f"DecodeJpeg/{label}_cut/{part}", "DecodeJpeg", cut(label, part), try_recover_truncated=True, acceptable_fraction=0.1)
+# A file that is cut: the rows that are whole. TensorFlow reads what follows them from bytes that it has read before.
+for label, part, whole in (("large", 0.3, 14), ("large", 0.8, 78), ("large_full", 0.5, 48)):
+    add(f"DecodeJpeg/{label}_cut/{part}", lambda given, label=label, part=part, whole=whole: [
+        pixels for picture in [R.DecodeJpeg(contents=given(file(cut(label, part))), try_recover_truncated=True, acceptable_fraction=0.1)]
+        for pixels in (picture[:whole], tf.shape(picture))], gradient=False)
 for label, part in (("large", 0.5), ("large", 0.8), ("large_full", 0.6)):
     decoded(f"DecodeJpeg/{label}_rows/{part}", "DecodeJpeg", cut(label, part), acceptable_fraction=0.1)
 

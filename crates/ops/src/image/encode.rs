@@ -201,9 +201,53 @@ impl EncodeJpeg {
             let segment = [b"http://ns.adobe.com/xap/1.0/\0", &self.xmp_metadata[..]].concat();
             encoder.add_app_segment(1, &segment).ok()?;
         }
-        encoder.encode(pixels, side(width)?, side(height)?, color).ok()?;
+        let (columns, rows) = (side(width)?, side(height)?);
+        match smaller {
+            true => encoder.encode(&with_mean_chroma(pixels, width), columns, rows, ColorType::Ycbcr).ok()?,
+            false => encoder.encode(pixels, columns, rows, color).ok()?,
+        }
         Some(file)
     }
+}
+
+/// Returns RGB pixels as luma and chroma, of which the latter is the mean of four pixels in each of them: the encoder takes one
+/// of the four.
+fn with_mean_chroma(pixels: &[u8], width: usize) -> Vec<u8> {
+    let mut converted: Vec<u8> = Vec::with_capacity(pixels.len());
+    for pixel in pixels.as_chunks::<3>().0 {
+        let [red, green, blue] = pixel.map(i32::from);
+        let middle = (128 << 16) + (1 << 15) - 1;
+        let values = [
+            19595 * red + 38470 * green + 7471 * blue + (1 << 15),
+            -11059 * red - 21709 * green + 32768 * blue + middle,
+            32768 * red - 27439 * green - 5329 * blue + middle,
+        ];
+        converted.extend(values.map(|value| (value >> 16) as u8));
+    }
+    for pair in converted.chunks_mut(2 * 3 * width) {
+        let (upper, lower) = pair.split_at_mut(3 * width);
+        for cell in 0..width.div_ceil(2) {
+            let (left, right) = (cell * 2, (cell * 2 + 1).min(width - 1));
+            // Halves are rounded down and up in turn.
+            let bias = 1 + cell as u32 % 2;
+            for channel in 1..3 {
+                let sample = |row: &[u8], column: usize| u32::from(row[column * 3 + channel]);
+                let below = |column: usize| if lower.is_empty() { sample(upper, column) } else { sample(lower, column) };
+                let edge = 2 * (sample(upper, right) + below(right));
+                let sum = sample(upper, left) + below(left) + edge / 2;
+                let mean = ((sum + bias) >> 2) as u8;
+                // The last column is repeated beyond the picture, as it was before the mean was taken.
+                let last = if right + 1 == width { ((edge + bias) >> 2) as u8 } else { mean };
+                for row in [&mut *upper, &mut *lower] {
+                    if !row.is_empty() {
+                        row[right * 3 + channel] = last;
+                        row[left * 3 + channel] = mean;
+                    }
+                }
+            }
+        }
+    }
+    converted
 }
 
 impl Kernel for EncodeJpeg {

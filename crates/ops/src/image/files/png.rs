@@ -153,7 +153,7 @@ impl Conversion {
             return color[0];
         }
         let half = if self.depth == 16 { 1 << 14 } else { 0 };
-        ((9798 * red + 19235 * green + 3735 * blue + half) >> 15) as u16
+        ((9797 * red + 19234 * green + 3737 * blue + half) >> 15) as u16
     }
 }
 
