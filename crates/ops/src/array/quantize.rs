@@ -153,7 +153,9 @@ impl Scheme {
             Ok(axis) if axis < shape.rank() => (shape.size(axis), shape.slice(axis + 1, shape.rank()).num_elements()),
             Ok(axis) => {
                 let rank = shape.rank();
-                return Err(Status::invalid_argument(format!("Axis must be less than input dimension({rank}), got {axis}")));
+                return Err(Status::invalid_argument(format!(
+                    "Axis must be less than input dimension({rank}), got {axis}"
+                )));
             }
         };
         let fits = |range: &Tensor| match self.axis {
@@ -260,7 +262,8 @@ impl Kernel for Quantize {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let input = context.input(0)?;
         let ranges = self.scheme.ranges(context)?;
-        let steps = ranges.low.iter().zip(ranges.high).map(|(&low, &high)| self.step(low, high)).collect::<Result<Vec<_>>>()?;
+        let steps =
+            ranges.low.iter().zip(ranges.high).map(|(&low, &high)| self.step(low, high)).collect::<Result<Vec<_>>>()?;
         let quantized: Vec<f32> = input
             .as_slice::<f32>()?
             .iter()

@@ -2,9 +2,7 @@
 
 use super::pixels::Sizes;
 use crate::random::{Generator, SingleSample};
-use kernel::{
-    BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext,
-};
+use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
 use tensor::{DType, PartialShape, Result, Status, Tensor, f16};
 
 const DRAWN_TYPES: &[&str] = &["T: {float, half} = DT_FLOAT"];

@@ -149,7 +149,8 @@ impl Places {
                 _ => start * last + index as f32 * scale,
             };
             // This is also false where the place is no number.
-            (place >= 0.0 && place <= last).then(|| (place.floor() as usize, place.ceil() as usize, place - place.floor()))
+            (place >= 0.0 && place <= last)
+                .then(|| (place.floor() as usize, place.ceil() as usize, place - place.floor()))
         };
         Places((0..crop).map(place).collect())
     }
@@ -212,8 +213,9 @@ impl Kernel for Crop {
                     let index = first + offset;
                     let (rows, columns) = places(boxes.boxes[index], sizes, (height, width), self.nearest);
                     let image = boxes.images[index] as usize * sizes.height;
-                    for (to, (row, column)) in
-                        crop.chunks_exact_mut(depth).zip(rows.0.iter().flat_map(|row| columns.0.iter().map(move |c| (row, c))))
+                    for (to, (row, column)) in crop
+                        .chunks_exact_mut(depth)
+                        .zip(rows.0.iter().flat_map(|row| columns.0.iter().map(move |c| (row, c))))
                     {
                         let (&Some((top, bottom, down)), &Some((left, right, across))) = (row, column) else {
                             to.fill(self.extrapolation);
@@ -266,7 +268,9 @@ impl Kernel for CropGradImage {
                 [batch, height, width, channels].map(|size| size as usize)
             }
             (true, [_, _, _, _]) => return Err(Status::invalid_argument("image dimensions must be positive")),
-            _ => return Err(Status::invalid_argument(format!("image_size must be 1-D with 4 elements{}", size.shape()))),
+            _ => {
+                return Err(Status::invalid_argument(format!("image_size must be 1-D with 4 elements{}", size.shape())));
+            }
         };
         let image = Sizes { batch: image[0], height: image[1], width: image[2], channels: image[3] };
         if image.channels != crops.channels {

@@ -109,7 +109,9 @@ pub(super) const OPS: &[Op] = &[
             Ok(())
         },
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|builder| BoxedKernel::new(JpegShape { is_long: builder.output_dtype(0) == DType::Int64 }))],
+        kernels: &[KernelDef::any(|builder| {
+            BoxedKernel::new(JpegShape { is_long: builder.output_dtype(0) == DType::Int64 })
+        })],
     },
 ];
 
@@ -213,9 +215,9 @@ impl Format {
             (b"BM", Format::Bmp),
         ];
         let found = BEGINNINGS.iter().find(|(beginning, _)| contents.starts_with(beginning));
-        found.map(|&(_, format)| format).ok_or_else(|| {
-            Status::invalid_argument("Unknown image file format. One of JPEG, PNG, GIF, BMP required.")
-        })
+        found
+            .map(|&(_, format)| format)
+            .ok_or_else(|| Status::invalid_argument("Unknown image file format. One of JPEG, PNG, GIF, BMP required."))
     }
 
     fn name(self) -> &'static str {
@@ -352,9 +354,8 @@ impl Decode {
             },
         };
         let options = jpeg::Options { channels: self.channels, ..self.jpeg.clone() };
-        let picture = jpeg::decode(contents, &options, window).ok_or_else(|| {
-            Status::invalid_argument("jpeg::Uncompress failed. Invalid JPEG data or crop window.")
-        })?;
+        let picture = jpeg::decode(contents, &options, window)
+            .ok_or_else(|| Status::invalid_argument("jpeg::Uncompress failed. Invalid JPEG data or crop window."))?;
         let jpeg::Picture { height, width, channels, pixels } = picture;
         Ok(Picture { frames: None, height, width, channels, samples: Samples::Bytes(pixels) })
     }
@@ -396,16 +397,20 @@ fn to_tensor(picture: &Picture, dtype: DType) -> Result<Tensor> {
     let shape = Shape::from_usize(&sizes)?;
     match (&picture.samples, dtype) {
         (Samples::Bytes(from), DType::UInt8) => Tensor::build::<u8>(shape, |to| to.copy_from_slice(from)),
-        (Samples::Bytes(from), DType::UInt16) => {
-            Tensor::build::<u16>(shape, |to| to.iter_mut().zip(from).for_each(|(to, &from)| *to = u16::from(from) * 256))
-        }
+        (Samples::Bytes(from), DType::UInt16) => Tensor::build::<u16>(shape, |to| {
+            to.iter_mut().zip(from).for_each(|(to, &from)| *to = u16::from(from) * 256)
+        }),
         (Samples::Bytes(from), _) => {
             const SCALE: f32 = (1.0 / 255.0) as f32;
-            Tensor::build::<f32>(shape, |to| to.iter_mut().zip(from).for_each(|(to, &from)| *to = f32::from(from) * SCALE))
+            Tensor::build::<f32>(shape, |to| {
+                to.iter_mut().zip(from).for_each(|(to, &from)| *to = f32::from(from) * SCALE)
+            })
         }
         (Samples::Words(from), DType::Float) => {
             const SCALE: f32 = (1.0 / 65535.0) as f32;
-            Tensor::build::<f32>(shape, |to| to.iter_mut().zip(from).for_each(|(to, &from)| *to = f32::from(from) * SCALE))
+            Tensor::build::<f32>(shape, |to| {
+                to.iter_mut().zip(from).for_each(|(to, &from)| *to = f32::from(from) * SCALE)
+            })
         }
         (Samples::Words(from), _) => Tensor::build::<u16>(shape, |to| to.copy_from_slice(from)),
     }
@@ -421,10 +426,13 @@ impl Kernel for JpegShape {
         let (height, width, channels) = jpeg::shape(contents)
             .ok_or_else(|| Status::invalid_argument(format!("Invalid JPEG data, size {}", contents.len())))?;
         let sizes = [height, width, channels];
-        context.set_output(0, match self.is_long {
-            true => Tensor::vector(&sizes.map(|size| size as i64)),
-            false => Tensor::vector(&sizes.map(|size| size as i32)),
-        });
+        context.set_output(
+            0,
+            match self.is_long {
+                true => Tensor::vector(&sizes.map(|size| size as i64)),
+                false => Tensor::vector(&sizes.map(|size| size as i32)),
+            },
+        );
         Ok(())
     }
 }

@@ -20,10 +20,13 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: |c| {
             let images = c.with_rank_at_least(0, 3)?;
-            c.set_output(0, match images.rank() {
-                Some(rank) => images.slice(0, rank - 3),
-                None => PartialShape::unknown(),
-            });
+            c.set_output(
+                0,
+                match images.rank() {
+                    Some(rank) => images.slice(0, rank - 3),
+                    None => PartialShape::unknown(),
+                },
+            );
             Ok(())
         },
         gradient: Gradient::Unsupported,
@@ -232,7 +235,8 @@ fn with_mean_chroma(pixels: &[u8], width: usize) -> Vec<u8> {
             let bias = 1 + cell as u32 % 2;
             for channel in 1..3 {
                 let sample = |row: &[u8], column: usize| u32::from(row[column * 3 + channel]);
-                let below = |column: usize| if lower.is_empty() { sample(upper, column) } else { sample(lower, column) };
+                let below =
+                    |column: usize| if lower.is_empty() { sample(upper, column) } else { sample(lower, column) };
                 let edge = 2 * (sample(upper, right) + below(right));
                 let sum = sample(upper, left) + below(left) + edge / 2;
                 let mean = ((sum + bias) >> 2) as u8;
@@ -268,7 +272,9 @@ impl Kernel for EncodeJpeg {
             }
             (format, _) => {
                 let channels = if format == "rgb" { 3 } else { 1 };
-                return Err(Status::invalid_argument(format!("format {format} expects {channels} channels, got {shape}")));
+                return Err(Status::invalid_argument(format!(
+                    "format {format} expects {channels} channels, got {shape}"
+                )));
             }
         };
         let quality = match self.quality {

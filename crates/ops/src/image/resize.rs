@@ -404,7 +404,13 @@ pub(super) fn resample(from: &[f32], sizes: Sizes, target: Sizes, rows: &[Taps],
 }
 
 /// Gives gradients of resampled images back along the taps.
-pub(super) fn give_back(grads: &[f32], from: Sizes, original: Sizes, rows: &[Taps], columns: &[Taps]) -> Result<Vec<f64>> {
+pub(super) fn give_back(
+    grads: &[f32],
+    from: Sizes,
+    original: Sizes,
+    rows: &[Taps],
+    columns: &[Taps],
+) -> Result<Vec<f64>> {
     let mut sums = vec![0f64; original.shape()?.num_elements()];
     if sums.is_empty() {
         return Ok(sums);

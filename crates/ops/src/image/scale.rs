@@ -19,11 +19,7 @@ pub(super) const OPS: &[Op] = &[
             name: "ScaleAndTranslate",
             inputs: &["images: T", "size: int32", "scale: float", "translation: float"],
             outputs: &["resized_images: float"],
-            attrs: &[
-                "T: {int8, uint8, int16, uint16, int32, int64, bfloat16, half, float, double}",
-                FILTER,
-                ANTIALIAS,
-            ],
+            attrs: &["T: {int8, uint8, int16, uint16, int32, int64, bfloat16, half, float, double}", FILTER, ANTIALIAS],
             flags: OpFlags::NONE,
         },
         shape: scaled_shape,

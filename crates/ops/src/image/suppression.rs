@@ -1,9 +1,7 @@
 //! The best of boxes that overlap: NonMaxSuppression in its versions, and NonMaxSuppressionWithOverlaps.
 
 use super::pixels::{load, store};
-use kernel::{
-    BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext,
-};
+use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor, f16};

@@ -115,10 +115,12 @@ impl Steps {
     fn new(attrs: &AttrMap) -> Result<Steps> {
         let list = |name: &str| -> Result<[usize; 2]> {
             match attrs.ints(name)? {
-                &[1, rows, columns, 1] => match (1..=0x7fff_ffff).contains(&rows) && (1..=0x7fff_ffff).contains(&columns) {
-                    true => Ok([rows as usize, columns as usize]),
-                    false => Err(Status::out_of_range(format!("{name} is out of range."))),
-                },
+                &[1, rows, columns, 1] => {
+                    match (1..=0x7fff_ffff).contains(&rows) && (1..=0x7fff_ffff).contains(&columns) {
+                        true => Ok([rows as usize, columns as usize]),
+                        false => Err(Status::out_of_range(format!("{name} is out of range."))),
+                    }
+                }
                 [_, _, _, _] => Err(Status::unimplemented(format!("Only support {name} across space."))),
                 other => Err(Status::invalid_argument(format!(
                     "Dilation2D requires the {name} attribute to contain 4 values, but got: {}",

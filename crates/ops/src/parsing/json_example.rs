@@ -29,8 +29,8 @@ impl Kernel for DecodeJsonExample {
         let input = context.input(0)?;
         let mut examples = Vec::with_capacity(input.num_elements());
         for text in input.strings()? {
-            let example = read(text)
-                .ok_or_else(|| Status::invalid_argument("Error while parsing JSON: it is not an example"))?;
+            let example =
+                read(text).ok_or_else(|| Status::invalid_argument("Error while parsing JSON: it is not an example"))?;
             examples.push(example.encode_to_vec().into());
         }
         context.set_output(0, Tensor::from_strings(input.shape().clone(), examples)?);
@@ -161,7 +161,9 @@ mod tests {
 
     #[test]
     fn mistakes() {
-        for json in ["", "[]", "{", r#"{"other": 1}"#, r#"{"features": {"feature": {"a": {"int64List": {"value": [1.5]}}}}}"#] {
+        for json in
+            ["", "[]", "{", r#"{"other": 1}"#, r#"{"features": {"feature": {"a": {"int64List": {"value": [1.5]}}}}}"#]
+        {
             assert_eq!(decoded(json).unwrap_err().code(), tensor::Code::InvalidArgument, "{json}");
         }
     }

@@ -4,9 +4,7 @@
 use super::generator::{Generator, SingleSample};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use graph::Output;
-use kernel::{
-    BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext,
-};
+use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
 use tensor::{PartialShape, Result, Shape, Status, Tensor};
 
 const OUTPUTS: &[&str] = &["sampled_candidates: int64", "true_expected_count: float", "sampled_expected_count: float"];
@@ -227,9 +225,8 @@ impl Kernel for Sampler {
         // Refused here when there is no such memory.
         drop(Tensor::new(tensor::DType::Int64, Shape::vector(self.sampled))?);
         let (classes, tries) = self.classes();
-        let counts = |classes: &[i64]| -> Vec<f32> {
-            classes.iter().map(|&class| self.expected_count(class, tries)).collect()
-        };
+        let counts =
+            |classes: &[i64]| -> Vec<f32> { classes.iter().map(|&class| self.expected_count(class, tries)).collect() };
         let of_true = Tensor::from_slice(true_classes.dims(), &counts(true_classes.as_slice::<i64>()?))?;
         context.set_output(0, Tensor::vector(&classes));
         context.set_output(1, of_true);
@@ -288,7 +285,13 @@ mod tests {
     fn unique_samples_differ_and_too_many_are_refused() {
         let classes = Tensor::from_slice(&[1, 1], &[1i64]).unwrap();
         let sample = |count: i64| {
-            let attrs = attrs![("num_true", 1i64), ("num_sampled", count), ("unique", true), ("range_max", 5i64), ("seed", 3i64)];
+            let attrs = attrs![
+                ("num_true", 1i64),
+                ("num_sampled", count),
+                ("unique", true),
+                ("range_max", 5i64),
+                ("seed", 3i64)
+            ];
             run_op("LogUniformCandidateSampler", attrs, &[classes.clone()])
         };
         let mut drawn = sample(5).unwrap()[0].as_slice::<i64>().unwrap().to_vec();

@@ -3,7 +3,9 @@
 use super::generator::{Generator, shape_argument};
 use crate::compose::{Gradients, binary, int_scalar, sum, ternary, unary};
 use graph::Output;
-use kernel::{BoxedKernel, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
+use kernel::{
+    BoxedKernel, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext,
+};
 use num_traits::{AsPrimitive, Bounded};
 use numeric::philox::{self, Philox};
 use tensor::{DType, Element, Result, Status, Tensor, bf16, f16};
@@ -80,7 +82,6 @@ fn gamma_gradient(args: &GradientArgs<'_>) -> Gradients {
     let axes = ternary("Range", &int_scalar(graph, 0)?, &count, &int_scalar(graph, 1)?)?;
     Ok(vec![None, Some(sum(&binary("Mul", &grad, &slope)?, &axes, false)?.into())])
 }
-
 
 /// The output has the shape that the first input holds, followed by that of the parameters.
 fn per_parameter_shape(c: &mut ShapeContext<'_>) -> Result<()> {

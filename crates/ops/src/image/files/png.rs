@@ -13,8 +13,7 @@ const LARGEST_SIDE: u32 = 1_000_000;
 /// Reads a picture; zero channels are those of the file.
 pub(crate) fn read(contents: &[u8], channels: usize, wide: bool) -> Result<Picture> {
     let bad_head = |error| Status::invalid_argument(format!("Invalid PNG. Failed to initialize decoder. {error}"));
-    let bad_data =
-        |error| Status::invalid_argument(format!("Invalid PNG data, size {}: {error}", contents.len()));
+    let bad_data = |error| Status::invalid_argument(format!("Invalid PNG data, size {}: {error}", contents.len()));
     let mut decoder = png::Decoder::new(Cursor::new(contents));
     decoder.set_transformations(Transformations::IDENTITY);
     decoder.set_ignore_text_chunk(true);

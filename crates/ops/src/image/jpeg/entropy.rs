@@ -169,9 +169,11 @@ impl<'a> Bits<'a> {
 
     /// Goes on behind the next restart marker and returns whether there is one.
     fn restart(&mut self) -> bool {
-        let Some(found) = self.data.get(self.position..).and_then(|rest| {
-            rest.windows(2).position(|pair| pair[0] == 0xff && !matches!(pair[1], 0 | 0xff))
-        }) else {
+        let Some(found) = self
+            .data
+            .get(self.position..)
+            .and_then(|rest| rest.windows(2).position(|pair| pair[0] == 0xff && !matches!(pair[1], 0 | 0xff)))
+        else {
             return false;
         };
         let marker = self.position + found;

@@ -19,9 +19,9 @@ const LARGEST_SIDE: usize = 65500;
 const MOST_SCANS: usize = 1000;
 /// The order in which the coefficients of a block are stored.
 const ZIGZAG: [u8; 64] = [
-    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
-    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47,
-    55, 62, 63,
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
+    28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
+    47, 55, 62, 63,
 ];
 
 /// How to read a picture.
@@ -408,8 +408,10 @@ impl<'a> File<'a> {
             (true, Some(&(index, ..))) => (frame.components[index].blocks_wide, frame.components[index].blocks_high),
             _ => (frame.units_wide, frame.units_high),
         };
-        let blocks_in_unit: usize =
-            parts.iter().map(|&(index, ..)| frame.components[index].horizontal * frame.components[index].vertical).sum();
+        let blocks_in_unit: usize = parts
+            .iter()
+            .map(|&(index, ..)| frame.components[index].horizontal * frame.components[index].vertical)
+            .sum();
         if !single && blocks_in_unit > 10 {
             return None;
         }

@@ -229,12 +229,7 @@ impl Plane {
 }
 
 /// Doubles a row: each sample gives two, three parts of it and one of the neighbour on that side.
-fn double<T>(
-    from: &[T],
-    to: &mut [u8],
-    value: fn(&T) -> u16,
-    (shift, left_bias, right_bias): (u32, u16, u16),
-) {
+fn double<T>(from: &[T], to: &mut [u8], value: fn(&T) -> u16, (shift, left_bias, right_bias): (u32, u16, u16)) {
     let last = from.len() - 1;
     for (x, pair) in to.chunks_mut(2).enumerate() {
         let here = value(&from[x]);

@@ -17,8 +17,7 @@ const fn fixed(value: f64) -> i32 {
 }
 
 /// How the quick transform scales the rows and columns of its input.
-const SCALES: [f64; 8] =
-    [1.0, 1.387039845, 1.306562965, 1.175875602, 1.0, 0.785694958, 0.541196100, 0.275899379];
+const SCALES: [f64; 8] = [1.0, 1.387039845, 1.306562965, 1.175875602, 1.0, 0.785694958, 0.541196100, 0.275899379];
 
 impl Factors {
     /// Makes the factors for blocks of so many samples a side: 1, 2, 4 or 8.
@@ -143,16 +142,16 @@ fn butterfly(even: [i32; 4], odd: [i32; 4]) -> [i32; 8] {
 fn four(x: [i32; 8]) -> [i32; 4] {
     let even = x[2] * fixed(1.847759065) - x[6] * fixed(0.765366865);
     let (sum, difference) = ((x[0] << 14) + even, (x[0] << 14) - even);
-    let inner = x[5] * fixed(1.451774981) - x[7] * fixed(0.211164243) - x[3] * fixed(2.172734803)
-        + x[1] * fixed(1.061594337);
-    let outer = x[3] * fixed(0.899976223) - x[7] * fixed(0.509795579) - x[5] * fixed(0.601344887)
-        + x[1] * fixed(2.562915447);
+    let inner =
+        x[5] * fixed(1.451774981) - x[7] * fixed(0.211164243) - x[3] * fixed(2.172734803) + x[1] * fixed(1.061594337);
+    let outer =
+        x[3] * fixed(0.899976223) - x[7] * fixed(0.509795579) - x[5] * fixed(0.601344887) + x[1] * fixed(2.562915447);
     [sum + outer, difference + inner, difference - inner, sum - outer]
 }
 
 fn two(x: [i32; 8]) -> [i32; 2] {
-    let odd = x[5] * fixed(0.850430095) - x[7] * fixed(0.720959822) - x[3] * fixed(1.272758580)
-        + x[1] * fixed(3.624509785);
+    let odd =
+        x[5] * fixed(0.850430095) - x[7] * fixed(0.720959822) - x[3] * fixed(1.272758580) + x[1] * fixed(3.624509785);
     [(x[0] << 15) + odd, (x[0] << 15) - odd]
 }
 
@@ -208,7 +207,8 @@ mod tests {
             Factors::new(&[1; 64], size, true).apply(&block, &mut samples, 8);
             let step = 8 / size;
             for (row, column) in (0..size * size).map(|at| (at / size, at % size)) {
-                let covered = (0..step * step).map(|at| whole[(row * step + at / step) * 8 + column * step + at % step]);
+                let covered =
+                    (0..step * step).map(|at| whole[(row * step + at / step) * 8 + column * step + at % step]);
                 let mean = covered.sum::<f64>() / (step * step) as f64;
                 assert!((f64::from(samples[row * 8 + column]) - mean).abs() < 3.0);
             }
