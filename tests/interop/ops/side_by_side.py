@@ -99,7 +99,7 @@ class Table:
 
     def __init__(self):
         self.cases = {}
-        self.covered = set()
+        self._built = None
 
     def add(self, name, expression, gradient=True, rtol=None, atol=None):
         """Adds an expression: a function that is given a `Given` and returns tensors."""
@@ -137,11 +137,17 @@ class Table:
             name = "/".join(part for part in (op, label, dtype.name if dtype else "") if part)
             self.add(name, expression, gradient and (dtype is None or dtype in DIFFERENTIATED_TYPES), rtol, atol)
 
+    def built(self):
+        """Returns the graph of all cases, made when first asked for."""
+        if self._built is None:
+            self._built = Built(self.cases)
+        return self._built
+
     def tests(self):
         """Returns the fixture and the test that a module binds to names of its own."""
         @pytest.fixture(scope="module")
         def results(op_server):
-            return run_side_by_side(self.cases, op_server.target)
+            return run_side_by_side(self.cases, op_server.target, self.built())
 
         @pytest.mark.parametrize("name", sorted(self.cases))
         def test(results, name):
@@ -150,21 +156,54 @@ class Table:
         return results, test
 
 
-def run_side_by_side(cases, target):
+class Built:
+    """The cases of a table in one graph, each in a name scope of its own."""
+
+    def __init__(self, cases):
+        self.graph = tf.Graph()
+        self.fetches = {}
+        self.feed = {}
+        self.scopes = {}
+        with self.graph.as_default():
+            tf.set_random_seed(42)
+            for index, (name, case) in enumerate(cases.items()):
+                given = Given()
+                self.scopes[f"case{index}"] = name
+                with tf.name_scope(f"case{index}"):
+                    outputs = [one for one in tf.nest.flatten(case.expression(given)) if isinstance(one, tf.Tensor)]
+                    fetches = outputs + (gradients(outputs, given) if case.gradient else [])
+                assert outputs, f"{name} has no output"
+                self.fetches[name] = fetches
+                self.feed.update(given.feed)
+            self.initializers = [tf.global_variables_initializer(), tf.tables_initializer()]
+
+    def ops(self):
+        """Returns for each case the types of its ops, with those of the functions that it calls."""
+        definition = self.graph.as_graph_def()
+        functions = {function.signature.name: function.node_def for function in definition.library.function}
+        found = {name: set() for name in self.fetches}
+        for node in definition.node:
+            name = self.scopes.get(node.name.split("/")[0])
+            if name is not None:
+                add_ops(found[name], node, functions)
+        return found
+
+
+def add_ops(found, node, functions):
+    """Adds the op of a node and, once each, those of the functions that it names."""
+    found.add(node.op)
+    for value in node.attr.values():
+        for function in [value.func, *value.list.func]:
+            if function.name in functions and function.name not in found:
+                found.add(function.name)
+                for inner in functions[function.name]:
+                    add_ops(found, inner, functions)
+
+
+def run_side_by_side(cases, target, built=None):
     """Returns for each case a function that raises what was wrong with it."""
-    built = {}
-    feed = {}
-    with tf.Graph().as_default():
-        tf.set_random_seed(42)
-        for name, case in cases.items():
-            given = Given()
-            with tf.name_scope(None):
-                outputs = [one for one in tf.nest.flatten(case.expression(given)) if isinstance(one, tf.Tensor)]
-                fetches = outputs + (gradients(outputs, given) if case.gradient else [])
-            assert outputs, f"{name} has no output"
-            built[name] = fetches
-            feed.update(given.feed)
-        initializers = [tf.global_variables_initializer(), tf.tables_initializer()]
+    built = built or Built(cases)
+    with built.graph.as_default():
         config = tf.ConfigProto(isolate_session_state=True)
         # What is compared is what the ops compute, not what an optimizer makes of them.
         config.graph_options.rewrite_options.disable_meta_optimizer = True
@@ -172,10 +211,10 @@ def run_side_by_side(cases, target):
         sides = []
         for where in ("", target):
             with tf.Session(where, config=config) as session:
-                session.run(initializers)
-                sides.append(run_all(session, built, feed))
+                session.run(built.initializers)
+                sides.append(run_all(session, built.fetches, built.feed))
     expected, got = sides
-    return {name: lambda name=name: check(name, cases[name], built[name], expected[name], got[name]) for name in cases}
+    return {name: lambda name=name: check(name, cases[name], built.fetches[name], expected[name], got[name]) for name in cases}
 
 
 def run_all(session, built, feed):
@@ -204,7 +243,7 @@ def gradients(outputs, given):
         return []
     try:
         found = tf.gradients(floats, sources, grad_ys=[weights(output) for output in floats])
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, NotImplementedError, TypeError, ValueError):
         # TensorFlow has no gradient for one of the ops, or not for this type or shape.
         return []
     return [tf.convert_to_tensor(gradient) for gradient in found if gradient is not None]

@@ -209,6 +209,9 @@ fn merged(a: &Sparse<'_>, b: &Sparse<'_>) -> Vec<Pair> {
 fn two<'a>(context: &'a OpContext<'_>) -> Result<(Sparse<'a>, Sparse<'a>)> {
     let a = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
     let b = Sparse::new(context.input(3)?, context.input(4)?, context.input(5)?)?;
+    if a.rank() == 0 || b.rank() == 0 {
+        return Err(Status::invalid_argument("Input shapes must have at least one dimension"));
+    }
     if a.shape != b.shape {
         return Err(Status::invalid_argument(format!(
             "Operands' shapes do not match: got {:?} and {:?}",
@@ -372,6 +375,8 @@ impl<T: Number> Extreme<T> {
 impl<T: Number> Kernel for Extreme<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (a, b) = two(context)?;
+        a.check_bounds()?;
+        b.check_bounds()?;
         let (x, y) = (a.values.as_slice::<T>()?, b.values.as_slice::<T>()?);
         let (mut indices, mut values) = (Vec::new(), Vec::new());
         for pair in merged(&a, &b) {

@@ -1,0 +1,67 @@
+"""The table of inputs that ops refuse; errors_compute.py and errors_state.py fill it, test_errors.py runs it.
+
+A case is a function that is given a maker of fed inputs, whose shapes are hidden from the client, and returns what to fetch.
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+tf.disable_v2_behavior()
+
+R = tf.raw_ops
+HUGE = 2**62
+BIG = 2**31 - 1
+
+INVALID = tf.errors.InvalidArgumentError
+# Refused because no tensor has that many elements, or because there is no such memory.
+TOO_LARGE = (INVALID, tf.errors.ResourceExhaustedError)
+
+SAME = {}
+OURS = {}
+# What has to run before the cases do; filled as they are built.
+INITIALIZERS = []
+
+
+# On these TensorFlow 2.15 ends the process.
+CRASHING = {
+    "QueueEnqueueManyV2/scalar", "TensorArraySplitV3/negative", "SparseFillEmptyRows/overflowing", "SparseFillEmptyRows/negative_shape",
+    "SparseTensorDenseMatMul/negative_shape", "ParseExampleV2/text", "ResourceGather/batch_dims_past_indices",
+}
+# These TensorFlow takes although they mean nothing, or it reads what is not there, or it calls them an error of its own.
+STRICTER = {
+    "DepthwiseConv2dNative/height", "AvgPoolGrad/wrong", "AvgPoolGrad/zero", "AvgPoolGrad/batch", "AvgPool3DGrad/wrong", "DataFormatDimMap/range",
+    "EditDistance/index", "UnravelIndex/negative", "TruncateDiv/zero", "TruncateMod/zero", "RaggedBincount/decreasing",
+    "ResourceScatterUpdate/narrow", "ResourceScatterAdd/narrow", "ResourceScatterSub/narrow", "ResourceScatterMul/narrow",
+    "ResourceScatterMin/narrow", "ResourceScatterMax/narrow", "ApplyFtrl/rate", "ApplyFtrl/power", "BarrierInsertMany/counts",
+    "BarrierTakeMany/negative", "SparseReduceSum/beyond", "SparseReduceMax/beyond", "SparseReduceSum/negative", "SparseReduceMax/negative",
+    "SerializeSparse/counts", "SparseConcat/overflowing", "SparseReorder/negative_shape", "SparseAdd/negative_shape",
+    "SparseConcat/negative_shape", "SerializeSparse/negative_shape", "SparseCross/shapes", "SaveV2/slice", "TFRecordDataset/compression",
+    "Reshape/nothing",
+}
+
+
+def same(name, expression):
+    """Adds a case that must end with the code that TensorFlow ends it with, or succeed if it succeeds there."""
+    if name in CRASHING | STRICTER:
+        ours(name, INVALID, expression)
+        return
+    assert name not in SAME and name not in OURS, name
+    SAME[name] = expression
+
+
+def ours(name, codes, expression):
+    """Adds a case that TensorFlow cannot judge; it must end with one of the codes, or succeed where None is one of them."""
+    assert name not in SAME and name not in OURS, name
+    OURS[name] = (codes if isinstance(codes, tuple) else (codes,), expression)
+
+
+def zeros(*shape):
+    return np.zeros(shape, np.float32)
+
+
+def i64(*values):
+    return np.array(values, np.int64)
+
+
+def words(*values):
+    return np.array(values, object)
