@@ -43,7 +43,7 @@ ELSEWHERE = [
     (INTERNAL, "crates/ops/src/state/resource_variable.rs", ["_ReadVariablesOp", "_VarHandlesOp", "DisableCopyOnRead"]),
     (STEPS, "crates/ops/src/data_flow/session_handle.rs", ["DeleteSessionTensor", "GetSessionHandle", "GetSessionHandleV2", "GetSessionTensor"]),
     (STEPS, "crates/ops/src/control_flow/frame.rs", ["RefEnter", "RefExit", "RefNextIteration"]),
-    (STEPS, "crates/ops/src/function/call.rs", ["RemoteCall"]),
+    (STEPS, "crates/ops/src/function/call.rs", ["RemoteCall", "SymbolicGradient"]),
     (STEPS, "crates/ops/src/nn/global_batch_norm.rs", ["BatchNormWithGlobalNormalization", "BatchNormWithGlobalNormalizationGrad"]),
     (STEPS, "tests/interop/test_input.py", ["OneShotIterator"]),
     (OTHER, "crates/ops/src/logging/print.rs", ["PrintV2", "Timestamp"]),
@@ -64,7 +64,7 @@ VERSIONS = {
     **{f"{kind}Reader": f"{kind}ReaderV2" for kind in ("TFRecord", "TextLine", "FixedLengthRecord", "Identity")},
     **{f"Reader{kind}": f"Reader{kind}V2" for kind in ("ReadUpTo", "RestoreState", "SerializeState")},
     "BatchDataset": "BatchDatasetV2", "PaddedBatchDataset": "PaddedBatchDatasetV2", "CacheDatasetV2": "CacheDataset", "ShuffleDatasetV3": "ShuffleDataset",
-    "_If": "If", "_While": "While", "HostConst": "Const",
+    "TensorSummary": "TensorSummaryV2", "_If": "If", "_While": "While", "HostConst": "Const",
 }
 
 

@@ -236,13 +236,13 @@ impl<T: Number> Kernel for SparseAdd<T> {
         let thresh = threshold(context.input(6)?)?;
         let (mut indices, mut values) = (Vec::new(), Vec::new());
         for pair in merged(&a, &b) {
-            let (index, value) = match pair {
-                Pair::A(i) => (a.index(i), x[i]),
-                Pair::B(j) => (b.index(j), y[j]),
-                Pair::Both(i, j) => (a.index(i), x[i] + y[j]),
+            let (index, value, is_sum) = match pair {
+                Pair::A(i) => (a.index(i), x[i], false),
+                Pair::B(j) => (b.index(j), y[j], false),
+                Pair::Both(i, j) => (a.index(i), x[i] + y[j], true),
             };
-            // What isn't a number is never below anything.
-            let is_small = value.to_f64().is_some_and(|value| value.abs() < thresh);
+            // Only sums are held against the threshold; what isn't a number is never below anything.
+            let is_small = is_sum && value.to_f64().is_some_and(|value| value.abs() < thresh);
             if !is_small {
                 indices.extend_from_slice(index);
                 values.push(value);
