@@ -9,7 +9,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from google.protobuf import text_format
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import harness
 
 tf.disable_v2_behavior()
 
@@ -76,19 +79,46 @@ def test_tensorflow_imports_our_meta_graph(written, which):
             np.testing.assert_array_equal(session.run("v:0"), V)
 
 
+def test_tensorflow_reads_our_graph_as_text(written):
+    directory = os.path.dirname(written[0])
+    with open(os.path.join(directory, "graph.pbtxt")) as file:
+        from_text = text_format.Parse(file.read(), tf.GraphDef())
+    with open(os.path.join(directory, "graph.pb"), "rb") as file:
+        assert from_text == tf.GraphDef.FromString(file.read())
+    assert {"v", "w", "table/part_0", "save/SaveV2"} <= {node.name for node in from_text.node}
+
+
+@pytest.fixture(scope="session")
+def two_ps():
+    """A cluster of TensorFlow's with two parameter servers, in this process."""
+    hosts = [f"127.0.0.1:{harness.PORTS.take()}" for _ in range(3)]
+    spec = tf.train.ClusterSpec({"ps": hosts[:2], "worker": hosts[2:]})
+    tasks = [("ps", 0), ("ps", 1), ("worker", 0)]
+    servers = [tf.train.Server(spec, job_name=job, task_index=index) for job, index in tasks]
+    return spec, servers
+
+
 @pytest.mark.parametrize("sharded", [False, True])
-def test_we_restore_tensorflows(tool, tmp_path, sharded):
+def test_we_restore_tensorflows(tool, two_ps, tmp_path, sharded):
+    spec, servers = two_ps
     with tf.Graph().as_default():
-        with tf.device("/cpu:0"):
+        with tf.device(tf.train.replica_device_setter(cluster=spec)):
             variables(lambda value: value)
         saver = tf.train.Saver(sharded=sharded)
-        with tf.Session() as session:
+        with tf.Session(servers[-1].target) as session:
             session.run(tf.global_variables_initializer())
             prefix = saver.save(session, str(tmp_path / "model"), global_step=3)
-    values = {line.split()[0]: [float(word) for word in line.split()[1:]] for line in tool("read", prefix)}
-    assert values["v"] == V.ravel().tolist()
-    assert values["w"] == W.tolist()
-    assert values["table"] == [2.5] * 10
+    assert os.path.exists(f"{prefix}.data-00001-of-00002") == sharded
+    values = numbers(tool("read", prefix))
+    assert values == {"v": V.ravel().tolist(), "w": W.tolist(), "table": [2.5] * 10}
+    # With the graph and the saver that TensorFlow wrote beside it.
+    values = numbers(tool("import", prefix))
+    parts = {"table/part_0": [2.5] * 6, "table/part_1": [2.5] * 4}
+    assert values == {"v": V.ravel().tolist(), "w": W.tolist(), **parts}
+
+
+def numbers(lines):
+    return {line.split()[0]: [float(word) for word in line.split()[1:]] for line in lines}
 
 
 def test_tensorboard_reads_our_events(written):

@@ -202,3 +202,67 @@ def test_variables_and_placement(graphs):
         tf.local_variables_initializer()
         tf.report_uninitialized_variables()
     assert_equal(graphs("variables"), graph)
+
+
+def test_decays_clipping_gates_and_averages(graphs, shared_cluster):
+    """What the Rust library adds beside optimizers has, on our server, the values of TensorFlow's."""
+    with tf.Graph().as_default():
+        theirs = helpers()
+        with tf.Session() as session:
+            expected = helped(session, theirs)
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graphs("helpers"), name="")
+        held = [op.name for op in graph.get_operations() if op.type == "VariableV2"]
+        ours = {name: f"out_{name}:0" for name in theirs if not name.startswith("_")}
+        assert sorted(ours.values()) == sorted(f"{op.name}:0" for op in graph.get_operations() if op.name.startswith("out_"))
+        ours |= {"_init": [f"{name}/Assign" for name in held], "_update": "update_averages"}
+        ours |= {"_step": "global_step:0", "_x": "x:0", "_y": "y:0", "_i": "i:0"}
+        with tf.Session(shared_cluster.target) as session:
+            values = helped(session, ours)
+    for step, (mine, wanted) in enumerate(zip(values, expected)):
+        for name, value in wanted.items():
+            np.testing.assert_allclose(mine[name], value, rtol=1e-5, atol=1e-6, err_msg=f"{name}, step {step}")
+
+
+def helpers():
+    """The graph `helpers` with TensorFlow's own functions."""
+    step = global_step()
+    v = tf.get_variable("v", [4, 3], initializer=tf.constant_initializer(2.0))
+    x = tf.placeholder(tf.float32, [4, 3])
+    y = tf.IndexedSlices(tf.placeholder(tf.float32, [2, 3]), tf.placeholder(tf.int32, [2]))
+    out = {"_step": step, "_x": x, "_y": y.values, "_i": y.indices}
+    for name, staircase in (("", False), ("_staircase", True)):
+        out[f"exponential{name}"] = tf.train.exponential_decay(0.1, step, 10, 0.5, staircase)
+        out[f"natural_exp{name}"] = tf.train.natural_exp_decay(0.1, step, 10, 0.5, staircase)
+        out[f"inverse_time{name}"] = tf.train.inverse_time_decay(0.1, step, 10, 0.5, staircase)
+    out["polynomial"] = tf.train.polynomial_decay(1.0, step, 10, 0.1, 2.0)
+    out["polynomial_cycle"] = tf.train.polynomial_decay(1.0, step, 10, 0.1, 2.0, cycle=True)
+    out["cosine"] = tf.train.cosine_decay(0.1, step, 10, 0.2)
+    out["piecewise"] = tf.train.piecewise_constant(step, [2, 9], [1.0, 0.5, 0.1])
+    out["by_value"] = tf.clip_by_value(x, -0.5, 0.5)
+    out["by_norm"] = tf.clip_by_norm(x, 1.5)
+    (dense, _, slices), out["global_norm"] = tf.clip_by_global_norm([x, None, y], 2.5)
+    out["global_dense"], out["global_slices"] = dense, slices.values
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    loss = tf.reduce_sum(tf.square(v * x))
+    for name, gate in (("none", optimizer.GATE_NONE), ("op", optimizer.GATE_OP), ("graph", optimizer.GATE_GRAPH)):
+        out[f"gate_{name}"] = optimizer.compute_gradients(loss, gate_gradients=gate)[0][0]
+    averages = tf.train.ExponentialMovingAverage(0.9, step)
+    out["_update"] = averages.apply([v])
+    out["average"] = averages.average(v).read_value()
+    out["_init"] = tf.global_variables_initializer()
+    return out
+
+
+def helped(session, names):
+    """Returns the values at some steps; the average is of what was fed as the variable's value."""
+    random = np.random.RandomState(6)
+    outputs = {name: output for name, output in names.items() if not name.startswith("_")}
+    session.run(names["_init"])
+    results = []
+    for step in (0, 1, 2, 3, 5, 9, 10, 15, 20, 25):
+        feeds = {names["_step"]: step, names["_x"]: random.randn(4, 3), names["_y"]: random.randn(2, 3)}
+        feeds[names["_i"]] = random.randint(0, 4, [2])
+        session.run(names["_update"], {names["_step"]: step, "v:0": random.randn(4, 3)})
+        results.append(session.run(outputs, feeds))
+    return results

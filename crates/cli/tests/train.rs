@@ -145,6 +145,19 @@ fn in_one_process_with_checkpoints_and_again() {
         std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     assert!(names.iter().any(|name| name.contains("tfevents")), "{names:?}");
     assert!(names.iter().any(|name| name == "checkpoint"), "{names:?}");
+    assert!(names.iter().any(|name| name == "graph.pbtxt"), "{names:?}");
+    // What came of it, where it is, and how to look at it.
+    let logged = directory.path().display();
+    let parts = [
+        " digits to train on, 2500 to test on; 1 ps and 2 worker(s) in this process".to_owned(),
+        format!("look into it with: ferroflow checkpoint ls {logged}/model.ckpt-"),
+        format!("curves: tensorboard --logdir {logged}"),
+        " steps/s".to_owned(),
+        "test loss ".to_owned(),
+    ];
+    for part in parts {
+        assert!(lines.iter().any(|line| line.contains(&part)), "{part}: {lines:?}");
+    }
 
     let lines = run(&["train", "--hidden_units=32", "--train_steps=250", &logdir]);
     assert!(lines.iter().any(|line| line.contains("goes on from")), "{lines:?}");
@@ -191,18 +204,21 @@ fn the_tasks_of_a_cluster_and_the_ps_ends_with_them() {
 
 #[test]
 fn on_servers_that_run_already_and_end_when_all_is_done() {
-    let tasks = Tasks::new(1, 1, &["--hidden_units=32", "--train_steps=100", "--existing_servers"]);
-    let serve = |job: &str| {
-        let job_name = format!("--job_name={job}");
-        let flags = ["server", &tasks.ps_hosts, &tasks.worker_hosts, &job_name, "--task_index=0", "--exit_when_done"];
-        let mut process = Process::start(job, &flags);
+    let tasks = Tasks::new(2, 1, &["--hidden_units=32", "--train_steps=100", "--existing_servers"]);
+    let serve = |job: &str, index: usize, more: &[&str]| {
+        let (job_name, task_index) = (format!("--job_name={job}"), format!("--task_index={index}"));
+        let flags = ["server", &tasks.ps_hosts, &tasks.worker_hosts, &job_name, &task_index];
+        let mut process = Process::start(job, &[&flags[..], more].concat());
         process.wait_for("ready");
         process
     };
-    let (mut ps, mut server) = (serve("ps"), serve("worker"));
+    let (mut ps, mut server) = (serve("ps", 0, &["--exit_when_done"]), serve("worker", 0, &["--exit_when_done"]));
+    // This one wasn't told that it may end.
+    let mut lasting = serve("ps", 1, &[]);
     assert!(accuracy(tasks.start("worker", 0).wait_for_success()) > 70.0);
     ps.wait_for_success();
     server.wait_for_success();
+    assert!(lasting.child.try_wait().unwrap().is_none());
 }
 
 #[test]
@@ -225,6 +241,118 @@ fn a_disk_that_takes_no_more_is_an_error_and_the_last_checkpoint_stays() {
     assert_eq!(std::fs::read_to_string(directory.path().join("checkpoint")).unwrap(), before);
     let lines = run(&["train", "--hidden_units=32", "--train_steps=40", &logdir]);
     assert!(lines.iter().any(|line| line.contains("goes on from")), "{lines:?}");
+}
+
+/// Returns the files of a directory with their contents, without events.
+fn contents(directory: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    let mut all: Vec<(String, Vec<u8>)> = entries
+        .filter(|entry| !entry.file_name().to_string_lossy().contains("tfevents"))
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_logdir_without_permission_is_an_error_and_what_is_there_stays() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = directory.path().join("logdir");
+    run(&["train", "--hidden_units=16", "--train_steps=20", &logdir_flag(&logdir)]);
+    let before = contents(&logdir);
+    assert!(before.iter().any(|(name, _)| name == "checkpoint"), "{before:?}");
+    let set_mode = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set_mode(directory.path(), 0o755);
+    set_mode(&logdir, 0o555);
+    let is_root = std::fs::metadata(directory.path()).unwrap().uid() == 0;
+    let program = directory.path().join("ferroflow");
+    if is_root {
+        // Root may write anywhere: the program runs as somebody else, who must be able to start it.
+        std::fs::copy(env!("CARGO_BIN_EXE_ferroflow"), &program).unwrap();
+        set_mode(&program, 0o755);
+    } else {
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ferroflow"), &program).unwrap();
+    }
+    let mut command = Command::new(&program);
+    command.args(["train", "--hidden_units=16", "--train_steps=40", &logdir_flag(&logdir)]);
+    if is_root {
+        command.uid(65534).gid(65534);
+    }
+    let mut process = Process::spawn("without permission", &mut command);
+    assert!(!process.wait().success(), "{:?}", process.seen);
+    let is_named = |line: &String| line.contains("Permission denied") && line.contains(logdir.to_str().unwrap());
+    assert!(process.seen.iter().any(is_named), "{:?}", process.seen);
+    set_mode(&logdir, 0o755);
+    assert_eq!(contents(&logdir), before);
+}
+
+#[test]
+fn a_truncated_checkpoint_is_an_error_and_what_is_there_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = logdir_flag(directory.path());
+    run(&["train", "--hidden_units=16", "--train_steps=20", &logdir]);
+    let state = std::fs::read_to_string(directory.path().join("checkpoint")).unwrap();
+    let newest = state.lines().next().unwrap().trim_end_matches('"').rsplit('"').next().unwrap().to_owned();
+    let data = directory.path().join(format!("{newest}.data-00000-of-00001"));
+    let bytes = std::fs::read(&data).unwrap();
+    std::fs::write(&data, &bytes[..bytes.len() / 2]).unwrap();
+    let before = contents(directory.path());
+    let mut process = Process::start("truncated", &["train", "--hidden_units=16", "--train_steps=40", &logdir]);
+    assert!(!process.wait().success(), "{:?}", process.seen);
+    let restoring = format!("restoring '{}", directory.path().join(&newest).display());
+    assert!(process.seen.iter().any(|line| line.contains(&restoring)), "{restoring}: {:?}", process.seen);
+    assert_eq!(contents(directory.path()), before);
+    // Whole again, it is gone on from.
+    std::fs::write(&data, bytes).unwrap();
+    run(&["train", "--hidden_units=16", "--train_steps=40", &logdir]);
+}
+
+#[test]
+fn a_loss_that_is_no_number_is_an_error_and_the_last_good_checkpoint_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = logdir_flag(directory.path());
+    run(&["train", "--hidden_units=16", "--train_steps=20", &logdir]);
+    let before = contents(directory.path());
+    let mut process = Process::start(
+        "diverges",
+        &["train", "--hidden_units=16", "--train_steps=4000", "--learning_rate=1e38", &logdir],
+    );
+    assert!(!process.wait().success(), "{:?}", process.seen);
+    let is_named = |line: &String| line.contains("Model diverged with loss = NaN");
+    assert!(process.seen.iter().any(is_named), "{:?}", process.seen);
+    let after = contents(directory.path());
+    for (name, content) in before.iter().filter(|(name, _)| name.starts_with("model.ckpt-") && !name.ends_with(".meta"))
+    {
+        assert!(after.iter().any(|(other, same)| other == name && same == content), "{name}");
+    }
+    run(&["train", "--hidden_units=16", "--train_steps=40", &logdir]);
+}
+
+#[test]
+fn the_data_is_looked_at() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/mnist");
+    let lines = run(&["train", &format!("--data_dir={data}"), "--download_only"]);
+    assert_eq!(lines, ["13750 digits to train on and 2500 to test on are there"]);
+    let directory = tempfile::tempdir().unwrap();
+    for name in
+        ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
+    {
+        std::fs::copy(format!("{data}/{name}.gz"), directory.path().join(format!("{name}.gz"))).unwrap();
+    }
+    let labels = directory.path().join("t10k-labels-idx1-ubyte.gz");
+    let mut bytes = std::fs::read(&labels).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    std::fs::write(&labels, bytes).unwrap();
+    let data_dir = format!("--data_dir={}", directory.path().display());
+    let mut process = Process::start("damaged", &["train", &data_dir, "--train_steps=1"]);
+    assert!(!process.wait().success());
+    let is_named = |line: &String| line.contains("t10k-labels-idx1-ubyte.gz is damaged");
+    assert!(process.seen.iter().any(is_named), "{:?}", process.seen);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Writes checkpoints and events, and reads checkpoints, for tests that compare them with TensorFlow's:
-//! `train_files write DIR` and `train_files read PREFIX`.
+//! `train_files write DIR`, `train_files read PREFIX`, and `train_files import PREFIX`, which takes the graph from the
+//! checkpoint's MetaGraph.
 
 use ferroflow::distributed::{ClusterSpec, start_embedded};
 use ferroflow::session::Target;
 use ferroflow::summary::{self, FileWriter};
-use ferroflow::train::{ReplicaDeviceSetter, Saver, SaverOptions, global_variables_initializer};
-use ferroflow::variable::Kind;
+use ferroflow::train::meta_graph::{import_meta_graph, read_meta_graph};
+use ferroflow::train::{ReplicaDeviceSetter, Saver, SaverOptions, global_variables_initializer, write_graph};
+use ferroflow::variable::{Kind, global_variables};
 use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
 use ferroflow::{Graph, Output, Result, RunOptions, Session, Status, Tensor, initializers};
 
@@ -14,7 +16,8 @@ fn main() -> Result<()> {
     match &arguments[..] {
         [command, directory] if command == "write" => write(directory),
         [command, prefix] if command == "read" => read(prefix),
-        _ => Err(Status::invalid_argument("write DIR or read PREFIX")),
+        [command, prefix] if command == "import" => import(prefix),
+        _ => Err(Status::invalid_argument("write DIR, read PREFIX or import PREFIX")),
     }
 }
 
@@ -50,6 +53,8 @@ fn write(directory: &str) -> Result<()> {
         let prefix = format!("{directory}/{}", if sharded { "sharded" } else { "whole" });
         println!("{}", saver.save_with_meta_graph(&session, &prefix, Some(7))?);
         session.close()?;
+        write_graph(&graph, directory, "graph.pbtxt", true)?;
+        write_graph(&graph, directory, "graph.pb", false)?;
     }
     events(&format!("{directory}/events"))
 }
@@ -83,7 +88,26 @@ fn read(prefix: &str) -> Result<()> {
     let saver = Saver::new(&graph)?;
     let session = Session::new(&graph)?;
     saver.restore(&session, prefix)?;
-    for (name, output) in &values {
+    print(&session, &values)
+}
+
+/// Restores the variables of a MetaGraph with its own saver.
+fn import(prefix: &str) -> Result<()> {
+    let graph = Graph::new();
+    let content = std::fs::read(format!("{prefix}.meta"))
+        .map_err(|error| Status::not_found(format!("{prefix}.meta: {error}")))?;
+    let saver = import_meta_graph(&graph, &read_meta_graph(&content)?)?;
+    let saver = saver.ok_or_else(|| Status::not_found("a MetaGraph without a saver"))?;
+    let session = Session::new(&graph)?;
+    saver.restore(&session, prefix)?;
+    let variables = global_variables(&graph)?;
+    let values: Vec<(String, Output)> =
+        variables.iter().map(|variable| (variable.name(), variable.value().clone())).collect();
+    print(&session, &values)
+}
+
+fn print(session: &Session, values: &[(String, Output)]) -> Result<()> {
+    for (name, output) in values {
         let value = session.run(&[output])?.remove(0);
         let numbers: Vec<String> = value.as_slice::<f32>()?.iter().map(f32::to_string).collect();
         println!("{name} {}", numbers.join(" "));

@@ -29,7 +29,10 @@ fn main() -> Result<()> {
     write(&graph, &directory, "sync")?;
     let graph = Graph::new();
     variables_graph(&graph)?;
-    write(&graph, &directory, "variables")
+    write(&graph, &directory, "variables")?;
+    let graph = Graph::new();
+    helpers_graph(&graph)?;
+    write(&graph, &directory, "helpers")
 }
 
 const OPTIMIZERS: &[&str] = &[
@@ -148,6 +151,54 @@ fn variables_graph(graph: &Graph) -> Result<()> {
         report_uninitialized_variables(graph, None)?;
         Ok(())
     })
+}
+
+/// Adds what helps optimizers, each with a node `out_NAME`: decays, clipping, gated gradients and moving averages.
+fn helpers_graph(graph: &Graph) -> Result<()> {
+    let step = global_step(graph, Kind::Ref)?;
+    let v = get_variable(graph, "v", &[4, 3])?.initializer(initializers::constant(2.0)).get()?;
+    let x = placeholder(graph, "x", DType::Float, &[4, 3]);
+    let (values, indices) =
+        (placeholder(graph, "y", DType::Float, &[2, 3]), placeholder(graph, "i", DType::Int32, &[2]));
+    let out =
+        |name: &str, output: &Output| drop(graph.op("Identity").name(&format!("out_{name}")).input(output).build());
+    for (name, staircase) in [("", false), ("_staircase", true)] {
+        out(&format!("exponential{name}"), &exponential_decay(0.1, &step, 10.0, 0.5, staircase)?);
+        out(&format!("natural_exp{name}"), &natural_exp_decay(0.1, &step, 10.0, 0.5, staircase)?);
+        out(&format!("inverse_time{name}"), &inverse_time_decay(0.1, &step, 10.0, 0.5, staircase)?);
+    }
+    out("polynomial", &polynomial_decay(1.0, &step, 10.0, 0.1, 2.0, false)?);
+    out("polynomial_cycle", &polynomial_decay(1.0, &step, 10.0, 0.1, 2.0, true)?);
+    out("cosine", &cosine_decay(0.1, &step, 10.0, 0.2)?);
+    out("piecewise", &piecewise_constant(&step, &[2, 9], &[1.0, 0.5, 0.1])?);
+    out("by_value", &clip_by_value(&x, -0.5, 0.5)?);
+    out("by_norm", &clip_by_norm(&x, 1.5)?);
+    let slices = Grad::Slices(IndexedSlices { values, indices, dense_shape: None });
+    let (clipped, norm) = clip_by_global_norm(&[Some(Grad::Dense(x.clone())), None, Some(slices)], 2.5)?;
+    out("global_norm", &norm);
+    for (name, gradient) in ["global_dense", "none", "global_slices"].iter().zip(clipped) {
+        match gradient {
+            Some(Grad::Dense(gradient)) => out(name, &gradient),
+            Some(Grad::Slices(gradient)) => out(name, &gradient.values),
+            None => {}
+        }
+    }
+    let loss = ferroflow::ops::math::reduce_sum(&ferroflow::ops::math::square(&(v.value() * &x)), None, false);
+    let optimizer = GradientDescentOptimizer::new(0.1);
+    for (name, gate_gradients) in
+        [("none", GateGradients::None), ("op", GateGradients::Op), ("graph", GateGradients::Graph)]
+    {
+        let options = GradientOptions { gate_gradients, ..Default::default() };
+        if let Some((Some(Grad::Dense(gradient)), _)) = optimizer.compute_gradients(&loss, &options)?.first() {
+            out(&format!("gate_{name}"), gradient);
+        }
+    }
+    let averages = ExponentialMovingAverage::new(0.9, Some(&step));
+    let update = averages.apply(graph, std::slice::from_ref(&v))?;
+    graph.op("NoOp").name("update_averages").control(&update).build();
+    let average = averages.average(&v).ok_or_else(|| Status::internal("no average"))?;
+    out("average", average.value());
+    Ok(())
 }
 
 fn write(graph: &Graph, directory: &str, name: &str) -> Result<()> {

@@ -3,22 +3,22 @@
 // Each example is a program of its own, with its own copy of what they share.
 #![allow(clippy::duplicate_mod)]
 
-#[path = "../examples/crnn.rs"]
+#[path = "../../../examples/crnn.rs"]
 #[allow(dead_code)]
 mod crnn;
-#[path = "../examples/hello.rs"]
+#[path = "../../../examples/hello.rs"]
 #[allow(dead_code)]
 mod hello;
-#[path = "../examples/in_graph.rs"]
+#[path = "../../../examples/in_graph.rs"]
 #[allow(dead_code)]
 mod in_graph;
-#[path = "../examples/mnist_replica.rs"]
+#[path = "../../../examples/mnist_replica.rs"]
 #[allow(dead_code)]
 mod mnist_replica;
-#[path = "../examples/number_recognition.rs"]
+#[path = "../../../examples/number_recognition.rs"]
 #[allow(dead_code)]
 mod number_recognition;
-#[path = "../examples/trainer.rs"]
+#[path = "../../../examples/trainer.rs"]
 #[allow(dead_code)]
 mod trainer;
 

@@ -28,6 +28,11 @@ fn one_gradient_is_enough_when_the_rest_is_left_out() {
     check(1);
 }
 
+#[test]
+fn a_step_may_take_several_gradients_of_a_worker() {
+    check(2 * WORKERS as i32);
+}
+
 /// Trains with two workers, of which each pulls at another weight: together they lose the learning rate in every step,
 /// whoever contributed.
 fn check(replicas_to_aggregate: i32) {

@@ -109,9 +109,11 @@ impl Flags {
 
     /// Returns the learning rate.
     pub fn rate(&self) -> f64 {
-        self.learning_rate.unwrap_or(match self.model {
-            ModelKind::Mlp => 0.01,
-            ModelKind::Cnn => 0.002,
+        self.learning_rate.unwrap_or(match (self.model, self.is_sync()) {
+            // Gradients that aren't averaged are noisier.
+            (ModelKind::Mlp, false) => 0.005,
+            (ModelKind::Mlp, true) => 0.01,
+            (ModelKind::Cnn, _) => 0.002,
         })
     }
 }

@@ -16,7 +16,7 @@ use ferroflow::data::mnist::Mnist;
 use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
 use ferroflow::{Result, Status};
-use progress::Progress;
+use progress::{Progress, Whose};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use tracing_subscriber::EnvFilter;
@@ -83,7 +83,7 @@ fn run_embedded(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
         spawned.map_err(|error| Failure::new(format!("can't start a worker: {error}")))?;
     }
     drop(reports);
-    let mut progress = Progress::new(flags.last_step(), flags.workers);
+    let mut progress = Progress::new(flags.last_step(), flags.workers, Whose::All);
     let (mut trained, mut left) = (None, flags.workers);
     while left > 0
         && let Ok(report) = incoming.recv()

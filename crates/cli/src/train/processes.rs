@@ -1,6 +1,6 @@
 //! A cluster of processes on this machine: this process starts one for every task, and shows how they get on.
 
-use super::progress::{Progress, Steps};
+use super::progress::{Progress, Steps, Whose};
 use super::task::from_line;
 use super::worker::Trained;
 use super::{Flags, conclude, describe};
@@ -45,7 +45,7 @@ pub fn run(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
         children.0.push((job, index, child));
     }
     drop(reports);
-    let mut progress = Progress::new(flags.last_step(), flags.workers);
+    let mut progress = Progress::new(flags.last_step(), flags.workers, Whose::All);
     let mut trained: Option<Trained> = None;
     for report in incoming {
         match report {

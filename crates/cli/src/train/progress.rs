@@ -42,8 +42,23 @@ pub struct Progress {
     first_step: Option<i64>,
     last_step: i64,
     shares: Vec<u64>,
+    whose: Whose,
     shown: Instant,
     bar: Option<ProgressBar>,
+}
+
+/// Whose steps are told of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Whose {
+    /// Those of every worker.
+    All,
+    /// Those of one worker of a cluster; a global step takes so many gradients.
+    One {
+        /// The worker.
+        task: u32,
+        /// How many gradients a global step takes.
+        gradients: u64,
+    },
 }
 
 /// How often a line is printed where there is no terminal.
@@ -51,7 +66,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Progress {
     /// Starts to show the way to a global step.
-    pub fn new(last_step: i64, workers: u32) -> Progress {
+    pub fn new(last_step: i64, workers: u32, whose: Whose) -> Progress {
         let bar = std::io::stdout().is_terminal().then(|| {
             let length = u64::try_from(last_step).unwrap_or(0);
             let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stdout());
@@ -63,6 +78,7 @@ impl Progress {
             first_step: None,
             last_step,
             shares: vec![0; workers as usize],
+            whose,
             shown: Instant::now(),
             bar,
         }
@@ -79,11 +95,9 @@ impl Progress {
         }
         self.shown = Instant::now();
         let seconds = self.start.elapsed().as_secs_f64().max(1e-9);
-        let rate = steps.step.saturating_sub(first) as f64 / seconds;
-        let total = self.shares.iter().sum::<u64>().max(1);
-        let shares: Vec<String> =
-            self.shares.iter().map(|steps| format!("{:.0} %", 100.0 * *steps as f64 / total as f64)).collect();
-        let message = format!("loss {:.4}, {rate:.0} steps/s, workers' shares {}", steps.loss, shares.join(" "));
+        let done = steps.step.saturating_sub(first);
+        let rate = done as f64 / seconds;
+        let message = format!("loss {:.4}, {rate:.0} steps/s, {}", steps.loss, self.shares(done));
         match &self.bar {
             Some(bar) => {
                 bar.set_position(u64::try_from(steps.step.min(self.last_step)).unwrap_or(0));
@@ -92,6 +106,24 @@ impl Progress {
             None => {
                 println!("step {} of {}, {message}", steps.step, self.last_step);
                 let _ = std::io::stdout().flush();
+            }
+        }
+    }
+
+    /// Says how much of the work each worker has done, when so many global steps were.
+    fn shares(&self, done: i64) -> String {
+        let percent = |part: u64, whole: u64| 100.0 * (part as f64 / whole.max(1) as f64).min(1.0);
+        match self.whose {
+            Whose::All => {
+                let total = self.shares.iter().sum::<u64>();
+                let shares: Vec<String> =
+                    self.shares.iter().map(|&steps| format!("{:.0} %", percent(steps, total))).collect();
+                format!("workers' shares {}", shares.join(" "))
+            }
+            Whose::One { task, gradients } => {
+                let own = self.shares.get(task as usize).copied().unwrap_or(0);
+                let total = u64::try_from(done).unwrap_or(0).saturating_mul(gradients);
+                format!("worker {task}'s share {:.0} %", percent(own, total))
             }
         }
     }
@@ -123,6 +155,20 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_of_all_and_of_one() {
+        let mut all = Progress::new(100, 2, Whose::All);
+        for (task, count) in [(0, 3), (1, 1)] {
+            all.take(Steps { task, count, step: 4, loss: 0.5 });
+        }
+        assert_eq!(all.shares(4), "workers' shares 75 % 25 %");
+        for (gradients, expected) in [(1, "worker 1's share 50 %"), (2, "worker 1's share 25 %")] {
+            let mut one = Progress::new(100, 2, Whose::One { task: 1, gradients });
+            one.take(Steps { task: 1, count: 10, step: 20, loss: 0.5 });
+            assert_eq!(one.shares(20), expected);
+        }
+    }
 
     #[test]
     fn lines_for_a_parent() {

@@ -1,6 +1,6 @@
 //! One task of a cluster of processes: a parameter server that serves until the workers are done, or a worker.
 
-use super::progress::Progress;
+use super::progress::{Progress, Whose};
 use super::worker::{News, Trained, Worker};
 use super::{Flags, conclude, describe, leave_on_interrupt};
 use crate::{Failure, done};
@@ -94,7 +94,13 @@ fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits:
     }
     let stop = Coordinator::new();
     leave_on_interrupt(&stop)?;
-    let progress = Arc::new(Mutex::new(Progress::new(flags.last_step(), workers)));
+    let gradients = match (flags.is_sync(), flags.replicas_to_aggregate) {
+        (false, _) => 1,
+        (true, None) => u64::from(workers),
+        (true, Some(count)) => u64::from(count.unsigned_abs()),
+    };
+    let whose = Whose::One { task, gradients };
+    let progress = Arc::new(Mutex::new(Progress::new(flags.last_step(), workers, whose)));
     let shown = progress.clone();
     let listener = move |news| match news {
         News::Steps(steps) if is_reporting => line(&steps.to_line()),

@@ -1,5 +1,10 @@
 //! MNIST: handwritten digits in idx files, and the smaller set that comes with the library.
 //!
+//! Files of a directory are checked before they are used. Where the directory has a `SHA256SUMS`, as `sha256sum` writes it,
+//! a file that it names must have the checksum it names. Any other file that is as large as the full set's must have the
+//! full set's checksum. Digits of your own are of another size, or have a `SHA256SUMS` beside them; gzip has a checksum of
+//! its own, and the sizes in an idx file's header must fit its length, in any case.
+//!
 //! ```
 //! let digits = ferroflow::data::mnist::Mnist::builtin()?;
 //! assert_eq!(digits.train.len() + digits.validation.len(), 15_000);
@@ -10,7 +15,9 @@
 //! ```
 
 use flate2::read::GzDecoder;
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +34,17 @@ const TRAIN_IMAGES: &str = "train-images-idx3-ubyte";
 const TRAIN_LABELS: &str = "train-labels-idx1-ubyte";
 const TEST_IMAGES: &str = "t10k-images-idx3-ubyte";
 const TEST_LABELS: &str = "t10k-labels-idx1-ubyte";
+
+/// The files of the full set, unpacked: how long they are, and their SHA-256.
+const FULL_SET: [(&str, usize, &str); 4] = [
+    (TRAIN_IMAGES, 47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+    (TRAIN_LABELS, 60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    (TEST_IMAGES, 7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+    (TEST_LABELS, 10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+];
+
+/// The file with the checksums of a directory's files.
+const CHECKSUMS: &str = "SHA256SUMS";
 
 /// A bound on the size of a file once it is unpacked; the full set's largest has 47 MB.
 const UNPACKED_BYTES_MAX: u64 = 1 << 30;
@@ -67,9 +85,16 @@ impl Mnist {
         )
     }
 
-    /// Reads the four idx files of a directory, gzipped or not.
+    /// Reads the four idx files of a directory, gzipped or not, and checks them as this module says.
     pub fn from_dir(directory: impl AsRef<Path>) -> Result<Mnist> {
         let directory = directory.as_ref();
+        let checksums = match std::fs::read_to_string(directory.join(CHECKSUMS)) {
+            Ok(text) => checksums(&text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => HashMap::new(),
+            Err(error) => {
+                return Err(Status::unknown(format!("{}: {error}", directory.join(CHECKSUMS).display())));
+            }
+        };
         let read = |name: &str| -> Result<Vec<u8>> {
             let plain = directory.join(name);
             let path = if plain.exists() { plain } else { directory.join(format!("{name}.gz")) };
@@ -81,7 +106,18 @@ impl Mnist {
                     Status::unknown(message)
                 }
             })?;
-            Ok(unpack(&path.display().to_string(), &bytes)?.into_owned())
+            let shown = path.display().to_string();
+            let listed = path.file_name().and_then(|file| checksums.get(file.to_str()?));
+            if let Some(expected) = listed {
+                check_sum(&shown, &bytes, expected, "as SHA256SUMS beside it says")?;
+            }
+            let unpacked = unpack(&shown, &bytes)?;
+            let full = FULL_SET.iter().find(|(file, length, _)| *file == name && *length == unpacked.len());
+            if let (None, Some((_, _, expected))) = (listed, full) {
+                let whose = "as the full MNIST set's has, whose size it is (digits of your own need a SHA256SUMS)";
+                check_sum(&shown, &unpacked, expected, whose)?;
+            }
+            Ok(unpacked.into_owned())
         };
         Mnist::from_files(&read(TRAIN_IMAGES)?, &read(TRAIN_LABELS)?, &read(TEST_IMAGES)?, &read(TEST_LABELS)?)
     }
@@ -211,6 +247,22 @@ impl Batches {
     }
 }
 
+/// Reads what `sha256sum` writes: a checksum and a file on every line.
+fn checksums(text: &str) -> HashMap<String, String> {
+    let lines = text.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
+    // A star in front of the name means that the file was read as it is.
+    let name = |text: &str| text.trim_start().trim_start_matches('*').trim_start_matches("./").to_owned();
+    lines.map(|(sum, file)| (name(file), sum.to_ascii_lowercase())).collect()
+}
+
+fn check_sum(path: &str, bytes: &[u8], expected: &str, whose: &str) -> Result<()> {
+    let found: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    if found == expected {
+        return Ok(());
+    }
+    Err(Status::data_loss(format!("{path} is damaged: its SHA-256 is {found}, not {expected}, {whose}")))
+}
+
 /// Unpacks gzip, whose checksum is verified; other bytes are taken as they are.
 fn unpack<'a>(name: &str, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>> {
     const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -292,5 +344,63 @@ mod tests {
             idx("x", &[0, 0, 8, 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], 3).is_err()
         );
         assert!(unpack("x", &[0x1f, 0x8b, 1, 2, 3]).is_err());
+    }
+
+    /// Writes the digits of `count` zeros as idx files.
+    fn write_zeros(directory: &Path, count: u32) {
+        let file = |magic: u32, dims: &[u32], len: usize| {
+            let header = [&[magic], dims].concat();
+            let mut bytes: Vec<u8> = header.iter().flat_map(|word| word.to_be_bytes()).collect();
+            bytes.resize(bytes.len() + len, 0);
+            bytes
+        };
+        for (images, labels) in [(TRAIN_IMAGES, TRAIN_LABELS), (TEST_IMAGES, TEST_LABELS)] {
+            let pixels = count as usize * IMAGE_PIXELS;
+            std::fs::write(directory.join(images), file(0x0803, &[count, 28, 28], pixels)).unwrap();
+            std::fs::write(directory.join(labels), file(0x0801, &[count], count as usize)).unwrap();
+        }
+    }
+
+    #[test]
+    fn digits_of_ones_own_are_taken_by_their_structure() {
+        let directory = tempfile::tempdir().unwrap();
+        write_zeros(directory.path(), 24);
+        let digits = Mnist::from_dir(directory.path()).unwrap();
+        assert_eq!((digits.train.len(), digits.validation.len(), digits.test.len()), (22, 2, 24));
+        let labels = directory.path().join(TEST_LABELS);
+        let mut bytes = std::fs::read(&labels).unwrap();
+        bytes.pop();
+        std::fs::write(&labels, bytes).unwrap();
+        let status = Mnist::from_dir(directory.path()).unwrap_err();
+        assert!(status.message().contains("t10k-labels-idx1-ubyte"), "{status}");
+    }
+
+    #[test]
+    fn what_is_as_large_as_the_full_set_has_its_checksum() {
+        let directory = tempfile::tempdir().unwrap();
+        write_zeros(directory.path(), 10_000);
+        let status = Mnist::from_dir(directory.path()).unwrap_err();
+        let expected = "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7";
+        assert_eq!(status.code(), tensor::Code::DataLoss);
+        for part in ["t10k-images-idx3-ubyte is damaged", expected, "SHA256SUMS"] {
+            assert!(status.message().contains(part), "{status}");
+        }
+        let sum = |name: &str| -> String {
+            let bytes = std::fs::read(directory.path().join(name)).unwrap();
+            let digest = Sha256::digest(bytes);
+            format!("{}  ./{name}\n", digest.iter().map(|byte| format!("{byte:02X}")).collect::<String>())
+        };
+        std::fs::write(directory.path().join(CHECKSUMS), sum(TEST_IMAGES) + &sum(TEST_LABELS)).unwrap();
+        assert_eq!(Mnist::from_dir(directory.path()).unwrap().test.len(), 10_000);
+    }
+
+    #[test]
+    fn a_checksum_beside_the_files_is_looked_at() {
+        let directory = tempfile::tempdir().unwrap();
+        write_zeros(directory.path(), 24);
+        std::fs::write(directory.path().join(CHECKSUMS), format!("{:064}  {TRAIN_LABELS}\n", 7)).unwrap();
+        let status = Mnist::from_dir(directory.path()).unwrap_err();
+        assert!(status.message().contains("train-labels-idx1-ubyte is damaged"), "{status}");
+        assert!(status.message().contains("SHA256SUMS beside it"), "{status}");
     }
 }

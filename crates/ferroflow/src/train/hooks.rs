@@ -1,6 +1,7 @@
 //! The hooks that come along: stopping, saving, summaries, logging, and watching over the loss.
 
 use super::session_run_hook::{RunArgs, RunContext, RunValues, SessionRunHook};
+use super::write_graph::{GRAPH_FILE, write_graph};
 use super::{Coordinator, Saver};
 use crate::session::Session;
 use crate::summary::FileWriter;
@@ -104,7 +105,7 @@ impl SessionRunHook for StopAtStepHook {
     }
 }
 
-/// Saves checkpoints: at the start, every so often, and at the end.
+/// Saves checkpoints: at the start, every so often, and at the end; and the graph beside them, as `graph.pbtxt`.
 pub struct CheckpointSaverHook {
     directory: String,
     prefix: String,
@@ -151,6 +152,7 @@ impl SessionRunHook for CheckpointSaverHook {
     }
 
     fn after_create_session(&mut self, session: &Session, _coordinator: &Coordinator) -> Result<()> {
+        write_graph(session.graph(), &self.directory, GRAPH_FILE, true)?;
         let Some(step) = &self.step else { return Ok(()) };
         let step = session.eval_index(step.value())?;
         self.save(session, step)

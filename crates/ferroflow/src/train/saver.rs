@@ -1,6 +1,11 @@
 //! [`Saver`]: writes the values of variables to checkpoints and reads them back, with the nodes that TensorFlow uses.
+//!
+//! A sharded saver lets every task write the variables that it holds. That needs a disk that all tasks share with the chief;
+//! whether they do is looked at with every checkpoint, and if not, the shards are sent to the chief, who writes and reads
+//! the same files. A chief and its tasks needn't be told which of the two it is.
 
 use super::expression::group;
+use super::shard_transfer::ShardTransfer;
 use crate::session::Session;
 use crate::variable::{Kind, Variable, global_variables, named_constant};
 use bytes::Bytes;
@@ -12,15 +17,15 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use storage::bundle::meta_filename;
 use storage::checkpoint_state::{self, SavedPaths};
-use storage::file_system::{FileSystem, FileSystems, path};
-use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
+use storage::file_system::{FileSystem, FileSystems, create_temporary, path};
+use tensor::{Code, DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// What a saver can be told.
 #[derive(Clone, Debug)]
 pub struct SaverOptions {
     /// The variables by the names that they have in checkpoints; without them, all global ones under their own names.
     pub variables: Option<Vec<(String, Variable)>>,
-    /// Whether every device writes its own part.
+    /// Whether every task writes its own part, or sends it to the chief when it doesn't share the chief's disk.
     pub sharded: bool,
     /// How many checkpoints are kept; 0 means all.
     pub max_to_keep: usize,
@@ -57,6 +62,8 @@ pub struct Saver {
     kept: Mutex<Kept>,
     /// Held while a checkpoint is written: two of one step would be in each other's way.
     saving: Mutex<()>,
+    /// The nodes that send shards, once it was found out whether there is need of any.
+    transfer: Mutex<Option<Option<ShardTransfer>>>,
 }
 
 /// The checkpoints that the saver knows of, oldest first, each with the time at which it was written.
@@ -110,6 +117,7 @@ impl Saver {
             files: Arc::new(FileSystems::local()),
             kept: Mutex::new(Kept { checkpoints: Vec::new(), next_preserved: now() + keep_every_seconds }),
             saving: Mutex::new(()),
+            transfer: Mutex::new(None),
             def,
         }
     }
@@ -131,12 +139,7 @@ impl Saver {
             Some(step) => format!("{prefix}-{step}"),
             None => prefix.to_owned(),
         };
-        let values = session
-            .runner()
-            .feed_name(&self.filename, Tensor::string(wanted.clone()))
-            .fetch_name(&self.save)
-            .run()
-            .map_err(|status| status.context(format!("saving '{wanted}'")))?;
+        let values = self.write(session, &wanted).map_err(|status| about_files(status, "saving", &wanted))?;
         let written = match values.first().map(Tensor::strings) {
             Some(Ok([name])) => String::from_utf8_lossy(name).into_owned(),
             _ => wanted,
@@ -169,12 +172,70 @@ impl Saver {
                 "The passed save_path is not a valid checkpoint: {checkpoint}"
             )));
         }
-        let runner = session.runner().feed_name(&self.filename, Tensor::string(checkpoint.to_owned()));
-        runner
-            .target_name(&self.restore)
-            .run()
-            .map(drop)
-            .map_err(|status| status.context(format!("restoring '{checkpoint}'")))
+        self.read(session, checkpoint).map_err(|status| about_files(status, "restoring", checkpoint))
+    }
+
+    /// Has a checkpoint written, by the tasks that hold the variables or by the chief.
+    fn write(&self, session: &Session, prefix: &str) -> Result<Vec<Tensor>> {
+        let run = |fetch: &str| {
+            let run = session.runner().feed_name(&self.filename, Tensor::string(prefix.to_owned()));
+            run.fetch_name(fetch).run()
+        };
+        let Some(transfer) = self.transfer(session.graph())? else { return run(&self.save) };
+        if self.is_disk_shared(&transfer, session, prefix)? {
+            match run(&self.save) {
+                // They see the chief's files, but can't write beside them.
+                Err(status) if is_about_access(&status) => tracing::info!("a shard can't be written: {status}"),
+                result => return result,
+            }
+        }
+        tracing::info!("{prefix}: not written by {} themselves, but sent", transfer.devices().join(", "));
+        run(&transfer.save)
+    }
+
+    /// Has a checkpoint read, by the tasks that hold the variables or by the chief.
+    fn read(&self, session: &Session, prefix: &str) -> Result<()> {
+        let run = |target: &str| {
+            let run = session.runner().feed_name(&self.filename, Tensor::string(prefix.to_owned()));
+            run.target_name(target).run().map(drop)
+        };
+        let Some(transfer) = self.transfer(session.graph())? else { return run(&self.restore) };
+        // The index has the checksum of every tensor: who sees the same one sees the same checkpoint.
+        let index = meta_filename(prefix);
+        if transfer.all_read(session, &index, &self.files.read(&index)?)? {
+            match run(&self.restore) {
+                Err(status) if is_about_access(&status) => tracing::info!("a shard can't be read: {status}"),
+                result => return result,
+            }
+        }
+        tracing::info!("{prefix}: not read by {} themselves, but sent", transfer.devices().join(", "));
+        run(&transfer.restore)
+    }
+
+    /// Returns the nodes that send shards; none when there are no shards, or all is in one process.
+    fn transfer(&self, graph: &GraphBuilder) -> Result<Option<ShardTransfer>> {
+        if !self.def.sharded {
+            return Ok(None);
+        }
+        let mut transfer = self.transfer.lock();
+        // A saver that was made from its definition may serve another graph by now.
+        let is_there = |transfer: &ShardTransfer| graph.operation(&transfer.restore).is_some();
+        match &*transfer {
+            Some(known) if known.as_ref().is_none_or(is_there) => Ok(known.clone()),
+            _ => Ok(transfer.insert(ShardTransfer::add(graph, &self.def)?).clone()),
+        }
+    }
+
+    /// Returns whether all tasks with shards see a file that is written beside the checkpoint.
+    fn is_disk_shared(&self, transfer: &ShardTransfer, session: &Session, prefix: &str) -> Result<bool> {
+        let (name, mut file) = create_temporary(&*self.files, &format!("{prefix}.shared"))?;
+        let content = format!("{} {} {:?}", std::process::id(), session.id(), SystemTime::now());
+        let written = file.append(content.as_bytes()).and_then(|()| file.close());
+        let seen = written.and_then(|()| transfer.all_read(session, &name, content.as_bytes()));
+        if let Err(status) = self.files.delete_file(&name) {
+            tracing::warn!("{name} stays: {status}");
+        }
+        seen
     }
 
     /// Returns the checkpoints that are kept, oldest first.
@@ -233,6 +294,22 @@ impl Saver {
 /// Returns the newest checkpoint of a directory, when there is one.
 pub fn latest_checkpoint(directory: &str) -> Result<Option<String>> {
     checkpoint_state::latest_checkpoint(&FileSystems::local(), directory, None)
+}
+
+/// Returns whether a task can't get at files that are there for the chief.
+fn is_about_access(status: &Status) -> bool {
+    matches!(status.code(), Code::NotFound | Code::PermissionDenied | Code::FailedPrecondition)
+}
+
+/// Says which checkpoint failed. A file that is too short or too long is not the end of the input, which is what training
+/// loops take `OutOfRange` for.
+fn about_files(status: Status, what: &str, checkpoint: &str) -> Status {
+    let status = match (status.code(), what) {
+        (Code::OutOfRange, "saving") => Status::new(Code::ResourceExhausted, status.message()),
+        (Code::OutOfRange, _) => Status::new(Code::DataLoss, status.message()),
+        _ => status,
+    };
+    status.context(format!("{what} '{checkpoint}'"))
 }
 
 fn now() -> f64 {

@@ -1,5 +1,6 @@
 //! [`SessionManager`]: makes sessions whose variables have values: set, restored from a checkpoint, or waited for.
 
+use super::readiness::{Heard, Listening, Readiness};
 use super::{Coordinator, Saver};
 use crate::session::{Session, Target};
 use graph::{GraphBuilder, Operation, Output};
@@ -10,7 +11,7 @@ use storage::checkpoint_state::get_checkpoint_state;
 use storage::file_system::FileSystems;
 use tensor::{Code, Result, Status, Tensor};
 
-/// How often a waiting worker looks at first; the pauses grow up to [`LONGEST_PAUSE`].
+/// How soon a worker that nobody tells looks again at first; the pauses grow up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -52,7 +53,16 @@ pub struct SessionManager {
     ready_op: Option<Output>,
     ready_for_local_init_op: Option<Output>,
     recovery_wait: Duration,
+    longest_pause: Duration,
     coordinator: Coordinator,
+}
+
+/// What a session lacks.
+struct Lacking {
+    /// In words.
+    what: String,
+    /// Where the first variable is that has no value.
+    device: Option<String>,
 }
 
 impl SessionManager {
@@ -64,6 +74,7 @@ impl SessionManager {
             ready_op: None,
             ready_for_local_init_op: None,
             recovery_wait: Duration::from_secs(30),
+            longest_pause: LONGEST_PAUSE,
             coordinator: Coordinator::new(),
         }
     }
@@ -89,6 +100,13 @@ impl SessionManager {
     /// Sets how often it is said what is waited for.
     pub fn recovery_wait(mut self, recovery_wait: Duration) -> Self {
         self.recovery_wait = recovery_wait;
+        self
+    }
+
+    /// Sets how often a waiting worker looks by itself. The chief tells it at once when all is ready, unless it is one of
+    /// TensorFlow's.
+    pub fn look_every(mut self, pause: Duration) -> Self {
+        self.longest_pause = pause;
         self
     }
 
@@ -126,12 +144,15 @@ impl SessionManager {
             let op = init.op.as_ref().map_or_else(|| "None".to_owned(), Operation::name);
             Status::failed_precondition(format!("Init operations did not make model {stage}. Init op: {op}, {what}"))
         };
-        if let Some(what) = self.run_local_init(&session)? {
-            return Err(missing("ready for local_init", what));
+        if let Some(lacking) = self.run_local_init(&session)? {
+            return Err(missing("ready for local_init", lacking.what));
         }
         match self.not_ready(&session)? {
-            None => Ok(session),
-            Some(what) => Err(missing("ready", what)),
+            None => {
+                self.tell_waiting(target, config);
+                Ok(session)
+            }
+            Some(lacking) => Err(missing("ready", lacking.what)),
         }
     }
 
@@ -148,15 +169,30 @@ impl SessionManager {
         if !is_restored {
             return Ok((session, false));
         }
-        if let Some(what) = local {
+        if let Some(Lacking { what, .. }) = local {
             tracing::info!("Restoring did not make model ready for local initialization: {what}");
             return Ok((session, false));
         }
         let not_ready = self.not_ready(&session)?;
-        if let Some(what) = &not_ready {
-            tracing::info!("Restoring did not make model ready: {what}");
+        match &not_ready {
+            Some(Lacking { what, .. }) => tracing::info!("Restoring did not make model ready: {what}"),
+            None => self.tell_waiting(target, config),
         }
         Ok((session, not_ready.is_none()))
+    }
+
+    /// Tells the workers that wait for a session of this graph that it is ready.
+    fn tell_waiting(&self, target: &Target, config: &ConfigProto) {
+        if matches!(target, Target::Local) {
+            return;
+        }
+        let told = Readiness::of(&self.graph).and_then(|readiness| match readiness {
+            Some(readiness) => readiness.tell(target, config),
+            None => Ok(()),
+        });
+        if let Err(status) = told {
+            tracing::debug!("waiting workers can't be told, but look by themselves: {status}");
+        }
     }
 
     /// Makes a session and waits until another one, the chief's, has given the variables values.
@@ -168,6 +204,8 @@ impl SessionManager {
     ) -> Result<Session> {
         let mut waiting = Waiting::new(self, max_wait);
         let mut current: Option<Session> = None;
+        let readiness = Readiness::of(&self.graph)?;
+        let mut listening: Option<Listening<'_>> = None;
         loop {
             let session = match current.take() {
                 Some(session) => session,
@@ -177,20 +215,28 @@ impl SessionManager {
                 Ok(None) => self.not_ready(&session),
                 other => other,
             };
-            let what = match not_ready {
+            let lacking = match not_ready {
                 Ok(None) => return Ok(session),
-                Ok(Some(what)) => {
+                Ok(Some(lacking)) => {
+                    if listening.is_none() {
+                        listening = readiness.as_ref().and_then(|readiness| readiness.listen(target, config).ok());
+                    }
                     current = Some(session);
-                    what
+                    lacking
                 }
-                // A task that went away takes the session along; the next one may find it back.
+                // A task that went away takes the sessions along; the next ones may find it back.
                 Err(status) if is_recoverable(&status) => {
                     let _ = session.close();
-                    status.to_string()
+                    listening = None;
+                    Lacking { what: status.to_string(), device: None }
                 }
                 Err(status) => return Err(status),
             };
-            if let Err(status) = waiting.pause(&what) {
+            let told = match (&mut listening, &lacking.device) {
+                (Some(listening), Some(device)) => Some((listening, device.as_str())),
+                _ => None,
+            };
+            if let Err(status) = waiting.pause_until_told(&lacking.what, told) {
                 if let Some(session) = current {
                     let _ = session.close();
                 }
@@ -227,36 +273,40 @@ impl SessionManager {
     }
 
     /// Runs the local initialization; returns what it lacks when it can't run yet.
-    fn run_local_init(&self, session: &Session) -> Result<Option<String>> {
+    fn run_local_init(&self, session: &Session) -> Result<Option<Lacking>> {
         let Some(op) = &self.local_init_op else { return Ok(None) };
         if let Some(ready) = &self.ready_for_local_init_op
-            && let Some(what) = self.lacking(session, ready)?
+            && let Some(lacking) = self.lacking(session, ready)?
         {
-            return Ok(Some(what));
+            return Ok(Some(lacking));
         }
         session.run_ops(&[op])?;
         Ok(None)
     }
 
     /// Returns what the session lacks; none when it is ready.
-    fn not_ready(&self, session: &Session) -> Result<Option<String>> {
+    fn not_ready(&self, session: &Session) -> Result<Option<Lacking>> {
         match &self.ready_op {
             None => Ok(None),
             Some(ready) => self.lacking(session, ready),
         }
     }
 
-    fn lacking(&self, session: &Session, ready: &Output) -> Result<Option<String>> {
+    fn lacking(&self, session: &Session, ready: &Output) -> Result<Option<Lacking>> {
         let values = match session.run(&[ready]) {
             Ok(values) => values,
-            Err(status) if status.code() == Code::FailedPrecondition => return Ok(Some(status.to_string())),
+            Err(status) if status.code() == Code::FailedPrecondition => {
+                return Ok(Some(Lacking { what: status.to_string(), device: None }));
+            }
             Err(status) => return Err(status),
         };
         let Some(value) = values.first().filter(|value| value.num_elements() > 0) else { return Ok(None) };
-        Ok(Some(match value.strings() {
-            Ok(names) => self.describe(names.iter().map(|name| String::from_utf8_lossy(name).into_owned())),
-            Err(_) => format!("{} is not empty", ready.name()),
-        }))
+        let Ok(names) = value.strings() else {
+            return Ok(Some(Lacking { what: format!("{} is not empty", ready.name()), device: None }));
+        };
+        let names: Vec<String> = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        let device = names.first().and_then(|name| self.graph.operation(name)).map(|op| op.device());
+        Ok(Some(Lacking { what: self.describe(names.into_iter()), device }))
     }
 
     /// Names variables and the devices where they are.
@@ -294,6 +344,12 @@ impl<'a> Waiting<'a> {
     }
 
     pub(super) fn pause(&mut self, what: &str) -> Result<()> {
+        self.pause_until_told(what, None)
+    }
+
+    /// As [`pause`](Self::pause), until the chief tells of what is on a device.
+    fn pause_until_told(&mut self, what: &str, told: Option<(&mut Listening<'_>, &str)>) -> Result<()> {
+        let stopped = || Status::cancelled(format!("stopped while waiting for model to be ready. {what}"));
         if self.max_wait.is_some_and(|max_wait| self.start.elapsed() >= max_wait) {
             return Err(Status::deadline_exceeded(format!(
                 "Session was not ready after waiting {} secs. {what}",
@@ -304,8 +360,24 @@ impl<'a> Waiting<'a> {
             tracing::info!("Waiting for model to be ready. {what}");
             self.said = Some(Instant::now());
         }
+        let longest = match self.max_wait {
+            Some(max_wait) => self.manager.longest_pause.min(max_wait.saturating_sub(self.start.elapsed())),
+            None => self.manager.longest_pause,
+        };
+        let until = Instant::now() + longest;
+        if let Some((listening, device)) = told {
+            while !self.manager.coordinator.should_stop() {
+                let left = until.saturating_duration_since(Instant::now());
+                match listening.wait(device, left.min(LONGEST_PAUSE)) {
+                    Heard::Told => return Ok(()),
+                    Heard::Nothing if left <= LONGEST_PAUSE => return Ok(()),
+                    Heard::Nothing => {}
+                    Heard::CannotHear => break,
+                }
+            }
+        }
         if self.manager.coordinator.wait_for_stop(Some(self.pause)) {
-            return Err(Status::cancelled(format!("stopped while waiting for model to be ready. {what}")));
+            return Err(stopped());
         }
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(())

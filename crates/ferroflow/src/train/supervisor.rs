@@ -24,6 +24,7 @@
 //! ```
 
 use super::session_manager::{InitFn, Initialization, RestoreFrom, SessionManager};
+use super::write_graph::{GRAPH_FILE, write_graph};
 use super::{
     Coordinator, QueueRunner, Saver, global_variables_initializer, report_uninitialized_variables, start_queue_runners,
 };
@@ -168,6 +169,9 @@ impl Supervisor {
             let session = self.manager.prepare_session(&target, &self.config, &from, &self.init, None)?;
             if let Some(writer) = &self.writer {
                 writer.add_graph(&self.graph)?;
+            }
+            if let Some(logdir) = &self.logdir {
+                write_graph(&self.graph, logdir, GRAPH_FILE, true)?;
             }
             self.start_standard_services(&session)?;
             session

@@ -1,0 +1,130 @@
+//! [`Readiness`]: how waiting workers learn at once that the chief has given the variables values.
+//!
+//! On every task that holds variables there is a queue into which nobody puts anything. A waiting worker dequeues from it,
+//! which takes until the chief closes the queue: then the dequeue fails, on however many workers, and they look whether all
+//! is ready. A task that was lost and is back has a new queue, which is open until the chief has restored the variables.
+//! Queues are TensorFlow's own, so that this works on its tasks too; a chief of TensorFlow's closes nothing, and its
+//! workers look now and then. The nodes are in a graph of their own: the program's stays as it is.
+
+use crate::Graph;
+use crate::session::{RunOptions, Session, Target};
+use crate::variable::global_variables;
+use graph::{DeviceName, GraphBuilder, Operation};
+use proto::ConfigProto;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+use tensor::{Code, DType, PartialShape, Result};
+
+/// How long the chief tries to tell: the workers find out by themselves, too.
+const TELLING: Duration = Duration::from_secs(5);
+
+/// The queues of the tasks that hold a graph's variables.
+pub(super) struct Readiness {
+    graph: Graph,
+    waits: HashMap<String, Operation>,
+    closes: Vec<Operation>,
+}
+
+impl Readiness {
+    /// Makes the nodes for the tasks of a graph's variables; none when no variable is on a named task.
+    pub(super) fn of(variables: &GraphBuilder) -> Result<Option<Readiness>> {
+        let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for variable in global_variables(variables)? {
+            if let Some(task) = task_of(&variable.op().device()) {
+                names.entry(task).or_default().push(variable.name());
+            }
+        }
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let graph = Graph::new();
+        let (mut waits, mut closes) = (HashMap::new(), Vec::new());
+        for (task, mut names) in names {
+            // Another model on the same tasks has other variables, and other queues.
+            names.sort_unstable();
+            let shared_name = format!("ferroflow_ready_{:016x}", fingerprint(&names));
+            let (types, shapes): (&[DType], &[PartialShape]) = (&[DType::Bool], &[PartialShape::scalar()]);
+            let queue = graph.op("FIFOQueueV2").attr("component_types", types).attr("shapes", shapes).device(&task);
+            let queue = queue.attr("capacity", 1i64).attr("shared_name", shared_name).try_build()?.output(0);
+            let wait = graph.op("QueueDequeueV2").input(&queue).attr("component_types", types).device(&task);
+            let close = graph.op("QueueCloseV2").input(&queue).device(&task);
+            waits.insert(task, wait.try_build()?);
+            closes.push(close.try_build()?);
+        }
+        Ok(Some(Readiness { graph, waits, closes }))
+    }
+
+    /// Wakes whoever waits, now and later.
+    pub(super) fn tell(&self, target: &Target, config: &ConfigProto) -> Result<()> {
+        let session = target.session(&self.graph, config)?;
+        for close in &self.closes {
+            let options = RunOptions { timeout: Some(TELLING), ..Default::default() };
+            match session.runner().target(close).options(options).run() {
+                // It was closed before: a chief that comes back finds tasks that never left.
+                Err(status) if status.code() != Code::Cancelled => return Err(status),
+                _ => {}
+            }
+        }
+        session.close()
+    }
+
+    /// Starts to wait.
+    pub(super) fn listen(&self, target: &Target, config: &ConfigProto) -> Result<Listening<'_>> {
+        Ok(Listening { readiness: self, session: target.session(&self.graph, config)?, closed: HashSet::new() })
+    }
+}
+
+/// What came of waiting.
+pub(super) enum Heard {
+    /// The chief told that the variables have values.
+    Told,
+    /// The time is over.
+    Nothing,
+    /// There is nothing to wait for: it was told before, or can't be.
+    CannotHear,
+}
+
+/// A worker that waits to be told.
+pub(super) struct Listening<'a> {
+    readiness: &'a Readiness,
+    session: Session,
+    closed: HashSet<String>,
+}
+
+impl Listening<'_> {
+    /// Waits until the chief tells that the variables on a device have values, or for so long.
+    pub(super) fn wait(&mut self, device: &str, at_most: Duration) -> Heard {
+        // A timeout of no milliseconds would be none at all.
+        const SHORTEST: Duration = Duration::from_millis(1);
+        let Some(task) = task_of(device).filter(|task| !self.closed.contains(task)) else { return Heard::CannotHear };
+        let Some(wait) = self.readiness.waits.get(&task) else { return Heard::CannotHear };
+        let options = RunOptions { timeout: Some(at_most.max(SHORTEST)), ..Default::default() };
+        match self.session.runner().target(wait).options(options).run() {
+            Err(status) if status.code() == Code::DeadlineExceeded => Heard::Nothing,
+            Err(status) if status.code() == Code::OutOfRange => {
+                self.closed.insert(task);
+                Heard::Told
+            }
+            _ => Heard::CannotHear,
+        }
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        // The session of a task that was lost can't be closed.
+        let _ = self.session.close();
+    }
+}
+
+/// Returns the task of a device, when it names one.
+fn task_of(device: &str) -> Option<String> {
+    let name = DeviceName::parse(device).ok()?;
+    (name.job.is_some() && name.task.is_some()).then(|| name.task_part().to_string())
+}
+
+/// FNV-1a: the same on every machine.
+fn fingerprint(names: &[String]) -> u64 {
+    let bytes = names.iter().flat_map(|name| name.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
