@@ -90,7 +90,8 @@ async fn execute(master: &Arc<dyn MasterInterface>, graph: &RandomGraph, seed: u
             return;
         }
     };
-    let feeds = graph.feeds.iter().filter_map(|(name, value)| Some((name.clone(), tensor::tensor_from_proto(value).ok()?)));
+    let feeds =
+        graph.feeds.iter().filter_map(|(name, value)| Some((name.clone(), tensor::tensor_from_proto(value).ok()?)));
     let call = RunStepCall {
         session_handle: session_handle.clone(),
         feeds: feeds.collect(),
@@ -121,7 +122,9 @@ async fn execute(master: &Arc<dyn MasterInterface>, graph: &RandomGraph, seed: u
 }
 
 /// Waits for an answer, but not without end; a panic on the way becomes an error.
-async fn guarded<T: Send + 'static>(answer: impl Future<Output = tensor::Result<T>> + Send + 'static) -> tensor::Result<T> {
+async fn guarded<T: Send + 'static>(
+    answer: impl Future<Output = tensor::Result<T>> + Send + 'static,
+) -> tensor::Result<T> {
     match tokio::time::timeout(HANG_TIMEOUT, tokio::spawn(answer)).await {
         Ok(Ok(result)) => result,
         Ok(Err(error)) => Err(Status::internal(format!("the call ended with a panic: {error}"))),

@@ -139,8 +139,26 @@ const NUMBERS: [i64; 20] = [
 const FLOATS: [f64; 10] = [0.0, 1.0, -1.0, 0.5, 2.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e38, -1e-30];
 
 const WORDS: [&str; 20] = [
-    "", "a", "b c", "NHWC", "NCHW", "SAME", "VALID", "1", "-3.5e3", "ZLIB", "GZIP", "(", "a.*", "\\1", "{}", "ij,jk->ik", "REFLECT",
-    "mean", "1,2,3", "\u{e9}\u{4e2d}",
+    "",
+    "a",
+    "b c",
+    "NHWC",
+    "NCHW",
+    "SAME",
+    "VALID",
+    "1",
+    "-3.5e3",
+    "ZLIB",
+    "GZIP",
+    "(",
+    "a.*",
+    "\\1",
+    "{}",
+    "ij,jk->ik",
+    "REFLECT",
+    "mean",
+    "1,2,3",
+    "\u{e9}\u{4e2d}",
 ];
 
 /// Makes a graph of a few nodes.
@@ -218,7 +236,13 @@ impl Maker<'_> {
 
     fn push(&mut self, name: &str, op: &str, inputs: Vec<String>, attrs: BTreeMap<String, Value>) {
         let attr = attrs.into_iter().map(|(name, value)| (name, AttrValue { value: Some(value) })).collect();
-        self.def.node.push(NodeDef { name: name.to_owned(), op: op.to_owned(), input: inputs, attr, ..Default::default() });
+        self.def.node.push(NodeDef {
+            name: name.to_owned(),
+            op: op.to_owned(),
+            input: inputs,
+            attr,
+            ..Default::default()
+        });
     }
 
     fn name(&mut self, prefix: &str) -> String {
@@ -227,8 +251,12 @@ impl Maker<'_> {
     }
 
     fn input(&mut self, dtype: DType, arg: &Arg, depth: usize) -> String {
-        let fitting: Vec<String> =
-            self.outputs.iter().filter(|(_, ty, is_ref)| *ty == dtype && *is_ref == arg.is_ref).map(|(name, ..)| name.clone()).collect();
+        let fitting: Vec<String> = self
+            .outputs
+            .iter()
+            .filter(|(_, ty, is_ref)| *ty == dtype && *is_ref == arg.is_ref)
+            .map(|(name, ..)| name.clone())
+            .collect();
         if !fitting.is_empty() && self.chooser.once_in(2) {
             return self.chooser.one_of(&fitting).clone();
         }
@@ -247,7 +275,10 @@ impl Maker<'_> {
         let name = self.name("c");
         let mut attrs = BTreeMap::from([("dtype".to_owned(), Value::Type(value.dtype))]);
         if self.chooser.once_in(2) {
-            attrs.insert("shape".to_owned(), Value::Shape(TensorShapeProto { unknown_rank: true, ..Default::default() }));
+            attrs.insert(
+                "shape".to_owned(),
+                Value::Shape(TensorShapeProto { unknown_rank: true, ..Default::default() }),
+            );
             self.push(&name, "Placeholder", Vec::new(), attrs);
             self.feeds.push((format!("{name}:0"), value));
         } else {
@@ -263,7 +294,12 @@ impl Maker<'_> {
         let (variable, constant, assign) = (self.name("v"), self.name("c"), self.name("a"));
         let dtype = Value::Type(value.dtype);
         let shape = Value::Shape(value.tensor_shape.clone().unwrap_or_default());
-        self.push(&variable, "VariableV2", Vec::new(), BTreeMap::from([("dtype".into(), dtype.clone()), ("shape".into(), shape)]));
+        self.push(
+            &variable,
+            "VariableV2",
+            Vec::new(),
+            BTreeMap::from([("dtype".into(), dtype.clone()), ("shape".into(), shape)]),
+        );
         if self.chooser.once_in(4) {
             return variable;
         }
@@ -276,12 +312,30 @@ impl Maker<'_> {
     /// Returns a handle or a variant, which only ops make.
     fn made_by_an_op(&mut self, dtype: DType, depth: usize) -> String {
         const HANDLES: [&str; 12] = [
-            "VarHandleOp", "FIFOQueueV2", "HashTableV2", "MutableHashTableV2", "StackV2", "TensorArrayV3", "IteratorV2", "RandomShuffleQueueV2",
-            "MutexV2", "TFRecordReaderV2", "MutableDenseHashTableV2", "ResourceConditionalAccumulator",
+            "VarHandleOp",
+            "FIFOQueueV2",
+            "HashTableV2",
+            "MutableHashTableV2",
+            "StackV2",
+            "TensorArrayV3",
+            "IteratorV2",
+            "RandomShuffleQueueV2",
+            "MutexV2",
+            "TFRecordReaderV2",
+            "MutableDenseHashTableV2",
+            "ResourceConditionalAccumulator",
         ];
         const VARIANTS: [&str; 10] = [
-            "EmptyTensorList", "TensorListReserve", "TensorListFromTensor", "RangeDataset", "TensorSliceDataset", "BatchDatasetV2",
-            "ShuffleDataset", "TensorDataset", "TakeDataset", "TensorListPushBack",
+            "EmptyTensorList",
+            "TensorListReserve",
+            "TensorListFromTensor",
+            "RangeDataset",
+            "TensorSliceDataset",
+            "BatchDatasetV2",
+            "ShuffleDataset",
+            "TensorDataset",
+            "TakeDataset",
+            "TensorListPushBack",
         ];
         let choices: &[&str] = if dtype == DType::Resource { &HANDLES } else { &VARIANTS };
         let mut op = *self.chooser.one_of(choices);
@@ -326,8 +380,13 @@ impl Maker<'_> {
             "float" => Value::F(*self.chooser.one_of(&FLOATS) as f32),
             "bool" => Value::B(self.chooser.once_in(2)),
             "string" => {
-                let texts: Vec<Vec<u8>> = allowed.map(|list| list.s.iter().map(|text| text.to_vec()).collect()).unwrap_or_default();
-                let text = if texts.is_empty() { self.chooser.one_of(&WORDS).as_bytes().to_vec() } else { self.chooser.one_of(&texts).clone() };
+                let texts: Vec<Vec<u8>> =
+                    allowed.map(|list| list.s.iter().map(|text| text.to_vec()).collect()).unwrap_or_default();
+                let text = if texts.is_empty() {
+                    self.chooser.one_of(&WORDS).as_bytes().to_vec()
+                } else {
+                    self.chooser.one_of(&texts).clone()
+                };
                 Value::S(text.into())
             }
             "shape" => Value::Shape(self.shape()),
@@ -348,7 +407,8 @@ impl Maker<'_> {
             "list(type)" => (0..count).for_each(|_| list.r#type.push(self.type_number(allowed))),
             "list(int)" => {
                 // Windows and strides have four or five numbers, which rarely come about by chance.
-                const USUAL: [&[i64]; 5] = [&[1, 1, 1, 1], &[1, 2, 2, 1], &[1, 2, 1, 1], &[1, 1, 1, 1, 1], &[1, 2, 2, 2, 1]];
+                const USUAL: [&[i64]; 5] =
+                    [&[1, 1, 1, 1], &[1, 2, 2, 1], &[1, 2, 1, 1], &[1, 1, 1, 1, 1], &[1, 2, 2, 2, 1]];
                 if self.chooser.once_in(3) {
                     (0..count + 1).for_each(|_| list.i.push(self.small_number()));
                 } else {
@@ -356,7 +416,9 @@ impl Maker<'_> {
                 }
             }
             "list(float)" => (0..count).for_each(|_| list.f.push(*self.chooser.one_of(&FLOATS) as f32)),
-            "list(string)" => (0..count).for_each(|_| list.s.push(self.chooser.one_of(&WORDS).as_bytes().to_vec().into())),
+            "list(string)" => {
+                (0..count).for_each(|_| list.s.push(self.chooser.one_of(&WORDS).as_bytes().to_vec().into()))
+            }
             "list(shape)" => (0..count).for_each(|_| list.shape.push(self.shape())),
             "list(func)" => (0..count).for_each(|_| list.func.push(self.function())),
             "list(bool)" => (0..count).for_each(|_| list.b.push(self.chooser.once_in(2))),
@@ -390,8 +452,14 @@ impl Maker<'_> {
 
     fn tensor_proto(&mut self, dtype: DType, argument: &str) -> TensorProto {
         // Arguments that say how large something is are small vectors and scalars more often than not.
-        let is_size = ["shape", "size", "axis", "dim", "num", "begin", "end", "indices", "k", "perm"].iter().any(|part| argument.contains(part));
-        let sizes = if is_size && self.chooser.once_in(2) { *self.chooser.one_of(&SHAPES[..8]) } else { *self.chooser.one_of(&SHAPES) };
+        let is_size = ["shape", "size", "axis", "dim", "num", "begin", "end", "indices", "k", "perm"]
+            .iter()
+            .any(|part| argument.contains(part));
+        let sizes = if is_size && self.chooser.once_in(2) {
+            *self.chooser.one_of(&SHAPES[..8])
+        } else {
+            *self.chooser.one_of(&SHAPES)
+        };
         let count: i64 = sizes.iter().product();
         let mut proto = TensorProto { dtype: dtype as i32, tensor_shape: Some(shape_of(sizes)), ..Default::default() };
         if dtype == DType::String {
@@ -432,7 +500,10 @@ impl Maker<'_> {
                 damaged.input[index] = format!("{other}:{}", self.chooser.below(3));
             }
             2 => drop(damaged.input.pop()),
-            3 => damaged.device = (*self.chooser.one_of(&["/cpu:7", "/gpu:0", "/job:absent", "what", "/task:0"])).to_owned(),
+            3 => {
+                damaged.device =
+                    (*self.chooser.one_of(&["/cpu:7", "/gpu:0", "/job:absent", "what", "/task:0"])).to_owned()
+            }
             4 => {
                 if let Some(value) = damaged.attr.values_mut().next() {
                     value.value = Some(Value::I(number));
@@ -449,7 +520,10 @@ impl Maker<'_> {
 }
 
 fn shape_of(sizes: &[i64]) -> TensorShapeProto {
-    TensorShapeProto { dim: sizes.iter().map(|&size| Dim { size, ..Default::default() }).collect(), ..Default::default() }
+    TensorShapeProto {
+        dim: sizes.iter().map(|&size| Dim { size, ..Default::default() }).collect(),
+        ..Default::default()
+    }
 }
 
 /// Returns the types of the tensors that an argument stands for; what the attributes leave open is float.
@@ -475,7 +549,8 @@ fn types_of(ty: &ArgType, attrs: &BTreeMap<String, Value>) -> Vec<DType> {
 /// Functions for the attributes that name one: what it is given, one that calls itself, one without anything, a truth.
 fn library() -> proto::FunctionDefLibrary {
     let float = DType::Float as i32;
-    let argument = |name: &str, dtype: i32| proto::op_def::ArgDef { name: name.to_owned(), r#type: dtype, ..Default::default() };
+    let argument =
+        |name: &str, dtype: i32| proto::op_def::ArgDef { name: name.to_owned(), r#type: dtype, ..Default::default() };
     let function = |name: &str, node: Vec<NodeDef>, result: &str| proto::FunctionDef {
         signature: Some(proto::OpDef {
             name: name.to_owned(),
@@ -487,7 +562,12 @@ fn library() -> proto::FunctionDefLibrary {
         ret: [("y".to_owned(), result.to_owned())].into(),
         ..Default::default()
     };
-    let types = |name: &str| (name.to_owned(), AttrValue { value: Some(Value::List(ListValue { r#type: vec![float], ..Default::default() })) });
+    let types = |name: &str| {
+        (
+            name.to_owned(),
+            AttrValue { value: Some(Value::List(ListValue { r#type: vec![float], ..Default::default() })) },
+        )
+    };
     let itself = Value::Func(NameAttrList { name: "endless".to_owned(), ..Default::default() });
     let call = NodeDef {
         name: "again".to_owned(),
@@ -516,7 +596,12 @@ fn library() -> proto::FunctionDefLibrary {
         ..Default::default()
     };
     proto::FunctionDefLibrary {
-        function: vec![function("same", Vec::new(), "x"), function("endless", vec![call], "again:output:0"), yes, nothing],
+        function: vec![
+            function("same", Vec::new(), "x"),
+            function("endless", vec![call], "again:output:0"),
+            yes,
+            nothing,
+        ],
         ..Default::default()
     }
 }

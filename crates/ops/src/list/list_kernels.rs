@@ -340,9 +340,7 @@ pub(super) fn scatter(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> 
         false => -1,
     };
     if wanted < -1 {
-        return Err(Status::invalid_argument(format!(
-            "TensorListScatter expects num_elements >= -1, found: {wanted}"
-        )));
+        return Err(Status::invalid_argument(format!("TensorListScatter expects num_elements >= -1, found: {wanted}")));
     }
     if wanted >= 0
         && let Some(index) = indices.iter().find(|&&index| i64::from(index) >= wanted)
