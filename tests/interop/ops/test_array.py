@@ -76,8 +76,8 @@ for indices in (tf.int32, tf.int64):
 op("Gather", params=WHOLE, indices=np.array([[2, 0], [1, 1]]))
 op("GatherV2", params=WHOLE, indices=np.array([2, 0, 0]), axis=np.int32(1))
 op("GatherV2", "batch", [tf.float32], params=CUBE, indices=np.array([[0, 2], [1, 1]]), axis=np.int32(1), batch_dims=1)
-op("GatherNd", params=WHOLE, indices=np.array([[0, 1], [2, 3]]), gradient=False)
-op("GatherNd", "rows", [tf.float32], params=CUBE, indices=np.array([[[0, 1]], [[1, 2]]]), gradient=False)
+op("GatherNd", params=WHOLE, indices=np.array([[0, 1], [2, 3]]))
+op("GatherNd", "rows", [tf.float32], params=CUBE, indices=np.array([[[0, 1]], [[1, 2]]]))
 add("OneHot", lambda given: [tf.one_hot(given([0, 2, 5, -1]), 4), tf.one_hot(given([[1, 0]]), 3, 5, 7, axis=0), tf.one_hot(given([1]), 2, True, False),
                              tf.one_hot(given([1], tf.int64), 3, dtype=tf.float64, axis=-1)])
 add("Where", lambda given: [tf.where(given(BOOLS)), tf.where(given(WHOLE * BOOLS)), tf.where(given(np.zeros((0, 2), bool)))])

@@ -102,16 +102,16 @@ for name in ("Invert", "PopulationCount"):
 # Reductions.
 for name in ("Sum", "Mean", "Prod", "Max", "Min", "EuclideanNorm"):
     # Squares of bytes overflow.
-    op(name, "", [one for one in side_by_side.cpu_types(name, "T") if one != tf.int8 or name != "EuclideanNorm"], input=WHOLE, axis=Fixed([1]), gradient=name not in ("EuclideanNorm", "Prod"))
+    op(name, "", [one for one in side_by_side.cpu_types(name, "T") if one != tf.int8 or name != "EuclideanNorm"], input=WHOLE, axis=Fixed([1]), gradient=name != "EuclideanNorm")
     for label, axes in {"all": [0, 1, 2], "first": [0], "last": [-1], "outer": [0, 2], "inner": [2, 1], "none": []}.items():
         for keep_dims in (False, True):
-            op(name, f"{label}{'_keep' if keep_dims else ''}", [tf.float32], input=CUBE, axis=Fixed(np.array(axes, np.int32)), keep_dims=keep_dims, gradient=name != "Prod")
+            op(name, f"{label}{'_keep' if keep_dims else ''}", [tf.float32], input=CUBE, axis=Fixed(np.array(axes, np.int32)), keep_dims=keep_dims)
     op(name, "empty", [tf.float32], input=EMPTY, axis=np.array([0]), gradient=False)
     op(name, "empty_kept", [tf.float32], input=EMPTY, axis=np.array([1]), gradient=False)
     op(name, "odd", [tf.float32], input=ODD.reshape(11, 1), axis=np.array([1]), gradient=False)
     op(name, "nan", [tf.float32], input=np.array([1, np.nan, 3], np.float32), axis=np.array([0]), gradient=False)
     op(name, "scalar", [tf.float32], input=np.float32(3), axis=np.array([], np.int32), gradient=False)
-    add(f"{name}/axis_int64", lambda given, name=name: getattr(tf.raw_ops, name)(input=given(CUBE), axis=tf.constant(1, tf.int64)), gradient=name != "Prod")
+    add(f"{name}/axis_int64", lambda given, name=name: getattr(tf.raw_ops, name)(input=given(CUBE), axis=tf.constant(1, tf.int64)))
 for name in ("All", "Any"):
     op(name, input=BOOLS, axis=np.array([0]))
     op(name, "keep", input=BOOLS, axis=np.array([-1]), keep_dims=True)

@@ -121,11 +121,11 @@ for name in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
 add("batch_normalization", lambda given: tf.nn.batch_normalization(given(IMAGE), given(A[0, :3]), given(np.abs(A[1, :3])), given(A[2, :3]), given(A[0, 1:]), 0.01), atol=1e-4)
 
 # The largest.
-op("TopKV2", input=WHOLE, k=np.int32(2), sweep="T", gradient=False)
-op("TopKV2", "all", [tf.float32], input=WHOLE, k=np.int32(4), gradient=False)
-op("TopKV2", "none", [tf.float32], input=WHOLE, k=np.int32(0), gradient=False)
-op("TopKV2", "ties", [tf.int32], input=np.array([1, 3, 3, 3, 2, 1, 3]), k=np.int32(3), gradient=False)
-op("TopKV2", "cube", [tf.float32], input=uniform(2, 3, 40), k=np.int32(7), gradient=False)
+op("TopKV2", input=WHOLE, k=np.int32(2), sweep="T")
+op("TopKV2", "all", [tf.float32], input=WHOLE, k=np.int32(4))
+op("TopKV2", "none", [tf.float32], input=WHOLE, k=np.int32(0))
+op("TopKV2", "ties", [tf.int32], input=np.array([1, 3, 3, 3, 2, 1, 3]), k=np.int32(3))
+op("TopKV2", "cube", [tf.float32], input=uniform(2, 3, 40), k=np.int32(7))
 add("InTopK", lambda given: [tf.nn.in_top_k(given(A), given([0, 3, 1]), 2), tf.nn.in_top_k(given(ODD), given([0, 2]), 2)])
 add("InTopKV2", lambda given: tf.raw_ops.InTopKV2(predictions=given(A), targets=given([0, 3, 9]), k=given(np.int32(2))))
 op("NthElement", input=WHOLE, n=np.int32(1))
