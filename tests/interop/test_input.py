@@ -198,6 +198,7 @@ def test_embeddings_of_sparse_features(shared_cluster, graph):
         table = tf.get_variable("table", initializer=tf.constant(np.arange(8, dtype=np.float32).reshape(4, 2)))
         means = tf.nn.safe_embedding_lookup_sparse(table, ids, combiner="mean")
         dense = tf.sparse_tensor_to_dense(ids, default_value=-1)
+        crossed = tf.sparse.cross_hashed([tf.constant([["a"], ["b"]]), tf.constant([["x"], ["y"]])], num_buckets=100)
         product = tf.sparse_tensor_dense_matmul(
             tf.SparseTensor([[0, 0], [1, 2]], [2.0, 3.0], [2, 3]), tf.constant([[1.0, 2], [3, 4], [5, 6]]))
         gradient = tf.gradients(means, table)[0]
@@ -206,10 +207,15 @@ def test_embeddings_of_sparse_features(shared_cluster, graph):
         assert session.run(means).tolist() == [[4, 5], [0, 0], [0, 1], [0, 0]]
         assert session.run(dense).tolist() == [[1, 3], [-1, -1], [0, -1], [-1, -1]]
         assert session.run(product).tolist() == [[2, 4], [15, 18]]
+        hashed = session.run(crossed)
+        assert hashed.dense_shape.tolist() == [2, 1]
         got = session.run(gradient)
         totals = np.zeros((4, 2))
         np.add.at(totals, got.indices, got.values)
         assert totals.tolist() == [[1, 1], [0.5, 0.5], [0, 0], [0.5, 0.5]]
+    with tf.Graph().as_default(), tf.Session() as session:
+        local = tf.sparse.cross_hashed([tf.constant([["a"], ["b"]]), tf.constant([["x"], ["y"]])], num_buckets=100)
+        assert session.run(local).values.tolist() == hashed.values.tolist()
 
 
 def test_lists_of_tensors(shared_cluster, graph):

@@ -372,6 +372,28 @@ fn an_interrupt_saves_and_leaves() {
 }
 
 #[test]
+fn the_processes_of_all_tasks_leave_with_the_one_that_started_them() {
+    for signal in ["-TERM", "-KILL"] {
+        let directory = tempfile::tempdir().unwrap();
+        let logdir = logdir_flag(directory.path());
+        let flags = ["train", "--processes", "--hidden_units=16", "--train_steps=100000000", &logdir];
+        let mut process = Process::start("train", &flags);
+        // A worker that waits for the chief names the global step, too.
+        while !process.wait_for("step ").starts_with("step ") {}
+        process.signal(signal);
+        // The outputs end when the last of the processes that write to them has.
+        let status = process.wait();
+        assert_eq!(status.success(), signal == "-TERM", "{status} {:?}", process.seen);
+        let is_said = process.seen.iter().any(|line| line.contains("interrupted"));
+        assert_eq!(is_said, signal == "-TERM", "{:?}", process.seen);
+        let state = std::fs::read_to_string(directory.path().join("checkpoint"))
+            .unwrap_or_else(|error| panic!("{error} after {signal}: {:?}", process.seen));
+        let newest = state.lines().next().unwrap().trim_end_matches('"').rsplit('-').next().unwrap().to_owned();
+        assert!(newest.parse::<i64>().unwrap() > 0, "{state}");
+    }
+}
+
+#[test]
 fn a_worker_is_killed_and_the_rest_go_on() {
     let tasks = Tasks::new(1, 2, &["--hidden_units=16", "--train_steps=2500", "--batch_size=20"]);
     let mut ps = tasks.start("ps", 0);

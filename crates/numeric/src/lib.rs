@@ -13,6 +13,7 @@ pub mod ctc;
 pub mod elementwise;
 pub mod float;
 pub mod fused;
+pub mod linalg;
 pub mod matmul;
 pub mod optimizer;
 pub mod parallel;

@@ -19,13 +19,16 @@ pub mod ctc;
 pub mod data_flow;
 pub mod dataset;
 pub mod function;
+pub mod image;
 pub mod io;
+pub mod linalg;
 pub mod list;
 pub mod logging;
 pub mod lookup;
 pub mod math;
 pub mod nn;
 pub mod parsing;
+pub mod ragged;
 pub mod random;
 mod rows;
 pub mod sparse;
@@ -46,13 +49,16 @@ const FAMILIES: &[&[&[Op]]] = &[
     data_flow::FILES,
     dataset::FILES,
     function::FILES,
+    image::FILES,
     io::FILES,
+    linalg::FILES,
     list::FILES,
     logging::FILES,
     lookup::FILES,
     math::FILES,
     nn::FILES,
     parsing::FILES,
+    ragged::FILES,
     random::FILES,
     sparse::FILES,
     state::FILES,

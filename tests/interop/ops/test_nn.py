@@ -123,7 +123,7 @@ add("batch_normalization", lambda given: tf.nn.batch_normalization(given(IMAGE),
 # The largest.
 op("TopKV2", input=WHOLE, k=np.int32(2), sweep="T")
 op("TopKV2", "all", [tf.float32], input=WHOLE, k=np.int32(4))
-op("TopKV2", "none", [tf.float32], input=WHOLE, k=np.int32(0))
+op("TopKV2", "none", [tf.float32], input=WHOLE, k=np.int32(0), gradient=False)
 op("TopKV2", "ties", [tf.int32], input=np.array([1, 3, 3, 3, 2, 1, 3]), k=np.int32(3))
 op("TopKV2", "cube", [tf.float32], input=uniform(2, 3, 40), k=np.int32(7))
 add("InTopK", lambda given: [tf.nn.in_top_k(given(A), given([0, 3, 1]), 2), tf.nn.in_top_k(given(ODD), given([0, 2]), 2)])

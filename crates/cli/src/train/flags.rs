@@ -102,8 +102,8 @@ impl Flags {
         self.train_steps.unwrap_or(match (self.model, self.is_sync()) {
             (ModelKind::Mlp, false) => 3000,
             (ModelKind::Mlp, true) => 1500,
-            (ModelKind::Cnn, false) => 800,
-            (ModelKind::Cnn, true) => 500,
+            (ModelKind::Cnn, false) => 1500,
+            (ModelKind::Cnn, true) => 700,
         })
     }
 

@@ -6,9 +6,11 @@ use super::worker::Trained;
 use super::{Flags, conclude, describe};
 use crate::Failure;
 use ferroflow::data::mnist::Mnist;
+use parking_lot::Mutex;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 /// What the main thread hears of its children.
@@ -33,15 +35,16 @@ impl Drop for Children {
 /// Starts all tasks and waits for them.
 pub fn run(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
     println!("{}; {} ps and {} worker(s), each a process", describe(digits), flags.ps, flags.workers);
-    // Ctrl-C reaches the children too: they save and leave, and this one shows it.
-    ignore_interrupt()?;
+    let parents_ends = Arc::new(Mutex::new(Vec::new()));
+    leave_on_signals(&parents_ends)?;
     let addresses = free_addresses((flags.ps + flags.workers) as usize)?;
     let (ps_hosts, worker_hosts) = addresses.split_at(flags.ps as usize);
     let (reports, incoming) = channel();
     let mut children = Children(Vec::new());
     let jobs = (0..flags.ps).map(|index| ("ps", index)).chain((0..flags.workers).map(|index| ("worker", index)));
     for (job, index) in jobs {
-        let child = start(flags, job, index, &ps_hosts.join(","), &worker_hosts.join(","), &reports)?;
+        let mut child = start(flags, job, index, &ps_hosts.join(","), &worker_hosts.join(","), &reports)?;
+        parents_ends.lock().extend(child.stdin.take());
         children.0.push((job, index, child));
     }
     drop(reports);
@@ -121,7 +124,8 @@ fn start(
         }
     }
     let mut child = command
-        .stdin(Stdio::null())
+        // Its end tells the child that this process wants it to leave, or is gone itself.
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| Failure::new(format!("can't start {job} {index}: {error}")))?;
@@ -149,12 +153,22 @@ fn free_addresses(count: usize) -> Result<Vec<String>, Failure> {
     Ok(addresses.iter().map(ToString::to_string).collect())
 }
 
-fn ignore_interrupt() -> Result<(), Failure> {
+/// On Ctrl-C or SIGTERM the children save and leave, and this process shows it.
+fn leave_on_signals(parents_ends: &Arc<Mutex<Vec<ChildStdin>>>) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = ferroflow::session::runtime()?;
     let _guard = runtime.enter();
-    let interrupt = signal(SignalKind::interrupt());
-    let mut interrupt = interrupt.map_err(|error| Failure::new(format!("signals can't be received: {error}")))?;
-    runtime.spawn(async move { while interrupt.recv().await.is_some() {} });
+    let listen = |kind| signal(kind).map_err(|error| Failure::new(format!("signals can't be received: {error}")));
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let parents_ends = parents_ends.clone();
+    runtime.spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            parents_ends.lock().clear();
+        }
+    });
     Ok(())
 }

@@ -28,7 +28,7 @@ pub fn run(flags: &Flags, job: &str, digits: Mnist) -> Result<(), Failure> {
         "ps" if flags.existing_servers => {
             Err(Failure::new("with --existing_servers the parameter servers run already: start workers only"))
         }
-        "ps" => serve(ServerConfig::new(cluster, job, index)?, index, workers),
+        "ps" => serve(ServerConfig::new(cluster, job, index)?, index, workers, flags.reports),
         "worker" if flags.existing_servers => {
             work(flags, index, ps, workers, Target::Address(format!("grpc://{address}")), digits)
         }
@@ -49,15 +49,25 @@ fn announce(job: &str, index: u32, address: &str) {
     let _ = std::io::stdout().flush();
 }
 
-fn serve(config: ServerConfig, index: u32, workers: u32) -> Result<(), Failure> {
+fn serve(config: ServerConfig, index: u32, workers: u32, has_parent: bool) -> Result<(), Failure> {
     let runtime = runtime()?;
+    let (leaves, parent) = tokio::sync::oneshot::channel();
+    // Without a parent nobody sends, and the channel stays open.
+    let _unused = if has_parent {
+        when_the_parent_is_gone(move || {
+            let _ = leaves.send(());
+        })?;
+        None
+    } else {
+        Some(leaves)
+    };
     let server = Arc::new(Server::start(config, ops::registry(), runtime.clone())?);
     announce("ps", index, server.address());
     let over = done::watch(server.clone(), "ps", index, workers)?;
     let ended = runtime.block_on(async {
         let ended = tokio::select! {
             ended = over => ended.unwrap_or(Ok(())),
-            ended = interrupted() => ended,
+            ended = interrupted(parent) => ended,
         };
         server.stop().await;
         ended
@@ -68,8 +78,9 @@ fn serve(config: ServerConfig, index: u32, workers: u32) -> Result<(), Failure> 
 /// How long a parameter server stays when it is interrupted, since the chief may want to save.
 const STAYING: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Returns when the server should stop: at once on SIGTERM, after a while on Ctrl-C, which the workers get too.
-async fn interrupted() -> ferroflow::Result<()> {
+/// Returns when the server should stop: at once on SIGTERM, after a while on Ctrl-C or without the parent process, which the
+/// workers notice too.
+async fn interrupted(parent: tokio::sync::oneshot::Receiver<()>) -> ferroflow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = |kind| {
         signal(kind).map_err(|error| ferroflow::Status::unavailable(format!("signals can't be received: {error}")))
@@ -78,6 +89,7 @@ async fn interrupted() -> ferroflow::Result<()> {
     tokio::select! {
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => {}
+        _ = parent => {}
     }
     tokio::select! {
         _ = terminate.recv() => {}
@@ -94,6 +106,10 @@ fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits:
     }
     let stop = Coordinator::new();
     leave_on_interrupt(&stop)?;
+    if is_reporting {
+        let stop = stop.clone();
+        when_the_parent_is_gone(move || stop.request_stop(None))?;
+    }
     let gradients = match (flags.is_sync(), flags.replicas_to_aggregate) {
         (false, _) => 1,
         (true, None) => u64::from(workers),
@@ -128,9 +144,20 @@ fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits:
     Ok(())
 }
 
+/// Calls `leave` when the process that started this one lets go of it, or is gone: then the input ends.
+fn when_the_parent_is_gone(leave: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let watch = move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        leave();
+    };
+    let spawned = std::thread::Builder::new().name("watch the parent".to_owned()).spawn(watch);
+    spawned.map(drop).map_err(|error| Failure::new(format!("no thread to watch the parent: {error}")))
+}
+
+/// Prints a line for the parent process; without one, nobody misses it.
 fn line(text: &str) {
-    println!("{text}");
-    let _ = std::io::stdout().flush();
+    let mut output = std::io::stdout().lock();
+    let _ = writeln!(output, "{text}").and_then(|()| output.flush());
 }
 
 /// The line for a parent process.

@@ -18,6 +18,7 @@ mod pad;
 mod placeholder;
 mod reshape;
 mod reverse;
+mod roll;
 mod scatter_nd;
 mod search;
 mod shape;
@@ -45,6 +46,7 @@ pub use pad::*;
 pub use placeholder::*;
 pub use reshape::*;
 pub use reverse::*;
+pub use roll::*;
 pub use scatter_nd::*;
 pub use search::*;
 pub use shape::*;
@@ -77,6 +79,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     placeholder::OPS,
     reshape::OPS,
     reverse::OPS,
+    roll::OPS,
     scatter_nd::OPS,
     search::OPS,
     shape::OPS,

@@ -4,6 +4,7 @@ mod checkpoint;
 mod files;
 mod reader;
 mod reader_ops;
+mod remap;
 mod work;
 
 pub use files::*;
@@ -16,7 +17,7 @@ use storage::file_system::{FileSystem, FileSystems};
 use tensor::{Result, Status, Tensor};
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[checkpoint::OPS, files::OPS, reader_ops::OPS];
+pub(crate) const FILES: &[&[Op]] = &[checkpoint::OPS, files::OPS, reader_ops::OPS, remap::OPS];
 
 static FILE_SYSTEMS: LazyLock<Arc<dyn FileSystem>> = LazyLock::new(|| Arc::new(FileSystems::local()));
 

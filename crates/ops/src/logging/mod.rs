@@ -6,6 +6,7 @@ mod media;
 mod print;
 pub(crate) mod summarize;
 mod summary;
+mod summary_writer;
 
 pub use check_numerics::*;
 pub use histogram::*;
@@ -16,4 +17,5 @@ pub use summary::*;
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[check_numerics::OPS, histogram::OPS, media::OPS, print::OPS, summary::OPS];
+pub(crate) const FILES: &[&[Op]] =
+    &[check_numerics::OPS, histogram::OPS, media::OPS, print::OPS, summary::OPS, summary_writer::OPS];

@@ -7,6 +7,7 @@ mod bias;
 mod conv;
 mod data_format;
 mod depthwise;
+mod fractional_pool;
 mod fused;
 mod global_batch_norm;
 mod loss;
@@ -42,6 +43,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     conv::OPS,
     data_format::OPS,
     depthwise::OPS,
+    fractional_pool::OPS,
     fused::OPS,
     global_batch_norm::OPS,
     loss::OPS,

@@ -3,8 +3,10 @@
 mod decode_csv;
 mod decode_raw;
 mod example;
+mod feature_list;
 mod number;
 mod parse_example;
+mod sequence;
 mod tensor_text;
 mod wire;
 
@@ -18,4 +20,5 @@ pub(crate) use number::FromText;
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[decode_csv::OPS, decode_raw::OPS, parse_example::OPS, tensor_text::OPS];
+pub(crate) const FILES: &[&[Op]] =
+    &[decode_csv::OPS, decode_raw::OPS, parse_example::OPS, sequence::OPS, tensor_text::OPS];

@@ -31,6 +31,32 @@ pub(super) fn visit_example<'a>(example: &'a [u8], mut visit: impl FnMut(&'a [u8
     Some(())
 }
 
+/// Calls `visit` with the name of each feature list in a `SequenceExample`, and the bytes of the list.
+pub(super) fn visit_feature_lists<'a>(
+    example: &'a [u8],
+    visit: &mut impl FnMut(&'a [u8], &'a [u8]) -> Option<()>,
+) -> Option<()> {
+    let mut fields = Fields(example);
+    while let Some(field) = fields.next()? {
+        if let Field::Bytes(2, lists) = field {
+            visit_map(lists, visit)?;
+        }
+    }
+    Some(())
+}
+
+/// Returns the features of a `FeatureList`.
+pub(super) fn features_of_list(list: &[u8]) -> Option<Vec<RawFeature<'_>>> {
+    let mut features = Vec::new();
+    let mut fields = Fields(list);
+    while let Some(field) = fields.next()? {
+        if let Field::Bytes(1, feature) = field {
+            features.push(RawFeature::parse(feature)?);
+        }
+    }
+    Some(features)
+}
+
 /// Calls `visit` with the name of each feature in `Features`, and the feature.
 pub(super) fn visit_features<'a>(features: &'a [u8], visit: &mut impl FnMut(&'a [u8], RawFeature<'a>)) -> Option<()> {
     visit_map(features, &mut |name, feature| {

@@ -18,7 +18,7 @@ pub use fill::*;
 pub use gamma::*;
 pub use stateless::*;
 
-pub(crate) use generator::SingleSample;
+pub(crate) use generator::{SingleSample, random_bits};
 
 use kernel::Op;
 

@@ -8,6 +8,7 @@ mod matmul;
 mod rearrange;
 mod reduce;
 mod serialize;
+mod set;
 mod to_dense;
 
 pub use add::*;
@@ -27,5 +28,6 @@ pub(crate) const FILES: &[&[Op]] = &[
     rearrange::OPS,
     reduce::OPS,
     serialize::OPS,
+    set::OPS,
     to_dense::OPS,
 ];

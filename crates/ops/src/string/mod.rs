@@ -2,6 +2,7 @@
 
 mod as_string;
 mod base64_ops;
+mod charset;
 mod fingerprint;
 mod format;
 mod hash;
@@ -10,6 +11,7 @@ mod number_format;
 mod pattern;
 mod split;
 mod text;
+mod unicode;
 
 pub use as_string::*;
 pub use base64_ops::*;
@@ -25,5 +27,14 @@ pub(crate) use fingerprint::fingerprint64;
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] =
-    &[as_string::OPS, base64_ops::OPS, format::OPS, hash::OPS, join::OPS, pattern::OPS, split::OPS, text::OPS];
+pub(crate) const FILES: &[&[Op]] = &[
+    as_string::OPS,
+    base64_ops::OPS,
+    format::OPS,
+    hash::OPS,
+    join::OPS,
+    pattern::OPS,
+    split::OPS,
+    text::OPS,
+    unicode::OPS,
+];

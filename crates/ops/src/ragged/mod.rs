@@ -1,0 +1,10 @@
+//! Ragged tensors: flat values, and for each ragged dimension where its rows begin and end.
+
+mod convert;
+mod gather;
+mod splits;
+
+use kernel::Op;
+
+/// The ops of each file.
+pub(crate) const FILES: &[&[Op]] = &[convert::OPS, gather::OPS];
