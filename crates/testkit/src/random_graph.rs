@@ -19,7 +19,7 @@ impl Chooser {
     }
 
     /// Returns the next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -28,7 +28,7 @@ impl Chooser {
 
     /// Returns a number below a limit.
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
+        (self.draw() % limit.max(1) as u64) as usize
     }
 
     /// Returns whether something that happens once in so many times happens.
@@ -480,7 +480,7 @@ impl Maker<'_> {
             DType::Double => float.to_le_bytes().to_vec(),
             DType::Complex64 => [(float as f32).to_le_bytes(), (number as f32).to_le_bytes()].concat(),
             DType::Complex128 => [float.to_le_bytes(), (number as f64).to_le_bytes()].concat(),
-            DType::Half | DType::BFloat16 => (self.chooser.next() as u16).to_le_bytes().to_vec(),
+            DType::Half | DType::BFloat16 => (self.chooser.draw() as u16).to_le_bytes().to_vec(),
             DType::Bool => vec![(number & 1) as u8],
             _ => number.to_le_bytes().iter().copied().cycle().take(dtype.size().min(8)).collect(),
         }
