@@ -1,5 +1,6 @@
 """Tasks that die, come back, or never were there: what the client gets, and that others go on."""
 
+import re
 import signal
 import socket
 import threading
@@ -134,6 +135,34 @@ with tf.Session(sys.argv[1]) as session:
         assert session.run(queue.dequeue()) == 5.0
 
 
+def test_the_session_of_a_client_that_died_is_ended_if_asked_for(cluster, processes, server_kind, graph, tmp_path):
+    if server_kind == harness.TENSORFLOW:
+        pytest.skip("a TensorFlow server keeps such sessions")
+    made = cluster(ps=0, workers=1, arguments=["--session_gc_seconds=1"])
+    value = tf.placeholder_with_default(2.0, [])
+    session = tf.Session(made.target)
+    assert session.run(value) == 2.0
+    path = tmp_path / "client.py"
+    path.write_text("""
+import sys
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+session = tf.Session(sys.argv[1])
+session.run(tf.placeholder_with_default(1.0, []))
+print("RUNS")
+import threading
+threading.Event().wait()
+""")
+    client = harness.script(path, made.target, label="client")
+    processes.append(client)
+    client.wait_for(lambda line: line == "RUNS", "that it runs")
+    client.kill()
+    made.worker().wait_for(lambda line: "is ended: its client's connection is gone" in line, "that the session is ended")
+    # This one was not used for longer, and its client is there.
+    assert session.run(value) == 2.0
+    session.close()
+
+
 @pytest.mark.slow
 @pytest.mark.watchdog(1200)
 @pytest.mark.parametrize("victim", [("ps", 0), ("worker", 0)], ids=["ps", "chief"])
@@ -233,7 +262,9 @@ def test_sigterm_drains_and_frees_the_port(cluster, server_kind, graph):
         probe.bind(("127.0.0.1", int(made.ps().address.rpartition(":")[2])))
 
 
-def test_a_task_that_comes_late_is_waited_for(processes, graph):
+def test_a_task_that_comes_late_is_waited_for(processes, server_kind, graph):
+    if server_kind == harness.TENSORFLOW:
+        pytest.skip("the lines are ours")
     made = harness.Cluster(ps=1, workers=1, start=False)
     worker = made.worker().start()
     processes.append(worker)
@@ -248,8 +279,10 @@ def test_a_task_that_comes_late_is_waited_for(processes, graph):
 
     client = threading.Thread(target=run)
     client.start()
-    # The line tells that the session waits; only then does the ps start.
-    worker.wait_for(lambda line: "/job:ps/" in line and "ready" not in line, "that it waits for the ps")
+    # The lines tell that the session waits; only then does the ps start.
+    waits = re.compile(r"still waits for /job:ps/replica:0/task:0 at " + re.escape(made.spec["ps"][0]) + r", for (\d+) s")
+    worker.wait_for(waits.search, "that it waits for the ps")
+    worker.wait_for(lambda line: any(int(seconds) >= 4 for seconds in waits.findall(line)), "that it still waits")
     ps = made.ps().start()
     processes.append(ps)
     ps.wait_ready()

@@ -51,7 +51,7 @@ with tf.Session() as session:
     session.run(train, feed)
     assert (session.run(stacked[1], feed) == images).all()
     writer.close()
-print("variables", len(tf.all_variables()), tf.train.Server.__module__)
+print(f"variables {len(tf.all_variables())} {tf.train.Server.__module__}")
 """
 
 
@@ -99,7 +99,7 @@ with tf.device("/job:local/task:1"):
 with tf.device("/job:local/task:0"):
     total = value + 1
 with tf.Session(first.target) as session:
-    print("total", session.run(total))
+    print(f"total {session.run(total)}")
 second.stop()
 """.replace("PORT_0", str(harness.PORTS.take())).replace("PORT_1", str(harness.PORTS.take())))
     assert "total 21.0" in process.expect_success()
@@ -112,7 +112,7 @@ for arguments in (({"ps": ["a:1"], "worker": ["b:2"]},), ({"ps": ["a:1", "c:3"]}
     try:
         tf.train.Server(*arguments)
     except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
-        print("REFUSED", error)
+        print(f"REFUSED {error}")
 """)
     lines = process.expect_success().splitlines()
     assert sum(line.startswith("REFUSED") for line in lines) == 3, lines

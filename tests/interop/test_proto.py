@@ -254,3 +254,14 @@ def test_calls_are_those_of_the_libraries(tensorflow_directory):
     with open(os.path.join(REPOSITORY, "crates/proto/src/service.rs"), "rb") as file:
         mine = set(re.findall(pattern, file.read()))
     assert mine == theirs
+
+
+def test_every_setting_is_on_the_compatibility_page():
+    import tensorflow.compat.v1 as tf
+
+    with open(os.path.join(REPOSITORY, "docs", "compatibility.md")) as file:
+        sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", file.read(), re.DOTALL | re.MULTILINE))
+    for message in (tf.ConfigProto, tf.RunOptions):
+        rows = re.findall(r"^\| ([a-z_, ]+) \|", sections[message.DESCRIPTOR.name], re.MULTILINE)
+        listed = [name for row in rows for name in row.split(", ") if name != "field"]
+        assert sorted(listed) == sorted(field.name for field in message.DESCRIPTOR.fields)

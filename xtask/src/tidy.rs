@@ -75,6 +75,34 @@ fn crates_depend_only_on_those_above_them() {
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
+#[test]
+fn every_row_of_the_compatibility_tables_names_tests_that_exist() {
+    let text = std::fs::read_to_string(process::root().join("docs/compatibility.md")).expect("the page is readable");
+    let mut complaints = Vec::new();
+    let mut num_references = 0;
+    for (index, line) in text.lines().enumerate() {
+        let references: Vec<(&str, &str)> = line.split('`').filter_map(|word| word.split_once("::")).collect();
+        let is_row = line.starts_with('|') && !line.starts_with("|---") && !line.ends_with("| shown by |");
+        if is_row && references.is_empty() {
+            complaints.push(format!("line {}: names no test", index + 1));
+        }
+        for (file, test) in references {
+            num_references += 1;
+            let (directory, definition) = if file.ends_with(".py") {
+                ("tests/interop", format!("def {test}("))
+            } else {
+                ("crates", format!("fn {test}("))
+            };
+            let path = process::root().join(directory).join(file);
+            if !std::fs::read_to_string(&path).is_ok_and(|source| source.contains(&definition)) {
+                complaints.push(format!("line {}: there is no test {file}::{test}", index + 1));
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+    assert!(num_references > 40, "the references were not found");
+}
+
 /// Returns what the crate's manifest lists under `[dependencies]`; tests may use more.
 fn dependencies(name: &str) -> Vec<String> {
     let path = process::root().join("crates").join(name).join("Cargo.toml");

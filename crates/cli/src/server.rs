@@ -8,6 +8,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 /// Which task of which cluster to be. With none of these it is a cluster of one, job `localhost`.
@@ -49,6 +50,9 @@ pub struct Flags {
     /// How many CPU devices the task has.
     #[arg(long = "device_count", value_name = "COUNT")]
     device_count: Option<u32>,
+    /// Ends a session that nobody has used for as many seconds and whose client's connection is gone; 0 means never.
+    #[arg(long = "session_gc_seconds", value_name = "SECONDS", default_value_t = 0)]
+    session_gc_seconds: u64,
     /// Ends when `ferroflow train` workers, as many as the cluster has, have said that they are done.
     #[arg(long = "exit_when_done")]
     exit_when_done: bool,
@@ -85,10 +89,10 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
         true => Some(done::watch(server.clone(), &job, index, workers)?),
         false => None,
     };
-    let everywhere = if server.is_on_all_interfaces() { " (listening on all interfaces)" } else { "" };
+    let bound = bound_elsewhere(&server);
     // One line, at once, for whoever started this and waits for it.
     let mut out = std::io::stdout().lock();
-    let written = writeln!(out, "ferroflow server ready: /job:{job}/task:{index} at {}{everywhere}", server.address());
+    let written = writeln!(out, "ferroflow server ready: /job:{job}/task:{index} at {}{bound}", server.address());
     let _ = written.and_then(|()| out.flush());
     drop(out);
     runtime.block_on(async {
@@ -111,6 +115,23 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     });
     runtime.shutdown_background();
     Ok(())
+}
+
+/// Says what the server listens on, where the task's address in the cluster doesn't say it.
+fn bound_elsewhere(server: &Server) -> String {
+    let Some(first) = server.bound().first() else { return String::new() };
+    let (host, port) = server.address().rsplit_once(':').unwrap_or((server.address(), ""));
+    let is_same_port = port == first.port().to_string();
+    if server.is_on_all_interfaces() {
+        let on_port = if is_same_port { String::new() } else { format!(", port {}", first.port()) };
+        return format!(" (listening on all interfaces{on_port})");
+    }
+    let named: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    let is_same_host = match named {
+        Some(named) => named == first.ip() || (named.is_loopback() && first.ip().is_loopback()),
+        None => host == "localhost" && first.ip().is_loopback(),
+    };
+    if is_same_host && is_same_port { String::new() } else { format!(" (listening on {first})") }
 }
 
 async fn told_to_stop() -> std::io::Result<&'static str> {
@@ -171,6 +192,7 @@ impl Flags {
         config.port = port.or(config.port);
         config.bind = self.bind;
         config.transport = self.transport;
+        config.session_gc = (self.session_gc_seconds > 0).then(|| Duration::from_secs(self.session_gc_seconds));
         if let Some(count) = self.device_count {
             config.set_device_count(i64::from(count))?;
         }

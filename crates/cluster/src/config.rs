@@ -7,6 +7,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage};
 use proto::{ConfigProto, ServerDef};
 use serde_json::Value;
 use std::net::IpAddr;
+use std::time::Duration;
 use tensor::{Result, Status};
 
 /// What a server needs to know to start.
@@ -28,6 +29,9 @@ pub struct ServerConfig {
     pub transport: Transport,
     /// The settings of sessions that bring none.
     pub default_session_config: ConfigProto,
+    /// After which time a session is ended that nobody uses and whose client's connection is gone. Without it such a session
+    /// stays, as on TensorFlow's servers, because its client may connect again.
+    pub session_gc: Option<Duration>,
 }
 
 /// How tensors go between tasks of ours; TensorFlow's tasks always get gRPC. When two tasks differ, the one that asks for

@@ -28,6 +28,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long cancelled calls may take to end.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+/// A server on which nothing was computed for as long gives its spare memory back.
+const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -36,7 +38,8 @@ const BACKLOG: i32 = 1024;
 pub struct Server {
     task: Task,
     address: String,
-    is_on_all_interfaces: bool,
+    /// What the sockets are bound to.
+    bound: Vec<SocketAddr>,
     stopping: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
     serving: Mutex<Vec<JoinHandle<()>>>,
@@ -80,7 +83,8 @@ impl Task {
             streams.set_worker(Arc::downgrade(&worker));
         }
         let default_config = config.default_session_config.clone();
-        let master = Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation);
+        let gc = config.session_gc;
+        let master = Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation, gc);
         Task { name, master, worker, streams }
     }
 }
@@ -107,10 +111,12 @@ impl Server {
             master: Arc::new(task.master.clone()),
             worker: task.worker.clone(),
             streams: task.streams.clone(),
+            connections: task.master.connections(),
         });
         let stopping = watch::Sender::new(false);
         let mut serving = Vec::new();
         let mut listening_streams = None;
+        let bound = listening.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
         if let Some(streams) = &task.streams
             && let Some(listener) = streams.bind()?
         {
@@ -123,10 +129,11 @@ impl Server {
                 .map_err(|error| Status::internal(format!("a socket can't be used: {error}")))?;
             serving.push(runtime.spawn(serve(listener, services.clone(), stopping.subscribe())));
         }
+        serving.push(runtime.spawn(give_memory_back(stopping.subscribe())));
         Ok(Server {
             task,
             address,
-            is_on_all_interfaces: listening.is_on_all_interfaces,
+            bound,
             stopping,
             stopped: watch::Sender::new(false),
             serving: Mutex::new(serving),
@@ -154,9 +161,14 @@ impl Server {
         &self.task.name
     }
 
-    /// Returns whether the server listens on all interfaces, because its address is none of this machine's.
+    /// Returns whether the server listens on all interfaces, because its address is none of this machine's or it was told to.
     pub fn is_on_all_interfaces(&self) -> bool {
-        self.is_on_all_interfaces
+        self.bound.iter().any(|address| address.ip().is_unspecified())
+    }
+
+    /// Returns what the server listens on.
+    pub fn bound(&self) -> &[SocketAddr] {
+        &self.bound
     }
 
     /// Returns the master, for a client in this process.
@@ -219,6 +231,17 @@ impl Drop for Server {
     }
 }
 
+/// Gives the blocks of steps back while there are no steps, until the server stops.
+async fn give_memory_back(mut stopping: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(IDLE_TIME);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => tensor::Recycler::trim_if_idle(),
+            _ = stopping.wait_for(|&is_stopping| is_stopping) => return,
+        }
+    }
+}
+
 async fn ended_within(tasks: &mut Vec<JoinHandle<()>>, limit: Duration) -> bool {
     let all = async {
         while let Some(task) = tasks.last_mut() {
@@ -232,7 +255,6 @@ async fn ended_within(tasks: &mut Vec<JoinHandle<()>>, limit: Duration) -> bool 
 struct Listening {
     listeners: Vec<std::net::TcpListener>,
     port: u16,
-    is_on_all_interfaces: bool,
 }
 
 /// Opens the sockets for an address. A loopback address means both of them, an address of this machine itself, and anything
@@ -242,7 +264,7 @@ fn listen(host: &str, port: u16, bind: Option<IpAddr>) -> Result<Listening> {
     let one = |ip: IpAddr| -> Result<Listening> {
         let listener = open(ip, port).map_err(|error| cannot_bind(ip, port, &error))?;
         let port = port_of(&listener)?;
-        Ok(Listening { listeners: vec![listener], port, is_on_all_interfaces: ip.is_unspecified() })
+        Ok(Listening { listeners: vec![listener], port })
     };
     if let Some(ip) = bind {
         return one(ip);
@@ -264,7 +286,7 @@ fn listen(host: &str, port: u16, bind: Option<IpAddr>) -> Result<Listening> {
         Some(ip) => match open(ip, port) {
             Ok(listener) => {
                 let port = port_of(&listener)?;
-                Ok(Listening { listeners: vec![listener], port, is_on_all_interfaces: ip.is_unspecified() })
+                Ok(Listening { listeners: vec![listener], port })
             }
             Err(error) if error.kind() == ErrorKind::AddrNotAvailable => all_interfaces(port),
             Err(error) => Err(cannot_bind(ip, port, &error)),
@@ -284,7 +306,7 @@ fn all_interfaces(port: u16) -> Result<Listening> {
         }
     };
     let port = port_of(&listener)?;
-    Ok(Listening { listeners: vec![listener], port, is_on_all_interfaces: true })
+    Ok(Listening { listeners: vec![listener], port })
 }
 
 fn open(ip: IpAddr, port: u16) -> std::io::Result<std::net::TcpListener> {
@@ -369,18 +391,23 @@ impl EmbeddedCluster {
 mod tests {
     use super::*;
 
+    fn is_on_all_interfaces(listening: &Listening) -> bool {
+        listening.listeners.iter().any(|listener| listener.local_addr().unwrap().ip().is_unspecified())
+    }
+
     #[test]
     fn a_port_in_use_is_said_to_be() {
         let first = listen("localhost", 0, None).unwrap();
         let status = listen("127.0.0.1", first.port, None).err().unwrap();
         assert!(status.message().contains(&format!("port {} is in use", first.port)), "{status}");
-        assert!(!first.is_on_all_interfaces);
+        assert!(!is_on_all_interfaces(&first));
     }
 
     #[test]
     fn names_and_foreign_addresses_mean_all_interfaces() {
-        assert!(listen("some-service.invalid", 0, None).unwrap().is_on_all_interfaces);
-        assert!(listen("192.0.2.1", 0, None).unwrap().is_on_all_interfaces);
-        assert!(!listen("192.0.2.1", 0, Some(IpAddr::V4(Ipv4Addr::LOCALHOST))).unwrap().is_on_all_interfaces);
+        assert!(is_on_all_interfaces(&listen("some-service.invalid", 0, None).unwrap()));
+        assert!(is_on_all_interfaces(&listen("192.0.2.1", 0, None).unwrap()));
+        let loopback = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        assert!(!is_on_all_interfaces(&listen("192.0.2.1", 0, loopback).unwrap()));
     }
 }

@@ -5,9 +5,10 @@ mod common;
 
 use cluster::{RemoteMaster, Server, ServerConfig, Transport};
 use common::{Kind, TestCluster, Watchdog, free_ports, graph_def, spec};
+use graph::IntoAttr;
 use proto::{ConfigProto, CreateSessionRequest};
 use std::sync::Arc;
-use tensor::{Code, Tensor};
+use tensor::{Code, DType, Tensor};
 use tokio::runtime::Runtime;
 
 const GRAPH: &str = r#"
@@ -218,6 +219,74 @@ fn a_graph_with_unknown_ops_lists_all_of_them() {
     let request = CreateSessionRequest { graph_def: Some(def), ..Default::default() };
     let status = cluster.runtime.block_on(cluster.master("worker", 0).create_session(request)).unwrap_err();
     assert!(status.message().contains("'NoSuchOp' (node b)") && status.message().contains("'NorThis' (node c)"));
+}
+
+/// A function that calls another one, or itself, by its name.
+fn calling(name: &str, callee: &str) -> proto::FunctionDef {
+    let arg = |name: &str| proto::op_def::ArgDef {
+        name: name.to_owned(),
+        r#type: proto::DataType::DtFloat as i32,
+        ..Default::default()
+    };
+    let signature = proto::OpDef {
+        name: name.to_owned(),
+        input_arg: vec![arg("x")],
+        output_arg: vec![arg("y")],
+        ..Default::default()
+    };
+    let call = proto::NodeDef {
+        name: "call".to_owned(),
+        op: callee.to_owned(),
+        input: vec!["x".to_owned()],
+        attr: match callee {
+            "Neg" => [("T".to_owned(), DType::Float.into_attr())].into(),
+            _ => Default::default(),
+        },
+        ..Default::default()
+    };
+    proto::FunctionDef {
+        signature: Some(signature),
+        node_def: vec![call],
+        ret: [("y".to_owned(), "call:y:0".to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn functions_are_called_by_name_and_one_that_calls_itself_without_end_is_an_error() {
+    for kind in [Kind::Embedded, Kind::Grpc] {
+        let cluster = TestCluster::start(kind);
+        let mut def = graph_def(
+            "x = Placeholder() {dtype=float} @/job:ps/task:0\n a = Neg(x) @/job:worker/task:1\n b = Neg(x) @/job:worker/task:1",
+        );
+        def.library = Some(proto::FunctionDefLibrary {
+            function: vec![calling("outer", "negative"), calling("negative", "Neg"), calling("endless", "endless")],
+            ..Default::default()
+        });
+        for (node, op) in [(1, "outer"), (2, "endless")] {
+            def.node[node].op = op.to_owned();
+            def.node[node].attr.clear();
+        }
+        let master = cluster.master("worker", 0);
+        let request = CreateSessionRequest { graph_def: Some(def), ..Default::default() };
+        let session_handle = cluster.runtime.block_on(master.create_session(request)).unwrap().session_handle;
+        let run = |fetch: &str| {
+            let call = cluster::RunStepCall {
+                session_handle: session_handle.clone(),
+                feeds: vec![("x:0".to_owned(), Tensor::scalar(3f32))],
+                fetches: vec![fetch.to_owned()],
+                ..Default::default()
+            };
+            cluster.runtime.block_on(master.run_step(call)).map(|reply| reply.tensors[0].1.to_scalar::<f32>().unwrap())
+        };
+        assert_eq!(run("a:0").unwrap(), -3.0);
+        for _ in 0..3 {
+            let status = run("b:0").unwrap_err();
+            assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+            assert!(status.message().contains("'endless'"), "{status}");
+        }
+        assert_eq!(run("a:0").unwrap(), -3.0);
+    }
 }
 
 #[test]

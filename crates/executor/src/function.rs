@@ -2,7 +2,7 @@
 
 use crate::Executor;
 use foldhash::{HashMap, HashMapExt};
-use graph::{AttrMap, FunctionLibrary, Graph, NodeId};
+use graph::{AttrMap, FunctionLibrary, Graph, NodeId, SYMBOLIC_GRADIENT};
 use kernel::{CallFrame, FunctionDone, FunctionHandle, FunctionRuntime, OpRegistry, SessionState, Step};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -55,7 +55,11 @@ impl FunctionLibraryRuntime {
     }
 
     fn compile(&self, name: &str, attrs: &AttrMap, key: &str) -> Result<Instance> {
-        let body = self.library.instantiate(name, attrs, self.registry)?;
+        let body = if name == SYMBOLIC_GRADIENT {
+            self.library.instantiate_gradient(attrs.func("f")?, self.registry)?
+        } else {
+            self.library.instantiate(name, attrs, self.registry)?
+        };
         let (num_args, num_results) = (body.args.len(), body.results.len());
         let graph = without_useless(body.graph, &body.results, &body.control_results);
         let prefix = format!("{key}/");

@@ -2,8 +2,8 @@
 
 use foldhash::{HashMap, HashMapExt};
 use graph::control_flow::NodeClass;
-use graph::{Graph, Node, NodeId, OpFlags};
-use kernel::{BoxedKernel, Cost, OpRegistry, SessionState};
+use graph::{AttrMap, Graph, Node, NodeId, OpFlags};
+use kernel::{BoxedKernel, Cost, FunctionCall, OpRegistry, SessionState};
 use std::sync::Arc;
 use tensor::{Result, Status};
 
@@ -90,7 +90,7 @@ impl Plan {
         let mut nodes = Vec::with_capacity(graph.len());
         for (id, node) in graph.iter() {
             let frame = node_frames[id.index()];
-            let kernel = create_kernel(node, registry, session, device, kernel_prefix)?;
+            let kernel = create_kernel(&graph, node, registry, session, device, kernel_prefix)?;
             let class = NodeClass::of(node.op());
             let enter = enter_info(node, class, &frames)?;
             if let Some(enter) = enter {
@@ -147,13 +147,21 @@ impl Plan {
 }
 
 fn create_kernel(
+    graph: &Graph,
     node: &Node,
     registry: &OpRegistry,
     session: &SessionState,
     device: &str,
     prefix: &str,
 ) -> Result<Arc<BoxedKernel>> {
-    let create = || registry.create_kernel(node, device).map_err(|status| status.with_node(&node.name));
+    let create = || {
+        let kernel = if registry.get(node.op()).is_none() && graph.library.get(node.op()).is_some() {
+            call_by_name(node)
+        } else {
+            registry.create_kernel(node, device)
+        };
+        kernel.map_err(|status| status.with_node(&node.name))
+    };
     // An op whose name begins with an underscore was put there by a pass: its node is part of this graph alone, and another
     // run of the session may use the same name for something else.
     let is_internal = node.op().starts_with('_');
@@ -162,6 +170,14 @@ fn create_kernel(
     } else {
         create().map(Arc::new)
     }
+}
+
+/// Makes the kernel of a node whose op is a function of the library. Attributes that begin with an underscore say something
+/// of the node, not of the function.
+fn call_by_name(node: &Node) -> Result<BoxedKernel> {
+    let own = node.attrs.iter().filter(|(name, _)| !name.starts_with('_'));
+    let attrs = AttrMap(own.map(|(name, value)| (name.clone(), value.clone())).collect());
+    BoxedKernel::new_async(FunctionCall::new(node.op(), attrs))
 }
 
 fn out_edges(graph: &Graph, nodes: &mut [PlanNode]) -> Vec<OutEdge> {

@@ -128,7 +128,7 @@ fn strips(directory: &std::path::Path, extra: &str) -> Result<Vec<f32>> {
     let running = start_embedded(&cluster)?;
     let train = |task: u32| {
         let checkpoints = format!("--checkpoint_dir={}", directory.display());
-        let flags = words(&["--train_steps=12", &format!("--task_index={task}"), &checkpoints, extra]);
+        let flags = words(&["--train_steps=40", &format!("--task_index={task}"), &checkpoints, extra]);
         let target = Target::from(running.master("worker", task)?);
         crnn::train(target, &cluster, &crnn::support::Flags::new(flags))
     };

@@ -77,6 +77,22 @@ impl GraphBuilder {
         GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state), extensions: Mutex::default() }) }
     }
 
+    /// Goes on building a graph whose nodes come after what they consume.
+    pub(crate) fn on(graph: Graph, ops: &'static dyn OpLookup) -> Result<GraphBuilder> {
+        let builder = GraphBuilder::new(ops);
+        {
+            let mut state = builder.shared.state.lock();
+            let State { inferred, scopes, .. } = &mut *state;
+            for (_, node) in graph.iter() {
+                scopes.reserve_name(&node.name);
+            }
+            // What can't be inferred stays unknown: the body runs, or fails, by its values.
+            inferred.extend(&graph, ops, 0)?;
+            state.graph = graph;
+        }
+        Ok(builder)
+    }
+
     /// Starts a node of the given op.
     pub fn op(&self, op: &str) -> OpBuilder {
         OpBuilder {
@@ -104,6 +120,11 @@ impl GraphBuilder {
         let extension = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default())).clone();
         drop(extensions);
         extension.downcast().unwrap_or_default()
+    }
+
+    /// Returns whether the graph's library has a function of this name.
+    pub(crate) fn has_function(&self, name: &str) -> bool {
+        self.shared.state.lock().graph.library.get(name).is_some()
     }
 
     /// Returns a copy of the graph as it is now.

@@ -20,7 +20,7 @@ mod text;
 pub use attr::{AttrMap, IntoAttr};
 pub use builder::{Gradient, GradientFn, GraphBuilder, Operation, Output};
 pub use device::DeviceName;
-pub use function::FunctionLibrary;
+pub use function::{FunctionLibrary, SYMBOLIC_GRADIENT};
 pub use graph::{Edge, Graph, Node, NodeId};
 pub use import::import_graph_def;
 pub use op_def::{Arg, ArgType, OpDef, OpFlags, OpSchema, TypeSlot};

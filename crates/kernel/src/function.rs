@@ -1,9 +1,11 @@
 //! How kernels call functions; the executor implements it.
 
-use crate::Step;
+use crate::{AsyncContext, AsyncKernel, OpContext, Step};
 use graph::AttrMap;
-use std::sync::Arc;
-use tensor::{Result, Tensor};
+use parking_lot::Mutex;
+use proto::NameAttrList;
+use std::sync::{Arc, Weak};
+use tensor::{Result, Status, Tensor};
 
 /// Names an instantiated function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,4 +21,102 @@ pub trait FunctionRuntime: Send + Sync {
 
     /// Runs a function within a step, perhaps to its end on this thread, and gives `done` the results.
     fn run(&self, handle: FunctionHandle, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone);
+}
+
+/// A function that a node calls.
+pub struct Callee {
+    name: String,
+    attrs: AttrMap,
+    /// The handle, and the runtime that gave it: a kernel may outlive one runtime and meet another.
+    instance: Mutex<Option<(Weak<dyn FunctionRuntime>, FunctionHandle)>>,
+}
+
+impl Callee {
+    /// Names the function that an attribute refers to; it is found when first bound.
+    pub fn new(function: &NameAttrList) -> Callee {
+        Callee::named(&function.name, AttrMap(function.attr.clone()))
+    }
+
+    fn named(name: &str, attrs: AttrMap) -> Callee {
+        Callee { name: name.to_owned(), attrs, instance: Mutex::new(None) }
+    }
+
+    /// Returns the function as this step can run it.
+    pub fn bind(&self, step: &Arc<Step>) -> Result<BoundFunction> {
+        let runtime = step
+            .functions
+            .clone()
+            .ok_or_else(|| Status::internal(format!("no functions can be run here, such as '{}'", self.name)))?;
+        let mut instance = self.instance.lock();
+        if let Some((known, handle)) = &*instance
+            && std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&runtime))
+        {
+            return Ok(BoundFunction { handle: *handle, runtime });
+        }
+        let handle = runtime.instantiate(&self.name, &self.attrs)?;
+        *instance = Some((Arc::downgrade(&runtime), handle));
+        Ok(BoundFunction { handle, runtime })
+    }
+}
+
+/// A function that a step can run.
+#[derive(Clone)]
+pub struct BoundFunction {
+    handle: FunctionHandle,
+    runtime: Arc<dyn FunctionRuntime>,
+}
+
+impl BoundFunction {
+    /// Runs the function within a step and gives `done` its results.
+    pub fn run(&self, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
+        self.runtime.run(self.handle, args, step, done);
+    }
+
+    /// Runs the function and ends a node's work with its results as the outputs.
+    pub fn run_to_finish(&self, args: Vec<Tensor>, context: AsyncContext) {
+        let step = context.step().clone();
+        self.run(args, &step, Box::new(move |results| context.finish_with(|context| set_outputs(context, results?))));
+    }
+}
+
+/// The kernel of a node that is a call: its inputs are the arguments, its outputs the results.
+pub struct FunctionCall {
+    function: Callee,
+}
+
+impl FunctionCall {
+    /// Makes the kernel of a call of this function.
+    pub fn new(name: &str, attrs: AttrMap) -> FunctionCall {
+        FunctionCall { function: Callee::named(name, attrs) }
+    }
+}
+
+impl AsyncKernel for FunctionCall {
+    fn compute(&self, mut context: AsyncContext) {
+        let prepared = take_args(&mut context.op(), 0).and_then(|args| Ok((args, self.function.bind(context.step())?)));
+        match prepared {
+            Ok((args, function)) => function.run_to_finish(args, context),
+            Err(status) => context.finish(Err(status)),
+        }
+    }
+}
+
+/// Sets a function's results as a node's outputs.
+pub fn set_outputs(context: &mut OpContext<'_>, results: Vec<Tensor>) -> Result<()> {
+    if results.len() != context.num_outputs() {
+        return Err(Status::invalid_argument(format!(
+            "Expecting {} return values from the function, but got {}",
+            context.num_outputs(),
+            results.len()
+        )));
+    }
+    for (index, result) in results.into_iter().enumerate() {
+        context.set_output(index, result);
+    }
+    Ok(())
+}
+
+/// Takes all inputs from `first` on.
+pub fn take_args(context: &mut OpContext<'_>, first: usize) -> Result<Vec<Tensor>> {
+    (first..context.num_inputs()).map(|index| context.take_input(index)).collect()
 }

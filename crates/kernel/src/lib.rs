@@ -18,7 +18,9 @@ mod variable;
 pub use cancellation::{Cancellation, CancellationToken};
 pub use context::{AsyncContext, Completion, OpContext, Outputs, Value, Values};
 pub use evaluate::evaluate;
-pub use function::{FunctionDone, FunctionHandle, FunctionRuntime};
+pub use function::{
+    BoundFunction, Callee, FunctionCall, FunctionDone, FunctionHandle, FunctionRuntime, set_outputs, take_args,
+};
 pub use kernel::{AsyncKernel, BoxedKernel, Cost, Kernel, KernelBuilder, KernelDef};
 pub use optimize::optimize;
 pub use registry::{Op, OpRegistry};

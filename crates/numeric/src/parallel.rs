@@ -57,6 +57,11 @@ pub fn pays(len: usize, cost_per_item_ns: f64) -> bool {
 /// `cost_per_item_ns` is the caller's estimate. Cheap loops are one call on this thread. Ranges may run at the same time
 /// and in any order. A panic in `body` is passed on after every thread has left the loop.
 pub fn for_each_chunk(len: usize, cost_per_item_ns: f64, body: impl Fn(Range<usize>) + Sync) {
+    for_each_chunk_dyn(len, cost_per_item_ns, &body);
+}
+
+/// Compiled once: there are more than a thousand loops, and a call by pointer is nothing beside a loop.
+fn for_each_chunk_dyn(len: usize, cost_per_item_ns: f64, body: &(dyn Fn(Range<usize>) + Sync)) {
     if len == 0 {
         return;
     }

@@ -108,6 +108,15 @@ macro_rules! impl_mul_add_for_integers {
 impl_mul_add_for_floats!(f32, f64);
 impl_mul_add_for_integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 
+/// Computes every lane anew. `std::array::from_fn` would do, but is ten times as much for the compiler.
+#[inline(always)]
+fn each_lane<T: Copy, const N: usize>(mut lanes: [T; N], compute: impl Fn(usize) -> T) -> [T; N] {
+    for lane in 0..N {
+        lanes[lane] = compute(lane);
+    }
+    lanes
+}
+
 /// A register made of scalars: the compiler vectorises what it can.
 impl<T: MulAdd, const N: usize> Lanes for [T; N] {
     type Scalar = T;
@@ -129,19 +138,35 @@ impl<T: MulAdd, const N: usize> Lanes for [T; N] {
     }
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane].plus(other[lane]))
+        each_lane(
+            self,
+            #[inline(always)]
+            |lane| self[lane].plus(other[lane]),
+        )
     }
     #[inline(always)]
     unsafe fn sub(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane].minus(other[lane]))
+        each_lane(
+            self,
+            #[inline(always)]
+            |lane| self[lane].minus(other[lane]),
+        )
     }
     #[inline(always)]
     unsafe fn mul(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane].times(other[lane]))
+        each_lane(
+            self,
+            #[inline(always)]
+            |lane| self[lane].times(other[lane]),
+        )
     }
     #[inline(always)]
     unsafe fn mul_add(self, factor: Self, addend: Self) -> Self {
-        std::array::from_fn(|lane| self[lane].times_plus(factor[lane], addend[lane]))
+        each_lane(
+            self,
+            #[inline(always)]
+            |lane| self[lane].times_plus(factor[lane], addend[lane]),
+        )
     }
 }
 

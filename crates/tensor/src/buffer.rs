@@ -9,7 +9,7 @@
 use crate::{Result, Status};
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -275,10 +275,11 @@ fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
 fn release(header: NonNull<Header>) {
     // SAFETY: the caller held the last reference to an owned block.
     let capacity = unsafe { header.as_ref().capacity };
-    if capacity >= RECYCLED_BYTES_MIN && Recycler::give(header, capacity) {
-        return;
+    if capacity >= RECYCLED_BYTES_MIN {
+        Recycler::give(header, capacity);
+    } else {
+        free(header, capacity);
     }
-    free(header, capacity);
 }
 
 fn free(header: NonNull<Header>, capacity: usize) {
@@ -301,19 +302,43 @@ fn rounded(len: usize) -> usize {
 
 /// The free list of large blocks.
 ///
-/// It never holds more than what is in use at the time, or a small floor: an idle server gives its memory back.
+/// Steps come and go with the same blocks, so it may hold twice as much as use has gone up and down by lately, or a small
+/// floor: enough for all blocks of a step, and no more than a little beside tables that stay. What was free for the longest
+/// goes first. [`Recycler::trim_if_idle`] gives everything back when nobody asks any more.
 pub struct Recycler {
-    free: BTreeMap<usize, Vec<FreeBlock>>,
+    free: BTreeMap<usize, VecDeque<FreeBlock>>,
     free_bytes: usize,
     used_bytes: usize,
+    /// The least and the most that was in use, in this window and in the one before.
+    windows: [(usize, usize); 2],
+    /// Blocks given back in this window.
+    num_given: u32,
+    /// Counts the blocks that were taken, which tells how old a free one is.
+    clock: u64,
+    /// The clock when it was last asked whether there is anything going on.
+    idle_since: u64,
 }
 
-struct FreeBlock(NonNull<Header>);
+struct FreeBlock {
+    header: NonNull<Header>,
+    since: u64,
+}
 
 // SAFETY: a free block has no other reference.
 unsafe impl Send for FreeBlock {}
 
-static RECYCLER: Mutex<Recycler> = Mutex::new(Recycler { free: BTreeMap::new(), free_bytes: 0, used_bytes: 0 });
+/// Blocks given back until what was in use before is forgotten.
+const WINDOW_BLOCKS: u32 = 2048;
+
+static RECYCLER: Mutex<Recycler> = Mutex::new(Recycler {
+    free: BTreeMap::new(),
+    free_bytes: 0,
+    used_bytes: 0,
+    windows: [(0, 0); 2],
+    num_given: 0,
+    clock: 0,
+    idle_since: 0,
+});
 
 impl Recycler {
     /// Returns the bytes of large blocks in use and the bytes that wait to be used again.
@@ -327,28 +352,45 @@ impl Recycler {
         let free = {
             let mut recycler = RECYCLER.lock();
             recycler.free_bytes = 0;
+            recycler.windows = [(recycler.used_bytes, recycler.used_bytes); 2];
             std::mem::take(&mut recycler.free)
         };
         for (capacity, blocks) in free {
             for block in blocks {
-                self::free(block.0, capacity);
+                self::free(block.header, capacity);
             }
+        }
+    }
+
+    /// Trims if no block was asked for since the last call; for a clock that ticks every few seconds.
+    pub fn trim_if_idle() {
+        let is_idle = {
+            let mut recycler = RECYCLER.lock();
+            let clock = recycler.clock;
+            std::mem::replace(&mut recycler.idle_since, clock) == clock && recycler.free_bytes > 0
+        };
+        if is_idle {
+            Recycler::trim();
         }
     }
 
     fn take(capacity: usize) -> Option<NonNull<Header>> {
         let mut recycler = RECYCLER.lock();
+        recycler.clock += 1;
         recycler.used_bytes += capacity;
+        let used = recycler.used_bytes;
+        recycler.windows[0].1 = recycler.windows[0].1.max(used);
         let blocks = recycler.free.get_mut(&capacity)?;
-        let block = blocks.pop();
+        // The one that was used last: its bytes may still be in the cache.
+        let block = blocks.pop_back();
         if blocks.is_empty() {
             recycler.free.remove(&capacity);
         }
         let block = block?;
         recycler.free_bytes -= capacity;
         // SAFETY: a free block is an owned block with no other reference.
-        unsafe { block.0.as_ref() }.references.store(1, Ordering::Relaxed);
-        Some(block.0)
+        unsafe { block.header.as_ref() }.references.store(1, Ordering::Relaxed);
+        Some(block.header)
     }
 
     fn forget(capacity: usize) {
@@ -357,16 +399,51 @@ impl Recycler {
         }
     }
 
-    fn give(header: NonNull<Header>, capacity: usize) -> bool {
+    fn give(header: NonNull<Header>, capacity: usize) {
         let mut recycler = RECYCLER.lock();
         recycler.used_bytes -= capacity;
-        let bound = recycler.used_bytes.max(RECYCLED_BYTES_FLOOR);
-        if recycler.free_bytes + capacity > bound {
-            return false;
+        let used = recycler.used_bytes;
+        recycler.windows[0].0 = recycler.windows[0].0.min(used);
+        recycler.num_given += 1;
+        if recycler.num_given == WINDOW_BLOCKS {
+            recycler.num_given = 0;
+            recycler.windows = [(used, used), recycler.windows[0]];
         }
+        let since = recycler.clock;
         recycler.free_bytes += capacity;
-        recycler.free.entry(capacity).or_default().push(FreeBlock(header));
-        true
+        recycler.free.entry(capacity).or_default().push_back(FreeBlock { header, since });
+        if recycler.free_bytes <= recycler.bound() {
+            return;
+        }
+        let surplus = recycler.take_surplus();
+        drop(recycler);
+        for (header, capacity) in surplus {
+            free(header, capacity);
+        }
+    }
+
+    /// Returns how much may wait.
+    fn bound(&self) -> usize {
+        let least = self.windows[0].0.min(self.windows[1].0);
+        let most = self.windows[0].1.max(self.windows[1].1);
+        (2 * most.saturating_sub(least)).max(RECYCLED_BYTES_FLOOR)
+    }
+
+    /// Takes out the blocks that waited for the longest until the rest is within the bound.
+    fn take_surplus(&mut self) -> Vec<(NonNull<Header>, usize)> {
+        let bound = self.bound();
+        let mut surplus = Vec::new();
+        while self.free_bytes > bound {
+            let oldest = |(&capacity, blocks): (&usize, &VecDeque<FreeBlock>)| Some((blocks.front()?.since, capacity));
+            let Some((_, capacity)) = self.free.iter().filter_map(oldest).min() else { break };
+            let Some(blocks) = self.free.get_mut(&capacity) else { break };
+            surplus.extend(blocks.pop_front().map(|block| (block.header, capacity)));
+            if blocks.is_empty() {
+                self.free.remove(&capacity);
+            }
+            self.free_bytes -= capacity;
+        }
+        surplus
     }
 }
 
@@ -403,6 +480,34 @@ mod tests {
         first.bytes_mut().unwrap().fill(9);
         drop(first);
         assert!(Buffer::zeroed(len).unwrap().bytes().iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn what_a_step_used_waits_for_the_next_and_the_oldest_goes_first() {
+        fn block(address: usize) -> FreeBlock {
+            let header = NonNull::new(std::ptr::without_provenance_mut(address)).unwrap();
+            FreeBlock { header, since: address as u64 }
+        }
+        let mib = 1 << 20;
+        let mut recycler = Recycler {
+            free: BTreeMap::from([(30 * mib, VecDeque::from([block(2), block(3)])), (20 * mib, [block(1)].into())]),
+            free_bytes: 80 * mib,
+            used_bytes: 100 * mib,
+            windows: [(100 * mib, 140 * mib), (100 * mib, 120 * mib)],
+            num_given: 0,
+            clock: 3,
+            idle_since: 0,
+        };
+        assert_eq!(recycler.bound(), 80 * mib);
+        assert!(recycler.take_surplus().is_empty());
+        recycler.windows[0].1 = 125 * mib;
+        let surplus: Vec<usize> = recycler.take_surplus().iter().map(|(header, _)| header.as_ptr() as usize).collect();
+        assert_eq!(surplus, [1, 2]);
+        assert_eq!(recycler.free_bytes, 30 * mib);
+        recycler.windows = [(100 * mib, 100 * mib); 2];
+        assert_eq!(recycler.bound(), RECYCLED_BYTES_FLOOR);
+        recycler.take_surplus();
+        assert!(recycler.free.is_empty() && recycler.free_bytes == 0);
     }
 
     #[test]

@@ -58,12 +58,12 @@ impl Tensor {
 
     /// Makes a tensor by filling its elements, which start out unspecified.
     pub fn build<T: Element>(shape: Shape, fill: impl FnOnce(&mut [T])) -> Result<Tensor> {
-        let mut tensor = Tensor::new(T::DTYPE, shape)?;
-        match tensor.as_mut_slice::<T>() {
-            Some(elements) => fill(elements),
-            None => return Err(Status::internal("a new tensor is not writable")),
-        }
-        Ok(tensor)
+        let mut fill = Some(fill);
+        build_with(T::DTYPE, shape, &mut |buffer| {
+            if let (Some(elements), Some(fill)) = (buffer.typed_mut(), fill.take()) {
+                fill(elements);
+            }
+        })
     }
 
     /// Makes a scalar.
@@ -421,6 +421,18 @@ impl fmt::Debug for Tensor {
         show!(Float => f32, Double => f64, Int32 => i32, Int64 => i64, Bool => bool, UInt8 => u8);
         f.write_str(")")
     }
+}
+
+/// What [`Tensor::build`] does whatever the type, so that it is compiled once and not for every closure.
+fn build_with(dtype: DType, shape: Shape, fill: &mut dyn FnMut(&mut Buffer)) -> Result<Tensor> {
+    let mut tensor = Tensor::new(dtype, shape)?;
+    if let Data::Plain(buffer) = &mut tensor.data
+        && buffer.bytes_mut().is_some()
+    {
+        fill(buffer);
+        return Ok(tensor);
+    }
+    Err(Status::internal("a new tensor is not writable"))
 }
 
 #[cfg(test)]

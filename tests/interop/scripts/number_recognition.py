@@ -96,7 +96,8 @@ def main(_):
     with tf.device(tf.train.replica_device_setter(
             worker_device="/job:worker/task:%d" % FLAGS.task_index, cluster=cluster)):
         x, y_ = get_batch("train", BATCH_SIZE, None)
-        test_x, test_y = get_batch("test", BATCH_SIZE, 50)
+        # The workers count the epochs together, on the ps, and each fills a queue of names: none of them must run out.
+        test_x, test_y = get_batch("test", BATCH_SIZE, 5000)
         regularizer = tf.contrib.layers.l2_regularizer(REGULARIZATION_RATE)
         logits = inference(x, True, regularizer, None)
         test_logits = inference(test_x, False, None, True)

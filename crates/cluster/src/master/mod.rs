@@ -6,10 +6,13 @@
 mod callable;
 mod compiled_run;
 mod options;
+mod orphans;
 mod partial_run;
 mod session;
 mod step;
 mod tasks;
+
+pub(crate) use orphans::{Connections, called_over};
 
 use crate::ClusterSpec;
 use crate::device::task_name;
@@ -20,12 +23,17 @@ use compiled_run::RunNamesRef;
 use foldhash::{HashMap, HashMapExt};
 use futures_util::future::join_all;
 use kernel::OpRegistry;
+use orphans::{ORPHANS_MAX, judge};
 use parking_lot::RwLock;
 use proto::ConfigProto;
 use session::MasterSession;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tasks::SessionTasks;
 use tensor::{Result, Status};
+use tokio::time::{Instant, sleep_until};
+use tracing::info;
 
 /// The master service of one server.
 #[derive(Clone)]
@@ -42,9 +50,36 @@ struct Shared {
     default_config: ConfigProto,
     incarnation: u64,
     sessions: RwLock<HashMap<String, Arc<MasterSession>>>,
+    connections: Arc<Connections>,
+    /// How long a session is kept that nobody is connected to and nobody uses.
+    session_gc: Option<Duration>,
 }
 
-/// A bound on the sessions at once; clients that die leave theirs behind.
+/// A session while a call uses it.
+struct SessionInUse(Arc<MasterSession>);
+
+impl SessionInUse {
+    fn new(session: Arc<MasterSession>) -> SessionInUse {
+        session.usage.enter();
+        SessionInUse(session)
+    }
+}
+
+impl Deref for SessionInUse {
+    type Target = Arc<MasterSession>;
+
+    fn deref(&self) -> &Arc<MasterSession> {
+        &self.0
+    }
+}
+
+impl Drop for SessionInUse {
+    fn drop(&mut self) {
+        self.0.usage.leave();
+    }
+}
+
+/// A bound on the sessions at once.
 const SESSIONS_MAX: usize = 1 << 14;
 
 impl Master {
@@ -56,9 +91,28 @@ impl Master {
         runtime: tokio::runtime::Handle,
         default_config: ConfigProto,
         incarnation: u64,
+        session_gc: Option<Duration>,
     ) -> Master {
         let sessions = RwLock::new(HashMap::new());
-        Master { shared: Arc::new(Shared { workers, registry, ids, runtime, default_config, incarnation, sessions }) }
+        let connections = Arc::new(Connections::default());
+        let shared = Arc::new(Shared {
+            workers,
+            registry,
+            ids,
+            runtime,
+            default_config,
+            incarnation,
+            sessions,
+            connections,
+            session_gc,
+        });
+        shared.runtime.spawn(end_orphans(Arc::downgrade(&shared), shared.connections.clone()));
+        Master { shared }
+    }
+
+    /// Returns where the connections of clients are counted.
+    pub fn connections(&self) -> Arc<Connections> {
+        self.shared.connections.clone()
     }
 
     /// Ends all sessions, because the server stops.
@@ -67,9 +121,57 @@ impl Master {
     }
 }
 
+/// Ends sessions that nobody is connected to, as far as they are not to be kept, whenever a connection ends.
+async fn end_orphans(master: Weak<Shared>, connections: Arc<Connections>) {
+    while let Some(shared) = master.upgrade() {
+        let next = shared.end_orphans().await;
+        drop(shared);
+        match next {
+            Some(next) => tokio::select! {
+                () = sleep_until(next) => {}
+                () = connections.changed.notified() => {}
+            },
+            None => connections.changed.notified().await,
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Nobody needs to look for orphans any more.
+        self.connections.changed.notify_one();
+    }
+}
+
 impl Shared {
-    fn session(&self, handle: &str) -> Result<Arc<MasterSession>> {
-        self.sessions.read().get(handle).cloned().ok_or_else(|| not_found(handle))
+    fn session(&self, handle: &str) -> Result<SessionInUse> {
+        let sessions = self.sessions.read();
+        // Noted before the lock goes, so that a session that is looked up is not taken for an orphan.
+        sessions.get(handle).cloned().map(SessionInUse::new).ok_or_else(|| not_found(handle))
+    }
+
+    /// Ends the sessions that nobody is connected to and that are not to be kept; returns when to look again.
+    async fn end_orphans(&self) -> Option<Instant> {
+        let mut ended = Vec::new();
+        let next = {
+            let mut sessions = self.sessions.write();
+            let orphans = sessions.iter().filter_map(|(handle, session)| {
+                Some((handle.clone(), session.usage.orphaned_since(&self.connections)?))
+            });
+            let verdict = judge(orphans.collect(), Instant::now(), self.session_gc, ORPHANS_MAX);
+            for (handle, idle) in verdict.ended {
+                if let Some(session) = sessions.remove(&handle) {
+                    info!(
+                        "session {handle} is ended: its client's connection is gone, and it was not used for {} s",
+                        idle.as_secs()
+                    );
+                    ended.push(session);
+                }
+            }
+            verdict.next
+        };
+        join_all(ended.iter().map(|session| session.close())).await;
+        next
     }
 
     async fn create_session(&self, request: proto::CreateSessionRequest) -> Result<proto::CreateSessionResponse> {

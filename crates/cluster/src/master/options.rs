@@ -4,15 +4,19 @@ use foldhash::{HashSet, HashSetExt};
 use parking_lot::Mutex;
 use proto::{ConfigProto, RunOptions};
 use std::sync::LazyLock;
-use tracing::debug;
+use tracing::info;
 
 /// Says which of a session's settings have no effect.
 pub(crate) fn note_ignored(config: &ConfigProto) {
-    let gpu_options = config.gpu_options.as_ref().is_some_and(|options| *options != Default::default());
+    // TensorFlow's Python client always sends some, with nothing in them.
+    let gpu_options = config.gpu_options.clone().is_some_and(|mut options| {
+        options.experimental = options.experimental.filter(|experimental| *experimental != Default::default());
+        options != Default::default()
+    });
     let rpc_options = config.rpc_options.as_ref().is_some_and(|options| *options != Default::default());
     for (is_set, option, why) in [
         (gpu_options, "gpu_options", "there are no GPUs here"),
-        (rpc_options, "rpc_options", "connections are shared and not compressed"),
+        (rpc_options, "rpc_options", "connections are shared, and answers not compressed"),
         (config.placement_period != 0, "placement_period", "placement doesn't change while a session lives"),
         (config.intra_op_parallelism_threads != 0, "intra_op_parallelism_threads", "the server's threads are shared"),
         (config.inter_op_parallelism_threads != 0, "inter_op_parallelism_threads", "the server's threads are shared"),
@@ -42,6 +46,6 @@ pub(crate) fn note_ignored_in_step(options: &RunOptions) {
 fn say_once(option: &'static str, why: &str) {
     static SAID: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(|| Mutex::new(HashSet::new()));
     if SAID.lock().insert(option) {
-        debug!("a session asks for {option}, which has no effect: {why}");
+        info!("a session asks for {option}, which has no effect: {why}");
     }
 }

@@ -3,6 +3,7 @@
 use super::callable::Callables;
 use super::compiled_run::{CompiledRun, Partition, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
 use super::compiled_run::{fetch_sources, tasks_of};
+use super::orphans::Usage;
 use super::partial_run::PartialRuns;
 use super::tasks::{ContactedTask, SessionTasks, named_task};
 use crate::device::task_of;
@@ -47,6 +48,8 @@ pub(crate) struct MasterSession {
     pub callables: Callables,
     /// Steps that are fed and fetched bit by bit.
     pub partial_runs: PartialRuns,
+    /// Who uses it, and when somebody last did.
+    pub(super) usage: Usage,
     /// Becomes true when the session ends, so that its steps end.
     closing: watch::Sender<bool>,
 }
@@ -88,6 +91,7 @@ impl MasterSession {
             runs: RunCache::new(),
             callables: Callables::default(),
             partial_runs: PartialRuns::default(),
+            usage: Usage::begin(),
             closing: watch::Sender::new(false),
         })
     }

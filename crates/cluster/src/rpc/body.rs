@@ -1,9 +1,11 @@
 //! Messages in and out of HTTP/2 streams: the five-byte prefix, flow control, and large tensors on the way in.
 
+use super::compression::decompress;
 use super::split::{SplitMessage, Splitter, TensorPath};
-use super::wire::{PREFIX_BYTES, Segments, malformed};
+use super::wire::{MESSAGE_BYTES_MAX, PREFIX_BYTES, Segments, malformed, too_large};
 use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
+use http::HeaderValue;
 use std::future::poll_fn;
 use tensor::{Buffer, Result, Status};
 
@@ -45,10 +47,12 @@ pub(crate) fn send(stream: &mut h2::SendStream<Bytes>, segments: Segments, is_la
     Ok(())
 }
 
-/// Receives the one message of a stream, or `None` when the stream ends without one.
+/// Receives the one message of a stream, or `None` when the stream ends without one. `encoding` names the algorithm with
+/// which it is compressed, if it is.
 pub(crate) async fn receive(
     stream: &mut RecvStream,
     tensors: Option<TensorPath>,
+    encoding: Option<&HeaderValue>,
 ) -> Result<Option<Message>, BodyError> {
     let mut chunk = Bytes::new();
     while chunk.len() < PREFIX_BYTES {
@@ -59,12 +63,17 @@ pub(crate) async fn receive(
             Some(next) => [chunk, next].concat().into(),
         };
     }
-    if chunk.get_u8() != 0 {
-        return Err(BodyError::Status(Status::unimplemented("compressed messages are not understood")));
-    }
+    let is_compressed = chunk.get_u8() != 0;
     let len = chunk.get_u32() as usize;
+    if len > MESSAGE_BYTES_MAX {
+        return Err(BodyError::Status(too_large("what was sent".to_owned(), len)));
+    }
     let empty = Vec::new().into_iter();
-    let message = if chunk.len() == len {
+    let message = if is_compressed {
+        let compressed = receive_whole(stream, chunk, len).await?;
+        let plain = decompress(&compressed, encoding).map_err(BodyError::Status)?;
+        Message { bytes: plain.into(), contents: empty }
+    } else if chunk.len() == len {
         Message { bytes: chunk, contents: empty }
     } else if chunk.len() > len {
         return Err(BodyError::Status(malformed()));
@@ -84,21 +93,26 @@ pub(crate) async fn receive(
         let SplitMessage { rest, contents } = splitter.finish().map_err(BodyError::Status)?;
         Message { bytes: rest.into(), contents }
     } else {
-        let mut whole = BytesMut::with_capacity(len.min(RESERVED_BYTES_MAX));
-        loop {
-            whole.extend_from_slice(&chunk);
-            if whole.len() >= len {
-                break;
-            }
-            drop(chunk);
-            chunk = next_chunk(stream).await?.ok_or_else(|| BodyError::Status(malformed()))?;
-        }
-        if whole.len() > len {
-            return Err(BodyError::Status(malformed()));
-        }
-        Message { bytes: whole.freeze(), contents: empty }
+        Message { bytes: receive_whole(stream, chunk, len).await?, contents: empty }
     };
     Ok(Some(message))
+}
+
+/// Receives `len` bytes, of which the first have arrived.
+async fn receive_whole(stream: &mut RecvStream, mut chunk: Bytes, len: usize) -> Result<Bytes, BodyError> {
+    let mut whole = BytesMut::with_capacity(len.min(RESERVED_BYTES_MAX));
+    loop {
+        whole.extend_from_slice(&chunk);
+        if whole.len() >= len {
+            break;
+        }
+        drop(chunk);
+        chunk = next_chunk(stream).await?.ok_or_else(|| BodyError::Status(malformed()))?;
+    }
+    if whole.len() > len {
+        return Err(BodyError::Status(malformed()));
+    }
+    Ok(whole.freeze())
 }
 
 /// Why a message could not be received.

@@ -3,7 +3,7 @@
 use super::body::{self, BodyError, Message};
 use super::split::TensorPath;
 use super::wire::Segments;
-use super::{connection_options, status};
+use super::{GRPC_ENCODING, connection_options, status};
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
@@ -44,7 +44,7 @@ struct State {
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("grpc-ferroflow/", env!("CARGO_PKG_VERSION")));
-const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 impl Channel {
@@ -109,7 +109,7 @@ impl Channel {
         headers.insert(TE, TRAILERS);
         headers.insert(CONTENT_TYPE, GRPC);
         headers.insert(USER_AGENT, AGENT);
-        headers.insert(GRPC_ENCODING, IDENTITY);
+        headers.insert(GRPC_ACCEPT_ENCODING, IDENTITY);
         let started = sender.send_request(head, false);
         let (response, mut stream) = started.map_err(|error| self.peer.broken(path, &error))?;
         body::send(&mut stream, request, true).map_err(|error| self.peer.broken(path, &error))?;
@@ -175,7 +175,7 @@ async fn finish(
     } else if head.status != http::StatusCode::OK {
         return Err(Status::unavailable(format!("{} at {} answered {}", peer.name, peer.address, head.status)));
     }
-    let message = match body::receive(&mut stream, tensors).await {
+    let message = match body::receive(&mut stream, tensors, head.headers.get(GRPC_ENCODING)).await {
         Ok(message) => message,
         Err(BodyError::Stream(error)) => return Err(peer.broken(path, &error)),
         Err(BodyError::Status(status)) => return Err(status),

@@ -427,3 +427,29 @@ impl BodyError {
         if self.code == 0 { Ok(()) } else { Err(Status::new(Code::from_i32(self.code), self.message)) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::{DType, Shape};
+
+    /// Makes a tensor of 2 GiB, of which no byte is ever touched.
+    fn huge() -> Tensor {
+        Tensor::zeros(DType::UInt8, Shape::new(&[2, 1 << 30]).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_is_too_large_is_named_with_its_size() {
+        let check = |result: Result<Segments>, name: &str| {
+            let status = result.err().unwrap();
+            assert_eq!(status.code(), Code::InvalidArgument);
+            for part in [name, "[2,1073741824] of 2147483648 bytes", "2 GiB"] {
+                assert!(status.message().contains(part), "{part}: {status}");
+            }
+        };
+        let tensors = vec![("small:0".to_owned(), Tensor::scalar(1f32)), ("huge:0".to_owned(), huge())];
+        check(write_run_step_reply(Ok(RunStepReply { tensors, metadata: None }), true), "'huge:0'");
+        let received = ReceivedTensor { tensor: huge(), is_dead: false, send_start_micros: 0, require_ack: false };
+        check(write_recv_tensor_reply(&received, "a;1;b;weights;0:0"), "weights");
+    }
+}

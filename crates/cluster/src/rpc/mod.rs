@@ -6,6 +6,7 @@
 
 mod body;
 pub(crate) mod client;
+mod compression;
 mod messages;
 mod remote;
 pub(crate) mod server;
@@ -17,8 +18,12 @@ pub(crate) use client::Channel;
 pub use remote::RemoteMaster;
 pub(crate) use remote::RemoteWorker;
 
+use http::HeaderName;
 use std::time::Duration;
 use tokio::net::TcpStream;
+
+/// Names the algorithm with which a message is compressed.
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
 /// The windows leave flow control to TCP: a step's tensors are wanted as soon as they can be had.
 const STREAM_WINDOW_BYTES: u32 = 64 << 20;

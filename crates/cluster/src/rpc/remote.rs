@@ -51,7 +51,12 @@ fn plain<Req: prost::Message, Resp: prost::Message + Default + 'static>(
     path: &'static str,
     request: Req,
 ) -> Answer<Resp> {
-    let segments = Segments::from_message(&request, || format!("the request of {path}"));
+    let segments = Segments::from_message(&request, || match path {
+        master::CREATE_SESSION | master::EXTEND_SESSION | worker::REGISTER_GRAPH => {
+            format!("the GraphDef in the request of {path}")
+        }
+        _ => format!("the request of {path}"),
+    });
     let answer = channel.call(path, segments, None);
     Box::pin(async move { answer.await?.decode() })
 }

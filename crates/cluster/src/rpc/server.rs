@@ -4,8 +4,9 @@ use super::body::{self, BodyError, Message};
 use super::messages::*;
 use super::split::TensorPath;
 use super::wire::{Segments, malformed};
-use super::{connection_options, status};
+use super::{GRPC_ENCODING, connection_options, status};
 use crate::interface::{MasterInterface, WorkerInterface};
+use crate::master::{Connections, called_over};
 use crate::stream::{PREFACE, Socket, StreamHub};
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -30,6 +31,8 @@ pub(crate) struct Services {
     pub worker: Arc<dyn WorkerInterface>,
     /// Takes streams of other tasks.
     pub streams: Option<Arc<StreamHub>>,
+    /// Where connections are counted, for the master to know whose sessions nobody can use.
+    pub connections: Arc<Connections>,
 }
 
 /// Accepts connections until `stopping` says otherwise, then lets the calls under way end.
@@ -82,6 +85,7 @@ async fn serve_connection(stream: TcpStream, services: Arc<Services>, mut stoppi
             return;
         }
     };
+    let opened = services.connections.open();
     let mut is_stopping = false;
     loop {
         let accepted = tokio::select! {
@@ -94,7 +98,10 @@ async fn serve_connection(stream: TcpStream, services: Arc<Services>, mut stoppi
         };
         match accepted {
             // A task of its own, which runs next on this thread: one slow call must not hold up the others.
-            Some(Ok((request, respond))) => drop(tokio::spawn(serve_call(request, respond, services.clone()))),
+            Some(Ok((request, respond))) => {
+                let call = serve_call(request, respond, services.clone());
+                drop(tokio::spawn(called_over(opened.id(), call)));
+            }
             Some(Err(error)) => {
                 debug!("a connection ended: {error}");
                 return;
@@ -114,7 +121,7 @@ async fn serve_call(request: Request<h2::RecvStream>, mut respond: SendResponse<
     };
     let outcome = {
         let mut work = pin!(async {
-            match body::receive(&mut body, method.tensors).await {
+            match body::receive(&mut body, method.tensors, head.headers.get(GRPC_ENCODING)).await {
                 Ok(Some(message)) => (method.call)(&services, message).await,
                 Ok(None) | Err(BodyError::Stream(_)) => Err(malformed()),
                 Err(BodyError::Status(status)) => Err(status),

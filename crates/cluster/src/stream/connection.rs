@@ -36,6 +36,9 @@ pub struct Connection {
     /// What the peer reads there, by token; kept until it says that it is done.
     lent: Mutex<HashMap<u64, Buffer>>,
     next_token: AtomicU64,
+    /// What we need no longer of the peer's heap; it is told so with the next frame, or after a moment. It has a lock of its
+    /// own, the innermost of all, because tensors end while frames are written.
+    releases: Mutex<Vec<u64>>,
 }
 
 struct Outgoing {
@@ -43,8 +46,6 @@ struct Outgoing {
     queue: VecDeque<Bytes>,
     /// The steps whose tensors wait for the connection to be made.
     waiting_steps: Vec<i64>,
-    /// What we need no longer of the peer's heap; it is told so with the next frame, or after a moment.
-    releases: Vec<u64>,
 }
 
 enum Link {
@@ -63,7 +64,6 @@ impl Connection {
                 link: Link::Connecting,
                 queue: VecDeque::new(),
                 waiting_steps: Vec::new(),
-                releases: Vec::new(),
             }),
             unfinished: Notify::new(),
             calls: Mutex::new(HashMap::new()),
@@ -71,6 +71,7 @@ impl Connection {
             is_shared: AtomicBool::new(false),
             lent: Mutex::new(HashMap::new()),
             next_token: AtomicU64::new(1),
+            releases: Mutex::new(Vec::new()),
         }
     }
 
@@ -102,9 +103,7 @@ impl Connection {
             return Err(status.clone());
         }
         outgoing.queue.extend(frame.pieces);
-        if !outgoing.releases.is_empty() {
-            Connection::queue_releases(&mut outgoing);
-        }
+        self.queue_releases(&mut outgoing);
         self.flush(&mut outgoing);
         Ok(())
     }
@@ -137,21 +136,27 @@ impl Connection {
 
     /// Notes that we need a part of the peer's heap no longer.
     pub(super) fn release(&self, token: u64) {
-        let mut outgoing = self.outgoing.lock();
-        if matches!(outgoing.link, Link::Up(_)) {
-            outgoing.releases.push(token);
-            if outgoing.releases.len() == 1 {
-                self.unfinished.notify_one();
-            }
+        let is_first = {
+            let mut releases = self.releases.lock();
+            releases.push(token);
+            releases.len() == 1
+        };
+        if is_first {
+            self.unfinished.notify_one();
         }
     }
 
     /// Puts what we need no longer into the queue.
-    fn queue_releases(outgoing: &mut Outgoing) {
+    fn queue_releases(&self, outgoing: &mut Outgoing) {
+        let mut releases = self.releases.lock();
+        if releases.is_empty() {
+            return;
+        }
         let mut writer = FrameWriter::plain(Kind::Release, 0);
-        for token in outgoing.releases.drain(..) {
+        for token in releases.drain(..) {
             writer.u64(token);
         }
+        drop(releases);
         if let Ok(frame) = writer.finish() {
             outgoing.queue.extend(frame.pieces);
         }
@@ -197,11 +202,9 @@ impl Connection {
                 // Most often another frame takes them along.
                 tokio::time::sleep(RELEASE_DELAY).await;
                 let mut outgoing = self.outgoing.lock();
-                if outgoing.releases.is_empty() && outgoing.queue.is_empty() && matches!(outgoing.link, Link::Up(_)) {
+                self.queue_releases(&mut outgoing);
+                if outgoing.queue.is_empty() && matches!(outgoing.link, Link::Up(_)) {
                     continue;
-                }
-                if !outgoing.releases.is_empty() {
-                    Connection::queue_releases(&mut outgoing);
                 }
             }
             loop {
@@ -242,7 +245,6 @@ impl Connection {
             }
             outgoing.link = Link::Broken(status.clone());
             outgoing.queue.clear();
-            outgoing.releases = Vec::new();
             std::mem::take(&mut outgoing.waiting_steps)
         };
         self.unfinished.notify_one();

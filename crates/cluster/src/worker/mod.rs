@@ -46,6 +46,9 @@ pub(crate) struct Worker {
 /// A bound on the worker sessions at once; masters that die leave theirs behind.
 const SESSIONS_MAX: usize = 1 << 16;
 
+/// A bound on the graphs whose steps are numbered for others.
+const STEP_SEQUENCES_MAX: usize = 1 << 16;
+
 impl Worker {
     /// Makes the worker of a task.
     pub fn new(
@@ -388,26 +391,35 @@ impl WorkerInterface for Worker {
         answer(Err(Status::unimplemented("Tracing is not available: ask for a step's trace with its RunOptions")))
     }
 
-    fn recv_buf(&self, _request: proto::RecvBufRequest) -> Answer<proto::RecvBufResponse> {
-        answer(Err(Status::unimplemented("collective ops are not available")))
+    fn recv_buf(&self, request: proto::RecvBufRequest) -> Answer<proto::RecvBufResponse> {
+        answer(Err(no_collectives("RecvBuf", &format!("of '{}'", request.buf_rendezvous_key))))
     }
 
-    fn complete_group(&self, _request: proto::CompleteGroupRequest) -> Answer<proto::CompleteGroupResponse> {
-        answer(Err(Status::unimplemented("collective ops are not available")))
+    fn complete_group(&self, request: proto::CompleteGroupRequest) -> Answer<proto::CompleteGroupResponse> {
+        answer(Err(no_collectives("CompleteGroup", &format!("of group {}", request.group_key))))
     }
 
-    fn complete_instance(&self, _request: proto::CompleteInstanceRequest) -> Answer<proto::CompleteInstanceResponse> {
-        answer(Err(Status::unimplemented("collective ops are not available")))
+    fn complete_instance(&self, request: proto::CompleteInstanceRequest) -> Answer<proto::CompleteInstanceResponse> {
+        let which =
+            format!("of instance {} of group {} for '{}'", request.instance_key, request.group_key, request.name);
+        answer(Err(no_collectives("CompleteInstance", &which)))
     }
 
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse> {
         let mut sequences = self.step_sequences.lock();
+        if sequences.len().saturating_add(request.graph_key.len()) > STEP_SEQUENCES_MAX {
+            return answer(Err(Status::resource_exhausted("too many sequences of steps")));
+        }
         let mut next = |&graph_key: &i64| {
             let next_step_id = *sequences.entry(graph_key).or_insert_with(|| self.transfers.ids.next_step_id());
             proto::StepSequence { graph_key, next_step_id }
         };
         answer(Ok(proto::GetStepSequenceResponse { step_sequence: request.graph_key.iter().map(&mut next).collect() }))
     }
+}
+
+fn no_collectives(call: &str, which: &str) -> Status {
+    Status::unimplemented(format!("{call} {which} can't be answered: there are no collective ops here"))
 }
 
 /// Prints what ops print for people.

@@ -106,6 +106,8 @@ impl SessionRunHook for StopAtStepHook {
 }
 
 /// Saves checkpoints: at the start, every so often, and at the end; and the graph beside them, as `graph.pbtxt`.
+///
+/// A start from the newest checkpoint leaves that one as it is.
 pub struct CheckpointSaverHook {
     directory: String,
     prefix: String,
@@ -155,6 +157,10 @@ impl SessionRunHook for CheckpointSaverHook {
         write_graph(session.graph(), &self.directory, GRAPH_FILE, true)?;
         let Some(step) = &self.step else { return Ok(()) };
         let step = session.eval_index(step.value())?;
+        if self.saver.has_newest(&self.prefix, step) {
+            self.timer.update(step);
+            return Ok(());
+        }
         self.save(session, step)
     }
 

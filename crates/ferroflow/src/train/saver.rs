@@ -255,6 +255,13 @@ impl Saver {
         Ok(())
     }
 
+    /// Returns whether the newest checkpoint that this saver has written, or found when it restored, is `PREFIX-STEP`.
+    ///
+    /// Written again, it would hold what other workers have made of the variables meanwhile, in place of what it promises.
+    pub fn has_newest(&self, prefix: &str, step: i64) -> bool {
+        self.kept.lock().checkpoints.last().is_some_and(|(name, _)| *name == format!("{prefix}-{step}"))
+    }
+
     /// Notes a new checkpoint; returns the new state of the directory and what is to be deleted.
     fn remember(&self, kept: &mut Kept, written: &str) -> (CheckpointState, Vec<String>) {
         kept.checkpoints.retain(|(name, _)| name != written);

@@ -245,7 +245,14 @@ impl Supervisor {
                 .map_err(|error| Status::permission_denied(format!("can't make {logdir}: {error}")))?;
             let (saver, prefix, session) = (saver.clone(), prefix.clone(), session.clone());
             let (writer, step) = (self.writer.clone(), self.global_step.clone());
+            let mut is_first = true;
             self.loop_every(self.save_model, "checkpoints", move || {
+                let is_start = std::mem::take(&mut is_first);
+                if let (true, Some(step)) = (is_start, &step)
+                    && saver.has_newest(&prefix, session.eval_index(step.value())?)
+                {
+                    return Ok(());
+                }
                 save(&saver, &session, &prefix, step.as_ref(), writer.as_ref()).map(drop)
             })?;
         }

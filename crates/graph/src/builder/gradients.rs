@@ -161,7 +161,11 @@ impl GraphBuilder {
                 continue;
             }
             let op_type = op.op_type();
-            let gradient = self.ops().op(&op_type).map_or(Gradient::Unsupported, |info| info.gradient);
+            let gradient = match self.ops().op(&op_type) {
+                Some(info) => info.gradient,
+                None if self.has_function(&op_type) => Gradient::Fn(crate::function::call_gradient),
+                None => Gradient::Unsupported,
+            };
             let function = match gradient {
                 Gradient::NotDifferentiable => continue,
                 Gradient::Fn(function) => function,

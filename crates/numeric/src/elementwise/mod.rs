@@ -16,6 +16,7 @@ mod plan;
 pub use plan::{Broadcast, BroadcastPlan};
 
 use crate::parallel;
+use multiversion::target::target_cfg_f;
 use plan::RowWalk;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -161,7 +162,7 @@ unsafe fn unary_range<A: Copy, R: Copy, F: Fn(A) -> R>(range: Range<usize>, a: P
     // SAFETY: the caller vouches for the range.
     unsafe {
         let (a, out) = (a.0.add(range.start), out.0.add(range.start));
-        blocks(
+        blocks::<_, _, { target_cfg_f!(any(not(target_arch = "x86_64"), target_feature = "avx2")) }>(
             range.len(),
             out,
             #[inline(always)]
@@ -212,7 +213,7 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
                 [0, _] => {
                     let a = *a;
                     let read = |offset| b.add(offset).cast::<[B; BLOCK]>().read_unaligned();
-                    blocks(
+                    blocks::<_, _, { target_cfg_f!(any(not(target_arch = "x86_64"), target_feature = "avx2")) }>(
                         len,
                         out,
                         read,
@@ -225,7 +226,7 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
                 [_, 0] => {
                     let b = *b;
                     let read = |offset| a.add(offset).cast::<[A; BLOCK]>().read_unaligned();
-                    blocks(
+                    blocks::<_, _, { target_cfg_f!(any(not(target_arch = "x86_64"), target_feature = "avx2")) }>(
                         len,
                         out,
                         read,
@@ -242,7 +243,7 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
                             b.add(offset).cast::<[B; BLOCK]>().read_unaligned(),
                         )
                     };
-                    blocks(
+                    blocks::<_, _, { target_cfg_f!(any(not(target_arch = "x86_64"), target_feature = "avx2")) }>(
                         len,
                         out,
                         read,
@@ -307,12 +308,13 @@ unsafe fn ternary_range<A: Copy, B: Copy, C: Copy, R: Copy, F: Fn(A, B, C) -> R>
     }
 }
 
-/// Writes `len` elements: whole blocks with `read` and `of_block`, the rest one by one with `single`.
+/// Writes `len` elements: whole blocks with `read` and `of_block`, the rest one by one with `single`. Without `WIDE`, which is
+/// for processors of before 2013, all of them one by one: blocks are twice the work for the compiler, for thousands of loops.
 ///
 /// # Safety
 /// `out` is valid for `len` elements; `read(offset)` and `single(index)` are sound below it.
 #[inline(always)]
-unsafe fn blocks<R: Copy, S>(
+unsafe fn blocks<R: Copy, S, const WIDE: bool>(
     len: usize,
     out: *mut R,
     read: impl Fn(usize) -> S,
@@ -320,7 +322,7 @@ unsafe fn blocks<R: Copy, S>(
     single: impl Fn(usize) -> R,
 ) {
     let mut offset = 0;
-    while offset + BLOCK <= len {
+    while WIDE && offset + BLOCK <= len {
         let operands = read(offset);
         // A plain loop, which the compiler vectorises also where the function is long.
         let mut results = [const { MaybeUninit::<R>::uninit() }; BLOCK];

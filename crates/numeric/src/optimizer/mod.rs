@@ -7,7 +7,7 @@
 //! use numeric::optimizer::{Momentum, apply_dense};
 //! let (mut var, mut accum) = ([1.0f32, 2.0], [0.0f32, 0.0]);
 //! let rule = Momentum { lr: 0.5, momentum: 0.9, use_nesterov: false };
-//! apply_dense(&rule, [(&mut var[..]).into(), (&mut accum[..]).into()], &[1.0, -1.0]);
+//! apply_dense(&rule, &mut [(&mut var[..]).into(), (&mut accum[..]).into()], &[1.0, -1.0]);
 //! assert_eq!((var, accum), ([0.5, 2.5], [1.0, -1.0]));
 //! ```
 
@@ -68,16 +68,22 @@ unsafe impl<T: Send, const N: usize> Sync for Streams<T, N> {}
 // SAFETY: as above.
 unsafe impl<T: Send, const N: usize> Send for Streams<T, N> {}
 
-/// Updates whole tensors. All slots have the length of the gradient.
-pub fn apply_dense<T: Float, R: Rule<T::Wide, N>, const N: usize>(rule: &R, slots: [Slot<'_, T>; N], grad: &[T]) {
-    for slot in &slots {
-        assert_eq!(slot.len, grad.len(), "a slot and the gradient differ in length");
+impl<T, const N: usize> Streams<T, N> {
+    fn new(slots: &mut [Slot<'_, T>], len: usize, grad: &[T]) -> Self {
+        assert_eq!(slots.len(), N, "the rule has another number of slots");
+        let mut streams =
+            Streams { read: [std::ptr::null(); N], write: [std::ptr::null_mut(); N], grad: grad.as_ptr() };
+        for (index, slot) in slots.iter_mut().enumerate() {
+            assert_eq!(slot.len, len, "slots and gradient differ in length");
+            (streams.read[index], streams.write[index]) = (slot.read, slot.write);
+        }
+        streams
     }
-    let streams = Streams {
-        read: std::array::from_fn(|slot| slots[slot].read),
-        write: std::array::from_fn(|slot| slots[slot].write),
-        grad: grad.as_ptr(),
-    };
+}
+
+/// Updates whole tensors. All slots have the length of the gradient.
+pub fn apply_dense<T: Float, R: Rule<T::Wide, N>, const N: usize>(rule: &R, slots: &mut [Slot<'_, T>], grad: &[T]) {
+    let streams = Streams::<T, N>::new(slots, grad.len(), grad);
     let cost = (2 * N + 1) as f64 * size_of::<T>() as f64 * 0.06;
     parallel::for_each_chunk(grad.len(), cost, |range| {
         // SAFETY: every stream holds `grad.len()` elements, and ranges are disjoint.
@@ -86,28 +92,26 @@ pub fn apply_dense<T: Float, R: Rule<T::Wide, N>, const N: usize>(rule: &R, slot
 }
 
 /// Updates the rows that `indices` names, in their order, with the rows of `grad`. Indices were checked.
-pub fn apply_sparse<T: Float, R: Rule<T::Wide, N>, I: Copy + Sync + TryInto<usize>, const N: usize>(
+pub fn apply_sparse<T: Float, R: Rule<T::Wide, N>, const N: usize>(
     rule: &R,
-    slots: [&mut [T]; N],
+    slots: &mut [Slot<'_, T>],
     row_len: usize,
-    indices: &[I],
+    indices: &[usize],
     grad: &[T],
 ) {
     assert_eq!(grad.len(), indices.len() * row_len, "there must be a row of gradient for each index");
-    let len = slots[0].len();
-    assert!(slots.iter().all(|slot| slot.len() == len), "slots differ in length");
+    let len = slots.first().map_or(0, |slot| slot.len);
+    let streams = Streams::<T, N>::new(slots, len, grad);
+    assert!(slots.iter().all(|slot| std::ptr::eq(slot.read, slot.write)), "rows are updated in place");
     if row_len == 0 {
         return;
     }
     let rows = len / row_len;
-    let write = slots.map(|slot| slot.as_mut_ptr());
-    let streams = Streams { read: write.map(|slot| slot.cast_const()), write, grad: grad.as_ptr() };
     let row_cost = 10.0 + (2 * N + 1) as f64 * (row_len * size_of::<T>()) as f64 * 0.1;
     let parts = if parallel::pays(indices.len(), row_cost) { parallel::threads() } else { 1 };
     // Each part owns the rows of its remainder, so repeated indices meet in order on one thread.
     let part = |part: usize| {
-        for (position, &index) in indices.iter().enumerate() {
-            let row = index.try_into().unwrap_or(usize::MAX);
+        for (position, &row) in indices.iter().enumerate() {
             assert!(row < rows, "a sparse update names a row outside of the variable");
             if row % parts == part {
                 // SAFETY: the row lies inside every slot, the gradient row inside the gradient, and no other part has
@@ -136,16 +140,27 @@ unsafe fn update_range<T: Float, R: Rule<T::Wide, N>, const N: usize>(
 ) {
     // SAFETY: the caller vouches for the range. `wrapping_add` since the gradient may be placed relative to its row.
     unsafe {
-        let read = streams.read.map(|slot| slot.add(start));
-        let write = streams.write.map(|slot| slot.add(start));
+        let (mut read, mut write) = (streams.read, streams.write);
+        for slot in 0..N {
+            read[slot] = read[slot].add(start);
+            write[slot] = write[slot].add(start);
+        }
         let grad = streams.grad.wrapping_add(start);
         let mut offset = 0;
         while offset + BLOCK <= len {
             let gradients = grad.add(offset).cast::<[T; BLOCK]>().read_unaligned();
-            let old = read.map(|slot| slot.add(offset).cast::<[T; BLOCK]>().read_unaligned());
-            let mut new = old;
+            // Plain loops: the adapters of arrays are compiled again for every rule.
+            let mut new = [gradients; N];
+            for slot in 0..N {
+                new[slot] = read[slot].add(offset).cast::<[T; BLOCK]>().read_unaligned();
+            }
             for i in 0..BLOCK {
-                let values = rule.update(std::array::from_fn(|slot| old[slot][i].widen()), gradients[i].widen());
+                let gradient = gradients[i].widen();
+                let mut values = [gradient; N];
+                for slot in 0..N {
+                    values[slot] = new[slot][i].widen();
+                }
+                let values = rule.update(values, gradient);
                 for slot in 0..N {
                     new[slot][i] = T::narrow(values[slot]);
                 }
@@ -156,8 +171,12 @@ unsafe fn update_range<T: Float, R: Rule<T::Wide, N>, const N: usize>(
             offset += BLOCK;
         }
         while offset < len {
-            let old = std::array::from_fn(|slot| (*read[slot].add(offset)).widen());
-            let new = rule.update(old, (*grad.add(offset)).widen());
+            let gradient = (*grad.add(offset)).widen();
+            let mut old = [gradient; N];
+            for slot in 0..N {
+                old[slot] = (*read[slot].add(offset)).widen();
+            }
+            let new = rule.update(old, gradient);
             for slot in 0..N {
                 write[slot].add(offset).write(T::narrow(new[slot]));
             }

@@ -42,7 +42,7 @@ fn assert_close<const N: usize>(name: &str, values: &[[f32; 5]; N], expected: [[
 fn dense<const N: usize>(name: &str, rule: impl Rule<f32, N>, slots: &[[f32; 5]], expected: [[f32; 5]; N]) {
     let mut values: [[f32; 5]; N] = start(slots);
     for _ in 0..2 {
-        apply_dense(&rule, values.each_mut().map(|slot| Slot::in_place(slot.as_mut_slice())), &GRAD);
+        apply_dense(&rule, &mut values.each_mut().map(|slot| Slot::in_place(slot.as_mut_slice())), &GRAD);
     }
     assert_close(name, &values, expected);
 }
@@ -50,8 +50,8 @@ fn dense<const N: usize>(name: &str, rule: impl Rule<f32, N>, slots: &[[f32; 5]]
 /// One sparse step, with a row named twice.
 fn sparse<const N: usize>(name: &str, rule: impl Rule<f32, N>, slots: &[[f32; 5]], expected: [[f32; 5]; N]) {
     let mut values: [[f32; 5]; N] = start(slots);
-    let indices = [3i64, 1, 3];
-    apply_sparse(&rule, values.each_mut().map(|slot| slot.as_mut_slice()), 1, &indices, &[0.1, -0.2, 0.3]);
+    let mut slots = values.each_mut().map(|slot| Slot::in_place(slot.as_mut_slice()));
+    apply_sparse(&rule, &mut slots, 1, &[3, 1, 3], &[0.1, -0.2, 0.3]);
     assert_close(name, &values, expected);
 }
 
@@ -111,9 +111,9 @@ fn long_tensors_in_place_and_copied_give_the_same() {
     let grad: Vec<f32> = (0..len).map(|i| (i % 13) as f32 / 13.0 - 0.4).collect();
     let old: Vec<f32> = (0..len).map(|i| (i % 7) as f32).collect();
     let (mut var, mut m, mut v) = (old.clone(), vec![0.0; len], vec![0.0; len]);
-    apply_dense(&ADAM, [(&mut var[..]).into(), (&mut m[..]).into(), (&mut v[..]).into()], &grad);
+    apply_dense(&ADAM, &mut [(&mut var[..]).into(), (&mut m[..]).into(), (&mut v[..]).into()], &grad);
     let (mut copy, mut m2, mut v2) = (vec![0.0; len], vec![0.0; len], vec![0.0; len]);
-    apply_dense(&ADAM, [Slot::copied(&old, &mut copy), (&mut m2[..]).into(), (&mut v2[..]).into()], &grad);
+    apply_dense(&ADAM, &mut [Slot::copied(&old, &mut copy), (&mut m2[..]).into(), (&mut v2[..]).into()], &grad);
     assert!(copy == var && m == m2 && v == v2);
     for i in [0, 1, 15, 16, 17, 1000, len - 1] {
         let expected = ADAM.update([old[i], 0.0, 0.0], grad[i]);
@@ -124,16 +124,16 @@ fn long_tensors_in_place_and_copied_give_the_same() {
 #[test]
 fn sparse_rows_meet_in_order_also_in_parallel() {
     let (rows, row_len) = (1000, 33);
-    let indices: Vec<i32> = (0..20_000).map(|i| (i * 7919) % rows).collect();
+    let indices: Vec<usize> = (0..20_000).map(|i| (i * 7919) % rows).collect();
     let grad: Vec<f64> = (0..indices.len() * row_len).map(|i| (i % 11) as f64 - 5.0).collect();
     let rule = Momentum { lr: 0.01, momentum: 0.5, use_nesterov: true };
-    let mut var = vec![1.0f64; rows as usize * row_len];
+    let mut var = vec![1.0f64; rows * row_len];
     let mut accum = vec![0.0f64; var.len()];
     let (mut slow_var, mut slow_accum) = (var.clone(), accum.clone());
-    apply_sparse(&rule, [&mut var, &mut accum], row_len, &indices, &grad);
+    apply_sparse(&rule, &mut [(&mut var[..]).into(), (&mut accum[..]).into()], row_len, &indices, &grad);
     for (position, &row) in indices.iter().enumerate() {
         for column in 0..row_len {
-            let at = row as usize * row_len + column;
+            let at = row * row_len + column;
             [slow_var[at], slow_accum[at]] =
                 rule.update([slow_var[at], slow_accum[at]], grad[position * row_len + column]);
         }
@@ -144,5 +144,5 @@ fn sparse_rows_meet_in_order_also_in_parallel() {
 #[test]
 #[should_panic(expected = "a row outside")]
 fn a_row_outside_is_refused() {
-    apply_sparse(&GradientDescent { lr: 1.0 }, [&mut [0.0f32; 4]], 2, &[2], &[1.0, 1.0]);
+    apply_sparse(&GradientDescent { lr: 1.0 }, &mut [(&mut [0.0f32; 4][..]).into()], 2, &[2], &[1.0, 1.0]);
 }

@@ -2,7 +2,9 @@
 
 use super::runner::{Callee, take_args};
 use graph::{DeviceName, Output, ShapeContext};
-use kernel::{AsyncContext, AsyncKernel, BoxedKernel, Gradient, KernelBuilder, KernelDef, Op, OpDef, OpFlags, shape};
+use kernel::{
+    AsyncContext, AsyncKernel, BoxedKernel, FunctionCall, Gradient, KernelBuilder, KernelDef, Op, OpDef, OpFlags, shape,
+};
 use proto::NameAttrList;
 use tensor::{DType, Result, Status};
 
@@ -25,7 +27,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: call_shape,
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(Call::create)],
+        kernels: &[KernelDef::any(create_call)],
     },
     Op {
         def: OpDef {
@@ -44,7 +46,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: call_shape,
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(Call::create)],
+        kernels: &[KernelDef::any(create_call)],
     },
     Op {
         def: OpDef {
@@ -68,7 +70,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: symbolic_gradient_shape,
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(SymbolicGradient::create)],
+        kernels: &[KernelDef::any(create_symbolic_gradient)],
     },
 ];
 
@@ -116,24 +118,9 @@ fn symbolic_gradient_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-struct Call {
-    function: Callee,
-}
-
-impl Call {
-    fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
-        BoxedKernel::new_async(Call { function: Callee::new(builder.attrs().func("f")?) })
-    }
-}
-
-impl AsyncKernel for Call {
-    fn compute(&self, mut context: AsyncContext) {
-        let prepared = take_args(&mut context.op(), 0).and_then(|args| Ok((args, self.function.bind(context.step())?)));
-        match prepared {
-            Ok((args, function)) => function.run_to_finish(args, context),
-            Err(status) => context.finish(Err(status)),
-        }
-    }
+fn create_call(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
+    let function = builder.attrs().func("f")?;
+    BoxedKernel::new_async(FunctionCall::new(&function.name, graph::AttrMap(function.attr.clone())))
 }
 
 struct RemoteCall {
@@ -171,26 +158,9 @@ fn check_local(target: &str, device: &str) -> Result<()> {
     Err(Status::unimplemented(format!("a function can be called on this device ({device}) only, not on '{target}'")))
 }
 
-struct SymbolicGradient {
-    function: Callee,
-}
-
-impl SymbolicGradient {
-    /// The runtime, which knows the library, makes the gradient's body; it knows it by the op's own name.
-    fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
-        let function = Callee::named("SymbolicGradient", builder.attrs().clone());
-        BoxedKernel::new_async(SymbolicGradient { function })
-    }
-}
-
-impl AsyncKernel for SymbolicGradient {
-    fn compute(&self, mut context: AsyncContext) {
-        let prepared = take_args(&mut context.op(), 0).and_then(|args| Ok((args, self.function.bind(context.step())?)));
-        match prepared {
-            Ok((args, function)) => function.run_to_finish(args, context),
-            Err(status) => context.finish(Err(status)),
-        }
-    }
+/// The runtime, which knows the library, makes the gradient's body; it knows it by the op's own name.
+fn create_symbolic_gradient(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
+    BoxedKernel::new_async(FunctionCall::new(graph::SYMBOLIC_GRADIENT, builder.attrs().clone()))
 }
 
 #[cfg(test)]

@@ -1,84 +1,9 @@
-//! What the kernels of this family share: finding a function once, running it, and truth.
+//! What the kernels of this family share: functions, and truth.
 
-use kernel::{AsyncContext, FunctionDone, FunctionHandle, FunctionRuntime, OpContext, Step};
-use parking_lot::Mutex;
-use proto::NameAttrList;
-use std::sync::{Arc, Weak};
+pub(crate) use kernel::{BoundFunction as Function, Callee};
+pub(super) use kernel::{set_outputs, take_args};
+
 use tensor::{DType, Element, Result, Status, Tensor};
-
-/// A function that a node calls.
-pub(crate) struct Callee {
-    name: String,
-    attrs: graph::AttrMap,
-    /// The handle, and the runtime that gave it: a kernel may outlive one runtime and meet another.
-    instance: Mutex<Option<(Weak<dyn FunctionRuntime>, FunctionHandle)>>,
-}
-
-impl Callee {
-    pub(crate) fn new(function: &NameAttrList) -> Callee {
-        Callee::named(&function.name, graph::AttrMap(function.attr.clone()))
-    }
-
-    pub(super) fn named(name: &str, attrs: graph::AttrMap) -> Callee {
-        Callee { name: name.to_owned(), attrs, instance: Mutex::new(None) }
-    }
-
-    /// Returns the function as this step can run it.
-    pub(crate) fn bind(&self, step: &Arc<Step>) -> Result<Function> {
-        let runtime = step
-            .functions
-            .clone()
-            .ok_or_else(|| Status::internal(format!("no functions can be run here, such as '{}'", self.name)))?;
-        let mut instance = self.instance.lock();
-        if let Some((known, handle)) = &*instance
-            && std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&runtime))
-        {
-            return Ok(Function { handle: *handle, runtime });
-        }
-        let handle = runtime.instantiate(&self.name, &self.attrs)?;
-        *instance = Some((Arc::downgrade(&runtime), handle));
-        Ok(Function { handle, runtime })
-    }
-}
-
-/// A function that a step can run.
-#[derive(Clone)]
-pub(crate) struct Function {
-    handle: FunctionHandle,
-    runtime: Arc<dyn FunctionRuntime>,
-}
-
-impl Function {
-    pub(crate) fn run(&self, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
-        self.runtime.run(self.handle, args, step, done);
-    }
-
-    /// Runs the function and ends a node's work with its results as the outputs.
-    pub(super) fn run_to_finish(&self, args: Vec<Tensor>, context: AsyncContext) {
-        let step = context.step().clone();
-        self.run(args, &step, Box::new(move |results| context.finish_with(|context| set_outputs(context, results?))));
-    }
-}
-
-/// Sets a function's results as a node's outputs.
-pub(super) fn set_outputs(context: &mut OpContext<'_>, results: Vec<Tensor>) -> Result<()> {
-    if results.len() != context.num_outputs() {
-        return Err(Status::invalid_argument(format!(
-            "Expecting {} return values from the function, but got {}",
-            context.num_outputs(),
-            results.len()
-        )));
-    }
-    for (index, result) in results.into_iter().enumerate() {
-        context.set_output(index, result);
-    }
-    Ok(())
-}
-
-/// Takes all inputs from `first` on.
-pub(super) fn take_args(context: &mut OpContext<'_>, first: usize) -> Result<Vec<Tensor>> {
-    (first..context.num_inputs()).map(|index| context.take_input(index)).collect()
-}
 
 /// Returns whether a value counts as true: a scalar that isn't zero or empty, or a tensor that has elements.
 pub(crate) fn is_true(value: &Tensor) -> Result<bool> {
@@ -106,7 +31,10 @@ pub(crate) fn is_true(value: &Tensor) -> Result<bool> {
 pub(crate) mod tests {
     use super::*;
     use graph::{AttrMap, GraphBuilder};
-    use kernel::{BoxedKernel, CallFrame, Completion, Outputs, Value, Values};
+    use kernel::{AsyncContext, BoxedKernel, CallFrame, Completion, FunctionDone, FunctionHandle, FunctionRuntime};
+    use kernel::{OpContext, Outputs, Step, Value, Values};
+    use proto::NameAttrList;
+    use std::sync::Arc;
 
     /// Runs functions that are closures, here and now.
     #[derive(Default)]

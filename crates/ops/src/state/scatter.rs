@@ -182,7 +182,7 @@ impl<T: Element, O: RowOperator<T>> Kernel for Scatter<T, O> {
         if O::DIVIDES && divides_by_zero(&updates)? {
             return Err(Status::invalid_argument("Integer division by zero"));
         }
-        update_rows(&variable, &indices, updates.shape(), |tensor, rows, row_len| {
+        update_rows(&variable, &indices, updates.shape(), &mut |tensor, rows, row_len| {
             let table = tensor.make_mut::<T>()?;
             for (position, &row) in rows.iter().enumerate() {
                 let row = &mut table[row * row_len..(row + 1) * row_len];
@@ -209,7 +209,7 @@ impl Kernel for ScatterObjects {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (indices, updates) = (context.take_input(1)?, context.take_input(2)?);
         let variable = context.variable(0)?;
-        update_rows(&variable, &indices, updates.shape(), |tensor, rows, row_len| {
+        update_rows(&variable, &indices, updates.shape(), &mut |tensor, rows, row_len| {
             for (position, &row) in rows.iter().enumerate() {
                 let from = |offset: usize| if updates.shape().is_scalar() { 0 } else { position * row_len + offset };
                 for offset in 0..row_len {
@@ -237,7 +237,7 @@ fn update_rows(
     variable: &Variable,
     indices: &Tensor,
     updates: &Shape,
-    write: impl FnOnce(&mut Tensor, &[usize], usize) -> Result<()>,
+    write: &mut dyn FnMut(&mut Tensor, &[usize], usize) -> Result<()>,
 ) -> Result<()> {
     variable.update_rows(|tensor| {
         let shape = tensor.shape();

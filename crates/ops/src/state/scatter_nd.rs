@@ -123,7 +123,7 @@ impl<T: Element, O: RowOperator<T>> Kernel for ScatterNd<T, O> {
         let (indices, updates) = (context.take_input(1)?, context.take_input(2)?);
         let variable = context.variable(0)?;
         let values = updates.as_slice::<T>()?;
-        update_slices(&variable, indices, updates.shape(), |tensor, slices, len| {
+        update_slices(&variable, indices, updates.shape(), &mut |tensor, slices, len| {
             let table = tensor.make_mut::<T>()?;
             for (&slice, update) in slices.iter().zip(values.chunks_exact(len)) {
                 let slice = &mut table[slice * len..(slice + 1) * len];
@@ -144,7 +144,7 @@ impl Kernel for ScatterNdStrings {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (indices, updates) = (context.take_input(1)?, context.take_input(2)?);
         let variable = context.variable(0)?;
-        update_slices(&variable, indices, updates.shape(), |tensor, slices, len| {
+        update_slices(&variable, indices, updates.shape(), &mut |tensor, slices, len| {
             for (position, &slice) in slices.iter().enumerate() {
                 let (from, to) = (position * len..(position + 1) * len, slice * len..(slice + 1) * len);
                 if let Ok(strings) = updates.strings() {
@@ -165,7 +165,7 @@ fn update_slices(
     variable: &Variable,
     indices: Tensor,
     updates: &Shape,
-    write: impl FnOnce(&mut Tensor, &[usize], usize) -> Result<()>,
+    write: &mut dyn FnMut(&mut Tensor, &[usize], usize) -> Result<()>,
 ) -> Result<()> {
     variable.update_rows(|tensor| {
         let shape = tensor.shape();

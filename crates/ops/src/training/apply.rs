@@ -10,6 +10,7 @@ use kernel::{AttrMap, BoxedKernel, Kernel, KernelBuilder, OpContext, ShapeContex
 use numeric::float::{Float, WideFloat};
 use numeric::optimizer::{Rule, Slot, apply_dense, apply_sparse};
 use parking_lot::RwLockWriteGuard;
+use smallvec::SmallVec;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use tensor::{DType, Element, PartialShape, Result, Status, Tensor};
@@ -31,68 +32,177 @@ pub(super) trait Optimizer<const N: usize>: Sized + Send + Sync + 'static {
 
 /// Updates whole variables.
 pub(super) struct ApplyDense<T, O, const N: usize> {
-    inputs: Inputs<O>,
-    grad: usize,
-    grad_name: &'static str,
+    inputs: Inputs,
+    optimizer: O,
     element: PhantomData<fn() -> T>,
 }
 
 /// Updates the rows of variables that an index tensor names.
 pub(super) struct ApplySparse<T, O, const N: usize> {
-    inputs: Inputs<O>,
-    grad: usize,
+    inputs: Inputs,
     indices: usize,
     /// Whether an index out of range is reported as scatters report it, which only one optimizer does.
     reports_as_scatter: bool,
+    optimizer: O,
     element: PhantomData<fn() -> T>,
 }
 
-/// Where a node's inputs are.
-struct Inputs<O> {
-    optimizer: O,
+/// Where a node's inputs are. Nothing here depends on the optimizer or the type of the elements, since there are nearly two
+/// hundred combinations of both and whatever does is compiled for each.
+struct Inputs {
+    dtype: DType,
     scalars: Vec<usize>,
+    scalar_names: &'static [&'static str],
     slot_names: Vec<String>,
+    grad: usize,
+    grad_name: &'static str,
 }
 
-impl<O> Inputs<O> {
-    fn new<const N: usize>(builder: &KernelBuilder<'_>) -> Result<Inputs<O>>
-    where
-        O: Optimizer<N>,
-    {
+/// No optimizer has more hyper-parameters.
+const MOST_SCALARS: usize = 8;
+
+type Variables = SmallVec<[Arc<Variable>; 4]>;
+
+/// A variable's value, and where its new value goes if somebody still reads the old one.
+struct Place<'a> {
+    tensor: &'a mut Tensor,
+    fresh: Option<Tensor>,
+}
+
+impl Inputs {
+    fn new(
+        builder: &KernelBuilder<'_>,
+        dtype: DType,
+        num_slots: usize,
+        scalar_names: &'static [&'static str],
+    ) -> Result<Inputs> {
         let position = |name: &&str| Ok(builder.input_range(name)?.start);
-        let slots = builder.node.schema.inputs.iter().take(N);
+        let slots = builder.node.schema.inputs.iter().take(num_slots);
+        let (grad, grad_name) = match builder.input_range("grad") {
+            Ok(range) => (range.start, "grad"),
+            Err(_) => (builder.input_range("delta")?.start, "delta"),
+        };
         Ok(Inputs {
-            optimizer: O::new(builder.attrs())?,
-            scalars: O::SCALARS.iter().map(position).collect::<Result<_>>()?,
+            dtype,
+            scalars: scalar_names.iter().map(position).collect::<Result<_>>()?,
+            scalar_names,
             slot_names: slots.map(|arg| arg.name.clone()).collect(),
+            grad,
+            grad_name,
         })
     }
 
-    fn variables<const N: usize>(&self, context: &OpContext<'_>) -> Result<[Arc<Variable>; N]> {
-        let variables = (0..N).map(|index| context.variable(index)).collect::<Result<Vec<_>>>()?;
-        variables.try_into().map_err(|_| Status::internal("an op without its variables"))
+    fn variables(&self, context: &OpContext<'_>) -> Result<Variables> {
+        (0..self.slot_names.len()).map(|index| context.variable(index)).collect()
     }
 
-    fn rule<W: WideFloat, const N: usize>(&self, context: &OpContext<'_>) -> Result<O::Rule<W>>
-    where
-        O: Optimizer<N>,
-    {
-        let mut scalars = [W::of(0.0); MOST_SCALARS];
-        for ((value, &index), name) in scalars.iter_mut().zip(&self.scalars).zip(O::SCALARS) {
-            *value = W::of(scalar(context.input(index)?, name)?);
+    fn scalars(&self, context: &OpContext<'_>) -> Result<[f64; MOST_SCALARS]> {
+        let mut scalars = [0.0; MOST_SCALARS];
+        for ((value, &index), name) in scalars.iter_mut().zip(&self.scalars).zip(self.scalar_names) {
+            *value = scalar(context.input(index)?, name)?;
         }
-        self.optimizer.rule(&scalars[..self.scalars.len()])
+        Ok(scalars)
+    }
+
+    fn rule<W: WideFloat, O: Optimizer<N>, const N: usize>(
+        &self,
+        optimizer: &O,
+        context: &OpContext<'_>,
+    ) -> Result<O::Rule<W>> {
+        let mut scalars = [W::of(0.0); MOST_SCALARS];
+        for (value, scalar) in scalars.iter_mut().zip(self.scalars(context)?) {
+            *value = W::of(scalar);
+        }
+        optimizer.rule(&scalars[..self.scalars.len()])
+    }
+
+    /// Locks the variables, checks them and the gradient, and calls `update` with where the old values are and the new ones
+    /// go.
+    fn update_dense(
+        &self,
+        context: &mut OpContext<'_>,
+        update: &mut dyn FnMut(&mut [Place<'_>], &Tensor) -> Result<()>,
+    ) -> Result<()> {
+        let variables = self.variables(context)?;
+        let grad = context.input(self.grad)?;
+        with_locked(&variables, &mut |tensors| {
+            self.check_slots(&tensors)?;
+            if tensors[0].shape() != grad.shape() {
+                return Err(Status::invalid_argument(format!(
+                    "var and {} do not have the same shape{} {}",
+                    self.grad_name,
+                    tensors[0].shape(),
+                    grad.shape()
+                )));
+            }
+            let mut places: SmallVec<[Place<'_>; 4]> = SmallVec::new();
+            for tensor in tensors {
+                // Where somebody holds the old value, the new one goes elsewhere.
+                let fresh = match tensor.is_unique() {
+                    true => None,
+                    false => Some(Tensor::new(self.dtype, tensor.shape().clone())?),
+                };
+                places.push(Place { tensor, fresh });
+            }
+            update(&mut places, grad)?;
+            for place in places {
+                if let Some(fresh) = place.fresh {
+                    *place.tensor = fresh;
+                }
+            }
+            Ok(())
+        })?;
+        self.finish(context, variables)
+    }
+
+    /// As `update_dense`, for rows: `update` is called with the rows' numbers and their length.
+    fn update_rows(
+        &self,
+        context: &mut OpContext<'_>,
+        indices: usize,
+        reports_as_scatter: bool,
+        update: &mut dyn FnMut(&mut [Place<'_>], &[usize], usize, &Tensor) -> Result<()>,
+    ) -> Result<()> {
+        let variables = self.variables(context)?;
+        let (grad, indices) = (context.input(self.grad)?, context.input(indices)?);
+        for variable in &variables {
+            variable.use_copy_on_read()?;
+        }
+        with_locked(&variables, &mut |tensors| {
+            self.check_slots(&tensors)?;
+            check_rows(tensors[0], grad, indices)?;
+            let rows = match reports_as_scatter {
+                true => crate::rows::row_indices(indices, tensors[0].dims()[0] as usize)?,
+                false => rows_in_range(indices, tensors[0].dims()[0])?,
+            };
+            let row_len = grad.num_elements() / rows.len().max(1);
+            if rows.is_empty() || row_len == 0 {
+                return Ok(());
+            }
+            let mut places: SmallVec<[Place<'_>; 4]> =
+                tensors.into_iter().map(|tensor| Place { tensor, fresh: None }).collect();
+            update(&mut places, &rows, row_len, grad)
+        })?;
+        self.finish(context, variables)
+    }
+
+    /// Of the two forms only the one by ref has an output, which is the variable.
+    fn finish(&self, context: &mut OpContext<'_>, variables: Variables) -> Result<()> {
+        if let Some(var) = variables.into_iter().next() {
+            context.set_output_ref(0, var);
+        }
+        Ok(())
     }
 
     /// Checks that all slots look like the variable.
-    fn check_slots<T: Element, const N: usize>(&self, tensors: &[&mut Tensor; N]) -> Result<()> {
+    fn check_slots(&self, tensors: &[&mut Tensor]) -> Result<()> {
         let var = &tensors[0];
         for (tensor, name) in tensors.iter().zip(&self.slot_names) {
-            if tensor.dtype() != T::DTYPE {
+            if tensor.dtype() != self.dtype {
                 return Err(Status::invalid_argument(format!(
                     "{name} is a variable of {}, but the op works on {}",
                     tensor.dtype(),
-                    T::DTYPE
+                    self.dtype
                 )));
             }
             if tensor.shape() != var.shape() {
@@ -106,9 +216,6 @@ impl<O> Inputs<O> {
         Ok(())
     }
 }
-
-/// No optimizer has more hyper-parameters.
-const MOST_SCALARS: usize = 8;
 
 fn scalar(tensor: &Tensor, name: &str) -> Result<f64> {
     if !tensor.shape().is_scalar() {
@@ -127,135 +234,84 @@ fn scalar(tensor: &Tensor, name: &str) -> Result<f64> {
     })
 }
 
-/// Locks all variables and calls `f` with their values.
-fn with_locked<R, const N: usize>(
-    variables: &[Arc<Variable>; N],
-    f: impl FnOnce([&mut Tensor; N]) -> Result<R>,
-) -> Result<R> {
-    let mut order: [usize; N] = std::array::from_fn(|index| index);
+/// Locks all variables and calls `f` with their values. There is at least one.
+fn with_locked(variables: &[Arc<Variable>], f: &mut dyn FnMut(SmallVec<[&mut Tensor; 4]>) -> Result<()>) -> Result<()> {
+    let mut order: SmallVec<[usize; 4]> = (0..variables.len()).collect();
     order.sort_unstable_by_key(|&index| Arc::as_ptr(&variables[index]));
     if order.windows(2).any(|pair| Arc::ptr_eq(&variables[pair[0]], &variables[pair[1]])) {
         return Err(Status::invalid_argument("the variable and its slots must be different variables"));
     }
-    let mut guards: [Option<RwLockWriteGuard<'_, Option<Tensor>>>; N] = [const { None }; N];
+    let mut guards: SmallVec<[Option<RwLockWriteGuard<'_, Option<Tensor>>>; 4]> =
+        variables.iter().map(|_| None).collect();
     for index in order {
         guards[index] = Some(variables[index].lock_for_write());
     }
-    let mut tensors = Vec::with_capacity(N);
+    let mut tensors = SmallVec::new();
     for (guard, variable) in guards.iter_mut().flatten().zip(variables) {
         tensors.push(guard.as_mut().ok_or_else(|| variable.uninitialized())?);
     }
-    f(tensors.try_into().map_err(|_| Status::internal("a variable was not locked"))?)
+    f(tensors)
+}
+
+/// Returns the places as slots that loops work on.
+fn slots<'a, T: Element>(places: &'a mut [Place<'_>]) -> Result<SmallVec<[Slot<'a, T>; 4]>> {
+    let slot = |place: &'a mut Place<'_>| match &mut place.fresh {
+        Some(fresh) => Ok(Slot::copied(place.tensor.as_slice::<T>()?, fresh.make_mut::<T>()?)),
+        None => Ok(Slot::in_place(place.tensor.make_mut::<T>()?)),
+    };
+    places.iter_mut().map(slot).collect()
 }
 
 impl<T: Element + Float, O: Optimizer<N>, const N: usize> ApplyDense<T, O, N> {
     pub(super) fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
-        let (grad, grad_name) = match builder.input_range("grad") {
-            Ok(range) => (range.start, "grad"),
-            Err(_) => (builder.input_range("delta")?.start, "delta"),
-        };
-        BoxedKernel::new(ApplyDense::<T, O, N> { inputs: Inputs::new(builder)?, grad, grad_name, element: PhantomData })
+        BoxedKernel::new(ApplyDense::<T, O, N> {
+            inputs: Inputs::new(builder, T::DTYPE, N, O::SCALARS)?,
+            optimizer: O::new(builder.attrs())?,
+            element: PhantomData,
+        })
     }
 }
 
 impl<T: Element + Float, O: Optimizer<N>, const N: usize> Kernel for ApplyDense<T, O, N> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let variables = self.inputs.variables::<N>(context)?;
-        let rule = self.inputs.rule::<T::Wide, N>(context)?;
-        let grad = context.input(self.grad)?;
-        with_locked(&variables, |mut tensors| {
-            self.inputs.check_slots::<T, N>(&tensors)?;
-            if tensors[0].shape() != grad.shape() {
-                return Err(Status::invalid_argument(format!(
-                    "var and {} do not have the same shape{} {}",
-                    self.grad_name,
-                    tensors[0].shape(),
-                    grad.shape()
-                )));
-            }
-            // Where somebody holds the old value, the new one goes elsewhere.
-            let mut fresh: [Option<Tensor>; N] = [const { None }; N];
-            for (fresh, tensor) in fresh.iter_mut().zip(&tensors) {
-                if !tensor.is_unique() {
-                    *fresh = Some(Tensor::new(T::DTYPE, tensor.shape().clone())?);
-                }
-            }
-            let mut slots = Vec::with_capacity(N);
-            for (tensor, fresh) in tensors.iter_mut().zip(&mut fresh) {
-                slots.push(match fresh {
-                    Some(fresh) => Slot::copied(tensor.as_slice::<T>()?, fresh.make_mut::<T>()?),
-                    None => Slot::in_place(tensor.make_mut::<T>()?),
-                });
-            }
-            let slots = slots.try_into().map_err(|_| Status::internal("an op without its slots"))?;
-            apply_dense::<T, _, N>(&rule, slots, grad.as_slice::<T>()?);
-            for (tensor, fresh) in tensors.into_iter().zip(fresh) {
-                if let Some(fresh) = fresh {
-                    *tensor = fresh;
-                }
-            }
+        let rule = self.inputs.rule::<T::Wide, O, N>(&self.optimizer, context)?;
+        self.inputs.update_dense(context, &mut |places, grad| {
+            apply_dense::<T, _, N>(&rule, &mut slots(places)?, grad.as_slice::<T>()?);
             Ok(())
-        })?;
-        let [var, ..] = variables.as_slice() else { return Ok(()) };
-        // Of the two forms only the one by ref has an output, which is the variable.
-        context.set_output_ref(0, var.clone());
-        Ok(())
+        })
     }
 }
 
 impl<T: Element + Float, O: Optimizer<N>, const N: usize> ApplySparse<T, O, N> {
     pub(super) fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
         BoxedKernel::new(ApplySparse::<T, O, N> {
-            inputs: Inputs::new(builder)?,
-            grad: builder.input_range("grad")?.start,
+            inputs: Inputs::new(builder, T::DTYPE, N, O::SCALARS)?,
             indices: builder.input_range("indices")?.start,
             reports_as_scatter: builder.node.op().ends_with("KerasMomentum"),
+            optimizer: O::new(builder.attrs())?,
             element: PhantomData,
         })
-    }
-
-    fn rows(&self, indices: &Tensor, rows: i64) -> Result<Vec<usize>> {
-        if self.reports_as_scatter {
-            return crate::rows::row_indices(indices, rows as usize);
-        }
-        let checked = |(offset, index): (usize, i64)| {
-            if (0..rows).contains(&index) {
-                return Ok(index as usize);
-            }
-            Err(Status::invalid_argument(format!("Index {index} at offset {offset} in indices is out of range")))
-        };
-        indices.to_indices()?.into_iter().enumerate().map(checked).collect()
     }
 }
 
 impl<T: Element + Float, O: Optimizer<N>, const N: usize> Kernel for ApplySparse<T, O, N> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let variables = self.inputs.variables::<N>(context)?;
-        let rule = self.inputs.rule::<T::Wide, N>(context)?;
-        let (grad, indices) = (context.input(self.grad)?, context.input(self.indices)?);
-        for variable in &variables {
-            variable.use_copy_on_read()?;
-        }
-        with_locked(&variables, |mut tensors| {
-            self.inputs.check_slots::<T, N>(&tensors)?;
-            check_rows(tensors[0], grad, indices)?;
-            let rows = self.rows(indices, tensors[0].dims()[0])?;
-            let row_len = grad.num_elements() / rows.len().max(1);
-            if rows.is_empty() || row_len == 0 {
-                return Ok(());
-            }
-            let mut slots = Vec::with_capacity(N);
-            for tensor in &mut tensors {
-                slots.push(tensor.make_mut::<T>()?);
-            }
-            let slots = slots.try_into().map_err(|_| Status::internal("an op without its slots"))?;
-            apply_sparse::<T, _, usize, N>(&rule, slots, row_len, &rows, grad.as_slice::<T>()?);
+        let rule = self.inputs.rule::<T::Wide, O, N>(&self.optimizer, context)?;
+        self.inputs.update_rows(context, self.indices, self.reports_as_scatter, &mut |places, rows, row_len, grad| {
+            apply_sparse::<T, _, N>(&rule, &mut slots(places)?, row_len, rows, grad.as_slice::<T>()?);
             Ok(())
-        })?;
-        let [var, ..] = variables.as_slice() else { return Ok(()) };
-        context.set_output_ref(0, var.clone());
-        Ok(())
+        })
     }
+}
+
+fn rows_in_range(indices: &Tensor, rows: i64) -> Result<Vec<usize>> {
+    let checked = |(offset, index): (usize, i64)| {
+        if (0..rows).contains(&index) {
+            return Ok(index as usize);
+        }
+        Err(Status::invalid_argument(format!("Index {index} at offset {offset} in indices is out of range")))
+    };
+    indices.to_indices()?.into_iter().enumerate().map(checked).collect()
 }
 
 fn check_rows(var: &Tensor, grad: &Tensor, indices: &Tensor) -> Result<()> {

@@ -1,0 +1,83 @@
+//! The small commands as processes: `hello`, `check`, `ops`, and what wrong arguments get.
+
+use proto::{AttrValue, GraphDef, Message, MetaGraphDef, NodeDef, SavedModel};
+use std::path::Path;
+use std::process::Command;
+
+/// Runs the program; returns whether it succeeded and all that it printed.
+fn run(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ferroflow")).args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+fn graph(op: &str) -> GraphDef {
+    let float = AttrValue { value: Some(proto::attr_value::Value::Type(proto::DataType::DtFloat as i32)) };
+    let node = |name: &str, op: &str, inputs: &[&str], attr: &str| NodeDef {
+        name: name.to_owned(),
+        op: op.to_owned(),
+        input: inputs.iter().map(|input| (*input).to_owned()).collect(),
+        attr: [(attr.to_owned(), float.clone())].into(),
+        ..Default::default()
+    };
+    GraphDef { node: vec![node("x", "Placeholder", &[], "dtype"), node("y", op, &["x"], "T")], ..Default::default() }
+}
+
+fn check(directory: &Path, name: &str, bytes: &[u8]) -> (bool, String) {
+    let path = directory.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    run(&["check", path.to_str().unwrap()])
+}
+
+#[test]
+fn hello() {
+    let (succeeded, text) = run(&["hello"]);
+    assert!(succeeded, "{text}");
+    assert_eq!(text, "Hello, distributed TensorFlow!\n");
+}
+
+#[test]
+fn check_tells_what_is_in_a_file_and_what_cannot_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let (succeeded, text) = check(directory.path(), "good.pb", &graph("Neg").encode_to_vec());
+    assert!(succeeded, "{text}");
+    for part in ["GraphDef", "2 nodes", "input x: float", "Neg 1, Placeholder 1", "every op can be run"] {
+        assert!(text.contains(part), "'{part}' is not in: {text}");
+    }
+    let (succeeded, text) = check(directory.path(), "bad.pb", &graph("Nonsense").encode_to_vec());
+    assert!(!succeeded, "{text}");
+    assert!(text.contains("op Nonsense is unknown; nodes y") && text.contains("1 op(s) can't be run"), "{text}");
+    let meta = MetaGraphDef { graph_def: Some(graph("Neg")), ..Default::default() };
+    let (succeeded, text) = check(directory.path(), "model.meta", &meta.encode_to_vec());
+    assert!(succeeded && text.contains("MetaGraphDef"), "{text}");
+    let model = SavedModel { saved_model_schema_version: 1, meta_graphs: vec![meta] };
+    check(directory.path(), "saved_model.pb", &model.encode_to_vec());
+    let (succeeded, text) = run(&["check", directory.path().to_str().unwrap()]);
+    assert!(succeeded && text.contains("SavedModel, 1 MetaGraph(s)"), "{text}");
+    let (succeeded, text) = check(directory.path(), "text.pb", b"node { name: \"x\" }");
+    assert!(!succeeded && text.contains("is not a GraphDef, MetaGraphDef or SavedModel"), "{text}");
+    let (succeeded, text) = run(&["check", "/no/such/file"]);
+    assert!(!succeeded && text.contains("can't read /no/such/file"), "{text}");
+}
+
+#[test]
+fn ops_lists_what_there_is() {
+    let (succeeded, text) = run(&["ops"]);
+    assert!(succeeded);
+    assert!(text.lines().any(|line| line.starts_with("MatMul ")), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("Nonsense")));
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    for (arguments, part) in [
+        (&["train", "--no_such_flag"][..], "no_such_flag"),
+        (&["nonsense"], "nonsense"),
+        (&["check"], "FILE"),
+        (&["server", "--job_name=ps", "--ps_hosts=127.0.0.1:1", "--task_index=7"], "7"),
+    ] {
+        let (succeeded, text) = run(arguments);
+        assert!(!succeeded, "{arguments:?}: {text}");
+        assert!(text.contains(part), "{arguments:?}: {text}");
+    }
+}

@@ -1,0 +1,200 @@
+//! Sessions whose clients are gone: which connections are open, which sessions were used over them, and which of the sessions
+//! that nobody is connected to are ended.
+//!
+//! A connection that is gone doesn't prove that the client is: TensorFlow's client connects again when it next needs to, and
+//! closes a connection that it hasn't used for half an hour. So such a session is kept, unless the server was told for how
+//! long at most, or there are very many of them.
+
+use foldhash::{HashMap, HashMapExt, HashSet};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How many sessions are kept that nobody is connected to; of more, those that were not used for longest are ended.
+pub(super) const ORPHANS_MAX: usize = 1024;
+
+/// How many connections a session remembers at most.
+const CONNECTIONS_PER_SESSION_MAX: usize = 64;
+
+tokio::task_local! {
+    /// The connection over which the call that runs in this task came.
+    static CALLER: u64;
+}
+
+/// The connections of a server that are open.
+#[derive(Default)]
+pub(crate) struct Connections {
+    open: Mutex<HashSet<u64>>,
+    last_id: AtomicU64,
+    /// Told when a connection ends, or the master does.
+    pub(super) changed: Notify,
+}
+
+/// A connection that is open until this is dropped.
+pub(crate) struct OpenConnection {
+    id: u64,
+    connections: Arc<Connections>,
+}
+
+impl Connections {
+    /// Counts a connection as open.
+    pub fn open(self: &Arc<Self>) -> OpenConnection {
+        // 0 is this process.
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        self.open.lock().insert(id);
+        OpenConnection { id, connections: self.clone() }
+    }
+
+    fn any_is_open(&self, ids: &[u64]) -> bool {
+        let open = self.open.lock();
+        ids.iter().any(|id| *id == 0 || open.contains(id))
+    }
+}
+
+impl OpenConnection {
+    /// Returns the number by which calls over it are known.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.connections.open.lock().remove(&self.id);
+        self.connections.changed.notify_one();
+    }
+}
+
+/// Runs a call that came over a connection.
+pub(crate) async fn called_over<F: Future>(connection: u64, call: F) -> F::Output {
+    CALLER.scope(connection, call).await
+}
+
+/// When a session was used, and over which connections.
+pub(super) struct Usage {
+    num_calls: AtomicUsize,
+    last_connection: AtomicU64,
+    state: Mutex<UsageState>,
+}
+
+struct UsageState {
+    connections: Vec<u64>,
+    last_used: Instant,
+}
+
+impl Usage {
+    /// Makes the record of a session that the call in this task opens.
+    pub fn begin() -> Usage {
+        let connection = caller();
+        Usage {
+            num_calls: AtomicUsize::new(0),
+            last_connection: AtomicU64::new(connection),
+            state: Mutex::new(UsageState { connections: vec![connection], last_used: Instant::now() }),
+        }
+    }
+
+    /// Notes that a call begins.
+    pub fn enter(&self) {
+        self.num_calls.fetch_add(1, Ordering::AcqRel);
+        let connection = caller();
+        if self.last_connection.swap(connection, Ordering::AcqRel) == connection {
+            return;
+        }
+        let known = &mut self.state.lock().connections;
+        if !known.contains(&connection) {
+            if known.len() >= CONNECTIONS_PER_SESSION_MAX {
+                known.remove(0);
+            }
+            known.push(connection);
+        }
+    }
+
+    /// Notes that a call ended.
+    pub fn leave(&self) {
+        self.state.lock().last_used = Instant::now();
+        self.num_calls.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Returns when the session was last used, if no call is under way and all connections that used it are gone.
+    pub fn orphaned_since(&self, connections: &Connections) -> Option<Instant> {
+        if self.num_calls.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        let state = self.state.lock();
+        (!connections.any_is_open(&state.connections)).then_some(state.last_used)
+    }
+}
+
+fn caller() -> u64 {
+    CALLER.try_with(|id| *id).unwrap_or(0)
+}
+
+/// What is to be done about sessions that nobody is connected to.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Verdict {
+    /// Those to end, with the time for which nobody used them.
+    pub ended: HashMap<String, Duration>,
+    /// When to look again.
+    pub next: Option<Instant>,
+}
+
+/// Decides which sessions to end: those that nobody used for longer than `keep`, and the oldest of more than `max`.
+pub(super) fn judge(mut orphans: Vec<(String, Instant)>, now: Instant, keep: Option<Duration>, max: usize) -> Verdict {
+    orphans.sort_by_key(|(_, last_used)| *last_used);
+    let excess = orphans.len().saturating_sub(max);
+    let mut verdict = Verdict { ended: HashMap::new(), next: None };
+    for (index, (handle, last_used)) in orphans.into_iter().enumerate() {
+        let idle = now.saturating_duration_since(last_used);
+        if index < excess || keep.is_some_and(|keep| idle >= keep) {
+            verdict.ended.insert(handle, idle);
+        } else if verdict.next.is_none() {
+            verdict.next = keep.and_then(|keep| last_used.checked_add(keep));
+        }
+    }
+    verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_too_many_and_those_kept_too_long_are_ended() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let orphans = || vec![("new".to_owned(), at(9)), ("old".to_owned(), at(1)), ("middle".to_owned(), at(5))];
+        assert_eq!(judge(orphans(), at(10), None, 3), Verdict::default());
+        let of_two = judge(orphans(), at(10), None, 2);
+        assert_eq!(of_two.ended.into_iter().collect::<Vec<_>>(), [("old".to_owned(), Duration::from_secs(9))]);
+        let after_five = judge(orphans(), at(10), Some(Duration::from_secs(5)), 3);
+        assert_eq!(after_five.next, Some(at(14)));
+        let mut ended: Vec<String> = after_five.ended.into_keys().collect();
+        ended.sort();
+        assert_eq!(ended, ["middle", "old"]);
+    }
+
+    #[tokio::test]
+    async fn a_session_is_left_alone_while_any_of_its_clients_is_connected() {
+        let connections = Arc::new(Connections::default());
+        let (first, second) = (connections.open(), connections.open());
+        let usage = called_over(first.id(), async { Usage::begin() }).await;
+        called_over(second.id(), async { usage.enter() }).await;
+        drop(second);
+        assert_eq!(usage.orphaned_since(&connections), None, "a call is under way");
+        usage.leave();
+        assert_eq!(usage.orphaned_since(&connections), None, "the first connection is open");
+        drop(first);
+        assert!(usage.orphaned_since(&connections).is_some());
+        // A client that connects again has its session back.
+        let third = connections.open();
+        called_over(third.id(), async { usage.enter() }).await;
+        usage.leave();
+        assert_eq!(usage.orphaned_since(&connections), None);
+        // What is used within the process has no connection that could end.
+        let own = Usage::begin();
+        assert_eq!(own.orphaned_since(&connections), None);
+    }
+}

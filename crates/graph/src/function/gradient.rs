@@ -1,0 +1,110 @@
+//! The gradient of a function, as the body of another function.
+
+use super::{FunctionBody, FunctionLibrary};
+use crate::attr::AttrMap;
+use crate::builder::{Grad, GradientArgs};
+use crate::{Edge, Graph, GraphBuilder, NodeId, OpLookup, Output};
+use proto::NameAttrList;
+use std::sync::Arc;
+use tensor::{DType, Result, Status};
+
+/// The op that stands for the gradient of the function that its attribute `f` names.
+pub const SYMBOLIC_GRADIENT: &str = "SymbolicGradient";
+
+impl FunctionLibrary {
+    /// Returns the body that computes a function's gradient: its arguments are the function's arguments and then the
+    /// gradients of the function's results, its results the gradients with respect to the function's arguments.
+    ///
+    /// It is the function that the library names for this, or else made from the gradients of the body's ops.
+    pub fn instantiate_gradient(
+        self: &Arc<Self>,
+        function: &NameAttrList,
+        ops: &'static dyn OpLookup,
+    ) -> Result<FunctionBody> {
+        let attrs = AttrMap(function.attr.clone());
+        if let Some(gradient) = self.gradient(&function.name) {
+            return self.instantiate(gradient, &attrs, ops);
+        }
+        let body = self.instantiate(&function.name, &attrs, ops)?;
+        gradient_of(body, ops).map_err(|status| status.context(format!("the gradient of function '{}'", function.name)))
+    }
+}
+
+/// Returns the gradients of a call of a function by its name: a call of the function's gradient.
+pub(crate) fn call_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
+    let call = args.op;
+    let node = call.graph().graph().node(call.id()).clone();
+    let mut inputs = call.inputs();
+    let input_types: Vec<DType> = inputs.iter().map(Output::dtype).collect();
+    for index in 0..call.num_outputs() {
+        inputs.push(match args.grad(index) {
+            Some(grad) => grad,
+            None => zeros_like(&call.output(index as u32))?,
+        });
+    }
+    let types: Vec<DType> = inputs.iter().map(Output::dtype).collect();
+    let own = node.attrs.iter().filter(|(name, _)| !name.starts_with('_'));
+    let attr = own.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let gradient = call
+        .graph()
+        .op(SYMBOLIC_GRADIENT)
+        .inputs(&inputs)
+        .attr("Tin", &types[..])
+        .attr("Tout", &input_types[..])
+        .attr("f", NameAttrList { name: node.op().to_owned(), attr })
+        .try_build()?;
+    let grads = input_types.iter().enumerate();
+    Ok(grads.map(|(index, &dtype)| has_gradient(dtype).then(|| gradient.output(index as u32).into())).collect())
+}
+
+fn gradient_of(mut body: FunctionBody, ops: &'static dyn OpLookup) -> Result<FunctionBody> {
+    // Ids change when the graph is put in order; names stay.
+    let name_of = |graph: &Graph, id: NodeId| graph.node(id).name.clone();
+    let arg_names: Vec<String> = body.args.iter().map(|&id| name_of(&body.graph, id)).collect();
+    let mut result_names = Vec::with_capacity(body.results.len());
+    for &result in &body.results {
+        let missing = || Status::internal("a result has no input");
+        let Edge { node, port } = *body.graph.node(result).inputs.first().ok_or_else(missing)?;
+        result_names.push((name_of(&body.graph, node), port));
+    }
+    body.results.iter().for_each(|&result| body.graph.remove(result));
+    let graph = GraphBuilder::on(body.graph.compact()?, ops)?;
+    let find = |name: &str, port: u32| {
+        let operation = graph.operation(name).ok_or_else(|| Status::internal(format!("'{name}' is gone")))?;
+        operation.try_output(port)
+    };
+    let args: Vec<Output> = arg_names.iter().map(|name| find(name, 0)).collect::<Result<_>>()?;
+    let mut all_args = args.clone();
+    let (mut ys, mut grad_ys) = (Vec::new(), Vec::new());
+    for (name, port) in &result_names {
+        let y = find(name, *port)?;
+        let index = all_args.len() as i64;
+        let grad = graph.op("_Arg").attr("T", y.dtype()).attr("index", index).try_build()?.try_output(0)?;
+        all_args.push(grad.clone());
+        if has_gradient(y.dtype()) {
+            ys.push(y);
+            grad_ys.push(Some(grad));
+        }
+    }
+    let mut results = Vec::with_capacity(args.len());
+    for (index, (arg, grad)) in args.iter().zip(graph.gradients_with(&ys, &args, &grad_ys, &args)?).enumerate() {
+        let grad = match grad {
+            Some(Grad::Dense(output)) => output,
+            Some(Grad::Slices(slices)) => slices.to_dense(),
+            None => zeros_like(arg)?,
+        };
+        let result =
+            graph.op("_Retval").input(&grad).attr("T", grad.dtype()).attr("index", index as i64).try_build()?;
+        results.push(result.id());
+    }
+    let args = all_args.iter().map(|arg| arg.op.id()).collect();
+    Ok(FunctionBody { graph: graph.graph(), args, results, control_results: Vec::new() })
+}
+
+fn zeros_like(output: &Output) -> Result<Output> {
+    output.graph().op("ZerosLike").input(output).try_build()?.try_output(0)
+}
+
+fn has_gradient(dtype: DType) -> bool {
+    dtype.is_floating() || dtype.is_complex() || matches!(dtype, DType::Resource | DType::Variant)
+}
