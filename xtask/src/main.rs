@@ -1,6 +1,7 @@
 //! Automation: `cargo xtask help` lists what it does.
 
 mod bench;
+mod fuzz;
 mod interop;
 mod process;
 mod test;
@@ -23,6 +24,10 @@ cargo xtask COMMAND
         Prints TensorFlow's definition of each op as the literal that crates/ops holds.
   bench NAME [-- ARGUMENTS]
         Builds the release binary and runs bench/NAME.py: core or cluster.
+  fuzz [--seconds N] [--seed N]
+        Runs random graphs on an embedded server: nothing may panic or hang.
+  ops-document
+        Writes docs/ops.md from the binary and the cases of the differential tests.
   proxy --listen PORT --to HOST:PORT
         Records the gRPC calls between two tasks.
   python ARGUMENTS
@@ -39,6 +44,8 @@ fn main() -> ExitCode {
         "test" => test::run(rest),
         "interop" => interop::run_pytest(after_dashes(rest)),
         "opdef" => interop::run_script("opdef.py", rest),
+        "fuzz" => fuzz::run(rest),
+        "ops-document" => interop::run_document(),
         "proxy" => interop::run_script("wire_proxy.py", rest),
         "python" => interop::run_python(rest),
         "bench" => bench::run(rest),

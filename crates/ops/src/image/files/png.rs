@@ -23,6 +23,9 @@ pub(crate) fn read(contents: &[u8], channels: usize, wide: bool) -> Result<Pictu
         return Err(Status::invalid_argument(format!("PNG size too large for int: {width} by {height}")));
     }
     let mut reader = decoder.read_info().map_err(bad_head)?;
+    if reader.info().color_type == ColorType::Indexed && reader.info().palette.is_none() {
+        return Err(Status::invalid_argument("Invalid PNG. Failed to initialize decoder. It has no palette."));
+    }
     let size = reader.output_buffer_size().ok_or_else(|| Status::invalid_argument("PNG size too large"))?;
     // Fresh zeros take memory only as rows arrive, so that a head alone cannot make it grow.
     let mut raw = vec![0; size];
