@@ -206,7 +206,6 @@ impl Kernel for ScaleGrad {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::testing::{attrs, check_shape, run_op};
     use tensor::Tensor;
 
