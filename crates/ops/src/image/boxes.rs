@@ -269,7 +269,7 @@ impl SampleBox {
         };
         let (aspect_ratios, areas) = (range("aspect_ratio_range")?, range("area_range")?);
         let min_object_covered = attrs.float("min_object_covered").ok();
-        if let Some(least) = min_object_covered.filter(|&least| !(least >= 0.0)) {
+        if let Some(least) = min_object_covered.filter(|&least| least.is_nan() || least < 0.0) {
             return invalid(format!("Min object covered must be non-negative: {least}"));
         }
         if !aspect_ratios.iter().all(|&ratio| ratio > 0.0) {
@@ -375,7 +375,7 @@ impl Kernel for SampleBox {
                 least.to_scalar::<f32>()?
             }
         };
-        if !(least >= 0.0) {
+        if least.is_nan() || least < 0.0 {
             return invalid(format!("Min object covered must be non-negative: {least}"));
         }
         let mut objects = Vec::new();

@@ -167,7 +167,7 @@ impl Plane {
             size *= 2;
         }
         let own = (component.horizontal * size / layout.block, component.vertical * size / layout.block);
-        if frame.most_horizontal % own.0 != 0 || frame.most_vertical % own.1 != 0 {
+        if !frame.most_horizontal.is_multiple_of(own.0) || !frame.most_vertical.is_multiple_of(own.1) {
             return None;
         }
         let factors = Factors::new(component.quantization.as_ref()?, size, options.fast_transform);
