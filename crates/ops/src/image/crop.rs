@@ -269,7 +269,10 @@ impl Kernel for CropGradImage {
             }
             (true, [_, _, _, _]) => return Err(Status::invalid_argument("image dimensions must be positive")),
             _ => {
-                return Err(Status::invalid_argument(format!("image_size must be 1-D with 4 elements{}", size.shape())));
+                return Err(Status::invalid_argument(format!(
+                    "image_size must be 1-D with 4 elements{}",
+                    size.shape()
+                )));
             }
         };
         let image = Sizes { batch: image[0], height: image[1], width: image[2], channels: image[3] };
