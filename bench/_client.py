@@ -18,8 +18,6 @@ import _cases  # noqa: E402
 
 tf.disable_v2_behavior()
 
-CLOSE_SECS = 5
-
 
 def main():
     slots = {}
@@ -77,9 +75,10 @@ class Slot:
         return self.stepper.run(command["run"])
 
     def close(self):
-        if self.stepper:
-            self.stepper.stop()
-        self.session.close()
+        self.stepper.stop()
+        # A step that waits for workers that have left ends with its servers.
+        if not self.case.waits_for_others:
+            self.session.close()
 
 
 class Stepper:
@@ -96,8 +95,7 @@ class Stepper:
         self.going = threading.Event()
         self.in_step = threading.Lock()
         self.stopped = False
-        self.thread = threading.Thread(target=self.loop, daemon=True)
-        self.thread.start()
+        threading.Thread(target=self.loop, daemon=True).start()
 
     def loop(self):
         try:
@@ -126,10 +124,8 @@ class Stepper:
         return {"steps": self.steps - before, "seconds": end - start, "cpu": time.process_time() - cpu, "error": self.error}
 
     def stop(self):
-        """Lets the last step end; one that waits for workers that have left never does."""
         self.stopped = True
         self.going.set()
-        self.thread.join(CLOSE_SECS)
 
 
 def repeat(session, op):

@@ -41,7 +41,7 @@ def panels(all_panels):
 
 
 def lines(panel, top, width, height):
-    left, right, above, below = 80, 200, 40, 50
+    left, right, above, below = 80, 230, 40, 50
     points = [point for series in panel["series"].values() for point in series]
     if not points:
         return []

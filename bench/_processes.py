@@ -85,7 +85,7 @@ class Logged(harness.Process):
                 raise BenchError(f"{self.name} has not {what} in {WATCHDOG_SECS} s; its log is {self.log_path}")
 
     def cpu(self):
-        """Returns the seconds of CPU that the process has used."""
+        """Returns the seconds of CPU that the process has used; an OSError says that it has ended."""
         fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICK
 
@@ -165,10 +165,18 @@ class Servers:
 
     def cpu(self):
         """Returns the seconds of CPU that all tasks have used."""
-        return sum(task.cpu() for task in self.tasks)
+        return self.look(lambda: sum(task.cpu() for task in self.tasks))
 
     def ps_peak_mb(self):
-        return max(task.peak_mb() for task in self.tasks[:self.num_ps])
+        return self.look(lambda: max(task.peak_mb() for task in self.tasks[:self.num_ps]))
+
+    def look(self, question):
+        try:
+            return question()
+        except OSError as error:
+            for task in self.tasks:
+                task.check()
+            raise BenchError(f"a task can't be looked at: {error}") from None
 
     def stop(self):
         for task in self.tasks:

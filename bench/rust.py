@@ -75,6 +75,10 @@ class Training:
             return len(chief.progress) > begin + 1 and chief.progress[-1][0] - chief.progress[begin][0] >= seconds
 
         chief.wait_until(is_over, "told of more steps", self.tasks)
+        try:
+            ps_peak_mb = max(task.peak_mb() for task in self.tasks[:PS])
+        except OSError:
+            ps_peak_mb = 0.0
         for task in self.tasks:
             task.check()
         (start, first, cpu), (end, last, cpu_end) = chief.progress[begin], chief.progress[-1]
@@ -83,7 +87,7 @@ class Training:
             "cpu_ms": (cpu_end - cpu) * 1000 / max(last - first, 1),
             # The workers are their own clients.
             "client_cpu_ms": 0.0,
-            "ps_peak_mb": max(task.peak_mb() for task in self.tasks[:PS]),
+            "ps_peak_mb": ps_peak_mb,
         }
 
     def stop(self):

@@ -5,8 +5,10 @@ Where a real TensorFlow server would take longer to start than all the rest, our
 
 import json
 import math
+import os
 import pathlib
 import re
+import signal
 import sys
 
 import pytest
@@ -21,26 +23,30 @@ pytestmark = [
 BENCH = harness.ROOT / "bench"
 
 
-def run_driver(directory, part, *arguments, stand_in=False, rounds=2, binary=None):
-    """Runs a driver, with its results in a directory; returns its exit code and what it printed."""
+def start_driver(directory, part, *arguments, stand_in=False, rounds=2, binary=None):
+    """Starts a driver that puts its results in a directory."""
     environment = {"FERROFLOW_BIN": binary or harness.ferroflow_bin(), "FERROFLOW_BENCH_SECONDS": "0.1",
                    "FERROFLOW_BENCH_ROUNDS": str(rounds), "FERROFLOW_BENCH_OUTPUT": str(directory),
                    "FERROFLOW_BENCH_LOGS": str(directory / "logs"), "FERROFLOW_BENCH_STAND_IN": "1" if stand_in else ""}
-    process = harness.Process(f"bench {part}", [sys.executable, BENCH / f"{part}.py", *arguments], environment).start()
+    return harness.Process(f"bench {part}", [sys.executable, BENCH / f"{part}.py", *arguments], environment).start()
+
+
+def finish_driver(directory, process):
+    """Waits for a driver's end; returns its exit code and what it printed."""
     code, output = process.wait(), "\n".join(process.lines)
-    assert not left_behind(directory), f"{part} left processes behind"
+    assert not started_by_driver(directory), f"{process.name} left processes behind"
     return code, output
 
 
-def left_behind(directory):
-    """Returns the processes that a driver started and that still run: all inherit its environment."""
+def started_by_driver(directory):
+    """Returns the processes of a driver that still run, with their command lines: all inherit its environment."""
     mark = f"FERROFLOW_BENCH_OUTPUT={directory}".encode()
-    found = []
+    found = {}
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             # One that has ended and was not waited for has no environment any more.
             if mark in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_bytes())
+                found[int(process.name)] = (process / "cmdline").read_bytes().decode().split("\0")
         except OSError:
             pass
     return found
@@ -48,7 +54,7 @@ def left_behind(directory):
 
 def check_part(directory, part, cases, *arguments, kept=(), **options):
     """Runs a driver and checks that results and page hold these cases, with ratios and spreads; returns both."""
-    code, output = run_driver(directory, part, *arguments, **options)
+    code, output = finish_driver(directory, start_driver(directory, part, *arguments, **options))
     assert code == 0, output
     results = {result["case"]: result for result in json.loads((directory / "results" / f"{part}.json").read_text())}
     assert sorted(results) == sorted([*cases, *kept]), output
@@ -137,15 +143,31 @@ def test_bandwidth(tmp_path):
 
 
 @pytest.mark.parametrize("part", ["cluster", "rust", "sessions", "sweep", "bandwidth"])
-def test_a_server_that_fails_is_named_with_its_log(tmp_path, part):
+def test_a_server_that_does_not_start_is_named_with_its_log(tmp_path, part):
     broken = tmp_path / "ferroflow"
     broken.write_text("#!/bin/sh\necho it broke >&2\nexit 3\n")
     broken.chmod(0o755)
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "mnist_replica").symlink_to(broken)
-    code, output = run_driver(tmp_path, part, stand_in=True, binary=str(broken))
+    arguments = ["scalar"] if part == "cluster" else []
+    process = start_driver(tmp_path, part, *arguments, stand_in=True, binary=str(broken))
+    code, output = finish_driver(tmp_path, process)
     assert code == 1, output
     assert "ended with 3" in output and "Traceback" not in output, output
-    (log,) = set(re.findall(r"its log is (\S+)", output)[:1])
-    assert pathlib.Path(log).read_text() == "it broke\n"
+    log = pathlib.Path(re.search(r"its log is (\S+)", output)[1])
+    assert log.read_text() == "it broke\n"
     assert not (tmp_path / "results" / f"{part}.json").exists()
+
+
+def test_a_server_that_is_killed_is_named_with_its_log(tmp_path):
+    # More sizes than it can have measured by the time that one is known.
+    process = start_driver(tmp_path, "bandwidth", "--bytes=" + ",".join(["1024"] * 500), stand_in=True)
+    process.wait_for(lambda line: "ratio" in line, "what it measured")
+    servers = [pid for pid, words in started_by_driver(tmp_path).items() if "--transport=tcp" in words and "--job_name=ps" in words]
+    assert len(servers) == 1
+    os.kill(servers[0], signal.SIGKILL)
+    code, output = finish_driver(tmp_path, process)
+    assert code == 1 and "Traceback" not in output, output
+    assert "ferroflow /job:ps/task:0 ended with -9; its log is " in output, output
+    # What was measured before is kept.
+    assert json.loads((tmp_path / "results" / "bandwidth.json").read_text())[0]["case"] == "1 kB"
