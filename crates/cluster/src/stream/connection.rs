@@ -335,3 +335,65 @@ impl Drop for PendingCall {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use tokio::net::UnixStream;
+
+    /// A part of a frame that lies in the peer's memory, which it gives back when it ends.
+    struct Borrowed(Arc<Connection>, u64);
+
+    impl AsRef<[u8]> for Borrowed {
+        fn as_ref(&self) -> &[u8] {
+            b"borrowed"
+        }
+    }
+
+    impl Drop for Borrowed {
+        fn drop(&mut self) {
+            self.0.release(self.1);
+        }
+    }
+
+    fn frame(connection: &Arc<Connection>, token: u64) -> OutFrame {
+        OutFrame { pieces: [Bytes::from_owner(Borrowed(connection.clone(), token))].into_iter().collect() }
+    }
+
+    /// Runs something on a thread of its own; one that waits for itself fails the test in place of hanging it.
+    fn must_end(what: impl FnOnce() + Send + 'static) {
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            what();
+            let _ = sender.send(());
+        });
+        receiver.recv_timeout(Duration::from_secs(60)).expect("it waits for itself, or has failed");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn memory_may_be_given_back_while_the_frame_that_held_it_is_written() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let connection = Arc::new(Connection::connecting("peer"));
+        // Before there is a socket it waits in the queue, and goes out when the socket is there.
+        connection.send(frame(&connection, 1)).unwrap();
+        let to_open = connection.clone();
+        let runtime = tokio::runtime::Handle::current();
+        must_end(move || {
+            let _runtime = runtime.enter();
+            to_open.up(Arc::new(Socket::Unix(ours)), OutFrame { pieces: Default::default() });
+            to_open.send(frame(&to_open, 2)).unwrap();
+        });
+        assert_eq!(*connection.releases.lock(), [2], "the first one went along with the second frame");
+        drop(theirs);
+    }
+
+    #[test]
+    fn memory_may_be_given_back_when_the_connection_breaks() {
+        let connection = Arc::new(Connection::connecting("peer"));
+        connection.send(frame(&connection, 1)).unwrap();
+        let to_break = connection.clone();
+        must_end(move || drop(to_break.broken(&Status::new(Code::Unavailable, "the peer is gone"))));
+        assert_eq!(*connection.releases.lock(), [1]);
+    }
+}
