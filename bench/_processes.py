@@ -23,7 +23,7 @@ LOGS = pathlib.Path(os.environ.get("FERROFLOW_BENCH_LOGS") or pathlib.Path(tempf
 # Tests of the drivers put our servers in the place of TensorFlow's, which take seconds to start.
 STANDS_IN = bool(os.environ.get("FERROFLOW_BENCH_STAND_IN"))
 # A bound on what would otherwise be waited for forever; initializing gigabytes on a loaded machine takes its time.
-WATCHDOG_SECS = 300
+WATCHDOG_SECS = 600
 NUMBERS = itertools.count()
 
 

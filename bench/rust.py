@@ -10,8 +10,7 @@ import time
 
 import _figures
 import _report
-import harness
-from _processes import TENSORFLOW, Clients, Logged, Servers, binary, example, run_part
+from _processes import TENSORFLOW, Clients, Logged, Servers, binary, example, harness, run_part
 from _table import RUST
 
 SECONDS = _figures.seconds(3)

@@ -15,8 +15,7 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 import _figures  # noqa: E402
 import _report  # noqa: E402
-import harness  # noqa: E402
-from _processes import FERROFLOW, TENSORFLOW, BenchError, Server, binary, run_part  # noqa: E402
+from _processes import FERROFLOW, TENSORFLOW, BenchError, Server, binary, harness, run_part  # noqa: E402
 
 tf.disable_v2_behavior()
 SECONDS = _figures.seconds(3)
