@@ -2,8 +2,8 @@
 
 It reads commands from its standard input, one JSON value a line, and answers each with a line `ANSWER {…}`. A command says
 for which slot it is: a client may hold a session on each of the clusters that are compared. {"build": …} connects, {"init"}
-initializes the variables, {"start"} takes the first step, {"run": seconds} takes steps, {"close"} ends the session, and the
-end of the input ends the client.
+initializes the variables, {"start"} takes the first step, {"run": seconds} takes steps, {"pause"} ends the taking of steps
+that wait for those of other workers, {"close"} ends the session, and the end of the input ends the client.
 """
 import json
 import os
@@ -72,6 +72,9 @@ class Slot:
             call(*values)
             self.stepper = Stepper(lambda: call(*values), self.case.waits_for_others)
             return {}
+        if "pause" in command:
+            self.stepper.going.clear()
+            return {}
         return self.stepper.run(command["run"])
 
     def close(self):
@@ -116,9 +119,10 @@ class Stepper:
         time.sleep(seconds)
         while self.steps == before and self.error is None:
             time.sleep(0.01)
-        self.going.clear()
         end = time.perf_counter()
+        # Steps that wait for others go on until all workers have taken one: {"pause"} ends them.
         if not self.waits_for_others:
+            self.going.clear()
             with self.in_step:
                 end = self.ended
         return {"steps": self.steps - before, "seconds": end - start, "cpu": time.process_time() - cpu, "error": self.error}

@@ -259,10 +259,12 @@ class Clients:
         """Takes steps for a time; returns what they cost."""
         before = servers.cpu()
         answers = self.ask_all(servers, slot, workers, {"run": seconds})
+        cpu = servers.cpu() - before
+        self.ask_all(servers, slot, workers, {"pause": True})
         steps = sum(answer["steps"] for answer in answers)
         return {
             "rate": sum(answer["steps"] / answer["seconds"] for answer in answers),
-            "cpu_ms": (servers.cpu() - before) * 1000 / steps,
+            "cpu_ms": cpu * 1000 / steps,
             "client_cpu_ms": sum(answer["cpu"] for answer in answers) * 1000 / steps,
         }
 
