@@ -20,6 +20,13 @@ pub fn run_pytest(arguments: &[String]) -> Result<(), String> {
     process::run(pytest_command(&python).args(arguments))
 }
 
+/// Writes `docs/ops.md`: the test that holds it to the truth also writes it.
+pub fn run_document() -> Result<(), String> {
+    let python = venv::python().map_err(venv::Missing::into_message)?;
+    build(Profile::Dev)?;
+    process::run(pytest_command(&python).args(["ops/test_coverage.py"]).env("FERROFLOW_WRITE_DOCUMENT", "1"))
+}
+
 /// Runs one of the scripts of `tests/interop` that need no server.
 pub fn run_script(name: &str, arguments: &[String]) -> Result<(), String> {
     let python = venv::python().map_err(venv::Missing::into_message)?;

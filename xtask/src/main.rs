@@ -1,6 +1,7 @@
 //! Automation: `cargo xtask help` lists what it does.
 
 mod bench;
+mod fuzz;
 mod interop;
 mod process;
 mod test;
@@ -26,6 +27,10 @@ cargo xtask COMMAND
         cluster, rust, core, sessions, sweep, bandwidth. Writes bench/results and
         docs/performance.md; FERROFLOW_BENCH_SECONDS and FERROFLOW_BENCH_ROUNDS say how long,
         FERROFLOW_BENCH_OUTPUT=DIR puts results and page elsewhere.
+  fuzz [--seconds N] [--seed N]
+        Runs random graphs on an embedded server: nothing may panic or hang.
+  ops-document
+        Writes docs/ops.md from the binary and the cases of the differential tests.
   proxy --listen PORT --to HOST:PORT
         Records the gRPC calls between two tasks.
   python ARGUMENTS
@@ -42,6 +47,8 @@ fn main() -> ExitCode {
         "test" => test::run(rest),
         "interop" => interop::run_pytest(after_dashes(rest)),
         "opdef" => interop::run_script("opdef.py", rest),
+        "fuzz" => fuzz::run(rest),
+        "ops-document" => interop::run_document(),
         "proxy" => interop::run_script("wire_proxy.py", rest),
         "python" => interop::run_python(rest),
         "bench" => bench::run(rest),

@@ -1,28 +1,44 @@
-//! `ferroflow ops`: the ops that there are, with their types and whether they have a gradient.
+//! `ferroflow ops`: the ops that there are, with their types, whether they have a gradient, and how many cases of the
+//! differential tests run them.
 
 use kernel::{Gradient, Op};
 use std::collections::BTreeMap;
+
+/// The table of all ops. A test holds it to what this command prints and to the cases that there are; the numbers of cases
+/// are known nowhere else.
+const DOCUMENT: &str = include_str!("../../../docs/ops.md");
 
 /// Prints one line per op, as a table or as Markdown.
 pub fn run(filter: Option<&str>, markdown: bool) {
     let registry = ops::registry();
     let names: Vec<&str> =
         registry.names().into_iter().filter(|name| filter.is_none_or(|filter| name.contains(filter))).collect();
+    let cases = cases();
     if markdown {
-        println!("| op | types | gradient |\n|---|---|---|");
+        println!("| op | types | gradient | cases |\n|---|---|---|---|");
     }
     for name in &names {
         let Some(op) = registry.get(name) else { continue };
         let (types, gradient) = (types_of(op), gradient_of(op));
+        let cases = cases.get(name).copied().unwrap_or("0");
         if markdown {
-            println!("| {name} | {types} | {gradient} |");
+            println!("| {name} | {types} | {gradient} | {cases} |");
         } else {
-            println!("{name:<40} {gradient:<10} {types}");
+            println!("{name:<40} {gradient:<10} {cases:<6} {types}");
         }
     }
     if !markdown {
         println!("{} ops", names.len());
     }
+}
+
+/// Returns how many cases test each op.
+fn cases() -> BTreeMap<&'static str, &'static str> {
+    let row = |line: &'static str| {
+        let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
+        Some((cells.next()?, cells.nth(2)?))
+    };
+    DOCUMENT.lines().filter_map(row).collect()
 }
 
 fn gradient_of(op: &Op) -> &'static str {
@@ -48,4 +64,16 @@ fn types_of(op: &Op) -> String {
         return "any".to_owned();
     }
     by_attr.iter().map(|(attr, types)| format!("{attr}: {}", types.join(" "))).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cases;
+
+    #[test]
+    fn the_document_says_how_often_an_op_is_tested() {
+        let cases = cases();
+        assert!(cases["MatMul"].parse::<u32>().unwrap() > 10);
+        assert!(cases.len() > 800);
+    }
 }

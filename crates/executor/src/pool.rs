@@ -8,7 +8,7 @@ struct Pool;
 
 impl Runner for Pool {
     fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
-        rayon::spawn(job);
+        numeric::workers::spawn(job);
     }
 }
 

@@ -23,7 +23,7 @@ pub use device::DeviceName;
 pub use function::{FunctionLibrary, SYMBOLIC_GRADIENT};
 pub use graph::{Edge, Graph, Node, NodeId};
 pub use import::import_graph_def;
-pub use op_def::{ArgType, OpDef, OpFlags, OpSchema, TypeSlot};
+pub use op_def::{Arg, ArgType, OpDef, OpFlags, OpSchema, TypeSlot};
 pub use shape::{ShapeContext, ShapeFn};
 
 use std::sync::Arc;

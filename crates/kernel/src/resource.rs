@@ -113,7 +113,22 @@ impl ResourceManager {
         {
             return Ok(resource);
         }
-        self.lookup(&handle.container, &handle.name)
+        self.lookup(&handle.container, &handle.name).map_err(|status| {
+            if handle.resource.is_none() && !self.has_name(&handle.container, &handle.name) {
+                return status;
+            }
+            let wanted = std::any::type_name::<R>().rsplit("::").next().unwrap_or_default().to_owned();
+            Status::invalid_argument(format!(
+                "Trying to access resource {} located in device {} using the wrong type. Expected {wanted}, got {}",
+                handle.name, handle.device, handle.maybe_type_name
+            ))
+        })
+    }
+
+    /// Returns whether there is a resource of a name, whatever its type.
+    fn has_name(&self, container: &str, name: &str) -> bool {
+        let containers = self.containers.read();
+        containers.get(effective(container)).is_some_and(|entries| entries.keys().any(|(_, entry)| entry == name))
     }
 
     /// Returns a handle to a resource, which carries it.

@@ -29,3 +29,4 @@ pub mod softmax;
 pub mod special;
 mod strided;
 pub mod transpose;
+pub mod workers;

@@ -1,15 +1,17 @@
 //! Splits a loop over the cores, and only when that pays.
 //!
-//! The calling thread always works itself. Helpers come from rayon's global pool and are invitations: one that has not
-//! started when the caller runs out of work is withdrawn, so a caller never waits for a thread that is busy elsewhere.
+//! The calling thread always works itself. Helpers come from the process's compute threads and are invitations: one that has not
+//! started when the caller runs out of work is withdrawn, so a caller never waits for a thread that is busy elsewhere. When
+//! they come too late to do anything, as on a machine whose cores are taken by other processes, fewer loops invite them.
 //! Threads inside these loops are counted for the whole process, so that several callers together do not take more
 //! threads than there are cores.
 
+use crate::workers;
 use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
@@ -28,6 +30,13 @@ static THREAD_LIMIT: AtomicUsize = AtomicUsize::new(0);
 /// Threads that are inside a parallel loop now.
 static BUSY_THREADS: AtomicUsize = AtomicUsize::new(0);
 
+/// How many of the next loops invite nobody, and how many it will be when helpers come too late once more.
+static LOOPS_ALONE: AtomicUsize = AtomicUsize::new(0);
+static PATIENCE: AtomicUsize = AtomicUsize::new(1);
+
+/// However late helpers were, one loop in so many tries again.
+const LOOPS_ALONE_MAX: usize = 32;
+
 thread_local! {
     /// Whether this thread is already counted in `BUSY_THREADS`.
     static COUNTED: Cell<bool> = const { Cell::new(false) };
@@ -35,11 +44,16 @@ thread_local! {
 
 /// Returns how many threads a loop may use, the caller included.
 pub fn threads() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
     match THREAD_LIMIT.load(Ordering::Relaxed) {
-        0 => *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |cores| cores.get())),
+        0 => cores(),
         limit => limit,
     }
+}
+
+/// Returns how many cores this process may use.
+pub(crate) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()))
 }
 
 /// Limits every later loop to `limit` threads, the caller included; 0 means one for each core.
@@ -105,7 +119,7 @@ pub fn run_tasks(tasks: usize, body: &(dyn Fn(usize) + Sync)) {
     let membership = Membership::enter();
     let free = threads().saturating_sub(BUSY_THREADS.load(Ordering::Relaxed));
     let helpers = free.min(tasks.saturating_sub(1));
-    if helpers == 0 {
+    if helpers == 0 || is_alone() {
         for task in 0..tasks {
             body(task);
         }
@@ -119,19 +133,38 @@ pub fn run_tasks(tasks: usize, body: &(dyn Fn(usize) + Sync)) {
         body: erased,
         tasks,
         next: AtomicUsize::new(0),
+        helped: AtomicBool::new(false),
         state: AtomicUsize::new(0),
         caller: std::thread::current(),
         panic: AtomicPtr::new(std::ptr::null_mut()),
     });
     for _ in 0..helpers {
         let job = Arc::clone(&job);
-        rayon::spawn(move || job.help());
+        workers::spawn(Box::new(move || job.help()));
     }
     job.work();
     job.close_and_wait();
+    learn(job.helped.load(Ordering::Relaxed));
     drop(membership);
     if let Some(panic) = job.take_panic() {
         resume_unwind(panic);
+    }
+}
+
+/// Returns whether this loop is one of those that invite nobody.
+fn is_alone() -> bool {
+    LOOPS_ALONE.load(Ordering::Relaxed) > 0
+        && LOOPS_ALONE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |loops| loops.checked_sub(1)).is_ok()
+}
+
+/// Notes whether helpers came in time. Callers that do so at once may overwrite each other, which matters little.
+fn learn(helped: bool) {
+    if helped {
+        PATIENCE.store(1, Ordering::Relaxed);
+    } else {
+        let alone = PATIENCE.load(Ordering::Relaxed);
+        LOOPS_ALONE.store(alone, Ordering::Relaxed);
+        PATIENCE.store((2 * alone).min(LOOPS_ALONE_MAX), Ordering::Relaxed);
     }
 }
 
@@ -199,6 +232,8 @@ struct Job {
     body: *const (dyn Fn(usize) + Sync),
     tasks: usize,
     next: AtomicUsize,
+    /// Whether a helper has done a task.
+    helped: AtomicBool,
     state: AtomicUsize,
     caller: Thread,
     panic: AtomicPtr<Box<dyn Any + Send>>,
@@ -218,7 +253,9 @@ impl Job {
             return;
         }
         let membership = Membership::enter();
-        self.work();
+        if self.work() > 0 {
+            self.helped.store(true, Ordering::Relaxed);
+        }
         drop(membership);
         let before = self.state.fetch_sub(ONE_HELPER, Ordering::Release);
         if before == ONE_HELPER | CLOSED {
@@ -226,14 +263,17 @@ impl Job {
         }
     }
 
-    /// Takes tasks until none is left. Never unwinds: a panic is kept for the caller, and ends the job early.
-    fn work(&self) {
+    /// Takes tasks until none is left; returns how many it took. Never unwinds: a panic is kept for the caller, and ends
+    /// the job early.
+    fn work(&self) -> usize {
+        let mut taken = 0;
         let result = catch_unwind(AssertUnwindSafe(|| {
             loop {
                 let task = self.next.fetch_add(1, Ordering::Relaxed);
                 if task >= self.tasks {
                     break;
                 }
+                taken += 1;
                 // SAFETY: the caller of `run_tasks` waits until this thread has left.
                 unsafe { (*self.body)(task) };
             }
@@ -248,6 +288,7 @@ impl Job {
                 drop(unsafe { Box::from_raw(fresh) });
             }
         }
+        taken
     }
 
     fn close_and_wait(&self) {

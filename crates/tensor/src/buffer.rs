@@ -56,6 +56,33 @@ pub fn set_large_blocks(source: &'static dyn LargeBlocks) {
     let _ = LARGE_BLOCKS.set(source);
 }
 
+/// The most bytes that one buffer may have; 0 stands for as many as the machine has memory.
+static BYTES_MAX: AtomicUsize = AtomicUsize::new(0);
+
+/// Bounds what one tensor may take from now on. Without it the bound is the memory of the machine: the kernel would
+/// promise more than there is, and end the process when it is written to.
+pub fn set_tensor_bytes_max(bytes: usize) {
+    BYTES_MAX.store(bytes, Ordering::Relaxed);
+}
+
+/// Returns how many bytes one tensor may have.
+pub fn tensor_bytes_max() -> usize {
+    match BYTES_MAX.load(Ordering::Relaxed) {
+        0 => {
+            let bytes = machine_memory().unwrap_or(isize::MAX as usize);
+            BYTES_MAX.store(bytes, Ordering::Relaxed);
+            bytes
+        }
+        bytes => bytes,
+    }
+}
+
+fn machine_memory() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().trim_end_matches("kB").trim().parse::<usize>().ok()?.checked_mul(1024)
+}
+
 /// A run of bytes in a reference-counted block; cloning shares the block.
 pub struct Buffer {
     header: NonNull<Header>,
@@ -219,6 +246,9 @@ fn layout_for(capacity: usize) -> Result<Layout> {
 /// Returns a block with one reference, and whether its bytes may be other than zero.
 fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
     layout_for(len)?;
+    if len >= RECYCLED_BYTES_MIN && len > tensor_bytes_max() {
+        return Err(Status::resource_exhausted(format!("out of memory: can't allocate {len} bytes")));
+    }
     let capacity = if len >= RECYCLED_BYTES_MIN { rounded(len) } else { len };
     let layout = layout_for(capacity)?;
     if capacity >= RECYCLED_BYTES_MIN

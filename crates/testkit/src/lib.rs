@@ -1,1 +1,5 @@
-//! testkit.
+//! What tests of the whole need: graphs made at random from the op definitions, and a loop that runs them on an embedded
+//! server.
+
+pub mod fuzz;
+pub mod random_graph;

@@ -39,20 +39,9 @@ STRICTER = {
     "Reshape/nothing", "ReadVariableOp/queue",
 }
 
-# We still take these, or say another code than TensorFlow, or try to allocate what they ask for.
-KNOWN_DIFFERENCES = {
-    "Conv2D/out", "Conv2DBackpropFilter/zero", "Where/rank", "BatchMatMul/batches", "QueueSizeV2/variable", "LookupTableSizeV2/variable", "StackPopV2/variable",
-    "IteratorGetNext/variable", "ReadVariableOp/queue", "TensorListScatterV2/negative_count", "TensorListSplit/scalar", "SparseSplit/beyond", "SparseSplit/negative",
-    "SparseSplit/overflowing", "SparseSparseMaximum/beyond", "SparseSparseMaximum/negative", "SparseSparseMaximum/empty_shape", "AddSparseToTensorsMap/overflowing",
-    "SparseReduceSum/overflowing", "SparseReduceMax/overflowing", "SparseSoftmax/overflowing", "SparseSlice/overflowing", "SparseAdd/empty_shape",
-    "TakeManySparseFromTensorsMap/handle", "ReduceJoin/axis", "DecodePaddedRaw/huge",
-}
-
 
 def same(name, expression):
     """Adds a case that must end with the code that TensorFlow ends it with, or succeed if it succeeds there."""
-    if name in KNOWN_DIFFERENCES:
-        return
     if name in CRASHING | STRICTER:
         ours(name, INVALID, expression)
         return
@@ -63,8 +52,6 @@ def same(name, expression):
 def ours(name, codes, expression):
     """Adds a case that TensorFlow cannot judge; it must end with one of the codes, or succeed where None is one of them."""
     assert name not in SAME and name not in OURS, name
-    if name in KNOWN_DIFFERENCES:
-        return
     OURS[name] = (codes if isinstance(codes, tuple) else (codes,), expression)
 
 

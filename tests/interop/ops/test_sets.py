@@ -125,14 +125,19 @@ def test_events_that_ops_write(op_server, tmp_path):
                 writer=writer, step=np.int64(4), tensor=tf.constant([1.0, 2.0]), tag="t",
                 summary_metadata=tf.compat.v1.SummaryMetadata(display_name="shown").SerializeToString()))
             session.run(tf.raw_ops.WriteHistogramSummary(writer=writer, step=np.int64(5), tag="h", values=[1.0, 2.0, 2.5]))
+            summary = tf.Summary(value=[tf.Summary.Value(tag="raw", simple_value=2.5)])
+            session.run(tf.raw_ops.WriteRawProtoSummary(writer=writer, step=np.int64(7), tensor=summary.SerializeToString()))
+            session.run(tf.raw_ops.WriteGraphSummary(
+                writer=writer, step=np.int64(8), tensor=tf.get_default_graph().as_graph_def().SerializeToString()))
             session.run(tf.raw_ops.ImportEvent(writer=writer, event=tf.Event(step=6, wall_time=1.0).SerializeToString()))
             session.run(tf.raw_ops.FlushSummaryWriter(writer=writer))
             events = []
             for event in tf.train.summary_iterator(str(next((tmp_path / str(index)).iterdir()))):
                 values = [(value.tag, value.simple_value, value.metadata.display_name, value.histo.num, list(value.histo.bucket),
                            tf.make_ndarray(value.tensor).tolist() if value.HasField("tensor") else None) for value in event.summary.value]
-                events.append((event.step, values))
+                graph = [node.op for node in tf.GraphDef.FromString(event.graph_def).node]
+                events.append((event.step, values, graph))
             session.run(tf.raw_ops.CloseSummaryWriter(writer=writer))
         written.append(events)
-    assert len(written[0]) == 5
+    assert len(written[0]) == 7
     assert written[0] == written[1]

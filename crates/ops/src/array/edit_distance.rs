@@ -99,6 +99,9 @@ impl EditDistance {
         truth_values: &[T],
         shape: Shape,
     ) -> Result<Tensor> {
+        if shape.num_bytes(size_of::<f32>())? > tensor::tensor_bytes_max() {
+            return Err(Status::resource_exhausted(format!("out of memory: can't hold distances of shape {shape}")));
+        }
         let mut output = vec![0f32; shape.num_elements()];
         let (mut hypotheses, mut truths) = (hypothesis.groups().peekable(), truth.groups().peekable());
         loop {

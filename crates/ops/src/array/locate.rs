@@ -4,7 +4,10 @@ use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, kernels};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
-use tensor::{Complex32, Complex64, Element, PartialShape, Result, Shape, Tensor, bf16, f16};
+use tensor::{Complex32, Complex64, Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
+
+/// TensorFlow has no kernel for more dimensions.
+const RANK_MAX: usize = 8;
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[Op {
@@ -51,6 +54,9 @@ impl<T: Element> Kernel for Where<T> {
         let is_set = |element: &T| *element != T::default();
         let count = elements.iter().filter(|element| is_set(element)).count();
         let rank = input.shape().rank();
+        if rank > RANK_MAX {
+            return Err(Status::invalid_argument(format!("WhereOp : Unhandled input dimensions: {rank}")));
+        }
         let dims = input.shape().to_usize();
         let shape = Shape::from_usize(&[count, rank])?;
         let output = Tensor::build(shape, |to: &mut [i64]| match &dims[..] {

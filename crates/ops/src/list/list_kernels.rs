@@ -339,6 +339,9 @@ pub(super) fn scatter(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> 
         true => i64::from(context.scalar::<i32>(3, "num_elements")?),
         false => -1,
     };
+    if wanted < -1 {
+        return Err(Status::invalid_argument(format!("TensorListScatter expects num_elements >= -1, found: {wanted}")));
+    }
     if wanted >= 0
         && let Some(index) = indices.iter().find(|&&index| i64::from(index) >= wanted)
     {
@@ -377,6 +380,9 @@ pub(super) fn split(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
     let tensor = context.input(0)?;
     at_least_vector(tensor)?;
     let shape = shape_input(context, 1)?;
+    if !context.input(2)?.shape().is_vector() {
+        return Err(Status::invalid_argument("Expected lengths to be a vector"));
+    }
     let lengths = context.slice::<i64>(2)?;
     let total = tensor.dims()[0] as usize;
     let mut elements = Vec::with_capacity(lengths.len());

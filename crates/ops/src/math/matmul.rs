@@ -367,6 +367,8 @@ pub(crate) fn matrix_product_shape(
 struct Batch<T> {
     adj_x: bool,
     adj_y: bool,
+    /// Whether batches that differ are broadcast; the first version of the op wants them equal.
+    broadcasts: bool,
     element: PhantomData<fn(T)>,
 }
 
@@ -377,11 +379,20 @@ impl<T: Element + MatMulElement> Batch<T> {
 
     fn from_attrs(builder: &KernelBuilder<'_>) -> Result<Batch<T>> {
         let attrs = builder.attrs();
-        Ok(Batch { adj_x: attrs.bool("adj_x")?, adj_y: attrs.bool("adj_y")?, element: PhantomData })
+        let broadcasts = builder.node.op() != "BatchMatMul";
+        Ok(Batch { adj_x: attrs.bool("adj_x")?, adj_y: attrs.bool("adj_y")?, broadcasts, element: PhantomData })
     }
 
     fn multiply(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
         let plan = BatchPlan::new(x.shape(), y.shape(), self.adj_x, self.adj_y)?;
+        let batches = |shape: &Shape| shape.dims()[..shape.rank() - 2].to_vec();
+        if !self.broadcasts && batches(x.shape()) != batches(y.shape()) {
+            return Err(Status::invalid_argument(format!(
+                "In[0] and In[1] must have compatible batch dimensions: {} vs. {}",
+                x.shape(),
+                y.shape()
+            )));
+        }
         let (x, y) = (x.as_slice::<T>()?, y.as_slice::<T>()?);
         Tensor::build(plan.out_shape.clone(), |out: &mut [T]| match &plan.items {
             None => product::batch_matmul(plan.shape, x, y, out, |item| item, |item| item),
@@ -487,7 +498,7 @@ const fn matmul_through<T: Element + AsPrimitive<W>, W: Element + MatMulElement 
         create: |builder| {
             let attrs = builder.attrs();
             let (adj_x, adj_y) = (attrs.bool("transpose_a")?, attrs.bool("transpose_b")?);
-            let inner = Batch::<W> { adj_x, adj_y, element: PhantomData };
+            let inner = Batch::<W> { adj_x, adj_y, broadcasts: true, element: PhantomData };
             BoxedKernel::new(Through { inner, types: PhantomData::<fn(T, T) -> T> })
         },
     }

@@ -374,7 +374,8 @@ impl Plan {
         if filter.rank() != spatial + 2 {
             return Err(Status::invalid_argument(format!("filter must be {}-dimensional: {filter}", spatial + 2)));
         }
-        if filter.num_elements() == 0 {
+        // A filter without output channels gives an output without elements; one that sees nothing has no meaning.
+        if filter.dims()[..=spatial].contains(&0) {
             return Err(Status::invalid_argument(
                 "filter must not have zero elements (i.e. all dimensions must be non-zero)",
             ));
@@ -608,10 +609,6 @@ impl<T: Element + ConvElement, const N: usize> Kernel for BackpropFilter<T, N> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (input, gradient) = (context.input(0)?, context.input(2)?);
         let sizes = sizes_of(context.input(1)?, self.by_shape, "filter_sizes")?;
-        if sizes.num_elements() == 0 {
-            context.set_output(0, Tensor::zeros(T::DTYPE, sizes)?);
-            return Ok(());
-        }
         let plan = Plan::new(&self.window, input.shape(), &sizes)?;
         plan.check_gradient(gradient.shape(), &self.op)?;
         if plan.is_empty() {

@@ -155,15 +155,16 @@ impl Kernel for DecodePaddedRaw {
         let width = check_length(length, self.dtype.size() as i64)?;
         let shape = input.shape().concat(&Shape::new(&[width])?)?;
         let length = length as usize;
-        let mut bytes = Vec::new();
-        let total = shape.num_bytes(self.dtype.size())?;
-        bytes.try_reserve_exact(total).map_err(|_| Status::resource_exhausted(format!("OOM for {total} bytes")))?;
-        for (index, text) in input.strings()?.iter().enumerate() {
-            bytes.extend_from_slice(&text[..text.len().min(length)]);
-            bytes.resize((index + 1) * length, 0);
+        let mut buffer = Buffer::zeroed(shape.num_bytes(self.dtype.size())?)?;
+        let Some(bytes) = buffer.bytes_mut() else { return Err(Status::internal("a new buffer is shared")) };
+        for (row, text) in bytes.chunks_exact_mut(length).zip(input.strings()?) {
+            let kept = text.len().min(length);
+            row[..kept].copy_from_slice(&text[..kept]);
         }
-        let swap = !self.little_endian && component_size(self.dtype) > 1;
-        let output = decoded(self.dtype, shape, bytes.into(), swap)?;
+        if !self.little_endian && component_size(self.dtype) > 1 {
+            bytes.chunks_exact_mut(component_size(self.dtype)).for_each(<[u8]>::reverse);
+        }
+        let output = Tensor::from_buffer(self.dtype, shape, buffer)?;
         context.set_output(0, output);
         Ok(())
     }

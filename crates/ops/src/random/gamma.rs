@@ -98,6 +98,9 @@ impl Kernel for RandomByParameter {
         let samples = shape.num_elements();
         let shape = shape.concat(parameters.shape())?;
         let parameters = to_doubles(parameters)?;
+        if shape.num_bytes(size_of::<f64>())? > tensor::tensor_bytes_max() {
+            return Err(Status::resource_exhausted(format!("out of memory: can't draw numbers of shape {shape}")));
+        }
         let mut values = vec![0f64; shape.num_elements()];
         if !values.is_empty() {
             let philox = self.generator.reserve_outputs(values.len());

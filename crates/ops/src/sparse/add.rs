@@ -209,6 +209,9 @@ fn merged(a: &Sparse<'_>, b: &Sparse<'_>) -> Vec<Pair> {
 fn two<'a>(context: &'a OpContext<'_>) -> Result<(Sparse<'a>, Sparse<'a>)> {
     let a = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
     let b = Sparse::new(context.input(3)?, context.input(4)?, context.input(5)?)?;
+    if a.rank() == 0 || b.rank() == 0 {
+        return Err(Status::invalid_argument("Input shapes must have at least one dimension"));
+    }
     if a.shape != b.shape {
         return Err(Status::invalid_argument(format!(
             "Operands' shapes do not match: got {:?} and {:?}",
@@ -233,13 +236,13 @@ impl<T: Number> Kernel for SparseAdd<T> {
         let thresh = threshold(context.input(6)?)?;
         let (mut indices, mut values) = (Vec::new(), Vec::new());
         for pair in merged(&a, &b) {
-            let (index, value) = match pair {
-                Pair::A(i) => (a.index(i), x[i]),
-                Pair::B(j) => (b.index(j), y[j]),
-                Pair::Both(i, j) => (a.index(i), x[i] + y[j]),
+            let (index, value, is_sum) = match pair {
+                Pair::A(i) => (a.index(i), x[i], false),
+                Pair::B(j) => (b.index(j), y[j], false),
+                Pair::Both(i, j) => (a.index(i), x[i] + y[j], true),
             };
-            // What isn't a number is never below anything.
-            let is_small = value.to_f64().is_some_and(|value| value.abs() < thresh);
+            // Only sums are held against the threshold; what isn't a number is never below anything.
+            let is_small = is_sum && value.to_f64().is_some_and(|value| value.abs() < thresh);
             if !is_small {
                 indices.extend_from_slice(index);
                 values.push(value);
@@ -372,6 +375,8 @@ impl<T: Number> Extreme<T> {
 impl<T: Number> Kernel for Extreme<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (a, b) = two(context)?;
+        a.check_bounds()?;
+        b.check_bounds()?;
         let (x, y) = (a.values.as_slice::<T>()?, b.values.as_slice::<T>()?);
         let (mut indices, mut values) = (Vec::new(), Vec::new());
         for pair in merged(&a, &b) {

@@ -62,6 +62,19 @@ impl<'a> Sparse<'a> {
         self.values.num_elements()
     }
 
+    /// Returns an error if the dense tensor would have more elements than can be counted.
+    pub(super) fn check_size(&self) -> Result<()> {
+        Shape::new(self.shape).map(drop)
+    }
+
+    /// Returns an error if an index is out of bounds.
+    pub(super) fn check_bounds(&self) -> Result<()> {
+        match (0..self.count()).find(|&row| !in_bounds(self.index(row), self.shape)) {
+            Some(row) => Err(out_of_bounds(row, self.index(row), self.shape)),
+            None => Ok(()),
+        }
+    }
+
     /// Returns where a value is.
     pub(super) fn index(&self, row: usize) -> &'a [i64] {
         let rank = self.rank();

@@ -105,10 +105,10 @@ impl Kernel for FillEmptyRows {
         }
         let rows = usize::try_from(rows).map_err(|_| Status::invalid_argument("a negative number of rows"))?;
         // What a program can ask for with a small shape must not take all memory.
-        Shape::from_usize(&[rows])?.num_bytes(32)?;
-        let mut per_row = Vec::new();
-        per_row.try_reserve_exact(rows).map_err(|_| Status::resource_exhausted(format!("OOM for {rows} rows")))?;
-        per_row.resize(rows, 0usize);
+        if Shape::from_usize(&[rows])?.num_bytes(32)? > tensor::tensor_bytes_max() {
+            return Err(Status::resource_exhausted(format!("out of memory: can't fill {rows} rows")));
+        }
+        let mut per_row = vec![0usize; rows];
         for position in 0..count {
             let row = sparse.index(position)[0];
             match usize::try_from(row).ok().and_then(|row| per_row.get_mut(row)) {

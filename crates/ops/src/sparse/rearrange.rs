@@ -389,6 +389,7 @@ struct SparseSlice;
 impl Kernel for SparseSlice {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let sparse = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
+        sparse.check_size()?;
         let (start, size) = (context.slice::<i64>(3)?, context.slice::<i64>(4)?);
         let rank = sparse.rank();
         if start.len() != rank || size.len() != rank {
@@ -478,6 +479,8 @@ impl SparseSplit {
 impl Kernel for SparseSplit {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let sparse = Sparse::new(context.input(1)?, context.input(2)?, context.input(3)?)?;
+        sparse.check_size()?;
+        sparse.check_bounds()?;
         let rank = sparse.rank();
         let wanted = context.scalar::<i64>(0, "split_dim")?;
         let axis = if wanted < 0 { wanted + rank as i64 } else { wanted };

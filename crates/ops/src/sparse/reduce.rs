@@ -134,6 +134,7 @@ impl<T: Element + Add<Output = T> + PartialOrd> Reduce<T> {
 impl<T: Element + Add<Output = T> + PartialOrd> Kernel for Reduce<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let sparse = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
+        sparse.check_size()?;
         let reduced = reduced_axes(&context.input(3)?.to_indices()?, sparse.rank())?;
         let values = sparse.values.as_slice::<T>()?;
         // Groups in the order of their indices.
@@ -203,6 +204,7 @@ impl<T: Real> Softmax<T> {
 impl<T: Real> Kernel for Softmax<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let sparse = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
+        sparse.check_size()?;
         let rank = sparse.rank();
         if rank < 2 {
             return Err(Status::invalid_argument(format!("Input should have rank >= 2, but got rank {rank}")));

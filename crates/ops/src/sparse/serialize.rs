@@ -448,6 +448,7 @@ impl AddToMap {
 impl Kernel for AddToMap {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let whole = Triple::from_inputs(context)?;
+        Shape::new(whole.shape.as_slice()?)?;
         let map = context.resources().lookup_or_create(&self.container, &self.name, || Ok(TensorsMap::default()))?;
         let handles = match self.many {
             true => Tensor::vector(&whole.rows()?.into_iter().map(|row| map.add(row)).collect::<Vec<i64>>()),
@@ -473,7 +474,7 @@ impl TakeFromMap {
 
 impl Kernel for TakeFromMap {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let map = context.resources().lookup::<TensorsMap>(&self.container, &self.name)?;
+        let map = context.resources().lookup_or_create(&self.container, &self.name, || Ok(TensorsMap::default()))?;
         let handles = context.slice::<i64>(0)?;
         let parts: Vec<Triple> = handles.iter().map(|&handle| map.take(handle)).collect::<Result<_>>()?;
         Triple::stacked(&parts, self.dtype)?.set_outputs(context);

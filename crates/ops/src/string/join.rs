@@ -115,7 +115,7 @@ fn reduced_axes(axes: &[i64], rank: usize) -> Result<SmallVec<[usize; 8]>> {
     let axis = |&axis: &i64| {
         let wrapped = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
         usize::try_from(wrapped).ok().filter(|&axis| axis < rank).ok_or_else(|| {
-            Status::invalid_argument(format!("Invalid reduction dimension {axis} for input with {rank} dimensions."))
+            Status::out_of_range(format!("Invalid reduction dimension {axis} for input with {rank} dimensions."))
         })
     };
     axes.iter().map(axis).collect()

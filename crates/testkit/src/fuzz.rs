@@ -1,0 +1,168 @@
+//! Runs random graphs on an embedded server and tells what must not happen: a panic, a step that outlives its time limit,
+//! a session that cannot be closed.
+
+use crate::random_graph::{Chooser, RandomGraph, random_graph};
+use cluster::{ClusterSpec, EmbeddedCluster, MasterInterface, RunStepCall};
+use parking_lot::Mutex;
+use proto::{CreateSessionRequest, RunOptions};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
+use tensor::{Code, Status};
+
+/// What a step may take; some ops wait for what never comes.
+const STEP_TIMEOUT_MS: i64 = 300;
+
+/// What anything may take before it counts as hung, on a busy machine too.
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many bytes one tensor may have meanwhile: odd sizes are refused, not filled.
+const TENSOR_BYTES_MAX: usize = 64 << 20;
+
+/// How long to go on.
+pub enum Until {
+    /// For so many graphs.
+    Executions(u64),
+    /// For so long.
+    Elapsed(Duration),
+}
+
+/// What a run of the loop saw.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// How many graphs were sent.
+    pub executions: u64,
+    /// How many were refused before a step ran.
+    pub refused: u64,
+    /// How many steps failed, by code.
+    pub failures: BTreeMap<String, u64>,
+    /// How many steps succeeded.
+    pub successes: u64,
+    /// What must not happen, with the seed of the graph, once for each message.
+    pub findings: BTreeMap<String, u64>,
+}
+
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Sends the graphs of successive seeds to an embedded server. `before` is told each seed first, so that it can be noted
+/// should the process end.
+pub fn run(first_seed: u64, until: &Until, mut before: impl FnMut(u64)) -> Report {
+    note_panics();
+    tensor::set_tensor_bytes_max(TENSOR_BYTES_MAX);
+    let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
+    let spec = ClusterSpec::new().with_job("worker", &["localhost:1"]).expect("the spec is well-formed");
+    let cluster = EmbeddedCluster::start(&spec, ops::registry(), runtime.handle().clone()).expect("the cluster starts");
+    let master = cluster.master("worker", 0).expect("the cluster has a worker");
+    let names = ops::registry().names();
+    let started = Instant::now();
+    let mut report = Report::default();
+    let mut seed = first_seed;
+    loop {
+        match until {
+            Until::Executions(limit) if report.executions >= *limit => break,
+            Until::Elapsed(limit) if started.elapsed() >= *limit => break,
+            _ => {}
+        }
+        before(seed);
+        let graph = random_graph(&mut Chooser::new(seed), &names);
+        runtime.block_on(execute(&master, &graph, seed, &mut report));
+        report.executions += 1;
+        seed += 1;
+    }
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    report
+}
+
+/// Returns the graph of a seed, to look into a finding.
+pub fn graph_of(seed: u64) -> RandomGraph {
+    random_graph(&mut Chooser::new(seed), &ops::registry().names())
+}
+
+async fn execute(master: &Arc<dyn MasterInterface>, graph: &RandomGraph, seed: u64, report: &mut Report) {
+    let request = CreateSessionRequest { graph_def: Some(graph.def.clone()), ..Default::default() };
+    let created = guarded(master.create_session(request)).await;
+    let session_handle = match created {
+        Ok(response) => response.session_handle,
+        Err(status) => {
+            report.refused += 1;
+            look_at(&status, seed, report);
+            return;
+        }
+    };
+    let feeds =
+        graph.feeds.iter().filter_map(|(name, value)| Some((name.clone(), tensor::tensor_from_proto(value).ok()?)));
+    let call = RunStepCall {
+        session_handle: session_handle.clone(),
+        feeds: feeds.collect(),
+        fetches: graph.fetches.clone(),
+        targets: graph.targets.clone(),
+        options: Some(RunOptions { timeout_in_ms: STEP_TIMEOUT_MS, ..Default::default() }),
+        partial_run_handle: String::new(),
+    };
+    match guarded(master.run_step(call)).await {
+        Ok(_) => {
+            report.successes += 1;
+            look_for_panics(seed, report);
+        }
+        Err(status) => {
+            *report.failures.entry(format!("{:?}", status.code())).or_default() += 1;
+            look_at(&status, seed, report);
+        }
+    }
+    if let Err(status) = guarded(master.close_session(session_handle)).await {
+        report.findings.entry(format!("closing: {status}")).or_insert(seed);
+    }
+    let reset = proto::ResetRequest { container: vec![String::new()], ..Default::default() };
+    if report.executions.is_multiple_of(16)
+        && let Err(status) = guarded(master.reset(reset)).await
+    {
+        report.findings.entry(format!("resetting: {status}")).or_insert(seed);
+    }
+}
+
+/// Waits for an answer, but not without end; a panic on the way becomes an error.
+async fn guarded<T: Send + 'static>(
+    answer: impl Future<Output = tensor::Result<T>> + Send + 'static,
+) -> tensor::Result<T> {
+    match tokio::time::timeout(HANG_TIMEOUT, tokio::spawn(answer)).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(error)) => Err(Status::internal(format!("the call ended with a panic: {error}"))),
+        Err(_) => Err(Status::internal("the call hangs")),
+    }
+}
+
+fn look_at(status: &Status, seed: u64, report: &mut Report) {
+    let text = status.message();
+    if status.code() == Code::Internal && (text.contains("panic") || text.contains("hangs")) {
+        let first_line = text.lines().next().unwrap_or_default().to_owned();
+        if !look_for_panics(seed, report) {
+            report.findings.entry(first_line).or_insert(seed);
+        }
+    }
+    look_for_panics(seed, report);
+}
+
+/// Notes the panics that there were on any thread; returns whether there were some.
+fn look_for_panics(seed: u64, report: &mut Report) -> bool {
+    let panics = std::mem::take(&mut *PANICS.lock());
+    let found = !panics.is_empty();
+    for panic in panics {
+        report.findings.entry(panic).or_insert(seed);
+    }
+    found
+}
+
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|info| {
+            let place = info.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
+            let message = info.payload().downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let message = message.or_else(|| info.payload().downcast_ref::<String>().cloned()).unwrap_or_default();
+            let text = format!("panic at {place}: {message}");
+            eprintln!("{text}");
+            PANICS.lock().push(text);
+        }));
+    });
+}
