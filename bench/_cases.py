@@ -1,18 +1,16 @@
 """The models that are measured: each builds a worker's graph and returns how to take a step of it.
 
 A case is the same TensorFlow 1 program whichever servers it runs on. Variables live on ps, the rest on the worker, as
-`replica_device_setter` puts them.
+`replica_device_setter` puts them. `_table.py` says which of them are measured, and what is asked of them.
 """
 import numpy as np
 import tensorflow.compat.v1 as tf
-
-GIB = 1 << 30
 
 
 class Case:
     """What a worker runs: `init` once by the chief, then `fetches` again and again with `feeds`."""
 
-    def __init__(self, fetches, feeds=None, init=None, local_init=None, threads=()):
+    def __init__(self, fetches, feeds=None, init=None, local_init=None, threads=(), waits_for_others=False):
         self.fetches = fetches
         self.feeds = feeds or {}
         self.init = init if init is not None else tf.global_variables_initializer()
@@ -20,15 +18,25 @@ class Case:
         self.local_init = local_init
         # Ops that threads of the chief run until the session ends.
         self.threads = list(threads)
+        # Whether a step may need steps of the other workers to end.
+        self.waits_for_others = waits_for_others
 
 
-def null_step(floats):
-    """The null step of the TensorFlow paper: fetch the parameters, do next to nothing, send an update of their size."""
+def null_step(floats, variables=1, name="v"):
+    """The null step of the TensorFlow paper: fetch the parameters, do next to nothing, send an update of their size.
+
+    The parameters may be several variables, which lie on the parameter servers in turn. Servers keep variables by their
+    names, so that steps that share servers need names of their own.
+    """
     def build(worker, workers):
-        variable = tf.get_variable("v", [floats] if floats > 1 else [], initializer=tf.zeros_initializer())
-        with worker_device(worker):
-            update = tf.identity(variable) * 0.5
-        return Case([tf.assign_sub(variable, update).op])
+        updates = []
+        for number in range(variables):
+            variable = tf.get_variable(
+                f"{name}{number}", [floats] if floats > 1 else [], initializer=tf.zeros_initializer())
+            with worker_device(worker):
+                update = tf.identity(variable) * 0.5
+            updates.append(tf.assign_sub(variable, update).op)
+        return Case(updates)
     return build
 
 
@@ -80,7 +88,7 @@ def mlp_sync(worker, workers):
     if worker == 0:
         local_init = tf.group(local_init, tokens)
     return Case([step, global_step], digits(worker, x, y_), init.op, local_init,
-                queue_runner.enqueue_ops if worker == 0 else ())
+                queue_runner.enqueue_ops if worker == 0 else (), waits_for_others=True)
 
 
 def cnn_loss():
@@ -140,13 +148,15 @@ def lstm(worker, workers):
     return Case([step], digits(worker, x, y_))
 
 
-def receive(floats):
-    """Moves one tensor from ps to worker and brings nothing back: RecvTensor's bandwidth."""
+def receive(floats, tensors=1, name="v"):
+    """Moves tensors from ps to worker and brings nothing back: RecvTensor's bandwidth."""
     def build(worker, workers):
-        variable = tf.get_variable("v", [floats], initializer=tf.zeros_initializer())
-        with worker_device(worker):
-            first = tf.strided_slice(tf.identity(variable), [0], [1])
-        return Case([first.op])
+        received = []
+        for number in range(tensors):
+            variable = tf.get_variable(f"{name}{number}", [floats], initializer=tf.zeros_initializer())
+            with worker_device(worker):
+                received.append(tf.strided_slice(tf.identity(variable), [0], [1]).op)
+        return Case(received)
     return build
 
 
@@ -158,18 +168,3 @@ def digits(worker, x, y_):
     random = np.random.RandomState(worker)
     labels = np.eye(10, dtype=np.float32)[random.randint(0, 10, 100)]
     return {x: random.rand(100, 784).astype(np.float32), y_: labels}
-
-
-# name: (builder, the least ratio, the most that server CPU may be of TensorFlow's, weight: seconds relative to others)
-CASES = {
-    "scalar": (null_step(1), 3.0, 0.5),
-    "dense 4 MB": (null_step(1 << 20), 2.5, 0.5),
-    "dense 100 MB": (null_step(25 << 20), 2.0, 0.5),
-    "dense 1 GB": (null_step(GIB // 4), None, None),
-    "sparse 32 rows of 1 GB": (sparse_step(GIB // 256, 64, 32), 2.5, 0.5),
-    "MLP asynchronous": (mlp, 3.0, 0.5),
-    "MLP synchronous": (mlp_sync, 3.0, 0.5),
-    "CNN": (cnn, 1.15, 0.9),
-    "embedding": (embedding, 1.8, 0.7),
-    "LSTM": (lstm, 1.6, 0.7),
-}

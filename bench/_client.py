@@ -1,7 +1,9 @@
-"""One worker's client: builds a case once and takes steps for as long as it is told to.
+"""One worker's client: builds cases and takes steps of them for as long as it is told to.
 
-It reads commands from its standard input, one JSON value a line, and answers each with one: {"build": …} connects and
-initializes, {"run": seconds} takes steps, and the end of the input ends it.
+It reads commands from its standard input, one JSON value a line, and answers each with a line `ANSWER {…}`. A command says
+for which slot it is: a client may hold a session on each of the clusters that are compared. {"build": …} connects, {"init"}
+initializes the variables, {"start"} takes the first step, {"run": seconds} takes steps, {"pause"} ends the taking of steps
+that wait for those of other workers, {"close"} ends the session, and the end of the input ends the client.
 """
 import json
 import os
@@ -18,63 +20,96 @@ tf.disable_v2_behavior()
 
 
 def main():
-    answers = os.fdopen(os.dup(1), "w")
-    # What TensorFlow prints must not come between the answers.
-    os.dup2(2, 1)
-    session = step = None
+    slots = {}
     for line in sys.stdin:
         command = json.loads(line)
-        answer = {}
-        if "build" in command:
-            session, step, case = build(**command["build"])
-        elif "init" in command:
-            session.run(case.init)
-        elif "start" in command:
-            if case.local_init is not None:
-                session.run(case.local_init)
-            for op in case.threads:
-                threading.Thread(target=repeat, args=(session, op), daemon=True).start()
-            step()
-            stepper = Stepper(step)
-        else:
-            answer = stepper.run(command["run"])
-        print(json.dumps(answer), file=answers, flush=True)
+        name = command.pop("slot")
+        try:
+            if "build" in command:
+                slots[name] = Slot(**command["build"])
+                answer = {}
+            elif "close" in command:
+                slots.pop(name).close()
+                answer = {}
+            else:
+                answer = slots[name].do(command)
+        except Exception as error:  # whatever it is, the parent must hear of it
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        # One write that starts with a new line: what TensorFlow prints can't come in between.
+        sys.stdout.write(f"\nANSWER {json.dumps(answer)}\n")
+        sys.stdout.flush()
     os._exit(0)
 
 
-def build(case, target, worker, workers, ps):
-    graph = tf.Graph()
-    cluster = tf.train.ClusterSpec({"ps": [f"p{i}:1" for i in range(ps)], "worker": [f"w{i}:1" for i in range(workers)]})
-    builder = _cases.CASES[case][0] if case in _cases.CASES else eval(case, vars(_cases))
-    with graph.as_default():
-        tf.set_random_seed(1)
-        with tf.device(tf.train.replica_device_setter(
-                cluster=cluster, worker_device=f"/job:worker/task:{worker}", ps_device="/job:ps")):
-            built = builder(worker, workers)
-    config = tf.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{worker}"])
-    session = tf.Session(target, graph=graph, config=config)
-    call = session.make_callable(built.fetches, feed_list=list(built.feeds))
-    values = list(built.feeds.values())
-    return session, lambda: call(*values), built
+class Slot:
+    """A session with the graph of a case."""
+
+    def __init__(self, case, target, worker, workers, ps):
+        graph = tf.Graph()
+        cluster = tf.train.ClusterSpec(
+            {"ps": [f"p{i}:1" for i in range(ps)], "worker": [f"w{i}:1" for i in range(workers)]})
+        builder = eval(case, vars(_cases))  # an expression such as null_step(1)
+        with graph.as_default():
+            tf.set_random_seed(1)
+            with tf.device(tf.train.replica_device_setter(
+                    cluster=cluster, worker_device=f"/job:worker/task:{worker}", ps_device="/job:ps")):
+                self.case = builder(worker, workers)
+        filters = [f"/job:ps/task:{task}" for task in range(ps)] + [f"/job:worker/task:{worker}"]
+        self.session = tf.Session(target, graph=graph, config=tf.ConfigProto(device_filters=filters))
+        self.stepper = None
+
+    def do(self, command):
+        if "init" in command:
+            self.session.run(self.case.init)
+            return {}
+        if "start" in command:
+            if self.case.local_init is not None:
+                self.session.run(self.case.local_init)
+            for op in self.case.threads:
+                threading.Thread(target=repeat, args=(self.session, op), daemon=True).start()
+            call = self.session.make_callable(self.case.fetches, feed_list=list(self.case.feeds))
+            values = list(self.case.feeds.values())
+            call(*values)
+            self.stepper = Stepper(lambda: call(*values), self.case.waits_for_others)
+            return {}
+        if "pause" in command:
+            self.stepper.going.clear()
+            return {}
+        return self.stepper.run(command["run"])
+
+    def close(self):
+        self.stepper.stop()
+        # A step that waits for workers that have left ends with its servers.
+        if not self.case.waits_for_others:
+            self.session.close()
 
 
 class Stepper:
     """Takes steps in a thread of its own: a step that waits for the other workers when the time is over, as a
-    synchronous one may, goes on in the next round."""
+    synchronous one may, goes on in the next round. Any other step is waited for: it must not run on while the other
+    cluster is measured."""
 
-    def __init__(self, step):
+    def __init__(self, step, waits_for_others):
         self.step = step
+        self.waits_for_others = waits_for_others
         self.steps = 0
+        self.ended = 0.0
         self.error = None
         self.going = threading.Event()
+        self.in_step = threading.Lock()
+        self.stopped = False
         threading.Thread(target=self.loop, daemon=True).start()
 
     def loop(self):
         try:
-            while True:
+            while not self.stopped:
                 self.going.wait()
-                self.step()
-                self.steps += 1
+                with self.in_step:
+                    if self.stopped or not self.going.is_set():
+                        continue
+                    self.step()
+                    self.ended = time.perf_counter()
+                    self.steps += 1
         except Exception as error:  # whatever it is, the parent must hear of it
             self.error = f"{type(error).__name__}: {error}"
 
@@ -83,10 +118,18 @@ class Stepper:
         self.going.set()
         time.sleep(seconds)
         while self.steps == before and self.error is None:
-            time.sleep(0.05)
-        self.going.clear()
-        taken, elapsed = self.steps - before, time.perf_counter() - start
-        return {"steps": taken, "seconds": elapsed, "cpu": time.process_time() - cpu, "error": self.error}
+            time.sleep(0.01)
+        end = time.perf_counter()
+        # Steps that wait for others go on until all workers have taken one: {"pause"} ends them.
+        if not self.waits_for_others:
+            self.going.clear()
+            with self.in_step:
+                end = self.ended
+        return {"steps": self.steps - before, "seconds": end - start, "cpu": time.process_time() - cpu, "error": self.error}
+
+    def stop(self):
+        self.stopped = True
+        self.going.set()
 
 
 def repeat(session, op):

@@ -1,9 +1,22 @@
-"""Writes docs/performance.md and its plot from the results of the last runs in bench/results."""
+"""Writes docs/performance.md and its plots from the results of the last runs in bench/results.
+
+`python bench/_report.py` does so without measuring, and prints the results in short.
+"""
+import datetime
 import json
+import os
 import pathlib
+import platform
+
+import _figures
+import _plot
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
+# Elsewhere, for tests and for trying things out: results and page stay as they are then.
+OUTPUT = os.environ.get("FERROFLOW_BENCH_OUTPUT")
+RESULTS = pathlib.Path(OUTPUT) / "results" if OUTPUT else ROOT / "bench" / "results"
+DOCS = pathlib.Path(OUTPUT) if OUTPUT else ROOT / "docs"
+TRANSPORTS = {"shm": "shared memory", "unix": "Unix socket", "tcp": "TCP", "grpc": "gRPC"}
 
 
 def load(name):
@@ -11,84 +24,258 @@ def load(name):
     return json.loads(path.read_text()) if path.exists() else []
 
 
-def write(name, results):
-    """Keeps the results of a driver: those of cases that were not run this time stay."""
-    RESULTS.mkdir(exist_ok=True)
+def write(name, results, seconds, rounds):
+    """Keeps the results of a driver, with how they were measured; those of cases that were not run this time stay."""
+    measured = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "machine": machine(),
+                "seconds": seconds, "rounds": rounds}
+    if os.environ.get("FERROFLOW_BENCH_STAND_IN"):
+        measured["stand_in"] = True
+    RESULTS.mkdir(parents=True, exist_ok=True)
     kept = {result["case"]: result for result in load(name)}
-    kept.update({result["case"]: result for result in results})
+    kept.update({result["case"]: {**result, "measured": measured} for result in results})
     (RESULTS / f"{name}.json").write_text(json.dumps(list(kept.values()), indent=1) + "\n")
     render()
 
 
-def verdict(value, bar, at_most=False):
-    if bar is None:
-        return "–"
-    return "met" if (value <= bar if at_most else value >= bar) else "not met"
+def machine():
+    """Returns the processor and the number of cores."""
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    models = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
+    return f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores"
+
+
+def machine_line(seconds, rounds):
+    return f"{machine()}; {rounds} rounds of {seconds:g} s in turns, TensorFlow's figures first"
 
 
 def render():
-    core, cluster, sessions = load("core"), load("cluster"), load("sessions")
-    page = ROOT / "docs" / "performance.md"
-    page.parent.mkdir(exist_ok=True)
+    """Writes the page: what is below the mark, people wrote, and it stays."""
+    page = DOCS / "performance.md"
+    DOCS.mkdir(parents=True, exist_ok=True)
     notes = page.read_text().split(MARK, 1)[1] if page.exists() and MARK in page.read_text() else "\n"
     lines = [HEAD]
-    if core:
-        lines += ["## In process", "", "| case | TensorFlow | Ferroflow | ratio (spread) | at least | |", "|---|--:|--:|--:|--:|---|"]
-        for r in core:
-            lines.append(f"| {r['case']} | {r['tensorflow']:,.0f} {r['unit']} | {r['ours']:,.0f} {r['unit']} "
-                         f"| **{r['ratio']:.2f}×** ({r['ratio_min']:.2f}–{r['ratio_max']:.2f}) | {r['bar']}× | {verdict(r['ratio'], r['bar'])} |")
-        lines.append("")
-    if cluster:
-        lines += ["## On a cluster of one ps and two workers", "", "![ratios](performance.svg)", "",
-                  "| case | TensorFlow, steps/s | Ferroflow, steps/s | ratio (spread) | at least | | server CPU a step, ms | of TensorFlow's | at most |",
-                  "|---|--:|--:|--:|--:|---|--:|--:|--:|"]
-        for r in cluster:
-            t, o = r["tensorflow"], r["ours"]
-            bar = f"{r['bar']}×" if r["bar"] else "–"
-            cpu_bar = f"{r['cpu_bar']} ({verdict(r['cpu_ratio'], r['cpu_bar'], True)})" if r["cpu_bar"] else "–"
-            lines.append(f"| {r['case']} | {t['rate']:,.1f} | {o['rate']:,.1f} | **{r['ratio']:.2f}×** ({r['ratio_min']:.2f}–{r['ratio_max']:.2f}) "
-                         f"| {bar} | {verdict(r['ratio'], r['bar'])} | {t['cpu_ms']:.2f} → {o['cpu_ms']:.2f} | {r['cpu_ratio']:.2f} | {cpu_bar} |")
-        lines += ["", "| case | ps peak memory, MB | of TensorFlow's | start-up to ready, s | of TensorFlow's |", "|---|--:|--:|--:|--:|"]
-        for r in cluster:
-            t, o = r["tensorflow"], r["ours"]
-            lines.append(f"| {r['case']} | {t['ps_peak_mb']:,.0f} → {o['ps_peak_mb']:,.0f} | {r['memory_ratio']:.3f} "
-                         f"| {t['startup_s']:.2f} → {o['startup_s']:.3f} | {o['startup_s'] / t['startup_s']:.4f} |")
-        lines.append("")
-        (ROOT / "docs" / "performance.svg").write_text(plot(cluster))
-    if sessions:
-        lines += ["## Starting", "", "| case | TensorFlow | Ferroflow | ratio (spread) | at least | |", "|---|--:|--:|--:|--:|---|"]
-        for r in sessions:
-            bar = f"{r['bar']}×" if r["bar"] else "–"
-            lines.append(f"| {r['case']} | {r['tensorflow']:.3f} {r['unit']} | {r['ours']:.3f} {r['unit']} "
-                         f"| **{r['ratio']:.1f}×** ({r['ratio_min']:.1f}–{r['ratio_max']:.1f}) | {bar} | {verdict(r['ratio'], r['bar'])} |")
-        lines.append("")
+    for section in (cluster_section, rust_section, core_section, sessions_section, sweep_section, bandwidth_section):
+        lines += section()
     page.write_text("\n".join(lines) + MARK + notes)
 
 
-def plot(results):
-    """Draws a bar for each case: how many times TensorFlow's steps, and where the least is."""
-    width, left, row, scale = 760, 190, 30, 80
-    body = []
-    for index, r in enumerate(results):
-        y = 40 + index * row
-        length = min(r["ratio"] * scale, width - left - 60)
-        body.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{r["case"]}</text>')
-        body.append(f'<rect x="{left}" y="{y}" width="{length:.0f}" height="20" fill="#b7410e"/>')
-        body.append(f'<text x="{left + length + 6:.0f}" y="{y + 15}">{r["ratio"]:.2f}×</text>')
-        if r["bar"]:
-            x = left + r["bar"] * scale
-            body.append(f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{y - 3}" y2="{y + 23}" stroke="#333" stroke-dasharray="3 2"/>')
-    height = 60 + len(results) * row
-    one = left + scale
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">\n'
-            f'<rect width="100%" height="100%" fill="white"/>\n<text x="{left}" y="20">steps per second, TensorFlow = 1 (dashed: the least we ask for)</text>\n'
-            f'<line x1="{one}" x2="{one}" y1="30" y2="{height - 20}" stroke="#999"/>\n' + "\n".join(body) + "\n</svg>\n")
+def cluster_section():
+    results = in_order(load("cluster"))
+    if not results:
+        return []
+    (DOCS / "performance.svg").write_text(_plot.bars(results + load("rust")))
+    return ["## On a cluster of one ps and two workers", "", "![ratios](performance.svg)", "", *how(results),
+            *cluster_table(results), "",
+            "| case | ps peak memory, MB | of TensorFlow's | at most | start-up to ready, s | of TensorFlow's |",
+            "|---|--:|--:|--:|--:|--:|", *map(memory_row, results), ""]
+
+
+def in_order(results):
+    """Returns results in the order of the table of cases, however they came."""
+    from _table import CASES
+    names = list(CASES)
+    return sorted(results, key=lambda r: names.index(r["case"]) if r["case"] in names else len(names))
+
+
+def cluster_table(results):
+    lines = ["| case | TensorFlow, steps/s | Ferroflow, steps/s | ratio (spread) | at least | | server CPU a step, ms | of TensorFlow's | at most |",
+             "|---|--:|--:|--:|--:|---|--:|--:|--:|"]
+    for r in results:
+        t, o = r["tensorflow"], r["ours"]
+        lines.append(f"| {r['case']} | {t['rate']:,.1f} | {o['rate']:,.1f} | {ratio(r)} | {bar(r['bar'])} | {verdict(r['ratio'], r['bar'])} "
+                     f"| {t['cpu_ms']:.2f} → {o['cpu_ms']:.2f} | {part(r['cpu_ratio'])} | {at_most(r['cpu_ratio'], r['cpu_bar'])} |")
+    return lines
+
+
+def memory_row(r):
+    t, o = r["tensorflow"], r["ours"]
+    return (f"| {r['case']} | {t['ps_peak_mb']:,.0f} → {o['ps_peak_mb']:,.0f} | {part(r['memory_ratio'], 3)} "
+            f"| {at_most(r['memory_ratio'], r.get('memory_bar'))} | {t['startup_s']:.2f} → {o['startup_s']:.3f} "
+            f"| {part(_figures.share(o['startup_s'], t['startup_s']), 4)} |")
+
+
+def rust_section():
+    results = load("rust")
+    if not results:
+        return []
+    lines = ["## Workers in Rust", "",
+             "The MLP trained asynchronously by one ps and two workers, three processes over sockets: Rust programs, against",
+             "TensorFlow's Python workers on TensorFlow's servers. `examples/mnist_replica` is TensorFlow's program op by op;",
+             "`ferroflow train --job_name=…` has the fused loss. Our workers are their own clients: their CPU is all there is,",
+             "while TensorFlow's clients use some beside the servers.", "", *how(results), *cluster_table(results), "",
+             "| case | CPU a step with clients, ms | of TensorFlow's | ps peak memory, MB | of TensorFlow's | at most |",
+             "|---|--:|--:|--:|--:|--:|"]
+    for r in results:
+        t, o = r["tensorflow"], r["ours"]
+        lines.append(f"| {r['case']} | {t['cpu_ms'] + t['client_cpu_ms']:.2f} → {o['cpu_ms']:.2f} | {part(r['whole_cpu_ratio'])} "
+                     f"| {t['ps_peak_mb']:,.0f} → {o['ps_peak_mb']:,.0f} | {part(r['memory_ratio'], 3)} "
+                     f"| {at_most(r['memory_ratio'], r.get('memory_bar'))} |")
+    return lines + [""]
+
+
+def core_section():
+    results = load("core")
+    if not results:
+        return []
+    lines = ["## In process", "", *how(results), "| case | TensorFlow | Ferroflow | ratio (spread) | at least | |",
+             "|---|--:|--:|--:|--:|---|"]
+    for r in results:
+        lines.append(f"| {r['case']} | {r['tensorflow']:,.0f} {r['unit']} | {r['ours']:,.0f} {r['unit']} "
+                     f"| {ratio(r)} | {bar(r['bar'])} | {verdict(r['ratio'], r['bar'])} |")
+    return lines + [""]
+
+
+def sessions_section():
+    results = load("sessions")
+    if not results:
+        return []
+    lines = ["## Starting", "", *how(results), "| case | TensorFlow | Ferroflow | ratio (spread) | bar | |",
+             "|---|--:|--:|--:|--:|---|"]
+    for r in results:
+        if "ratio" not in r:
+            lines.append(f"| {r['case']} | | {r['ours']:,.1f} {r['unit']} | | under {r['bar']} {r['unit']} | {verdict(r['ours'], r['bar'], True)} |")
+            continue
+        lines.append(f"| {r['case']} | {r['tensorflow']:.3f} {r['unit']} | {r['ours']:.3f} {r['unit']} "
+                     f"| {ratio(r)} | {bar(r['bar'])} | {verdict(r['ratio'], r['bar'])} |")
+    return lines + [""]
+
+
+def sweep_section():
+    results = load("sweep")
+    if not results:
+        return []
+    groups = {}
+    for r in sorted(results, key=lambda r: r["x"]):
+        groups.setdefault((r["sweep"], r["what"]), []).append(r)
+    lines = ["## How the cost grows", "",
+             "Null steps: a worker fetches the parameters, does next to nothing and sends an update of their size.", "",
+             "![growth](performance-sweep.svg)", "", *how(results)]
+    panels = []
+    titles = {"bytes": ("Bytes of the variable", "bytes", _figures.size), "workers": ("Workers", "workers", str),
+              "ps": ("Parameter servers", "ps", str)}
+    for sweep, (title, label, shown) in titles.items():
+        series = {}
+        for (which, what), group in groups.items():
+            if which != sweep:
+                continue
+            lines += [f"### {title}: {what}", "",
+                      f"| {label} | TensorFlow, ms a step | Ferroflow, ms a step | TensorFlow, steps/s | Ferroflow, steps/s | ratio (spread) | server CPU a step, ms |",
+                      "|--:|--:|--:|--:|--:|--:|--:|"]
+            for r in group:
+                t, o = r["tensorflow"], r["ours"]
+                lines.append(f"| {shown(r['x'])} | {step_ms(r, t):,.2f} | {step_ms(r, o):,.2f} | {t['rate']:,.1f} | {o['rate']:,.1f} | {ratio(r)} "
+                             f"| {t['cpu_ms']:,.2f} → {o['cpu_ms']:,.2f} |")
+            lines.append("")
+            for name, side in (("TensorFlow", "tensorflow"), ("Ferroflow", "ours")):
+                series[f"{name}, {what}" if sweep == "workers" else name] = [(r["x"], step_ms(r, r[side])) for r in group]
+        if series:
+            panels.append({"title": f"milliseconds a step of a worker, by {label}", "x_label": title, "x_format": shown,
+                           "y_format": lambda value: f"{value:g}", "series": series})
+    (DOCS / "performance-sweep.svg").write_text(_plot.panels(panels))
+    return lines
+
+
+def step_ms(r, side):
+    """Returns how long a worker's step takes: all workers take steps at the same time."""
+    return 1000 * r["workers"] / side["rate"]
+
+
+def bandwidth_section():
+    results = sorted(load("bandwidth"), key=lambda r: r["bytes"])
+    if not results:
+        return []
+    lines = ["## Tensors from one task to another", "", "![bandwidth](performance-bandwidth.svg)", "",
+             "A step moves tensors from a ps to a worker, 16 at once or 16 MB, whichever is less, but at least one, and brings",
+             "nothing back. Through shared memory, which is the default between tasks of one machine, a large tensor is lent",
+             "and not copied, so that its figure says how many bytes change hands, not how many are moved.", "", *how(results),
+             "| size | TensorFlow | " + " | ".join(TRANSPORTS.values()) + " | ratio of shared memory (spread) | ratio of gRPC (spread) |",
+             "|--:|" + "--:|" * (len(TRANSPORTS) + 3)]
+    for r in results:
+        figures = [speed(r[side]["rate"]) for side in ("tensorflow", *TRANSPORTS)]
+        lines.append(f"| {r['case']} | " + " | ".join(figures) + f" | {ratio(r)} | {ratio(r['grpc_spread'])} |")
+    series = {"TensorFlow": [(r["bytes"], r["tensorflow"]["rate"]) for r in results]}
+    series.update({shown: [(r["bytes"], r[name]["rate"]) for r in results] for name, shown in TRANSPORTS.items()})
+    (DOCS / "performance-bandwidth.svg").write_text(_plot.panels([{
+        "title": "bytes a second, by the size of a tensor", "x_label": "size", "x_format": _figures.size, "y_format": speed,
+        "series": series}]))
+    return lines + [""]
+
+
+def how(results):
+    """Says on what and how long was measured, once for all results that agree."""
+    texts = []
+    for r in results:
+        measured = r.get("measured")
+        if not measured:
+            continue
+        text = (f"Measured {measured['date']} on {measured['machine']}: the median of {measured['rounds']} rounds of "
+                f"{measured['seconds']:g} s in turns.")
+        if measured.get("stand_in"):
+            text += " Our servers stand in for TensorFlow's: this shows nothing but that the measuring works."
+        if text not in texts:
+            texts.append(text)
+    return [line for text in texts for line in (text, "")]
+
+
+def ratio(r):
+    return f"**{r['ratio']:.2f}×** ({r['ratio_min']:.2f}–{r['ratio_max']:.2f})"
+
+
+def bar(least):
+    return f"{least}×" if least else "–"
+
+
+def part(value, digits=2):
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def at_most(value, most):
+    return "–" if most is None or value is None else f"{most} ({verdict(value, most, True)})"
+
+
+def verdict(value, least, at_most=False):
+    if least is None:
+        return "–"
+    return "met" if (value <= least if at_most else value >= least) else "not met"
+
+
+def speed(rate):
+    """Returns bytes a second as people write them."""
+    for unit in ("B/s", "kB/s", "MB/s"):
+        if rate < 1000:
+            return f"{rate:.3g} {unit}"
+        rate /= 1000
+    return f"{rate:,.3g} GB/s" if rate < 1000 else f"{rate:,.0f} GB/s"
+
+
+def print_short():
+    """Prints every case with its ratio and what is asked of it."""
+    print(f"{'part':10} {'case':44} {'ratio':>8} {'spread':>15} {'at least':>9}")
+    for name in ("cluster", "rust", "core", "sessions", "sweep", "bandwidth"):
+        results = load(name)
+        for r in in_order(results) if name == "cluster" else results:
+            if "ratio" in r:
+                spread = f"{r['ratio_min']:.2f}-{r['ratio_max']:.2f}"
+                least = r.get("bar")
+                asked = f"{least:g}x {verdict(r['ratio'], least)}" if least else ""
+                print(f"{name:10} {r['case']:44} {r['ratio']:7.2f}x {spread:>15} {asked:>12}")
+            else:
+                print(f"{name:10} {r['case']:44} {r['ours']:7.1f} {r['unit']}")
+    print(f"the page is {DOCS / 'performance.md'}, the figures are in {RESULTS}")
 
 
 MARK = "<!-- Below this line the page is written by hand. -->\n"
 HEAD = """# Performance
 
 The same TensorFlow client and the same graphs, on servers of TensorFlow 2.15.1 and on ours, in turns within one run: a ratio
-says more than a figure, because machines differ. `cargo xtask bench` makes this page (`cargo xtask bench core` and
-`cargo xtask bench cluster -- CASE…` parts of it); the raw figures are in `bench/results`.
+says more than a figure, because machines differ. `cargo xtask bench` measures everything, in twenty to thirty minutes, and makes
+the tables and plots of this page; `cargo xtask bench cluster`, `rust`, `core`, `sessions`, `sweep` or `bandwidth` measures one
+part, and `cargo xtask bench cluster -- MLP` some cases of it. The raw figures are in `bench/results`.
 """
+
+if __name__ == "__main__":
+    render()
+    print_short()

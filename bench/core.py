@@ -1,6 +1,6 @@
 """The core's speed against TensorFlow's local session: the same GraphDef, the same feeds, in turns.
 
-Run it with `cargo xtask bench core`, which builds the binary and gives its path in FERROFLOW_STEP_RATE.
+Run it with `cargo xtask bench core [-- CASE…]`, which builds the example `step_rate` that takes our steps.
 """
 import os
 import statistics
@@ -11,14 +11,16 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np  # noqa: E402
+import _figures  # noqa: E402
 import _report  # noqa: E402
+from _processes import LOGS, BenchError, example, run_part  # noqa: E402
 import tensorflow as tf2  # noqa: E402
 
 tf = tf2.compat.v1
 tf.disable_v2_behavior()
 
-SECONDS = float(os.environ.get("FERROFLOW_BENCH_SECONDS", "2"))
-ROUNDS = int(os.environ.get("FERROFLOW_BENCH_ROUNDS", "5"))
+SECONDS = _figures.seconds(2)
+ROUNDS = _figures.rounds(5)
 
 
 def chain():
@@ -88,6 +90,40 @@ def rate(step, seconds):
     return steps / (time.perf_counter() - start)
 
 
+def check(command):
+    """Returns what our first step gives."""
+    done = subprocess.run(command + ["--check"], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BenchError(f"our step failed with {done.returncode}: {done.stderr.strip()}")
+    return float(done.stdout)
+
+
+class Steps:
+    """Our side, in a process that ends with the block."""
+
+    def __init__(self, command):
+        LOGS.mkdir(parents=True, exist_ok=True)
+        self.log_path = LOGS / "core-step_rate.log"
+        with self.log_path.open("w") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def rate(self, seconds):
+        try:
+            self.process.stdin.write(f"{seconds}\n")
+            self.process.stdin.flush()
+            return float(self.process.stdout.readline())
+        except (OSError, ValueError):
+            code = self.process.wait()
+            raise BenchError(f"step_rate ended with {code}; its log is {self.log_path}") from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
 def measure(name, build, binary, directory):
     graph = tf.Graph()
     with graph.as_default():
@@ -117,52 +153,40 @@ def measure(name, build, binary, directory):
             run = session.make_callable(case["fetches"] + case["targets"], feed_list=list(case["feeds"]))
             values = list(case["feeds"].values())
             theirs_first = run(*values)[0]
-            ours_first = float(subprocess.run(command + ["--check"], check=True, capture_output=True, text=True).stdout)
+            ours_first = check(command)
             if not np.allclose(ours_first, np.sum(theirs_first), rtol=1e-3):
-                sys.exit(f"{name}: the first step gives {ours_first}, TensorFlow's {np.sum(theirs_first)}")
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                raise BenchError(f"{name}: the first step gives {ours_first}, TensorFlow's {np.sum(theirs_first)}")
             ours, theirs = [], []
-            for round_number in range(ROUNDS + 1):
-                theirs.append(rate(lambda: run(*values), SECONDS))
-                child.stdin.write(f"{SECONDS}\n")
-                child.stdin.flush()
-                ours.append(float(child.stdout.readline()))
-            child.stdin.close()
-            child.wait()
+            with Steps(command) as steps:
+                for _ in range(ROUNDS + 1):
+                    theirs.append(rate(lambda: run(*values), SECONDS))
+                    ours.append(steps.rate(SECONDS))
     # The first round warms up.
-    ratios = [a / b for a, b in zip(ours[1:], theirs[1:])]
     scale = case["per_step"]
     return {
         "case": name,
         "unit": case["unit"] + "/s",
         "ours": statistics.median(ours[1:]) * scale,
         "tensorflow": statistics.median(theirs[1:]) * scale,
-        "ratio": statistics.median(ratios),
-        "ratio_min": min(ratios),
-        "ratio_max": max(ratios),
+        **_figures.spread(theirs[1:], ours[1:]),
         "bar": case["bar"],
     }
 
 
 def main():
-    binary = os.environ["FERROFLOW_STEP_RATE"]
+    binary = example("step_rate")
     wanted = sys.argv[1:]
-    results = []
-    print(f"{'case':<42} {'ours':>12} {'TensorFlow':>12} {'ratio':>7} {'spread':>13} {'bar':>5}")
-    for name, build in CASES.items():
-        if wanted and not any(part in name for part in wanted):
-            continue
+    chosen = {name: build for name, build in CASES.items() if not wanted or any(part in name for part in wanted)}
+    if not chosen:
+        raise BenchError(f"no case is named so; there are: {', '.join(CASES)}")
+    print(_report.machine_line(SECONDS, ROUNDS), flush=True)
+    for name, build in chosen.items():
         with tempfile.TemporaryDirectory() as directory:
             result = measure(name, build, binary, directory)
-        results.append(result)
-        spread = f"{result['ratio_min']:.2f}-{result['ratio_max']:.2f}"
-        print(
-            f"{name:<42} {result['ours']:>12,.0f} {result['tensorflow']:>12,.0f} {result['ratio']:>6.2f}x {spread:>13} "
-            f"{result['bar']:>4}x  {result['unit']}",
-            flush=True,
-        )
-    _report.write("core", results)
+        print(f"{name:42} {result['tensorflow']:12,.0f} {result['ours']:12,.0f} {result['unit']:8} ratio {result['ratio']:5.2f} "
+              f"({result['ratio_min']:.2f}-{result['ratio_max']:.2f}; bar {result['bar']})", flush=True)
+        _report.write("core", [result], SECONDS, ROUNDS)
 
 
 if __name__ == "__main__":
-    main()
+    run_part(main)

@@ -5,34 +5,22 @@ Run it with `cargo xtask bench sessions`.
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "interop"))
-import harness  # noqa: E402
+# Session targets are on loopback, whatever the machine's proxy settings are.
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
 import tensorflow.compat.v1 as tf  # noqa: E402
 
+import _figures  # noqa: E402
 import _report  # noqa: E402
+from _processes import FERROFLOW, TENSORFLOW, BenchError, Server, binary, harness, run_part  # noqa: E402
 
 tf.disable_v2_behavior()
-SECONDS = float(os.environ.get("FERROFLOW_BENCH_SECONDS", "3"))
-ROUNDS = int(os.environ.get("FERROFLOW_BENCH_ROUNDS", "5"))
-
-
-def start(kind):
-    """Starts a server on a port of its own; returns the process and the target once it says that it is ready."""
-    program = [os.environ["FERROFLOW_BIN"], "server"]
-    if kind == harness.TENSORFLOW:
-        program = [sys.executable, str(ROOT / "tests" / "interop" / "tf_server.py")]
-    port = harness.PORTS.take()
-    process = subprocess.Popen(program + [f"--port={port}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                               env={**os.environ, "no_proxy": "*"})
-    if not process.stdout.readline():
-        sys.exit(f"a server did not start: {process.args}")
-    return process, f"grpc://localhost:{port}"
+SECONDS = _figures.seconds(3)
+ROUNDS = _figures.rounds(5)
+BINARY_BAR_MB = 30
 
 
 def one_session(target, graph, fetch):
@@ -40,38 +28,70 @@ def one_session(target, graph, fetch):
         assert session.run(fetch) == 3.0
 
 
+class Watched(Server):
+    """A server whose end ends this program, since a TensorFlow client waits for one that is gone."""
+
+    is_leaving = False
+
+    def _read(self, process):
+        super()._read(process)
+        if self.is_ready and not self.is_leaving:
+            print(f"bench/sessions.py: {self.name} ended with {self.returncode}; its log is {self.log_path}",
+                  file=sys.stderr, flush=True)
+            os._exit(1)
+
+    def kill(self):
+        self.is_leaving = True
+        super().kill()
+
+
+def measure(kind, graph, fetch):
+    """Returns how long it takes from starting a server to the end of the first session, and the sessions per second."""
+    port = harness.PORTS.take()
+    target = f"grpc://localhost:{port}"
+    begin = time.perf_counter()
+    server = Watched(kind, f"at {port}", [f"--port={port}"])
+    try:
+        server.wait_ready()
+        one_session(target, graph, fetch)
+        startup = time.perf_counter() - begin
+        sessions, begin = 0, time.perf_counter()
+        while sessions == 0 or time.perf_counter() - begin < SECONDS:
+            one_session(target, graph, fetch)
+            sessions += 1
+        return startup, sessions / (time.perf_counter() - begin)
+    except tf.errors.OpError as error:
+        server.check()
+        raise BenchError(f"{server.name}: {error}; its log is {server.log_path}") from None
+    finally:
+        server.kill()
+
+
 def main():
+    print(_report.machine_line(SECONDS, ROUNDS), flush=True)
     graph = tf.Graph()
     with graph.as_default():
         fetch = tf.constant(1.0) + tf.constant(2.0)
-    startups = {kind: [] for kind in (harness.TENSORFLOW, harness.FERROFLOW)}
-    rates = {kind: [] for kind in startups}
+    measured = {kind: [] for kind in (TENSORFLOW, FERROFLOW)}
     for _ in range(ROUNDS):
-        for kind in startups:
-            begin = time.perf_counter()
-            process, target = start(kind)
-            one_session(target, graph, fetch)
-            startups[kind].append(time.perf_counter() - begin)
-            sessions, begin = 0, time.perf_counter()
-            while time.perf_counter() - begin < SECONDS:
-                one_session(target, graph, fetch)
-                sessions += 1
-            rates[kind].append(sessions / (time.perf_counter() - begin))
-            process.kill()
-            process.wait()
+        for kind in measured:
+            measured[kind].append(measure(kind, graph, fetch))
     results = []
-    for name, figures, unit, bar, invert in (
-            ("start-up to the first session", startups, "s", 50, True),
-            ("sessions (connect, run once, close)", rates, "sessions/s", None, False)):
-        theirs, ours = figures[harness.TENSORFLOW], figures[harness.FERROFLOW]
-        ratios = [t / o if invert else o / t for t, o in zip(theirs, ours)]
+    for index, name, unit, bar, invert in (
+            (0, "start-up to the first session", "s", 50, True),
+            (1, "sessions (connect, run once, close)", "sessions/s", None, False)):
+        theirs, ours = ([figures[index] for figures in measured[kind]] for kind in measured)
+        spread = _figures.spread(ours, theirs) if invert else _figures.spread(theirs, ours)
         result = {"case": name, "unit": unit, "tensorflow": statistics.median(theirs), "ours": statistics.median(ours),
-                  "ratio": statistics.median(ratios), "ratio_min": min(ratios), "ratio_max": max(ratios), "bar": bar}
+                  **spread, "bar": bar}
         results.append(result)
-        print(f"{name:38} {result['tensorflow']:9.3f} {result['ours']:9.3f} {unit:11} ratio {result['ratio']:7.1f} "
+        print(f"{name:42} {result['tensorflow']:12.3f} {result['ours']:12.3f} {unit:11} ratio {result['ratio']:7.1f} "
               f"({result['ratio_min']:.1f}-{result['ratio_max']:.1f}; bar {bar})", flush=True)
-    _report.write("sessions", results)
+    megabytes = pathlib.Path(binary()).stat().st_size / 1e6
+    results.append({"case": "size of the binary", "unit": "MB", "ours": megabytes, "bar": BINARY_BAR_MB})
+    print(f"{'size of the binary':42} {'':12} {megabytes:12.1f} MB          (bar: under {BINARY_BAR_MB})", flush=True)
+    _report.write("sessions", results, SECONDS, ROUNDS)
 
 
 if __name__ == "__main__":
-    main()
+    run_part(main)

@@ -13,7 +13,11 @@ use ferroflow::train::{
 };
 use ferroflow::variable::create_global_step;
 use ferroflow::{Graph, Result, Status};
+use std::time::{Duration, Instant};
 use support::{Flags, dense, rows};
+
+/// How often a worker tells of its steps.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// Trains as one worker; returns how many steps it did itself and the cross entropy on the validation digits.
 pub fn train(target: Target, cluster: &ClusterSpec, flags: &Flags) -> Result<(u64, f32)> {
@@ -68,12 +72,16 @@ pub fn train(target: Target, cluster: &ClusterSpec, flags: &Flags) -> Result<(u6
         let train_steps: i64 = flags.get("train_steps", 1000)?;
         let batch_size = flags.get("batch_size", 100)?;
         let mut batches = mnist.train.batches(u64::from(task_index));
-        let mut local_step = 0;
+        let (mut local_step, mut told) = (0, Instant::now());
         loop {
             let (batch_xs, batch_ys) = batches.next_batch(batch_size)?;
             let run = session.runner().feed(&x, batch_xs).feed(&y_, batch_ys).target(&train_step);
             let step: i64 = run.fetch(global_step.value()).run()?[0].to_scalar()?;
             local_step += 1;
+            if told.elapsed() >= TELLING {
+                println!("Worker {task_index}: training step {local_step} done (global step: {step})");
+                told = Instant::now();
+            }
             if step >= train_steps {
                 break;
             }

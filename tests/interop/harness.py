@@ -129,6 +129,8 @@ LIVE = set()
 class Process:
     """A child process whose output is read as it comes and kept for the failure message."""
 
+    STDIN = subprocess.DEVNULL
+
     def __init__(self, name, command, env=None, cwd=None):
         self.name = name
         self.command = [str(word) for word in command]
@@ -147,7 +149,7 @@ class Process:
         environment.update(self.env)
         self._finished_reading = False
         self._process = subprocess.Popen(
-            self.command, env=environment, cwd=self.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            self.command, env=environment, cwd=self.cwd, stdin=self.STDIN, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=die_with_parent)
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
@@ -162,10 +164,14 @@ class Process:
     def returncode(self):
         return self._process.poll()
 
+    def take(self, line):
+        """Takes a line of the output, in the thread that reads it."""
+        self.lines.append(line)
+
     def _read(self, process):
         for line in process.stdout:
             with self._changed:
-                self.lines.append(line.rstrip("\n"))
+                self.take(line.rstrip("\n"))
                 self._changed.notify_all()
         process.wait()
         with self._changed:

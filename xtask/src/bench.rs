@@ -1,44 +1,73 @@
-//! `cargo xtask bench`: builds the release binaries and runs a driver of `bench/` in the venv.
+//! `cargo xtask bench`: builds the release binaries and runs the drivers of `bench/` in the venv.
 
 use crate::interop::{self, Profile};
 use crate::{after_dashes, process, venv};
+use std::path::Path;
+use std::process::Command;
 
-/// Runs the named driver; without a name, every driver there is.
+/// The parts of the benchmark, each a driver `bench/NAME.py`, in the order in which they are run.
+const PARTS: [&str; 6] = ["cluster", "rust", "core", "sessions", "sweep", "bandwidth"];
+
+/// Runs the named part; without a name, all of them, and what they found is printed in short at the end.
 pub fn run(arguments: &[String]) -> Result<(), String> {
-    let drivers = drivers()?;
-    let (chosen, rest) = match arguments.split_first() {
-        Some((name, rest)) if name != "--" => {
-            if !drivers.contains(name) {
-                return Err(format!("there is no bench/{name}.py; there are: {}", drivers.join(", ")));
-            }
-            (vec![name.clone()], after_dashes(rest))
-        }
-        _ => (drivers, after_dashes(arguments)),
-    };
+    let (parts, rest) = chosen(arguments)?;
     let python = venv::python().map_err(venv::Missing::into_message)?;
     interop::build(Profile::Release)?;
-    process::run(&mut process::cargo(&["build", "--release", "--package", "ferroflow", "--example", "step_rate"]))?;
-    let step_rate = process::target().join("release/examples/step_rate");
-    for name in chosen {
-        let script = process::root().join("bench").join(format!("{name}.py"));
-        let mut command = interop::python_command(&python, Profile::Release);
-        process::run(command.env("FERROFLOW_STEP_RATE", &step_rate).arg(script).args(rest))?;
+    let mut failed = Vec::new();
+    for part in parts {
+        println!("== {part}");
+        // One part that can't be measured doesn't keep the others from it.
+        if let Err(message) = process::run(script(&python, &format!("{part}.py")).args(rest)) {
+            eprintln!("xtask: {message}");
+            failed.push(part);
+        }
     }
-    Ok(())
+    println!("== results");
+    process::run(&mut script(&python, "_report.py"))?;
+    if failed.is_empty() { Ok(()) } else { Err(format!("not all of this could be measured: {}", failed.join(", "))) }
 }
 
-/// Returns the names of the drivers: the Python files of `bench/` that don't start with an underscore.
-fn drivers() -> Result<Vec<String>, String> {
-    let directory = process::root().join("bench");
-    let entries = match std::fs::read_dir(&directory) {
-        Ok(entries) => entries,
-        Err(error) => return Err(format!("cannot read {}: {error}", directory.display())),
-    };
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter_map(|name| name.strip_suffix(".py").map(str::to_string))
-        .filter(|name| !name.starts_with('_'))
-        .collect();
-    names.sort();
-    Ok(names)
+/// Returns which parts to run, and what to tell them.
+fn chosen(arguments: &[String]) -> Result<(Vec<&str>, &[String]), String> {
+    match arguments.split_first() {
+        None => Ok((PARTS.to_vec(), &[])),
+        Some((name, rest)) if PARTS.contains(&name.as_str()) => Ok((vec![name.as_str()], after_dashes(rest))),
+        Some((name, _)) => Err(format!("there is no part `{name}`; there are: {}", PARTS.join(", "))),
+    }
+}
+
+fn script(python: &Path, name: &str) -> Command {
+    let mut command = interop::python_command(python, Profile::Release);
+    command.env("FERROFLOW_BENCH_LOGS", process::target().join("bench-logs"));
+    command.arg(process::root().join("bench").join(name));
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_a_driver_and_every_driver_is_a_part() {
+        let mut drivers: Vec<String> = std::fs::read_dir(process::root().join("bench"))
+            .expect("bench/ is readable")
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter_map(|name| name.strip_suffix(".py").map(str::to_string))
+            .filter(|name| !name.starts_with('_'))
+            .collect();
+        drivers.sort();
+        let mut parts = PARTS.to_vec();
+        parts.sort();
+        assert_eq!(drivers, parts);
+    }
+
+    #[test]
+    fn one_part_with_arguments_or_all() {
+        let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+        let arguments = words("cluster -- MLP CNN");
+        assert_eq!(chosen(&arguments), Ok((vec!["cluster"], &words("MLP CNN")[..])));
+        assert_eq!(chosen(&[]), Ok((PARTS.to_vec(), &[][..])));
+        assert!(chosen(&words("-- MLP")).is_err());
+        assert!(chosen(&words("clusters")).is_err());
+    }
 }

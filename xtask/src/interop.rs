@@ -40,13 +40,20 @@ pub fn run_python(arguments: &[String]) -> Result<(), String> {
     process::run(python_command(&python, Profile::Dev).args(arguments))
 }
 
-/// Builds the binary, and the descriptors of our messages.
+/// Builds the binary, the examples that `bench/` measures, and the descriptors of our messages.
 pub fn build(profile: Profile) -> Result<(), String> {
-    let mut arguments = vec!["build", "--package", "cli"];
-    if profile == Profile::Release {
-        arguments.push("--release");
+    let examples = ["--example", "step_rate", "--example", "mnist_replica"];
+    match profile {
+        // With the features of the whole workspace, so that what its tests were built from serves here, too.
+        Profile::Dev => {
+            process::run(process::cargo(&["build", "--workspace", "--bin", "ferroflow"]).args(examples))?;
+        }
+        // By itself, as users build it.
+        Profile::Release => {
+            process::run(&mut process::cargo(&["build", "--release", "--package", "cli"]))?;
+            process::run(process::cargo(&["build", "--release", "--package", "ferroflow"]).args(examples))?;
+        }
     }
-    process::run(&mut process::cargo(&arguments))?;
     write_descriptors()
 }
 

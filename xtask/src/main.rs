@@ -22,8 +22,11 @@ cargo xtask COMMAND
         Sets up the venv, builds the binary and runs pytest on tests/interop.
   opdef OP...
         Prints TensorFlow's definition of each op as the literal that crates/ops holds.
-  bench NAME [-- ARGUMENTS]
-        Builds the release binary and runs bench/NAME.py: core or cluster.
+  bench [PART [-- ARGUMENTS]]
+        Builds the release binary and measures it beside TensorFlow, all parts or one of them:
+        cluster, rust, core, sessions, sweep, bandwidth. Writes bench/results and
+        docs/performance.md; FERROFLOW_BENCH_SECONDS and FERROFLOW_BENCH_ROUNDS say how long,
+        FERROFLOW_BENCH_OUTPUT=DIR puts results and page elsewhere.
   fuzz [--seconds N] [--seed N]
         Runs random graphs on an embedded server: nothing may panic or hang.
   ops-document

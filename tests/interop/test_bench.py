@@ -1,0 +1,177 @@
+"""The drivers of bench/ do what they say, in a fraction of a second for each case: nothing here asks how fast anything is.
+
+Where a real TensorFlow server would take longer to start than all the rest, ours stands in for it.
+"""
+
+import json
+import math
+import os
+import pathlib
+import re
+import signal
+import sys
+
+import pytest
+
+import harness
+
+# On a machine with much else to do, importing TensorFlow alone takes minutes.
+DRIVER_WATCHDOG_SECS = 1500
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.watchdog(DRIVER_WATCHDOG_SECS + 100),
+    pytest.mark.skipif(harness.default_kind() == harness.TENSORFLOW, reason="the drivers compare both kinds themselves"),
+]
+
+BENCH = harness.ROOT / "bench"
+
+
+def start_driver(directory, part, *arguments, stand_in=False, rounds=2, binary=None):
+    """Starts a driver that puts its results in a directory."""
+    environment = {"FERROFLOW_BIN": binary or harness.ferroflow_bin(), "FERROFLOW_BENCH_SECONDS": "0.1",
+                   "FERROFLOW_BENCH_ROUNDS": str(rounds), "FERROFLOW_BENCH_OUTPUT": str(directory),
+                   "FERROFLOW_BENCH_LOGS": str(directory / "logs"), "FERROFLOW_BENCH_STAND_IN": "1" if stand_in else ""}
+    return harness.Process(f"bench {part}", [sys.executable, BENCH / f"{part}.py", *arguments], environment).start()
+
+
+def finish_driver(directory, process):
+    """Waits for a driver's end; returns its exit code and what it printed."""
+    code, output = process.wait(DRIVER_WATCHDOG_SECS), "\n".join(process.lines)
+    assert not started_by_driver(directory), f"{process.name} left processes behind"
+    return code, output
+
+
+def started_by_driver(directory):
+    """Returns the processes of a driver that still run, with their command lines: all inherit its environment."""
+    mark = f"FERROFLOW_BENCH_OUTPUT={directory}".encode()
+    found = {}
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            # One that has ended and was not waited for has no environment any more.
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found[int(process.name)] = (process / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            pass
+    return found
+
+
+def check_part(directory, part, cases, *arguments, kept=(), **options):
+    """Runs a driver and checks that results and page hold these cases, with ratios and spreads; returns both."""
+    code, output = finish_driver(directory, start_driver(directory, part, *arguments, **options))
+    assert code == 0, output
+    results = {result["case"]: result for result in json.loads((directory / "results" / f"{part}.json").read_text())}
+    assert sorted(results) == sorted([*cases, *kept]), output
+    page = (directory / "performance.md").read_text()
+    for case, result in results.items():
+        assert case in output or case in kept
+        if "ratio" in result:
+            least, middle, most = (result[key] for key in ("ratio_min", "ratio", "ratio_max"))
+            assert 0 < least <= middle <= most < math.inf, result
+            assert f"**{middle:.2f}×** ({least:.2f}–{most:.2f})" in page, result
+        for rate in find_rates(result):
+            assert 0 < rate < math.inf, result
+    for image in re.findall(r"!\[\w+\]\((\S+)\)", page):
+        assert (directory / image).read_text().startswith("<svg"), image
+    return results, page
+
+
+def find_rates(value):
+    """Returns every rate in a result, however deep."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "rate":
+                yield inner
+            elif key == "rates":
+                yield from inner
+            else:
+                yield from find_rates(inner)
+
+
+def table_rows(page, heading):
+    """Returns the first cells of the tables in a section of the page."""
+    section = page.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0].split("<!--", 1)[0]
+    return [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
+
+
+def test_a_cluster_beside_tensorflow_and_more_cases_later(tmp_path):
+    heading = "On a cluster of one ps and two workers"
+    results, page = check_part(tmp_path, "cluster", ["scalar"], "scalar")
+    scalar = results["scalar"]
+    assert scalar["bar"] == 3.0 and scalar["tensorflow"]["ps_peak_mb"] > 0 and scalar["ours"]["startup_s"] > 0
+    # In the table of steps and in that of memory.
+    assert table_rows(page, heading) == ["case", "scalar", "case", "scalar"]
+    assert "stand in" not in page
+    (tmp_path / "performance.md").write_text(page + "Written by hand.\n")
+    # What is not measured again stays, and so does what people wrote.
+    cases = ["dense 4 MB", "MLP asynchronous", "MLP synchronous"]
+    results, page = check_part(tmp_path, "cluster", cases, "4 MB", "MLP", kept=["scalar"], stand_in=True)
+    assert results["scalar"] == scalar
+    assert page.endswith("Written by hand.\n") and "stand in" in page
+    assert table_rows(page, heading) == ["case", "scalar", *cases] * 2
+
+
+def test_workers_in_rust(tmp_path):
+    cases = ["MLP asynchronous, examples/mnist_replica", "MLP asynchronous, ferroflow train"]
+    results, page = check_part(tmp_path, "rust", cases, stand_in=True, rounds=1)
+    assert all(result["bar"] == 5.0 for result in results.values())
+    assert table_rows(page, "Workers in Rust") == ["case", *cases] * 2
+
+
+def test_the_core_beside_tensorflow(tmp_path):
+    cases = ["chain of 1,000 scalar adds", "MLP 784-100-10, batch 100, Adam"]
+    _, page = check_part(tmp_path, "core", cases, "chain", "MLP")
+    assert table_rows(page, "In process")[1:] == cases
+
+
+def test_starting_beside_tensorflow(tmp_path):
+    cases = ["start-up to the first session", "sessions (connect, run once, close)", "size of the binary"]
+    _, page = check_part(tmp_path, "sessions", cases, rounds=1)
+    assert table_rows(page, "Starting")[1:] == cases
+
+
+def test_sweeps(tmp_path):
+    cases = ["scalar, workers: 1", "dense 4 MB, workers: 1", "scalar, workers: 2", "dense 4 MB, workers: 2",
+             "16 variables of 1 MB, ps: 1", "16 variables of 1 MB, ps: 2", "variable of 4 B", "variable of 64 kB"]
+    _, page = check_part(
+        tmp_path, "sweep", cases, "--workers=1,2", "--ps=1,2", "--bytes=4,65536", stand_in=True)
+    rows = table_rows(page, "How the cost grows")
+    assert [row for row in rows if row[0].isdigit()] == ["4 B", "64 kB", "1", "2", "1", "2", "1", "2"]
+    assert (tmp_path / "performance-sweep.svg").read_text().count("<polyline") == 8
+
+
+def test_bandwidth(tmp_path):
+    _, page = check_part(tmp_path, "bandwidth", ["1 kB", "256 kB"], "--bytes=1024,262144", stand_in=True)
+    assert table_rows(page, "Tensors from one task to another")[1:] == ["1 kB", "256 kB"]
+    assert (tmp_path / "performance-bandwidth.svg").read_text().count("<polyline") == 5
+
+
+@pytest.mark.parametrize("part", ["cluster", "rust", "sweep", "bandwidth"])
+def test_a_server_that_does_not_start_is_named_with_its_log(tmp_path, part):
+    broken = tmp_path / "ferroflow"
+    broken.write_text("#!/bin/sh\necho it broke >&2\nexit 3\n")
+    broken.chmod(0o755)
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "mnist_replica").symlink_to(broken)
+    arguments = ["scalar"] if part == "cluster" else []
+    process = start_driver(tmp_path, part, *arguments, stand_in=True, binary=str(broken))
+    code, output = finish_driver(tmp_path, process)
+    assert code == 1, output
+    assert "ended with 3" in output and "Traceback" not in output, output
+    log = pathlib.Path(re.search(r"its log is (\S+)", output)[1])
+    assert log.read_text() == "it broke\n"
+    assert not (tmp_path / "results" / f"{part}.json").exists()
+
+
+def test_a_server_that_is_killed_is_named_with_its_log(tmp_path):
+    # More sizes than it can have measured by the time that one is known.
+    process = start_driver(tmp_path, "bandwidth", "--bytes=" + ",".join(["1024"] * 500), stand_in=True)
+    process.wait_for(lambda line: "ratio" in line, "what it measured", DRIVER_WATCHDOG_SECS)
+    servers = [pid for pid, words in started_by_driver(tmp_path).items() if "--transport=tcp" in words and "--job_name=ps" in words]
+    assert len(servers) == 1
+    os.kill(servers[0], signal.SIGKILL)
+    code, output = finish_driver(tmp_path, process)
+    assert code == 1 and "Traceback" not in output, output
+    assert "ferroflow /job:ps/task:0 ended with -9; its log is " in output, output
+    # What was measured before is kept.
+    assert json.loads((tmp_path / "results" / "bandwidth.json").read_text())[0]["case"] == "1 kB"
