@@ -591,7 +591,9 @@ mod tests {
                     let read = decode(&file, &options, None).unwrap();
                     assert_eq!((read.height, read.width, read.channels), (HEIGHT, WIDTH, 3));
                     let error = mean_error(&read.pixels, &pixels);
-                    assert!(error < 5.0, "{sampling:?} {progressive} {restarts}: {error}");
+                    // Colors that are means of four pixels in a row are less those of the picture.
+                    let bound = if matches!(sampling, SamplingFactor::F_4_1) { 7.0 } else { 5.0 };
+                    assert!(error < bound, "{sampling:?} {progressive} {restarts}: {error}");
                 }
                 assert_eq!(shape(&file), Some((HEIGHT, WIDTH, 3)));
             }

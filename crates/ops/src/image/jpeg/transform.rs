@@ -183,11 +183,12 @@ mod tests {
     fn whole_blocks_are_those_of_the_definition() {
         let block = a_block();
         let expected = slow(&block);
-        for (fast, bound) in [(false, 1.0), (true, 2.5)] {
+        // The fast one keeps two bits behind the point, which tells where all steps are 1.
+        for (fast, bound) in [(false, 1.0), (true, 10.0)] {
             let mut samples = [0u8; 64];
             Factors::new(&[1; 64], 8, fast).apply(&block, &mut samples, 8);
             for (got, expected) in samples.iter().zip(expected) {
-                assert!((f64::from(*got) - expected).abs() <= bound, "{got} instead of {expected}");
+                assert!((f64::from(*got) - expected).abs() <= bound, "{fast}: {got} instead of {expected}");
             }
         }
     }
