@@ -266,6 +266,37 @@ for v2 in ("", "V2"):
         add(f"{kind}{v2}", lambda given, v2=v2, kind=kind: mutable_table(given, v2, kind))
 
 
+def buckets(given, empty, deleted, steps):
+    """Returns the keys and the size of a dense table after each step; values of unused buckets are undefined."""
+    def keyed(value):
+        return given(value, None if value.dtype == object else tf.int64)
+
+    made = R.MutableDenseHashTableV2(
+        empty_key=keyed(empty), deleted_key=keyed(deleted), value_dtype=tf.int64, value_shape=[], initial_num_buckets=8, max_load_factor=0.8, shared_name=name("table"))
+    found, last = [], tf.no_op()
+    for what, keys in steps:
+        keys = keyed(keys)
+        if what == "insert":
+            last = after(last, lambda: R.LookupTableInsertV2(table_handle=made, keys=keys, values=tf.range(tf.shape(keys, out_type=tf.int64)[0]) + len(found)))
+        else:
+            last = after(last, lambda: R.LookupTableRemoveV2(table_handle=made, keys=keys))
+        exported, values = after(last, lambda: R.LookupTableExportV2(table_handle=made, Tkeys=keys.dtype, Tvalues=tf.int64))
+        # What TensorFlow exports are its own buckets, which later steps change, so they are copied at once.
+        exported, values = (tf.reverse(tf.ensure_shape(one, [None, 1]), [0]) for one in (exported, values))
+        used = tf.reduce_all(tf.not_equal(exported, tf.constant(empty, keys.dtype)), 1)
+        last = [exported, tf.boolean_mask(values, used), tf.shape(values), after([exported, values], lambda: R.LookupTableSizeV2(table_handle=made))]
+        found += last
+    return found
+
+
+add("MutableDenseHashTableV2/numbers", lambda given: buckets(given, np.int64(0), np.int64(-1), [
+    ("insert", np.array([1, 9, 17, 3], np.int64)), ("remove", np.array([9, 55], np.int64)), ("insert", np.array([17], np.int64)), ("insert", np.array([25, 3], np.int64)),
+    ("insert", np.array([4, 5, 6, 7], np.int64)), ("remove", np.array([17, -9], np.int64)), ("insert", np.array([-9, 2**40], np.int64))]), gradient=False)
+add("MutableDenseHashTableV2/words", lambda given: buckets(given, np.array(b"", object), np.array(b"-", object), [
+    ("insert", np.array([b"alpha", b"b", b"gamma delta epsilon", b"12345678", b"1234567"], object)), ("remove", np.array([b"b", b"alpha"], object)),
+    ("insert", np.array([b"b", b"c", b"d"], object))]), gradient=False)
+
+
 # Partitions and stitches.
 add("DynamicPartition", lambda given: R.DynamicPartition(data=given(A), partitions=given([2, 0, 2]), num_partitions=3), gradient=True)
 for op in ("DynamicStitch", "ParallelDynamicStitch"):

@@ -1,5 +1,7 @@
 //! Tables: values by key.
 
+mod buckets;
+mod column;
 mod initialize;
 mod table;
 mod table_ops;

@@ -1,13 +1,15 @@
 //! [`Table`]: the resource behind all kinds of table.
 //!
 //! A table keeps its keys and values in rows, and an index from a key to its row. What goes leaves no hole: the last row
-//! takes its place.
+//! takes its place. A dense table keeps them in buckets instead, which programs see.
 
+use super::buckets::Buckets;
+use super::column::{Column, Key};
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use kernel::Resource;
 use parking_lot::RwLock;
-use tensor::{Buffer, DType, Result, Shape, Status, StringElement, Tensor};
+use tensor::{DType, Result, Shape, Status, Tensor};
 
 /// What may be done with a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,10 +23,14 @@ pub(super) enum TableKind {
         empty_key: Key,
         deleted_key: Option<Key>,
         initial_buckets: usize,
-        /// How full it may be before the buckets are doubled, in thousandths.
-        max_load_permille: usize,
+        /// How full it may be before the buckets are doubled.
+        max_load_factor: MaxLoadFactor,
     },
 }
+
+/// A part of the whole, between 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct MaxLoadFactor(pub f32);
 
 /// The types and shapes of a table's keys and values.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,13 +41,6 @@ pub(super) struct TableSpec {
     /// The shape of a key; scalar unless the table is dense.
     pub key_shape: Shape,
     pub value_shape: Shape,
-}
-
-/// A key: a plain one by its bits, others by their bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Key {
-    Plain(u64),
-    Bytes(Bytes),
 }
 
 /// Values by key.
@@ -55,24 +54,13 @@ struct State {
     index: Index,
     keys: Column,
     values: Column,
-    num_buckets: usize,
+    /// What a dense table has instead of an index and rows.
+    buckets: Option<Buckets>,
 }
 
 enum Index {
     Plain(HashMap<u64, usize>),
     Bytes(HashMap<Bytes, usize>),
-}
-
-/// Elements of some type, so many per row.
-struct Column {
-    dtype: DType,
-    per_row: usize,
-    elements: Elements,
-}
-
-enum Elements {
-    Plain(Vec<u8>),
-    Strings(Vec<StringElement>),
 }
 
 impl Table {
@@ -82,16 +70,16 @@ impl Table {
                 return Err(Status::invalid_argument(format!("a table can't hold {dtype}")));
             }
         }
-        let num_buckets = match &spec.kind {
-            TableKind::Dense { initial_buckets, .. } => *initial_buckets,
-            _ => 0,
+        let buckets = match &spec.kind {
+            TableKind::Dense { .. } => Some(Buckets::new(&spec)?),
+            _ => None,
         };
         let state = State {
             is_initialized: spec.kind != TableKind::Initializable,
             index: Index::new(&spec),
             keys: Column::new(spec.key_dtype, spec.key_shape.num_elements()),
             values: Column::new(spec.value_dtype, spec.value_shape.num_elements()),
-            num_buckets,
+            buckets,
         };
         Ok(Table { spec, state: RwLock::new(state) })
     }
@@ -101,7 +89,8 @@ impl Table {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.state.read().keys.rows()
+        let state = self.state.read();
+        state.buckets.as_ref().map_or_else(|| state.keys.rows(), Buckets::len)
     }
 
     /// Returns the values of keys; those that aren't there get `default`: one value for all, or one each.
@@ -120,13 +109,16 @@ impl Table {
         if !state.is_initialized {
             return Err(not_initialized());
         }
-        let rows = self.rows(&state, keys)?;
+        let (rows, known) = match &state.buckets {
+            Some(buckets) => (buckets.find(&self.keys(keys)?)?, buckets.values()),
+            None => (self.rows(&state, keys)?, &state.values),
+        };
         let mut found = Column::new(self.spec.value_dtype, self.spec.value_shape.num_elements());
         let defaults = Column::from_tensor(default, found.per_row)?;
         found.reserve(rows.len());
         for (position, row) in rows.into_iter().enumerate() {
             match row {
-                Some(row) => found.push_row(&state.values, row),
+                Some(row) => found.push_row(known, row),
                 None => found.push_row(&defaults, if one_for_all { 0 } else { position }),
             }
         }
@@ -139,7 +131,15 @@ impl Table {
             return Err(unsupported("Insert"));
         }
         let values = self.check_values(keys, values)?;
-        self.put(&mut self.state.write(), keys, &values)
+        let keys = self.keys(keys)?;
+        let mut state = self.state.write();
+        match &mut state.buckets {
+            Some(buckets) => buckets.insert(&keys, &values),
+            None => {
+                state.put(&keys, &values);
+                Ok(())
+            }
+        }
     }
 
     /// Removes keys; those that aren't there are no mistake.
@@ -148,10 +148,10 @@ impl Table {
             return Err(unsupported("Remove"));
         }
         let keys = self.keys(keys)?;
-        for key in &keys {
-            self.check_key(key)?;
-        }
         let mut state = self.state.write();
+        if let Some(buckets) = &mut state.buckets {
+            return buckets.remove(&keys);
+        }
         for key in &keys {
             if let Some(row) = state.index.remove(key) {
                 let last = state.keys.rows() - 1;
@@ -171,20 +171,15 @@ impl Table {
         if self.spec.kind == TableKind::Initializable {
             return self.initialize(keys, values);
         }
-        let values = self.check_values(keys, values)?;
-        let mut state = self.state.write();
-        let mut kept = (self.keys(keys)?, values);
-        // What a dense table exports has buckets that nobody uses.
-        if let TableKind::Dense { empty_key, deleted_key, .. } = &self.spec.kind {
-            let used: Vec<usize> = (0..kept.0.len())
-                .filter(|&row| kept.0[row] != *empty_key && Some(&kept.0[row]) != deleted_key.as_ref())
-                .collect();
-            let mut values = Column::new(self.spec.value_dtype, kept.1.per_row);
-            used.iter().for_each(|&row| values.push_row(&kept.1, row));
-            kept = (used.into_iter().map(|row| kept.0[row].clone()).collect(), values);
+        if let Some(buckets) = &mut self.state.write().buckets {
+            return buckets.import(&self.spec, keys, values);
         }
+        let values = self.check_values(keys, values)?;
+        let keys = self.keys(keys)?;
+        let mut state = self.state.write();
         state.clear(&self.spec);
-        self.put_keys(&mut state, &kept.0, &kept.1)
+        state.put(&keys, &values);
+        Ok(())
     }
 
     /// Fills a table that is filled once. Doing it again is fine when there is as much to put in.
@@ -224,46 +219,17 @@ impl Table {
     /// Returns all keys and all values.
     pub(super) fn export(&self) -> Result<(Tensor, Tensor)> {
         let state = self.state.read();
-        let count = state.keys.rows();
-        let shape = |count: usize, element: &Shape| Shape::vector(count).concat(element);
-        let TableKind::Dense { empty_key, .. } = &self.spec.kind else {
-            if !state.is_initialized {
-                return Err(not_initialized());
-            }
-            return Ok((
-                state.keys.to_tensor(shape(count, &self.spec.key_shape)?)?,
-                state.values.to_tensor(shape(count, &self.spec.value_shape)?)?,
-            ));
-        };
-        let mut buckets = vec![None; state.num_buckets];
-        for row in 0..count {
-            let mask = state.num_buckets - 1;
-            let mut bucket = state.keys.key(row).hash() as usize & mask;
-            let mut probes = 0;
-            while buckets[bucket].is_some() {
-                probes += 1;
-                bucket = (bucket + probes) & mask;
-            }
-            buckets[bucket] = Some(row);
+        if let Some(buckets) = &state.buckets {
+            return buckets.export();
         }
-        let mut keys = Column::new(self.spec.key_dtype, self.spec.key_shape.num_elements());
-        let mut values = Column::new(self.spec.value_dtype, self.spec.value_shape.num_elements());
-        for bucket in buckets {
-            match bucket {
-                Some(row) => {
-                    keys.push_row(&state.keys, row);
-                    values.push_row(&state.values, row);
-                }
-                None => {
-                    keys.push_key(empty_key);
-                    values.push_zeros();
-                }
-            }
+        if !state.is_initialized {
+            return Err(not_initialized());
         }
-        // TensorFlow shows scalar keys as rows of one.
-        let key_shape = if self.spec.key_shape.is_scalar() { Shape::vector(1) } else { self.spec.key_shape.clone() };
-        let values_shape = shape(state.num_buckets, &self.spec.value_shape)?;
-        Ok((keys.into_tensor(shape(state.num_buckets, &key_shape)?)?, values.into_tensor(values_shape)?))
+        let shape = |element: &Shape| Shape::vector(state.keys.rows()).concat(element);
+        Ok((
+            state.keys.to_tensor(shape(&self.spec.key_shape)?)?,
+            state.values.to_tensor(shape(&self.spec.value_shape)?)?,
+        ))
     }
 
     /// Returns the keys of a tensor.
@@ -285,76 +251,24 @@ impl Table {
     }
 
     fn rows(&self, state: &State, keys: &Tensor) -> Result<Vec<Option<usize>>> {
-        if let (Index::Plain(index), DType::Int64) = (&state.index, self.spec.key_dtype)
-            && !matches!(self.spec.kind, TableKind::Dense { .. })
-        {
+        if let (Index::Plain(index), DType::Int64) = (&state.index, self.spec.key_dtype) {
             return Ok(keys.as_slice::<i64>()?.iter().map(|&key| index.get(&(key as u64)).copied()).collect());
         }
-        if let (Index::Bytes(index), DType::String) = (&state.index, self.spec.key_dtype)
-            && !matches!(self.spec.kind, TableKind::Dense { .. })
-        {
+        if let (Index::Bytes(index), DType::String) = (&state.index, self.spec.key_dtype) {
             return Ok(keys.strings()?.iter().map(|key| index.get(key).copied()).collect());
         }
-        let keys = self.keys(keys)?;
-        keys.iter()
-            .map(|key| {
-                self.check_key(key)?;
-                Ok(state.index.get(key))
-            })
-            .collect()
+        Ok(self.keys(keys)?.iter().map(|key| state.index.get(key)).collect())
     }
 
     fn check_values(&self, keys: &Tensor, values: &Tensor) -> Result<Column> {
         let expected = self.batch_shape(keys)?.concat(&self.spec.value_shape)?;
-        let shown_by_rows = keys.shape().concat(&self.spec.value_shape)?;
-        // Keys that a dense table exported come as rows of one.
-        let is_exported = self.spec.key_shape.is_scalar() && keys.shape().dims().last() == Some(&1) && {
-            let outer = keys.shape().slice(0, keys.shape().rank() - 1);
-            outer.concat(&self.spec.value_shape)? == *values.shape()
-        };
-        if *values.shape() != expected && !is_exported {
+        if *values.shape() != expected {
             return Err(Status::invalid_argument(format!(
-                "Expected shape {shown_by_rows} for value, got {}",
+                "Expected shape {expected} for value, got {}",
                 values.shape()
             )));
         }
         Column::from_tensor(values, self.spec.value_shape.num_elements())
-    }
-
-    fn check_key(&self, key: &Key) -> Result<()> {
-        if let TableKind::Dense { empty_key, deleted_key, .. } = &self.spec.kind {
-            if key == empty_key {
-                return Err(Status::invalid_argument("Using the empty_key as a table key is not allowed"));
-            }
-            if Some(key) == deleted_key.as_ref() {
-                return Err(Status::invalid_argument("Using the deleted_key as a table key is not allowed"));
-            }
-        }
-        Ok(())
-    }
-
-    fn put(&self, state: &mut State, keys: &Tensor, values: &Column) -> Result<()> {
-        let keys = self.keys(keys)?;
-        for key in &keys {
-            self.check_key(key)?;
-        }
-        self.put_keys(state, &keys, values)
-    }
-
-    fn put_keys(&self, state: &mut State, keys: &[Key], values: &Column) -> Result<()> {
-        for (row, key) in keys.iter().enumerate() {
-            match state.index.get(key) {
-                Some(known) => state.values.set_row(known, values, row),
-                None => state.push(key, values, row),
-            }
-        }
-        if let TableKind::Dense { max_load_permille, .. } = self.spec.kind {
-            while state.keys.rows().saturating_mul(1000) > state.num_buckets.saturating_mul(max_load_permille) {
-                let doubled = state.num_buckets.checked_mul(2);
-                state.num_buckets = doubled.ok_or_else(|| Status::resource_exhausted("too many buckets"))?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -371,6 +285,16 @@ impl State {
         self.index.insert(key.clone(), self.keys.rows());
         self.keys.push_key(key);
         self.values.push_row(values, row);
+    }
+
+    /// Adds keys, or gives those that are there other values.
+    fn put(&mut self, keys: &[Key], values: &Column) {
+        for (row, key) in keys.iter().enumerate() {
+            match self.index.get(key) {
+                Some(known) => self.values.set_row(known, values, row),
+                None => self.push(key, values, row),
+            }
+        }
     }
 
     fn clear(&mut self, spec: &TableSpec) {
@@ -409,177 +333,6 @@ impl Index {
             (Index::Plain(rows), Key::Plain(bits)) => rows.remove(bits),
             (Index::Bytes(rows), Key::Bytes(bytes)) => rows.remove(bytes),
             _ => None,
-        }
-    }
-}
-
-impl Key {
-    fn hash(&self) -> u64 {
-        match self {
-            Key::Plain(bits) => *bits,
-            Key::Bytes(bytes) => crate::string::fingerprint64(bytes),
-        }
-    }
-}
-
-impl Column {
-    fn new(dtype: DType, per_row: usize) -> Column {
-        let elements = match dtype {
-            DType::String => Elements::Strings(Vec::new()),
-            _ => Elements::Plain(Vec::new()),
-        };
-        Column { dtype, per_row, elements }
-    }
-
-    fn from_tensor(tensor: &Tensor, per_row: usize) -> Result<Column> {
-        let elements = match tensor.buffer() {
-            Some(buffer) => Elements::Plain(buffer.bytes().to_vec()),
-            None => Elements::Strings(tensor.strings()?.to_vec()),
-        };
-        Ok(Column { dtype: tensor.dtype(), per_row, elements })
-    }
-
-    fn row_bytes(&self) -> usize {
-        self.per_row * self.dtype.size()
-    }
-
-    fn rows(&self) -> usize {
-        let count = match &self.elements {
-            Elements::Plain(bytes) => bytes.len().checked_div(self.row_bytes()),
-            Elements::Strings(strings) => strings.len().checked_div(self.per_row),
-        };
-        count.unwrap_or(0)
-    }
-
-    fn reserve(&mut self, rows: usize) {
-        let row_bytes = self.row_bytes();
-        match &mut self.elements {
-            Elements::Plain(bytes) => bytes.reserve(rows.saturating_mul(row_bytes)),
-            Elements::Strings(strings) => strings.reserve(rows.saturating_mul(self.per_row)),
-        }
-    }
-
-    fn plain_row(&self, row: usize) -> &[u8] {
-        let size = self.row_bytes();
-        match &self.elements {
-            Elements::Plain(bytes) => bytes.get(row * size..(row + 1) * size).unwrap_or(&[]),
-            Elements::Strings(_) => &[],
-        }
-    }
-
-    fn string_row(&self, row: usize) -> &[StringElement] {
-        match &self.elements {
-            Elements::Strings(strings) => strings.get(row * self.per_row..(row + 1) * self.per_row).unwrap_or(&[]),
-            Elements::Plain(_) => &[],
-        }
-    }
-
-    fn push_row(&mut self, from: &Column, row: usize) {
-        match &mut self.elements {
-            Elements::Plain(bytes) => bytes.extend_from_slice(from.plain_row(row)),
-            Elements::Strings(strings) => strings.extend_from_slice(from.string_row(row)),
-        }
-    }
-
-    fn push_zeros(&mut self) {
-        let size = self.row_bytes();
-        match &mut self.elements {
-            Elements::Plain(bytes) => bytes.resize(bytes.len() + size, 0),
-            Elements::Strings(strings) => strings.resize(strings.len() + self.per_row, Bytes::new()),
-        }
-    }
-
-    fn set_row(&mut self, row: usize, from: &Column, from_row: usize) {
-        let (size, per_row) = (self.row_bytes(), self.per_row);
-        match &mut self.elements {
-            Elements::Plain(bytes) => {
-                if let Some(place) = bytes.get_mut(row * size..(row + 1) * size) {
-                    place.copy_from_slice(from.plain_row(from_row));
-                }
-            }
-            Elements::Strings(strings) => {
-                if let Some(place) = strings.get_mut(row * per_row..(row + 1) * per_row) {
-                    place.clone_from_slice(from.string_row(from_row));
-                }
-            }
-        }
-    }
-
-    fn same_row(&self, row: usize, other: &Column, other_row: usize) -> bool {
-        self.plain_row(row) == other.plain_row(other_row) && self.string_row(row) == other.string_row(other_row)
-    }
-
-    fn swap_remove(&mut self, row: usize) {
-        let last = self.rows() - 1;
-        let (size, per_row) = (self.row_bytes(), self.per_row);
-        match &mut self.elements {
-            Elements::Plain(bytes) => {
-                bytes.copy_within(last * size.., row * size);
-                bytes.truncate(last * size);
-            }
-            Elements::Strings(strings) => {
-                for element in 0..per_row {
-                    strings.swap(row * per_row + element, last * per_row + element);
-                }
-                strings.truncate(last * per_row);
-            }
-        }
-    }
-
-    fn key(&self, row: usize) -> Key {
-        match &self.elements {
-            Elements::Strings(_) => Key::Bytes(self.string_row(row).first().cloned().unwrap_or_default()),
-            Elements::Plain(_) => {
-                let bytes = self.plain_row(row);
-                if self.per_row != 1 || bytes.len() > 8 {
-                    return Key::Bytes(Bytes::copy_from_slice(bytes));
-                }
-                // Signed numbers keep their sign, as TensorFlow's buckets do.
-                let mut bits =
-                    [if self.dtype.is_integer() && bytes.last().is_some_and(|&top| top > 127) { 255 } else { 0 }; 8];
-                bits[..bytes.len()].copy_from_slice(bytes);
-                Key::Plain(u64::from_le_bytes(bits))
-            }
-        }
-    }
-
-    fn push_key(&mut self, key: &Key) {
-        let size = self.row_bytes();
-        match (&mut self.elements, key) {
-            (Elements::Plain(bytes), Key::Plain(bits)) => bytes.extend_from_slice(&bits.to_le_bytes()[..size.min(8)]),
-            (Elements::Plain(bytes), Key::Bytes(key)) => bytes.extend_from_slice(key),
-            (Elements::Strings(strings), Key::Bytes(key)) => strings.push(key.clone()),
-            (Elements::Strings(_), Key::Plain(_)) => {}
-        }
-    }
-
-    fn to_tensor(&self, shape: Shape) -> Result<Tensor> {
-        match &self.elements {
-            Elements::Plain(bytes) => {
-                Tensor::from_buffer(self.dtype, shape, Buffer::foreign(Bytes::copy_from_slice(bytes)))
-            }
-            Elements::Strings(strings) => Tensor::from_strings(shape, strings.clone()),
-        }
-    }
-
-    fn into_tensor(self, shape: Shape) -> Result<Tensor> {
-        match self.elements {
-            Elements::Plain(bytes) => Tensor::from_buffer(self.dtype, shape, Buffer::foreign(Bytes::from(bytes))),
-            Elements::Strings(strings) => Tensor::from_strings(shape, strings),
-        }
-    }
-
-    /// Returns the first element of a row for people.
-    fn text(&self, row: usize) -> String {
-        if let Some(text) = self.string_row(row).first() {
-            return String::from_utf8_lossy(text).into_owned();
-        }
-        let bytes = self.plain_row(row);
-        match (self.dtype, self.key(row)) {
-            (DType::Float, Key::Plain(bits)) => f32::from_bits(bits as u32).to_string(),
-            (DType::Double, Key::Plain(bits)) => f64::from_bits(bits).to_string(),
-            (_, Key::Plain(bits)) => (bits as i64).to_string(),
-            _ => format!("{bytes:?}"),
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Each op has two versions, which differ in how they are given the table: by a ref to two strings or by a resource.
 
-use super::table::{Key, Table, TableKind, TableSpec};
+use super::column::Key;
+use super::table::{MaxLoadFactor, Table, TableKind, TableSpec};
 use crate::data_flow::ResourceOp;
 use graph::{GraphBuilder, Operation, Output, ShapeContext};
 use kernel::{
@@ -291,8 +292,8 @@ fn dense_spec(spec: &mut TableSpec, context: &OpContext<'_>, initial_buckets: us
     if deleted_key.as_ref() == Some(&empty_key) {
         return Err(Status::invalid_argument("Empty and deleted keys cannot be equal"));
     }
-    let max_load_permille = ((load * 1000.0).round() as usize).max(1);
-    spec.kind = TableKind::Dense { empty_key, deleted_key, initial_buckets, max_load_permille };
+    let max_load_factor = MaxLoadFactor(load);
+    spec.kind = TableKind::Dense { empty_key, deleted_key, initial_buckets, max_load_factor };
     Ok(())
 }
 

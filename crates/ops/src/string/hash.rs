@@ -92,7 +92,7 @@ impl<F: Fn(&[u8]) -> u64 + Send + Sync> Kernel for Bucket<F> {
 }
 
 /// The hash of the oldest op: MurmurHash64A with TensorFlow's seed.
-fn murmur64(bytes: &[u8]) -> u64 {
+pub(crate) fn murmur64(bytes: &[u8]) -> u64 {
     const SEED: u64 = 0x00de_cafc_affe;
     const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
     const SHIFT: u32 = 47;

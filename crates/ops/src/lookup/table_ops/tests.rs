@@ -148,5 +148,27 @@ fn dense_tables_show_their_buckets() {
     let import = lookup_table_import(&table, &input(exported), &input(all));
     session.run(&import, &[]).unwrap();
     assert_eq!(session.fetch(&lookup_table_size(&table), &[]).unwrap().to_scalar::<i64>().unwrap(), 5);
+    // What goes leaves a mark, and the next key on the same way takes its place, even if it is further on as well.
+    let table = make(8);
+    let insert = |keys: &[i64]| {
+        let values = Tensor::from_slice(&[keys.len() as i64, 1], &vec![1f32; keys.len()]).unwrap();
+        session.run(&lookup_table_insert(&table, &input(Tensor::vector(keys)), &input(values)), &[]).unwrap();
+    };
+    let buckets = || {
+        let (keys, _) = lookup_table_export(&table, DType::Int64, DType::Float);
+        let size = session.fetch(&lookup_table_size(&table), &[]).unwrap().to_scalar::<i64>().unwrap();
+        (session.fetch(&keys, &[]).unwrap().as_slice::<i64>().unwrap().to_vec(), size)
+    };
+    insert(&[1, 9, 17, 3]);
+    assert_eq!(buckets(), (vec![0, 1, 9, 3, 17, 0, 0, 0], 4));
+    let remove = session.graph.op("LookupTableRemoveV2").input(&table).input(&input(Tensor::vector(&[9i64, 55])));
+    session.run(&remove.build(), &[]).unwrap();
+    assert_eq!(buckets(), (vec![0, 1, -1, 3, 17, 0, 0, 0], 3));
+    insert(&[17]);
+    insert(&[25, 3]);
+    assert_eq!(buckets(), (vec![0, 1, 17, 3, 17, 0, 0, 25], 5));
+    insert(&[4, 5, 6, 7]);
+    assert_eq!(buckets(), (vec![0, 1, 17, 3, 4, 5, 6, 7, 0, 25, 0, 0, 0, 0, 0, 0], 8));
+    assert!(session.fetch(&lookup_table_size(&make(1 << 50)), &[]).is_err());
     assert!(session.fetch(&lookup_table_size(&make(3)), &[]).unwrap_err().message().contains("power of 2, got: 3"));
 }
