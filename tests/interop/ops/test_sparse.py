@@ -97,4 +97,14 @@ add("SparseCrossHashed", lambda given: [R.SparseCrossHashed(
     indices=[given(INDICES, tf.int64)], values=[given(WORDS)], shapes=[given(SHAPE, tf.int64)], dense_inputs=[given(np.array([[b"x"], [b"y"], [b"z"]], object))],
     num_buckets=given(np.int64(1000), tf.int64), strong_hash=given(np.array(strong)), salt=given([3, 4], tf.int64)) for strong in (False, True)], gradient=False)
 
+# TensorFlow itself dies of a strong hash of a dense number.
+NUMBERS = np.array([7, -8, 2**40 + 7, 5])
+for label, values, dense, strong in (
+        ("numbers", NUMBERS, np.array([[5], [2**33 + 5], [-1]]), False), ("sparse_numbers", NUMBERS, np.array([[b"x"], [b"y"], [b"z"]], object), False),
+        ("dense_numbers", WORDS, np.array([[5], [2**33 + 5], [-1]]), False), ("strong_numbers", NUMBERS, np.array([[b"x"], [b"y"], [b"z"]], object), True)):
+    add(f"SparseCrossHashed/{label}", lambda given, values=values, dense=dense, strong=strong: R.SparseCrossHashed(
+        indices=[given(INDICES, tf.int64)], values=[given(values, None if values.dtype == object else tf.int64)], shapes=[given(SHAPE, tf.int64)],
+        dense_inputs=[given(dense, None if dense.dtype == object else tf.int64)], num_buckets=given(np.int64(0), tf.int64), strong_hash=given(np.array(strong)),
+        salt=given([3, 4], tf.int64)), gradient=False)
+
 results, test_op = TABLE.tests()

@@ -126,6 +126,7 @@ impl SparseCross {
 struct Column<'a> {
     values: &'a Tensor,
     rows: Vec<Range<usize>>,
+    is_dense: bool,
 }
 
 impl SparseCross {
@@ -164,7 +165,7 @@ impl SparseCross {
             if next != sparse.count() {
                 return Err(Status::invalid_argument("indices of a column must be ordered and within the batch"));
             }
-            columns.push(Column { values, rows });
+            columns.push(Column { values, rows, is_dense: false });
         }
         for dense in self.dense.clone() {
             let values = context.input(dense)?;
@@ -175,7 +176,8 @@ impl SparseCross {
                 )));
             };
             let (count, width) = (same(count)?, width as usize);
-            columns.push(Column { values, rows: (0..count).map(|row| row * width..(row + 1) * width).collect() });
+            let rows = (0..count).map(|row| row * width..(row + 1) * width).collect();
+            columns.push(Column { values, rows, is_dense: true });
         }
         Ok((batch.unwrap_or(0), columns))
     }
@@ -231,8 +233,9 @@ impl Kernel for SparseCross {
                 Tensor::from_strings(Shape::vector(total), joined)?
             }
             How::Keyed { key, num_buckets } => {
+                let number = |_: &Column<'_>, number: i64| number as u64;
                 let hashes: Vec<Vec<u64>> =
-                    columns.iter().map(|column| hashes(column, fingerprint64)).collect::<Result<_>>()?;
+                    columns.iter().map(|column| hashes(column, fingerprint64, number)).collect::<Result<_>>()?;
                 crossed(&columns, &counts, &hashes, Some(key), num_buckets, total)
             }
             How::Salted => {
@@ -244,7 +247,14 @@ impl Kernel for SparseCross {
                 };
                 let hasher = SipHasher24::new_with_keys(low as u64, high as u64);
                 let hash = |text: &[u8]| if strong { hasher.hash(text) } else { fingerprint64(text) };
-                let hashes: Vec<Vec<u64>> = columns.iter().map(|column| hashes(column, hash)).collect::<Result<_>>()?;
+                // TensorFlow hashes the first four bytes of a number, and one of a dense column only if asked for a
+                // strong hash.
+                let number = |column: &Column<'_>, number: i64| match column.is_dense && !strong {
+                    true => number as u64,
+                    false => hash(&(number as u32).to_le_bytes()),
+                };
+                let hashes: Vec<Vec<u64>> =
+                    columns.iter().map(|column| hashes(column, hash, number)).collect::<Result<_>>()?;
                 crossed(&columns, &counts, &hashes, None, num_buckets, total)
             }
         };
@@ -270,10 +280,14 @@ fn texts(column: &Column<'_>) -> Result<Vec<Bytes>> {
     }
 }
 
-fn hashes(column: &Column<'_>, hash: impl Fn(&[u8]) -> u64) -> Result<Vec<u64>> {
+fn hashes(
+    column: &Column<'_>,
+    hash: impl Fn(&[u8]) -> u64,
+    number_hash: impl Fn(&Column<'_>, i64) -> u64,
+) -> Result<Vec<u64>> {
     match column.values.dtype() {
         DType::String => Ok(column.values.strings()?.iter().map(|text| hash(text)).collect()),
-        _ => Ok(column.values.as_slice::<i64>()?.iter().map(|&number| number as u64).collect()),
+        _ => Ok(column.values.as_slice::<i64>()?.iter().map(|&number| number_hash(column, number)).collect()),
     }
 }
 
@@ -385,6 +399,32 @@ mod tests {
             let mut hashed = abc();
             hashed.extend([Tensor::scalar(100i64), Tensor::scalar(strong), Tensor::vector(&[137i64, 173])]);
             let outputs = run_op("SparseCrossHashed", types(DType::String, DType::String), &hashed).unwrap();
+            assert_eq!(outputs[1].as_slice::<i64>().unwrap(), &expected);
+        }
+    }
+
+    #[test]
+    fn numbers_are_hashed_as_tensorflow_hashes_them() {
+        let dense = |number: bool| match number {
+            true => Tensor::from_slice(&[2, 1], &[5i64, (1 << 33) + 5]).unwrap(),
+            false => texts(&[2, 1], &["x", "y"]),
+        };
+        let sparse = |number: bool| match number {
+            true => Tensor::vector(&[7i64, 8, (1 << 40) + 7]),
+            false => texts(&[3], &["a", "b", "c"]),
+        };
+        let dtype = |number: bool| if number { DType::Int64 } else { DType::String };
+        for (strong, first, second, expected) in [
+            (false, true, true, [5930889671154248129i64, 7878074850858243265, 8259228239987237516]),
+            (false, true, false, [1890053902898358854, 4529015666481213319, 338336134791048699]),
+            (false, false, true, [1581116392146741802, 2749404292992048660, 140973037832829710]),
+            (false, false, false, [598440913169127831, 4641000509844720313, 5351530424226319396]),
+            (true, true, false, [2926497650858202347, 6479581073046518358, 5152447215377083952]),
+            (true, false, false, [4917314103255751341, 3483336386331054196, 8660727607858061653]),
+        ] {
+            let mut given = inputs(sparse(first), dense(second));
+            given.extend([Tensor::scalar(0i64), Tensor::scalar(strong), Tensor::vector(&[3i64, 4])]);
+            let outputs = run_op("SparseCrossHashed", types(dtype(first), dtype(second)), &given).unwrap();
             assert_eq!(outputs[1].as_slice::<i64>().unwrap(), &expected);
         }
     }
