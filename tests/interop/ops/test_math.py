@@ -84,7 +84,11 @@ for name in ("Igamma", "Igammac"):
     op(name, a=B, x=B[::-1])
 op("IgammaGradA", a=B, x=B[::-1], rtol=1e-4)
 op("Betainc", a=B, b=B[::-1], x=np.abs(UNIT))
-op("ClipByValue", types=[one for one in side_by_side.cpu_types("ClipByValue", "T") if not one.is_complex], t=WHOLE, clip_value_min=np.float32(1), clip_value_max=np.float32(4))
+op("ClipByValue", t=WHOLE, clip_value_min=np.float32(1), clip_value_max=np.float32(4))
+# Of complex numbers each part is limited by itself.
+for label, bound in (("scalars", np.complex64(0)), ("each", np.zeros(11, np.complex64))):
+    op("ClipByValue", f"complex_{label}", [tf.complex64, tf.complex128], t=np.array([1 + 2j, 3 + 1j, -1 - 4j, 2 + 2j, 2, 0, 1 - 1j, 1 + 1j, 5, 1 + 9j, 4 - 9j]),
+       clip_value_min=bound + (1 - 1j), clip_value_max=bound + (2 + 2j), gradient=False)
 op("AddN", inputs=[WHOLE, WHOLE_B, WHOLE])
 op("AddN", "one", [tf.float32], inputs=[A])
 add("AccumulateNV2", lambda given: tf.accumulate_n([given(A), given(B)]))
@@ -100,9 +104,14 @@ for name in ("Invert", "PopulationCount"):
     op(name, x=WHOLE)
 
 # Reductions.
+# Squares that overflow, some to sums that have no root.
+SMALL = np.array([[1, 2, 3], [11, 4, 5], [7, 8, 0], [100, 50, 25], [-3, -100, 9], [12, 2, 1], [8, 8, 1], [127, 127, 127]])
+op("EuclideanNorm", "overflowing", [tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16], input=SMALL, axis=Fixed([1]))
+op("EuclideanNorm", "overflowing_words", [tf.int16], input=np.array([[200, 3, 4], [181, 3, 4], [200, 200, 1]]), axis=Fixed([1]))
+op("EuclideanNorm", "overflowing_numbers", [tf.int32], input=np.array([[2**30, 2**30, 3], [40000, 40000, 1], [46340, 3, 4]]), axis=Fixed([1]))
+op("EuclideanNorm", "overflowing_long", [tf.int64], input=np.array([[2**32, 3, 4], [3 * 2**30, 1, 4], [2**31, 2**31, 2**31]]), axis=Fixed([1]))
 for name in ("Sum", "Mean", "Prod", "Max", "Min", "EuclideanNorm"):
-    # Squares of bytes overflow.
-    op(name, "", [one for one in side_by_side.cpu_types(name, "T") if one != tf.int8 or name != "EuclideanNorm"], input=WHOLE, axis=Fixed([1]), gradient=name != "EuclideanNorm")
+    op(name, "", input=WHOLE, axis=Fixed([1]), gradient=name != "EuclideanNorm")
     for label, axes in {"all": [0, 1, 2], "first": [0], "last": [-1], "outer": [0, 2], "inner": [2, 1], "none": []}.items():
         for keep_dims in (False, True):
             op(name, f"{label}{'_keep' if keep_dims else ''}", [tf.float32], input=CUBE, axis=Fixed(np.array(axes, np.int32)), keep_dims=keep_dims)

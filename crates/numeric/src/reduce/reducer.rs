@@ -151,13 +151,25 @@ floats!(f64, f64, |x| x, |x: f64| x, f64::INFINITY, f64::NEG_INFINITY);
 floats!(f16, f32, |x: f16| x.to_f32(), f16::from_f64, f16::INFINITY, f16::NEG_INFINITY);
 floats!(bf16, f32, |x: bf16| x.to_f32(), bf16::from_f64, bf16::INFINITY, bf16::NEG_INFINITY);
 
+/// The root of a sum of squares that has wrapped to a negative number is what the processor makes of "not a number".
+macro_rules! integer_root {
+    ($total:ident, $scalar:ty) => {{
+        let root = ($total as f64).sqrt();
+        match root.is_nan() {
+            true if <$scalar>::BITS == 64 => i64::MIN as $scalar,
+            true => i32::MIN as $scalar,
+            false => root as $scalar,
+        }
+    }};
+}
+
 macro_rules! integers {
     ($($scalar:ty),*) => {$(
         additive!(Sum, $scalar, $scalar, $scalar, |x| x, |total, _| total);
         // The division truncates and its divisor wraps, as in TensorFlow.
         additive!(Mean, $scalar, $scalar, $scalar, |x| x, |total, count| total.checked_div(count as $scalar).unwrap_or(0));
         additive!(SumOfSquares, $scalar, $scalar, $scalar, |x: $scalar| x.wrapping_mul(x), |total, _| total);
-        additive!(EuclideanNorm, $scalar, $scalar, $scalar, |x: $scalar| x.wrapping_mul(x), |total, _| (total as f64).sqrt() as $scalar);
+        additive!(EuclideanNorm, $scalar, $scalar, $scalar, |x: $scalar| x.wrapping_mul(x), |total, _| integer_root!(total, $scalar));
         multiplicative!($scalar, $scalar, 1, |x| x, |a: $scalar, b: $scalar| a.wrapping_mul(b), |total| total);
         extreme!(Max, $scalar, <$scalar>::MIN, >, |_| false);
         extreme!(Min, $scalar, <$scalar>::MAX, <, |_| false);

@@ -8,7 +8,7 @@ use kernel::{
 };
 use numeric::elementwise::{self, Broadcast};
 use std::marker::PhantomData;
-use tensor::{Element, Result, Status, Tensor, bf16, f16};
+use tensor::{Complex32, Complex64, Element, Result, Status, Tensor, bf16, f16};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
@@ -55,7 +55,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: clip_shape,
         gradient: Gradient::Fn(clip_gradient),
-        kernels: kernels!("T": [f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64] => Clip),
+        kernels: kernels!("T": [f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, Complex32, Complex64] => Clip),
     },
 ];
 
@@ -122,13 +122,41 @@ struct Clip<T> {
     element: PhantomData<fn(T)>,
 }
 
-impl<T: Element + PartialOrd> Clip<T> {
+/// What has a value between two others.
+trait Limited: Element {
+    fn limited(self, low: Self, high: Self) -> Self;
+}
+
+macro_rules! limited {
+    ($($scalar:ty),*) => {$(
+        impl Limited for $scalar {
+            fn limited(self, low: Self, high: Self) -> Self {
+                let limited = if high < self { high } else { self };
+                if limited < low { low } else { limited }
+            }
+        }
+    )*};
+}
+limited!(f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64);
+
+macro_rules! limited_by_parts {
+    ($($complex:ty),*) => {$(
+        impl Limited for $complex {
+            fn limited(self, low: Self, high: Self) -> Self {
+                <$complex>::new(self.re.limited(low.re, high.re), self.im.limited(low.im, high.im))
+            }
+        }
+    )*};
+}
+limited_by_parts!(Complex32, Complex64);
+
+impl<T: Limited> Clip<T> {
     fn create(_: &KernelBuilder<'_>) -> Result<BoxedKernel> {
         BoxedKernel::new(Clip::<T> { element: PhantomData })
     }
 }
 
-impl<T: Element + PartialOrd> Kernel for Clip<T> {
+impl<T: Limited> Kernel for Clip<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (x, low, high) = (context.input(0)?, context.input(1)?, context.input(2)?);
         let fits = |bound: &Tensor| bound.num_elements() == 1 || bound.shape() == x.shape();
@@ -146,10 +174,7 @@ impl<T: Element + PartialOrd> Kernel for Clip<T> {
             .ok_or_else(|| Status::internal("bounds that were checked don't fit"))?;
         let (values, low, high) = (x.as_slice::<T>()?, low.as_slice::<T>()?, high.as_slice::<T>()?);
         let output = Tensor::build(x.shape().clone(), |out: &mut [T]| {
-            elementwise::ternary(values, low, high, out, &plan, |value: T, low: T, high: T| {
-                let limited = if high < value { high } else { value };
-                if limited < low { low } else { limited }
-            });
+            elementwise::ternary(values, low, high, out, &plan, T::limited);
         })?;
         context.set_output(0, output);
         Ok(())
@@ -180,6 +205,12 @@ mod tests {
         assert_eq!(z[0].as_slice::<i32>().unwrap(), &[-1, 0, 3]);
         assert!(run_op("ClipByValue", attrs![], &[x, Tensor::vector(&[1i32, 2]), Tensor::scalar(1i32)]).is_err());
         check_shape("ClipByValue", attrs![], "[2,?];[];[]", "[2,?]");
+        let number = Complex32::new;
+        let x = Tensor::vector(&[number(3.0, 1.0), number(-1.0, -4.0), number(1.0, 9.0)]);
+        let bounds = [Tensor::scalar(number(1.0, 1.0)), Tensor::scalar(number(2.0, 2.0))];
+        let z = run_op("ClipByValue", attrs![], &[x, bounds[0].clone(), bounds[1].clone()]).unwrap();
+        let expected = [number(2.0, 1.0), number(1.0, 1.0), number(1.0, 2.0)];
+        assert_eq!(z[0].as_slice::<Complex32>().unwrap(), &expected);
     }
 
     #[test]

@@ -133,7 +133,23 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: reduction_shape,
         gradient: Gradient::Fn(euclidean_norm_gradient),
-        kernels: numeric_kernels!(reduce::EuclideanNorm),
+        kernels: &[
+            own::<reduce::EuclideanNorm, f32>(),
+            own::<reduce::EuclideanNorm, f64>(),
+            own::<reduce::EuclideanNorm, Complex32>(),
+            own::<reduce::EuclideanNorm, Complex64>(),
+            through::<reduce::EuclideanNorm, f16, f32>(),
+            through::<reduce::EuclideanNorm, bf16, f32>(),
+            // Squares of small numbers overflow, as they do in TensorFlow.
+            own::<reduce::EuclideanNorm, i8>(),
+            own::<reduce::EuclideanNorm, i16>(),
+            own::<reduce::EuclideanNorm, i32>(),
+            own::<reduce::EuclideanNorm, i64>(),
+            own::<reduce::EuclideanNorm, u8>(),
+            own::<reduce::EuclideanNorm, u16>(),
+            own::<reduce::EuclideanNorm, u32>(),
+            own::<reduce::EuclideanNorm, u64>(),
+        ],
     },
     Op {
         def: OpDef {
