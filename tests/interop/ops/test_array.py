@@ -5,6 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import side_by_side
+from side_by_side import Fixed
 
 RANDOM = np.random.RandomState(5)
 A = RANDOM.uniform(-2, 2, (3, 4)).astype(np.float32)
@@ -22,6 +23,11 @@ op, add = TABLE.op, TABLE.add
 # Shapes.
 op("Reshape", tensor=WHOLE, shape=np.array([-1, 6]))
 op("Reshape", "empty", [tf.float32], tensor=EMPTY, shape=np.array([3, 0, 7]))
+# Sizes of zero don't count when the size that is left open is worked out.
+for label, given_sizes, sizes in (("a", (0,), [0, -1]), ("b", (0, 5), [0, -1]), ("c", (0, 5), [-1, 0]), ("d", (3, 0, 4), [0, 2, -1]), ("e", (0, 5), [0, 2, -1]),
+                                  ("f", (0, 5), [2, -1]), ("g", (3, 0, 4), [0, 0, -1]), ("h", (0, 0), [-1, 0])):
+    op("Reshape", f"open_{label}", [tf.float32], tensor=np.zeros(given_sizes, np.float32), shape=np.array(sizes))
+    op("Reshape", f"open_constant_{label}", [tf.float32], tensor=np.zeros(given_sizes, np.float32), shape=Fixed(sizes))
 op("ExpandDims", input=WHOLE, axis=np.int32(-2))
 op("Squeeze", input=WHOLE[:1, np.newaxis], axis=[0])
 op("Squeeze", "all", [tf.float32], input=WHOLE[:1, np.newaxis])

@@ -111,27 +111,26 @@ fn reshape_shape(c: &mut ShapeContext<'_>) -> Result<()> {
         Some(dims) => {
             let known = dims.iter().flatten().try_fold(1i64, |product, &dim| product.checked_mul(dim));
             let unknown = dims.iter().filter(|dim| dim.is_none()).count();
-            // Only a `-1` written down may be worked out; another unknown size may be anything.
-            let is_constant = c.constant(1).is_some();
             match (input.num_elements(), known, unknown) {
                 (Some(count), Some(known), 0) if count != known => {
                     return Err(Status::invalid_argument(format!(
                         "Cannot reshape a tensor with {count} elements to shape {target} ({known} elements)"
                     )));
                 }
-                (Some(count), Some(known), 1) if is_constant || known != 0 => {
-                    if known == 0 || count % known != 0 {
-                        if known != 0 {
-                            return Err(Status::invalid_argument(format!(
-                                "Cannot reshape a tensor with {count} elements to shape {target}: \
-                                 {count} is not divisible by {known}"
-                            )));
-                        }
-                        target
-                    } else {
-                        let inferred: Vec<_> = dims.iter().map(|dim| dim.or(Some(count / known))).collect();
-                        PartialShape::new(&inferred)
+                (Some(count), Some(0), _) if count != 0 => {
+                    return Err(Status::invalid_argument(format!(
+                        "Cannot reshape a tensor with {count} elements to shape {target} (0 elements)"
+                    )));
+                }
+                (Some(count), Some(known), 1) if known != 0 => {
+                    if count % known != 0 {
+                        return Err(Status::invalid_argument(format!(
+                            "Cannot reshape a tensor with {count} elements to shape {target}: \
+                             {count} is not divisible by {known}"
+                        )));
                     }
+                    let inferred: Vec<_> = dims.iter().map(|dim| dim.or(Some(count / known))).collect();
+                    PartialShape::new(&inferred)
                 }
                 _ => target,
             }
@@ -230,7 +229,7 @@ impl Kernel for Reshape {
         if sizes.shape().rank() > 1 {
             return Err(Status::invalid_argument(format!("sizes input must be 1-D, not {}", sizes.shape())));
         }
-        let shape = reshaped(tensor.num_elements() as i64, &sizes.to_indices()?)?;
+        let shape = reshaped(tensor.dims(), &sizes.to_indices()?)?;
         let output = context.take_input(0)?.into_shape(shape)?;
         context.set_output(0, output);
         Ok(())
@@ -241,47 +240,48 @@ impl Kernel for Reshape {
     }
 }
 
-/// Returns the shape that `sizes` asks for, with its -1 replaced by what is left of `count` elements.
-pub(crate) fn reshaped(count: i64, sizes: &[i64]) -> Result<Shape> {
+/// Returns the shape that `sizes` asks for, with its -1 replaced by what is left of the elements of the tensor. Where a size
+/// of zero is asked for, sizes of zero count on neither side, so that `[0, 5]` as `[0, -1]` keeps its five columns.
+fn reshaped(dims: &[i64], sizes: &[i64]) -> Result<Shape> {
+    let too_large = || Status::invalid_argument("Shape has too many entries");
     let mut unknown = None;
     let mut known: i64 = 1;
+    let has_zero = sizes.contains(&0);
     for (index, &size) in sizes.iter().enumerate() {
         match size {
             -1 if unknown.is_some() => {
                 return Err(Status::invalid_argument("Only one input size may be -1"));
             }
             -1 => unknown = Some(index),
+            0 => {}
             size if size < 0 => {
                 return Err(Status::invalid_argument(format!("Size {index} must be non-negative, not {size}")));
             }
-            size => {
-                known =
-                    known.checked_mul(size).ok_or_else(|| Status::invalid_argument("Shape has too many entries"))?;
-            }
+            size => known = known.checked_mul(size).ok_or_else(too_large)?,
         }
     }
-    let mut dims: SmallVec<[i64; 8]> = SmallVec::from_slice(sizes);
+    let product = |dims: &[i64], counts: fn(i64) -> bool| {
+        dims.iter().filter(|&&dim| counts(dim)).try_fold(1i64, |product, &dim| product.checked_mul(dim))
+    };
+    let count: i64 = if dims.contains(&0) { 0 } else { product(dims, |_| true).ok_or_else(too_large)? };
+    let mut shape: SmallVec<[i64; 8]> = SmallVec::from_slice(sizes);
     if let Some(index) = unknown {
-        if known == 0 {
-            return Err(Status::invalid_argument(
-                "reshape cannot infer the missing input size for an empty tensor unless all specified input sizes are \
-                 non-zero",
-            ));
-        }
-        if count % known != 0 {
+        let is_counted: fn(i64) -> bool = if has_zero { |dim| dim != 0 } else { |_| true };
+        let counted = if has_zero { product(dims, is_counted).ok_or_else(too_large)? } else { count };
+        if counted % known != 0 && !(has_zero && count == 0) {
             return Err(Status::invalid_argument(format!(
                 "Input to reshape is a tensor with {count} values, but the requested shape requires a multiple of {known}"
             )));
         }
-        dims[index] = count / known;
-        known *= dims[index];
+        shape[index] = counted / known;
     }
-    if known != count {
+    let wanted = if has_zero { 0 } else { known * unknown.map_or(1, |index| shape[index]) };
+    if wanted != count {
         return Err(Status::invalid_argument(format!(
-            "Input to reshape is a tensor with {count} values, but the requested shape has {known}"
+            "Input to reshape is a tensor with {count} values, but the requested shape has {wanted}"
         )));
     }
-    Shape::new(&dims)
+    Shape::new(&shape)
 }
 
 struct ExpandDims;
