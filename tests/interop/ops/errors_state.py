@@ -112,10 +112,17 @@ same("ApplyAdam/slot", lambda g: R.ApplyAdam(
     var=ref(zeros(2)), m=ref(zeros(3)), v=ref(zeros(2)), beta1_power=g(F(0.5)), beta2_power=g(F(0.5)), lr=g(F(1)), beta1=g(F(0.5)), beta2=g(F(0.5)), epsilon=g(F(1)), grad=g(zeros(2))))
 same("ApplyAdam/power", lambda g: R.ApplyAdam(
     var=ref(zeros(2)), m=ref(zeros(2)), v=ref(zeros(2)), beta1_power=g(zeros(2)), beta2_power=g(F(0.5)), lr=g(F(1)), beta1=g(F(0.5)), beta2=g(F(0.5)), epsilon=g(F(1)), grad=g(zeros(2))))
-same("ApplyFtrl/rate", lambda g: R.ApplyFtrl(
-    var=ref(zeros(2)), accum=ref(zeros(2)), linear=ref(zeros(2)), grad=g(zeros(2)), lr=g(F(-1)), l1=g(F(0)), l2=g(F(0)), lr_power=g(F(-0.5))))
-same("ApplyFtrl/power", lambda g: R.ApplyFtrl(
-    var=ref(zeros(2)), accum=ref(zeros(2)), linear=ref(zeros(2)), grad=g(zeros(2)), lr=g(F(1)), l1=g(F(0)), l2=g(F(0)), lr_power=g(F(0.5))))
+# Whole variables take anything; rows don't.
+for label, rate, l1, l2, power in (("rate", -1, 0, 0, -0.5), ("no_rate", 0, 0, 0, -0.5), ("power", 1, 0, 0, 0.5), ("l1", 1, -1, 0, -0.5), ("l2", 1, 0, -1, -0.5),
+                                   ("rates", [1, 2], 0, 0, -0.5), ("powers", 1, 0, 0, [1, 1])):
+    def ftrl(g, op, rate=rate, l1=l1, l2=l2, power=power, kind=ref, **more):
+        return op(var=kind(zeros(2)), accum=kind(zeros(2)), linear=kind(zeros(2)), grad=g(zeros(2) + 1), lr=g(np.float32(rate)), l1=g(F(l1)), l2=g(F(l2)), lr_power=g(np.float32(power)), **more)
+
+    same(f"ApplyFtrl/{label}", lambda g, ftrl=ftrl: ftrl(g, R.ApplyFtrl))
+    same(f"ResourceApplyFtrl/{label}", lambda g, ftrl=ftrl: ftrl(g, R.ResourceApplyFtrl, kind=resource))
+    same(f"ApplyFtrlV2/{label}", lambda g, ftrl=ftrl: ftrl(g, R.ApplyFtrlV2, l2_shrinkage=g(F(0))))
+    same(f"SparseApplyFtrl/{label}_value", lambda g, ftrl=ftrl: ftrl(g, R.SparseApplyFtrl, indices=g([0, 1])))
+    same(f"SparseApplyFtrlV2/{label}_value", lambda g, ftrl=ftrl: ftrl(g, R.SparseApplyFtrlV2, l2_shrinkage=g(F(0)), indices=g([0, 1])))
 
 
 # Queues and what holds tensors between ops.

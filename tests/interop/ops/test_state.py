@@ -197,4 +197,11 @@ def chosen(given):
 
 TABLE.add("ref_control", chosen, gradient=False)
 
+# Numbers that mean nothing, which TensorFlow takes all the same when it updates whole variables.
+for label, rate, l1, l2, power in (("rate", -1, 0, 0, -0.5), ("no_rate", 0, 0, 0, -0.5), ("power", 1, 0, 0, 0.5), ("l1", 1, -1, 0, -0.5), ("l2", 1, 0, -1, -0.5)):
+    TABLE.add(f"ApplyFtrl/{label}", lambda given, rate=rate, l1=l1, l2=l2, power=power: tf.raw_ops.ApplyFtrl(
+        var=tf.Variable(np.zeros(2, np.float32), use_resource=False)._ref(), accum=tf.Variable(np.zeros(2, np.float32), use_resource=False)._ref(),
+        linear=tf.Variable(np.zeros(2, np.float32), use_resource=False)._ref(), grad=given(np.ones(2, np.float32)), lr=given(np.float32(rate)),
+        l1=given(np.float32(l1)), l2=given(np.float32(l2)), lr_power=given(np.float32(power))), gradient=False)
+
 results, test_op = TABLE.tests()

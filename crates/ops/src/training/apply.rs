@@ -26,8 +26,13 @@ pub(super) trait Optimizer<const N: usize>: Sized + Send + Sync + 'static {
     /// Reads the node's attributes.
     fn new(attrs: &AttrMap) -> Result<Self>;
 
-    /// Makes the rule from the hyper-parameters, or says what is wrong with them.
+    /// Makes the rule from the hyper-parameters.
     fn rule<W: WideFloat>(&self, scalars: &[W]) -> Result<Self::Rule<W>>;
+
+    /// Says what is wrong with the hyper-parameters of an update of rows; TensorFlow takes anything for whole variables.
+    fn check_sparse<W: WideFloat>(&self, _scalars: &[W]) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Updates whole variables.
@@ -108,12 +113,17 @@ impl Inputs {
         &self,
         optimizer: &O,
         context: &OpContext<'_>,
+        is_sparse: bool,
     ) -> Result<O::Rule<W>> {
         let mut scalars = [W::of(0.0); MOST_SCALARS];
         for (value, scalar) in scalars.iter_mut().zip(self.scalars(context)?) {
             *value = W::of(scalar);
         }
-        optimizer.rule(&scalars[..self.scalars.len()])
+        let scalars = &scalars[..self.scalars.len()];
+        if is_sparse {
+            optimizer.check_sparse(scalars)?;
+        }
+        optimizer.rule(scalars)
     }
 
     /// Locks the variables, checks them and the gradient, and calls `update` with where the old values are and the new ones
@@ -274,7 +284,7 @@ impl<T: Element + Float, O: Optimizer<N>, const N: usize> ApplyDense<T, O, N> {
 
 impl<T: Element + Float, O: Optimizer<N>, const N: usize> Kernel for ApplyDense<T, O, N> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let rule = self.inputs.rule::<T::Wide, O, N>(&self.optimizer, context)?;
+        let rule = self.inputs.rule::<T::Wide, O, N>(&self.optimizer, context, false)?;
         self.inputs.update_dense(context, &mut |places, grad| {
             apply_dense::<T, _, N>(&rule, &mut slots(places)?, grad.as_slice::<T>()?);
             Ok(())
@@ -296,7 +306,7 @@ impl<T: Element + Float, O: Optimizer<N>, const N: usize> ApplySparse<T, O, N> {
 
 impl<T: Element + Float, O: Optimizer<N>, const N: usize> Kernel for ApplySparse<T, O, N> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let rule = self.inputs.rule::<T::Wide, O, N>(&self.optimizer, context)?;
+        let rule = self.inputs.rule::<T::Wide, O, N>(&self.optimizer, context, true)?;
         self.inputs.update_rows(context, self.indices, self.reports_as_scatter, &mut |places, rows, row_len, grad| {
             apply_sparse::<T, _, N>(&rule, &mut slots(places)?, row_len, rows, grad.as_slice::<T>()?);
             Ok(())

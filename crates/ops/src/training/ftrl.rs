@@ -28,23 +28,23 @@ training_ops! {
         [INDICES, USE_LOCKING, MULTIPLY], sparse_kernels!(FtrlV2, 3);
 }
 
-/// Checks the hyper-parameters and makes the rule.
-fn rule<W: WideFloat>(
-    [lr, l1, l2, l2_shrinkage, lr_power]: [W; 5],
-    multiply_linear_by_lr: bool,
-) -> Result<optimizer::Ftrl<W>> {
+/// The hyper-parameters in one order for both kinds of op.
+fn rule<W: WideFloat>([lr, l1, l2, l2_shrinkage, lr_power]: [W; 5], multiply_linear_by_lr: bool) -> optimizer::Ftrl<W> {
+    optimizer::Ftrl { lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr }
+}
+
+fn check<W: WideFloat>(rule: &optimizer::Ftrl<W>) -> Result<()> {
     let zero = W::of(0.0);
     let check = |holds: bool, what: &str| match holds {
         true => Ok(()),
         false => Err(Status::invalid_argument(format!("{what}: []"))),
     };
-    let lr_is_fine = lr > zero || (multiply_linear_by_lr && lr >= zero);
+    let lr_is_fine = rule.lr > zero || (rule.multiply_linear_by_lr && rule.lr >= zero);
     check(lr_is_fine, "lr is not a positive scalar (or zero if multiply_linear_by_lr is set)")?;
-    check(l1 >= zero, "l1 regularization strength is not a non-negative scalar")?;
-    check(l2 >= zero, "l2 regularization strength is not a non-negative scalar")?;
-    check(l2_shrinkage >= zero, "l2 shrinkage regularization strength is not a non-negative scalar")?;
-    check(lr_power <= zero, "lr_power is not a non-positive scalar")?;
-    Ok(optimizer::Ftrl { lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr })
+    check(rule.l1 >= zero, "l1 regularization strength is not a non-negative scalar")?;
+    check(rule.l2 >= zero, "l2 regularization strength is not a non-negative scalar")?;
+    check(rule.l2_shrinkage >= zero, "l2 shrinkage regularization strength is not a non-negative scalar")?;
+    check(rule.lr_power <= zero, "lr_power is not a non-positive scalar")
 }
 
 struct Ftrl {
@@ -60,7 +60,11 @@ impl Optimizer<3> for Ftrl {
     }
 
     fn rule<W: WideFloat>(&self, scalars: &[W]) -> Result<Self::Rule<W>> {
-        rule([scalars[0], scalars[1], scalars[2], W::of(0.0), scalars[3]], self.multiply_linear_by_lr)
+        Ok(rule([scalars[0], scalars[1], scalars[2], W::of(0.0), scalars[3]], self.multiply_linear_by_lr))
+    }
+
+    fn check_sparse<W: WideFloat>(&self, scalars: &[W]) -> Result<()> {
+        check(&self.rule(scalars)?)
     }
 }
 
@@ -77,6 +81,10 @@ impl Optimizer<3> for FtrlV2 {
     }
 
     fn rule<W: WideFloat>(&self, scalars: &[W]) -> Result<Self::Rule<W>> {
-        rule([scalars[0], scalars[1], scalars[2], scalars[3], scalars[4]], self.multiply_linear_by_lr)
+        Ok(rule([scalars[0], scalars[1], scalars[2], scalars[3], scalars[4]], self.multiply_linear_by_lr))
+    }
+
+    fn check_sparse<W: WideFloat>(&self, scalars: &[W]) -> Result<()> {
+        check(&self.rule(scalars)?)
     }
 }
