@@ -49,6 +49,10 @@ def interlaced(width, height, bits_per_pixel):
     return b"".join(passes)
 
 
+def gamma_of(number):
+    return b"gAMA", struct.pack(">I", number)
+
+
 PALETTE = (b"PLTE", bytes(range(0, 240, 5)))  # sixteen colors
 LONG_PALETTE = (b"PLTE", RANDOM.bytes(3 * 256))
 GRAYS, COLORS, INDEXED, GRAY_ALPHA, COLOR_ALPHA = 0, 2, 3, 4, 6
@@ -68,6 +72,18 @@ PNG = {
     "interlaced": png([b""] * 9, 10, 8, COLORS, interlaced=True, data=zlib.compress(interlaced(10, 9, 24))),
     "interlaced1": png([b""] * 5, 3, 1, GRAYS, interlaced=True, data=zlib.compress(interlaced(3, 5, 1))),
     "equal": png([b"\0" + bytes([40] * 12)] * 3, 4, 8, COLORS),
+    # Numbers that are not proportional to light, which counts when colors become grays.
+    **{f"gamma{gamma}": png(random_rows(6, 5, 24), 5, 8, COLORS, [gamma_of(gamma)]) for gamma in (45455, 100000, 95000, 94999, 200000, 0, 15, 16, 4000000000)},
+    **{f"gamma_twice{depth}": png(random_rows(4, 9, depth), 9, depth, INDEXED, [gamma_of(45455), gamma_of(30000), PALETTE]) for depth in (2, 4)},
+    "gamma_gray": png(random_rows(6, 5, 8), 5, 8, GRAYS, [gamma_of(45455)]),
+    "gamma_rgba": png(random_rows(6, 5, 32), 5, 8, COLOR_ALPHA, [gamma_of(55000)]),
+    "gamma_equal": png([b"\0" + bytes([40] * 12)] * 3, 4, 8, COLORS, [gamma_of(45455)]),
+    "srgb": png(random_rows(6, 5, 24), 5, 8, COLORS, [(b"sRGB", b"\0")]),
+    "srgb_gamma": png(random_rows(6, 5, 24), 5, 8, COLORS, [(b"sRGB", b"\0"), gamma_of(100000)]),
+    "gamma_srgb": png(random_rows(6, 5, 24), 5, 8, COLORS, [gamma_of(100000), (b"sRGB", b"\0")]),
+    "gamma16": png(random_rows(6, 5, 48), 5, 16, COLORS, [gamma_of(45455)]),
+    "gamma16_equal": png([b"\0" + bytes([40, 200] * 3 + [3, 130] * 3 + [255, 127] * 3 + [255, 128] * 3)] * 3, 4, 16, COLORS, [gamma_of(45455)]),
+    "gamma16_bits": png(random_rows(6, 5, 48), 5, 16, COLORS, [(b"sBIT", b"\x0c\x0b\x0a"), gamma_of(45455)]),
 }
 
 

@@ -50,6 +50,8 @@ struct Conversion {
     palette: Vec<u8>,
     /// For a palette the alpha of its colors, otherwise the color that is transparent.
     transparency: Option<Vec<u16>>,
+    /// How colors are mixed to grays where the file says that its numbers are not proportional to light.
+    light: Option<Light>,
 }
 
 impl Conversion {
@@ -65,7 +67,10 @@ impl Conversion {
             ColorType::Indexed => 3 + usize::from(transparency.is_some()),
             color => color.samples(),
         };
+        let mixes = info.color_type.samples() > 2 || indexed;
+        let mixes = mixes && matches!(channels, 1 | 2);
         Conversion {
+            light: Light::new(info, wide).filter(|_| mixes),
             color: info.color_type,
             depth: info.bit_depth as u32,
             channels: if channels == 0 { own } else { channels },
@@ -150,13 +155,112 @@ impl Conversion {
     }
 
     fn gray(&self, color: [u16; 3]) -> u16 {
-        let [red, green, blue] = color.map(u32::from);
-        if red == green && red == blue {
+        let is_gray = color[0] == color[1] && color[0] == color[2];
+        if let Some(light) = &self.light {
+            return if is_gray { light.equal(color[0]) } else { light.mixed(color) };
+        }
+        if is_gray {
             return color[0];
         }
         let half = if self.depth == 16 { 1 << 14 } else { 0 };
-        ((9797 * red + 19234 * green + 3737 * blue + half) >> 15) as u16
+        ((weighted(color) + half) >> 15) as u16
     }
+}
+
+/// Returns 32768 times the gray of a color.
+fn weighted(color: [u16; 3]) -> u32 {
+    let [red, green, blue] = color.map(u32::from);
+    9797 * red + 19234 * green + 3737 * blue
+}
+
+/// Tables from a file's numbers to light and back, rounded as the library rounds them that TensorFlow uses.
+struct Light {
+    /// By how many bits the numbers are less exact than the tables' indices.
+    shift: u32,
+    to_light: Vec<u16>,
+    from_light: Vec<u16>,
+    /// What becomes of a color that is gray already.
+    equal: Vec<u16>,
+}
+
+/// One, as files write it.
+const GAMMA_ONE: f64 = 100_000.0;
+
+impl Light {
+    fn new(info: &Info<'_>, wide: bool) -> Option<Light> {
+        let gamma = match info.srgb {
+            Some(_) => 45_455,
+            None => info.gama_chunk?.into_scaled(),
+        };
+        if !(16..=625_000_000).contains(&gamma) {
+            return None;
+        }
+        let gamma = f64::from(gamma);
+        let reciprocal = |gamma: f64| (1e10 / gamma + 0.5).floor();
+        let screen = reciprocal(gamma);
+        if !is_significant(gamma) && !is_significant(screen) {
+            return None;
+        }
+        if info.bit_depth != BitDepth::Sixteen {
+            let table = |exponent: f64| (0..=255).map(|value| corrected(value, 255, 255, exponent)).collect();
+            return Some(Light {
+                shift: 0,
+                to_light: table(screen),
+                from_light: table(reciprocal(screen)),
+                equal: (0..=255).collect(),
+            });
+        }
+        // Of what has fewer significant bits, or becomes bytes in the end, the lowest bits are left out.
+        let significant = info.sbit.as_ref().and_then(|bits| bits.iter().take(3).max().copied()).unwrap_or(16);
+        let shift = if (1..16).contains(&significant) { 16 - u32::from(significant) } else { 0 };
+        let shift = if wide { shift } else { shift.max(5) }.min(8);
+        let last = (1u32 << (16 - shift)) - 1;
+        let table = |exponent: f64| (0..=last).map(|value| corrected(value, last, 65_535, exponent)).collect();
+        let equal = match wide {
+            true => table((1e15 / gamma / screen + 0.5).floor()),
+            false => narrowed(last, (gamma * screen / GAMMA_ONE + 0.5).floor()),
+        };
+        Some(Light { shift, to_light: table(screen), from_light: table(reciprocal(screen)), equal })
+    }
+
+    fn equal(&self, sample: u16) -> u16 {
+        self.at(&self.equal, sample)
+    }
+
+    fn mixed(&self, color: [u16; 3]) -> u16 {
+        let light = weighted(color.map(|sample| self.at(&self.to_light, sample)));
+        self.at(&self.from_light, ((light + (1 << 14)) >> 15) as u16)
+    }
+
+    fn at(&self, table: &[u16], sample: u16) -> u16 {
+        table.get(usize::from(sample >> self.shift)).copied().unwrap_or(sample)
+    }
+}
+
+/// Whether an exponent is so far from one that it is worth the work.
+fn is_significant(gamma: f64) -> bool {
+    !(95_000.0..=105_000.0).contains(&gamma)
+}
+
+/// Returns a number out of `0..=last` raised to a power, out of `0..=full`.
+fn corrected(value: u32, last: u32, full: u32, exponent: f64) -> u16 {
+    if !is_significant(exponent) {
+        return ((value * full + last.div_ceil(2)) / last) as u16;
+    }
+    let part = f64::from(value) / f64::from(last);
+    (f64::from(full) * part.powf(exponent / GAMMA_ONE) + 0.5).floor() as u16
+}
+
+/// Returns a table from numbers out of `0..=last` to the nearest of those that are a byte twice over.
+fn narrowed(last: u32, exponent: f64) -> Vec<u16> {
+    let mut table = Vec::with_capacity(last as usize + 1);
+    for byte in 0..255u32 {
+        let bound = (65_535.0 * (f64::from(byte * 257 + 128) / 65_535.0).powf(exponent / GAMMA_ONE) + 0.5).floor();
+        let bound = (bound as u64 * u64::from(last) + 32_768) / 65_535 + 1;
+        table.resize((bound as usize).clamp(table.len(), last as usize + 1), (byte * 257) as u16);
+    }
+    table.resize(last as usize + 1, 65_535);
+    table
 }
 
 /// Writes a picture; samples of two bytes have the higher first.
