@@ -350,6 +350,16 @@ fn area(scaling: Scaling, from: usize, to: usize) -> Vec<Taps> {
     (0..to).map(taps).collect()
 }
 
+/// Refuses images that are too large for a tensor before anything is made for each of their rows; returns whether they have
+/// elements at all.
+pub(super) fn check_target(target: Sizes, element_size: usize) -> Result<bool> {
+    let shape = target.shape()?;
+    if shape.num_bytes(element_size)? > tensor::tensor_bytes_max() {
+        return Err(Status::resource_exhausted(format!("OOM when allocating tensor with shape {shape}")));
+    }
+    Ok(shape.num_elements() > 0)
+}
+
 pub(super) fn not_empty(sizes: Sizes) -> Result<Sizes> {
     if sizes.height == 0 || sizes.width == 0 {
         return Err(Status::invalid_argument("input image must be of non-zero size"));
@@ -375,6 +385,11 @@ impl Kernel for Resample {
         let (height, width) = target_size(context.input(1)?)?;
         let sizes = not_empty(sizes)?;
         let target = Sizes { height, width, ..sizes };
+        if !check_target(target, size_of::<f32>())? {
+            let nothing = Tensor::new(DType::Float, target.shape()?)?;
+            context.set_output(0, nothing);
+            return Ok(());
+        }
         let from = load(images)?;
         let rows = (self.taps)(self.scaling, sizes.height, height);
         let columns = (self.taps)(self.scaling, sizes.width, width);
@@ -495,9 +510,13 @@ impl Kernel for Nearest {
         let sizes = Sizes::of(images)?;
         let (height, width) = target_size(context.input(1)?)?;
         let sizes = not_empty(sizes)?;
-        let shape = Sizes { height, width, ..sizes }.shape()?;
-        let rows = self.0.nearest(sizes.height, height);
-        let columns = self.0.nearest(sizes.width, width);
+        let target = Sizes { height, width, ..sizes };
+        let shape = target.shape()?;
+        let (mut rows, mut columns) = Default::default();
+        if check_target(target, images.dtype().size().max(1))? {
+            rows = self.0.nearest(sizes.height, height);
+            columns = self.0.nearest(sizes.width, width);
+        }
         let output = with_movable!(images.dtype(), E => {
             let from = E::view(images)?;
             E::build(images.dtype(), shape, |to| {
@@ -521,7 +540,9 @@ impl Kernel for NearestGrad {
         let grads = context.input(0)?;
         let from = Sizes::of(grads)?;
         let (height, width) = target_size(context.input(1)?)?;
-        let shape: Shape = Sizes { height, width, ..from }.shape()?;
+        let target = Sizes { height, width, ..from };
+        let shape: Shape = target.shape()?;
+        check_target(target, size_of::<f64>())?;
         let mut sums = vec![0f64; shape.num_elements()];
         if !sums.is_empty() && grads.num_elements() > 0 {
             let rows = self.0.nearest(height, from.height);
@@ -606,6 +627,21 @@ mod tests {
         assert!(fails(images(1, 1, &[1.0]), Tensor::vector(&[1, 1, 1])));
         assert!(fails(Tensor::vector(&[1f32]), Tensor::vector(&[1, 1])));
         assert!(fails(Tensor::from_slice::<f32>(&[1, 0, 1, 1], &[]).unwrap(), Tensor::vector(&[1, 1])));
+    }
+
+    #[test]
+    fn huge_sizes_are_refused_before_work_is_done() {
+        for op in ["ResizeBicubic", "ResizeBilinear", "ResizeArea", "ResizeNearestNeighbor"] {
+            let sizes = Tensor::vector(&[i32::MAX, i32::MAX]);
+            assert!(run_op(op, attrs![], &[images(1, 1, &[1.0]), sizes]).is_err(), "{op}");
+            // Nothing to compute, however many rows there are of it.
+            let none = Tensor::from_slice::<f32>(&[0, 1, 1, 1], &[]).unwrap();
+            let sizes = Tensor::vector(&[i32::MAX, 1]);
+            let output = run_op(op, attrs![], &[none, sizes]).unwrap();
+            assert_eq!(output[0].dims(), [0, i64::from(i32::MAX), 1, 1], "{op}");
+        }
+        let sizes = Tensor::vector(&[i32::MAX, i32::MAX]);
+        assert!(run_op("ResizeNearestNeighborGrad", attrs![], &[images(1, 1, &[1.0]), sizes]).is_err());
     }
 
     #[test]
