@@ -1,5 +1,6 @@
 //! Functions of square matrices: MatrixSquareRoot, MatrixLogarithm.
 
+use super::gradients;
 use super::matrices::{Matrices, Process, matrix_kernels, square_dims, store};
 use graph::Output;
 use kernel::{Gradient, Op, OpContext, OpDef, OpFlags, ShapeContext};
@@ -18,7 +19,7 @@ pub(super) const OPS: &[Op] = &[
             flags: OpFlags::NONE,
         },
         shape: same_shape,
-        gradient: Gradient::Unsupported,
+        gradient: Gradient::Fn(gradients::matrix_square_root),
         kernels: matrix_kernels!([Float, Double, Complex64, Complex128] => |_| {
             Ok(Function { real: linalg::square_root, complex: linalg::square_root })
         }),
@@ -83,7 +84,8 @@ impl Process for Function {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{attrs, check_shape, run_op};
+    use super::matrix_square_root;
+    use crate::testing::{attrs, check_gradient, check_shape, run_op};
     use tensor::Tensor;
 
     #[test]
@@ -93,6 +95,14 @@ mod tests {
         assert_eq!(root[0].as_slice::<f32>().unwrap(), [2.0, 0.0, 0.0, 3.0]);
         let wide = Tensor::from_slice(&[1, 2], &[4f32, 0.0]).unwrap();
         assert!(run_op("MatrixSquareRoot", attrs![], &[wide]).is_err());
+    }
+
+    #[test]
+    fn the_gradient_of_a_root() {
+        check_gradient(
+            &[Tensor::from_slice(&[2, 2, 2], &[4f32, 1.0, 0.5, 3.0, 5.0, -1.0, 0.3, 6.0]).unwrap()],
+            |_, x| matrix_square_root(&x[0]),
+        );
     }
 
     #[test]

@@ -323,3 +323,42 @@ pub(super) fn tridiagonal_solve(args: &GradientArgs<'_>) -> Gradients {
     let outer = matmul(&grad_rhs, &transpose(&args.output(0))?)?;
     Ok(vec![Some(unary("Neg", &parts(&outer)?)?.into()), Some(grad_rhs.into())])
 }
+
+/// With `S` the root and `G` the gradient with respect to it, the gradient `X` fulfils `Sᵀ X + X Sᵀ = G`. That is linear in
+/// the elements of `X`, so it is solved as one system of equations per matrix.
+pub(super) fn matrix_square_root(args: &GradientArgs<'_>) -> Gradients {
+    let Some(grad) = args.grad(0) else { return Ok(vec![None]) };
+    let root = args.output(0);
+    let graph = root.graph();
+    let shape = shape_of(&root)?;
+    let part = |begin: i32, end: i32, masks: (i64, i64)| -> Result<Output> {
+        let op = graph.op("StridedSlice").input(&shape).inputs(&[
+            int_vector(graph, &[begin])?,
+            int_vector(graph, &[end])?,
+            int_vector(graph, &[1])?,
+        ]);
+        Ok(op.attr("begin_mask", masks.0).attr("end_mask", masks.1).try_build()?.output(0))
+    };
+    let (batch, size) = (part(0, -2, (1, 0))?, part(-1, 0, (0, 1))?);
+    let concat = |parts: &[Output]| -> Result<Output> {
+        let op = graph.op("ConcatV2").inputs(parts).input(&int_scalar(graph, 0)?).attr("N", parts.len() as i64);
+        Ok(op.try_build()?.output(0))
+    };
+    let one = int_vector(graph, &[1])?;
+    let elements = binary("Mul", &size, &size)?;
+    let system = concat(&[batch.clone(), elements.clone(), elements.clone()])?;
+    let units = unary("MatrixDiag", &binary("Fill", &size, &scalar(&root, 1.0)?)?)?;
+    // Row `(i, j)` of the system is the equation for the element of `G` in row `i` and column `j`.
+    let rows = |matrices: &Output, batch: &Output| {
+        reshape(matrices, &concat(&[batch.clone(), size.clone(), one.clone(), size.clone(), one.clone()])?)
+    };
+    let columns = |matrices: &Output, batch: &Output| {
+        reshape(matrices, &concat(&[batch.clone(), one.clone(), size.clone(), one.clone(), size.clone()])?)
+    };
+    let none = int_vector(graph, &[])?;
+    let from_left = binary("Mul", &rows(&transpose(&root)?, &batch)?, &columns(&units, &none)?)?;
+    let from_right = binary("Mul", &rows(&units, &none)?, &columns(&root, &batch)?)?;
+    let sum = binary("Add", &reshape(&from_left, &system)?, &reshape(&from_right, &system)?)?;
+    let right = reshape(&grad, &concat(&[batch, elements, one.clone()])?)?;
+    Ok(vec![Some(reshape(&binary("MatrixSolve", &sum, &right)?, &shape)?.into())])
+}

@@ -1,7 +1,7 @@
 //! The gradient of [`Einsum`](super::einsum()), itself made of sums of products.
 
 use super::einsum_equation::{Equation, Label};
-use crate::compose::{Gradients, binary, conj, constant, int_vector, reduce_broadcast, reshape, shape_of};
+use crate::compose::{Gradients, binary, conj, constant, int_vector, reduce_broadcast, reshape, shape_of, sum};
 use graph::Output;
 use kernel::{Grad, GradientArgs};
 use tensor::{Result, Status, Tensor};
@@ -32,7 +32,15 @@ pub(super) fn einsum_gradient(args: &GradientArgs<'_>) -> Gradients {
         if own.contains(ELLIPSIS) && known != axes {
             return Err(Status::unimplemented("the gradient of an Einsum that sums axes beside an ellipsis"));
         }
-        let mut result = add_einsum(&format!("{terms}->{known}"), &factors)?;
+        let mut result = if source.contains(ELLIPSIS) && !own.contains(ELLIPSIS) {
+            // TensorFlow's op doesn't add up the axes of an ellipsis by itself.
+            let all = add_einsum(&format!("{terms}->{ELLIPSIS}{known}"), &factors)?;
+            let extra = all.shape().rank().unwrap_or(0).saturating_sub(known.len());
+            let axes: Vec<i32> = (0..extra as i32).collect();
+            if extra > 0 { sum(&all, &int_vector(all.graph(), &axes)?, false)? } else { all }
+        } else {
+            add_einsum(&format!("{terms}->{known}"), &factors)?
+        };
         if known != axes {
             result = repeat(&result, &inputs[index], own, &axes, &known)?;
         }

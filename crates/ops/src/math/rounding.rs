@@ -1,6 +1,6 @@
 //! Magnitude, sign and rounding: Abs, Sign, Floor, Ceil, Round, Rint; and IsFinite, IsInf, IsNan.
 
-use crate::compose::{Gradients, binary, conj, scalar, select, unary, unary_gradient};
+use crate::compose::{Gradients, binary, unary, unary_gradient};
 use graph::Output;
 use kernel::{Gradient, GradientArgs, Op, OpDef, OpFlags, shape};
 use num_traits::Float;
@@ -166,19 +166,8 @@ fn abs_gradient(args: &GradientArgs<'_>) -> Gradients {
 
 /// A sign only changes where it jumps; for complex numbers it turns with the argument.
 fn sign_gradient(args: &GradientArgs<'_>) -> Gradients {
-    unary_gradient(args, |grad, x, y| {
-        if !x.dtype().is_complex() {
-            return unary("ZerosLike", x);
-        }
-        let size = crate::compose::cast(
-            &x.graph().op("ComplexAbs").input(x).attr("Tout", x.dtype().real()).try_build()?.output(0),
-            x.dtype(),
-        )?;
-        let zero = scalar(x, 0.0)?;
-        let squared = binary("Mul", &binary("Mul", &conj(grad)?, y)?, y)?;
-        let slope = binary("RealDiv", &binary("Sub", grad, &squared)?, &crate::compose::times(&size, 2.0)?)?;
-        select(&binary("Equal", x, &zero)?, &unary("ZerosLike", x)?, &slope)
-    })
+    // Of complex numbers, too, although they do change with their direction: TensorFlow says so.
+    unary_gradient(args, |_, x, _| unary("ZerosLike", x))
 }
 
 #[cfg(test)]
