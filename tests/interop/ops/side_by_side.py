@@ -164,6 +164,8 @@ class Built:
         self.fetches = {}
         self.feed = {}
         self.scopes = {}
+        # The gradients that TensorFlow forms, for each case that has some.
+        self.differentiated = {}
         with self.graph.as_default():
             tf.set_random_seed(42)
             for index, (name, case) in enumerate(cases.items()):
@@ -171,8 +173,12 @@ class Built:
                 self.scopes[f"case{index}"] = name
                 with tf.name_scope(f"case{index}"):
                     outputs = [one for one in tf.nest.flatten(case.expression(given)) if isinstance(one, tf.Tensor)]
-                    fetches = outputs + (gradients(outputs, given) if case.gradient else [])
+                    found = gradients(outputs, given) if case.gradient else None
                 assert outputs, f"{name} has no output"
+                fetches = list(outputs)
+                if found is not None:
+                    self.differentiated[name] = found
+                    fetches += [gradient for gradient in found.gradients if gradient is not None]
                 self.fetches[name] = fetches
                 self.feed.update(given.feed)
             self.initializers = [tf.global_variables_initializer(), tf.tables_initializer()]
@@ -232,21 +238,33 @@ def run_all(session, built, feed):
     return run(list(built))
 
 
+class Differentiated:
+    """Gradients of weighted outputs with respect to sources."""
+
+    def __init__(self, outputs, weights, sources, gradients):
+        self.outputs = outputs
+        self.weights = weights
+        self.sources = sources
+        self.gradients = gradients
+
+
 def gradients(outputs, given):
-    """Returns the gradients that TensorFlow can form of the float outputs with respect to the fed floats."""
+    """Returns the gradients that TensorFlow can form of the float outputs with respect to the fed floats, or None."""
     def is_float(tensor):
         return tensor.dtype in DIFFERENTIATED_TYPES
 
     floats = [output for output in outputs if is_float(output)]
     sources = [placeholder for placeholder in given.feed if is_float(placeholder)]
     if not floats or not sources:
-        return []
+        return None
+    weighted = [weights(output) for output in floats]
     try:
-        found = tf.gradients(floats, sources, grad_ys=[weights(output) for output in floats])
+        found = tf.gradients(floats, sources, grad_ys=weighted)
     except (LookupError, NotImplementedError, TypeError, ValueError):
         # TensorFlow has no gradient for one of the ops, or not for this type or shape.
-        return []
-    return [tf.convert_to_tensor(gradient) for gradient in found if gradient is not None]
+        return None
+    dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in found]
+    return Differentiated(floats, weighted, sources, dense)
 
 
 def weights(output):

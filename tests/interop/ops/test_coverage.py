@@ -5,9 +5,7 @@ TensorFlow is listed here with the reason and the test that covers it. `cargo xt
 """
 
 import collections
-import importlib
 import os
-import pathlib
 import re
 import subprocess
 
@@ -17,6 +15,7 @@ import error_table
 import errors_compute  # noqa: F401 (fills the table)
 import errors_state  # noqa: F401 (fills the table)
 import harness
+import tables
 
 DOCUMENT = harness.ROOT / "docs" / "ops.md"
 HEAD = """# Ops
@@ -76,11 +75,9 @@ VERSIONS = {
 def cases():
     """How many cases run each op."""
     counts = collections.Counter()
-    for path in sorted(pathlib.Path(__file__).parent.glob("test_*.py")):
-        table = getattr(importlib.import_module(path.stem), "TABLE", None)
-        if table is not None:
-            for ops in table.built().ops().values():
-                counts.update(ops)
+    for table in tables.all().values():
+        for ops in table.built().ops().values():
+            counts.update(ops)
     for name in [*error_table.SAME, *error_table.OURS]:
         counts[name.split("/")[0]] += 1
     return counts
