@@ -1,32 +1,41 @@
-//! Runs random graphs for a while and prints what it found: `fuzz [SECONDS [FIRST_SEED]]`; `fuzz --show SEED` prints the
-//! graph of a seed.
+//! Runs random graphs for a while and prints what it found: `fuzz [--seconds N | --executions N] [--seed N] [--corpus FILE]
+//! [--show]`. With a corpus, changed graphs of the real client; with `--show`, the graph of the seed is printed instead.
 
+use std::path::Path;
 use std::time::Duration;
-use testkit::fuzz::{Until, graph_of, run};
+use testkit::fuzz::{Source, Until, run};
+use testkit::mutated_graph::Corpus;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [flag, seed] = arguments.as_slice()
-        && flag == "--show"
-    {
-        println!("{:#?}", graph_of(seed.parse().expect("a seed is a number")));
+    let mut until = Until::Elapsed(Duration::from_secs(60));
+    let (mut first_seed, mut source, mut show) = (1, Source::Definitions, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(flag) = arguments.next() {
+        let mut text = || arguments.next().expect("the flag has a value");
+        let number = |text: String| text.parse::<u64>().expect("the value is a number");
+        match flag.as_str() {
+            "--seconds" => until = Until::Elapsed(Duration::from_secs(number(text()))),
+            "--executions" => until = Until::Executions(number(text())),
+            "--seed" => first_seed = number(text()),
+            "--corpus" => source = Source::Corpus(Corpus::read(Path::new(&text())).expect("the corpus can be read")),
+            "--show" => show = true,
+            unknown => panic!("unknown flag {unknown}"),
+        }
+    }
+    if show {
+        println!("{:#?}", source.graph(first_seed));
         return;
     }
-    let number = |index: usize, default: u64| {
-        arguments.get(index).map_or(default, |text| text.parse().expect("the arguments are numbers"))
-    };
-    let (seconds, first_seed) = (number(0, 60), number(1, 1));
     // Files that a graph names are looked for where there are none.
     let directory = std::env::temp_dir().join(format!("ferroflow-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory can be made");
     let seed_file = directory.join("seed");
     std::env::set_current_dir(&directory).expect("it can be entered");
-    let until = Until::Elapsed(Duration::from_secs(seconds));
     println!("the seed that is being run is in {}", seed_file.display());
-    let report = run(first_seed, &until, |seed| {
+    let report = run(&source, first_seed, &until, |seed| {
         let _ = std::fs::write(&seed_file, seed.to_string());
     });
     println!("{report:#?}");

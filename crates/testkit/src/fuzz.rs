@@ -1,6 +1,7 @@
-//! Runs random graphs on an embedded server and tells what must not happen: a panic, a step that outlives its time limit,
+//! Runs random graphs, or changed ones of the real client, on an embedded server and tells what must not happen: a panic, a step that outlives its time limit,
 //! a session that cannot be closed.
 
+use crate::mutated_graph::Corpus;
 use crate::random_graph::{Chooser, RandomGraph, random_graph};
 use cluster::{ClusterSpec, EmbeddedCluster, MasterInterface, RunStepCall};
 use parking_lot::Mutex;
@@ -45,16 +46,33 @@ pub struct Report {
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// Where graphs come from.
+pub enum Source {
+    /// The definitions of the ops.
+    Definitions,
+    /// Graphs of the real client, which are changed.
+    Corpus(Corpus),
+}
+
+impl Source {
+    /// Returns the graph of a seed.
+    pub fn graph(&self, seed: u64) -> RandomGraph {
+        match self {
+            Source::Definitions => random_graph(&mut Chooser::new(seed), &ops::registry().names()),
+            Source::Corpus(corpus) => corpus.mutated(seed),
+        }
+    }
+}
+
 /// Sends the graphs of successive seeds to an embedded server. `before` is told each seed first, so that it can be noted
 /// should the process end.
-pub fn run(first_seed: u64, until: &Until, mut before: impl FnMut(u64)) -> Report {
+pub fn run(source: &Source, first_seed: u64, until: &Until, mut before: impl FnMut(u64)) -> Report {
     note_panics();
     tensor::set_tensor_bytes_max(TENSOR_BYTES_MAX);
     let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
     let spec = ClusterSpec::new().with_job("worker", &["localhost:1"]).expect("the spec is well-formed");
     let cluster = EmbeddedCluster::start(&spec, ops::registry(), runtime.handle().clone()).expect("the cluster starts");
     let master = cluster.master("worker", 0).expect("the cluster has a worker");
-    let names = ops::registry().names();
     let started = Instant::now();
     let mut report = Report::default();
     let mut seed = first_seed;
@@ -65,18 +83,13 @@ pub fn run(first_seed: u64, until: &Until, mut before: impl FnMut(u64)) -> Repor
             _ => {}
         }
         before(seed);
-        let graph = random_graph(&mut Chooser::new(seed), &names);
+        let graph = source.graph(seed);
         runtime.block_on(execute(&master, &graph, seed, &mut report));
         report.executions += 1;
         seed += 1;
     }
     runtime.shutdown_timeout(Duration::from_secs(5));
     report
-}
-
-/// Returns the graph of a seed, to look into a finding.
-pub fn graph_of(seed: u64) -> RandomGraph {
-    random_graph(&mut Chooser::new(seed), &ops::registry().names())
 }
 
 async fn execute(master: &Arc<dyn MasterInterface>, graph: &RandomGraph, seed: u64, report: &mut Report) {

@@ -2,4 +2,5 @@
 //! server.
 
 pub mod fuzz;
+pub mod mutated_graph;
 pub mod random_graph;

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use testkit::fuzz::{Until, run};
+use testkit::fuzz::{Source, Until, run};
 
 const EXECUTIONS: u64 = 1500;
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(600);
@@ -18,7 +18,7 @@ fn random_graphs_neither_panic_nor_hang() {
     });
     let directory = tempfile::tempdir().unwrap();
     std::env::set_current_dir(directory.path()).unwrap();
-    let report = run(1, &Until::Executions(EXECUTIONS), |_| {});
+    let report = run(&Source::Definitions, 1, &Until::Executions(EXECUTIONS), |_| {});
     assert!(report.findings.is_empty(), "{report:#?}");
     assert_eq!(report.executions, EXECUTIONS);
     // Most graphs are wrong, but if all were refused nothing would be tested.
