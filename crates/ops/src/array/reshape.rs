@@ -381,8 +381,9 @@ mod tests {
         assert_eq!(reshape(6, &[2, -1]).unwrap(), [2, 3]);
         assert_eq!(reshape(0, &[0, 3]).unwrap(), [0, 3]);
         assert_eq!(reshape(0, &[-1, 3]).unwrap(), [0, 3]);
+        assert_eq!(reshape(0, &[0, -1]).unwrap(), [0, 1]);
         assert_eq!(reshape(1, &[]).unwrap(), [0i64; 0]);
-        for (count, sizes) in [(6, &[4][..]), (6, &[-1, -1]), (6, &[-1, 4]), (6, &[-2, 3]), (0, &[0, -1])] {
+        for (count, sizes) in [(6, &[4][..]), (6, &[-1, -1]), (6, &[-1, 4]), (6, &[-2, 3]), (6, &[0, -1])] {
             assert!(reshape(count, sizes).is_err(), "{sizes:?}");
         }
         assert!(reshape(6, &[i32::MAX, i32::MAX, i32::MAX]).is_err());

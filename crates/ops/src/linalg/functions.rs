@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_gradient_of_a_root() {
         check_gradient(
-            &[Tensor::from_slice(&[2, 2, 2], &[4f32, 1.0, 0.5, 3.0, 5.0, -1.0, 0.3, 6.0]).unwrap()],
+            &[Tensor::from_slice(&[2, 2, 2], &[4f64, 1.0, 0.5, 3.0, 5.0, -1.0, 0.3, 6.0]).unwrap()],
             |_, x| matrix_square_root(&x[0]),
         );
     }

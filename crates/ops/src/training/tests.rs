@@ -537,10 +537,13 @@ fn what_does_not_fit_is_an_error() {
         "l1 regularization strength is not a non-negative scalar: []"
     );
     assert_eq!(
-        message("ApplyFtrl", "lr", Tensor::scalar(-1f32)),
+        message("SparseApplyFtrl", "lr", Tensor::scalar(-1f32)),
         "lr is not a positive scalar (or zero if multiply_linear_by_lr is set): []"
     );
-    assert_eq!(message("ApplyFtrl", "lr_power", Tensor::scalar(1f32)), "lr_power is not a non-positive scalar: []");
+    assert_eq!(
+        message("SparseApplyFtrl", "lr_power", Tensor::scalar(1f32)),
+        "lr_power is not a non-positive scalar: []"
+    );
 }
 
 #[test]
