@@ -18,6 +18,10 @@ import _cases  # noqa: E402
 
 tf.disable_v2_behavior()
 
+# Sessions whose servers are killed while a step waits. They are kept: TensorFlow's client closes a session that it collects,
+# and waits forever for the answer of a server that is gone.
+LEFT_OPEN = []
+
 
 def main():
     slots = {}
@@ -80,7 +84,9 @@ class Slot:
     def close(self):
         self.stepper.stop()
         # A step that waits for workers that have left ends with its servers.
-        if not self.case.waits_for_others:
+        if self.case.waits_for_others:
+            LEFT_OPEN.append(self.session)
+        else:
             self.session.close()
 
 

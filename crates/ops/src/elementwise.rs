@@ -28,7 +28,7 @@ pub(crate) struct Compare<T, F> {
     element: PhantomData<fn(T)>,
 }
 
-impl<T: Element, F: Fn(T) -> T + Send + Sync + 'static> Unary<T, F> {
+impl<T: Element, F: Fn(T) -> T + Copy + Send + Sync + 'static> Unary<T, F> {
     pub(crate) fn boxed(function: F) -> Result<BoxedKernel> {
         BoxedKernel::new(Unary { function, cost_ns: elementwise::CHEAP, element: PhantomData::<fn(T)> })
     }
@@ -38,30 +38,30 @@ impl<T: Element, F: Fn(T) -> T + Send + Sync + 'static> Unary<T, F> {
     }
 }
 
-impl<T: Element, F: Fn(T, T) -> T + Send + Sync + 'static> Binary<T, F> {
+impl<T: Element, F: Fn(T, T) -> T + Copy + Send + Sync + 'static> Binary<T, F> {
     pub(crate) fn boxed(function: F) -> Result<BoxedKernel> {
         BoxedKernel::new(Binary { function, element: PhantomData::<fn(T)> })
     }
 }
 
-impl<T: Element, F: Fn(T, T) -> bool + Send + Sync + 'static> Compare<T, F> {
+impl<T: Element, F: Fn(T, T) -> bool + Copy + Send + Sync + 'static> Compare<T, F> {
     pub(crate) fn boxed(function: F) -> Result<BoxedKernel> {
         BoxedKernel::new(Compare { function, element: PhantomData::<fn(T)> })
     }
 }
 
-impl<T: Element, F: Fn(T) -> T + Send + Sync> Kernel for Unary<T, F> {
+impl<T: Element, F: Fn(T) -> T + Copy + Send + Sync> Kernel for Unary<T, F> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let mut input = context.take_input(0)?;
         let output = match input.as_mut_slice::<T>() {
             Some(elements) => {
-                elementwise::unary_in_place_with_cost(self.cost_ns, elements, &self.function);
+                elementwise::unary_in_place_with_cost(self.cost_ns, elements, self.function);
                 input
             }
             None => {
                 let from = input.as_slice::<T>()?;
                 Tensor::build(input.shape().clone(), |to: &mut [T]| {
-                    elementwise::unary_with_cost(self.cost_ns, from, to, &self.function)
+                    elementwise::unary_with_cost(self.cost_ns, from, to, self.function)
                 })?
             }
         };
@@ -70,7 +70,7 @@ impl<T: Element, F: Fn(T) -> T + Send + Sync> Kernel for Unary<T, F> {
     }
 }
 
-impl<T: Element, F: Fn(T, T) -> T + Send + Sync> Kernel for Binary<T, F> {
+impl<T: Element, F: Fn(T, T) -> T + Copy + Send + Sync> Kernel for Binary<T, F> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (mut a, mut b) = (context.take_input(0)?, context.take_input(1)?);
         // Scalars are most of a training graph's bookkeeping, and need no plan.
@@ -87,29 +87,29 @@ impl<T: Element, F: Fn(T, T) -> T + Send + Sync> Kernel for Binary<T, F> {
             && a.shape() == &shape
             && let Some(elements) = a.as_mut_slice::<T>()
         {
-            elementwise::binary_in_place_left(elements, b.as_slice::<T>()?, &plan, &self.function);
+            elementwise::binary_in_place_left(elements, b.as_slice::<T>()?, &plan, self.function);
             a
         } else if plan.right_holds_output()
             && b.shape() == &shape
             && let Some(elements) = b.as_mut_slice::<T>()
         {
-            elementwise::binary_in_place_right(a.as_slice::<T>()?, elements, &plan, &self.function);
+            elementwise::binary_in_place_right(a.as_slice::<T>()?, elements, &plan, self.function);
             b
         } else {
             let (a, b) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
-            Tensor::build(shape, |out: &mut [T]| elementwise::binary(a, b, out, &plan, &self.function))?
+            Tensor::build(shape, |out: &mut [T]| elementwise::binary(a, b, out, &plan, self.function))?
         };
         context.set_output(0, output);
         Ok(())
     }
 }
 
-impl<T: Element, F: Fn(T, T) -> bool + Send + Sync> Kernel for Compare<T, F> {
+impl<T: Element, F: Fn(T, T) -> bool + Copy + Send + Sync> Kernel for Compare<T, F> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (a, b) = (context.input(0)?, context.input(1)?);
         let (plan, shape) = broadcast_plan(a, b)?;
         let (a, b) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
-        let output = Tensor::build(shape, |out: &mut [bool]| elementwise::binary(a, b, out, &plan, &self.function))?;
+        let output = Tensor::build(shape, |out: &mut [bool]| elementwise::binary(a, b, out, &plan, self.function))?;
         context.set_output(0, output);
         Ok(())
     }
@@ -151,17 +151,17 @@ pub(crate) struct Convert<T, R, F> {
     element: PhantomData<fn(T) -> R>,
 }
 
-impl<T: Element, R: Element, F: Fn(T) -> R + Send + Sync + 'static> Convert<T, R, F> {
+impl<T: Element, R: Element, F: Fn(T) -> R + Copy + Send + Sync + 'static> Convert<T, R, F> {
     pub(crate) fn boxed(function: F) -> Result<BoxedKernel> {
         BoxedKernel::new(Convert { function, element: PhantomData::<fn(T) -> R> })
     }
 }
 
-impl<T: Element, R: Element, F: Fn(T) -> R + Send + Sync> Kernel for Convert<T, R, F> {
+impl<T: Element, R: Element, F: Fn(T) -> R + Copy + Send + Sync> Kernel for Convert<T, R, F> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let input = context.input(0)?;
         let from = input.as_slice::<T>()?;
-        let output = Tensor::build(input.shape().clone(), |to: &mut [R]| elementwise::unary(from, to, &self.function))?;
+        let output = Tensor::build(input.shape().clone(), |to: &mut [R]| elementwise::unary(from, to, self.function))?;
         context.set_output(0, output);
         Ok(())
     }

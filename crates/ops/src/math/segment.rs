@@ -283,13 +283,13 @@ struct Segments<T, F> {
     element: PhantomData<fn(T)>,
 }
 
-impl<T: Element + Divide, F: Fn(T, T) -> T + Send + Sync + 'static> Segments<T, F> {
+impl<T: Element + Divide, F: Fn(T, T) -> T + Copy + Send + Sync + 'static> Segments<T, F> {
     fn boxed(rule: Rule, initial: T, combine: F) -> Result<BoxedKernel> {
         BoxedKernel::new(Segments { rule, initial, combine, element: PhantomData::<fn(T)> })
     }
 }
 
-impl<T: Element + Divide, F: Fn(T, T) -> T + Send + Sync> Kernel for Segments<T, F> {
+impl<T: Element + Divide, F: Fn(T, T) -> T + Copy + Send + Sync> Kernel for Segments<T, F> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (data, ids) = (context.input(0)?, context.input(1)?);
         let (rows, row_shape) = if self.rule == Rule::Unsorted {
@@ -310,7 +310,7 @@ impl<T: Element + Divide, F: Fn(T, T) -> T + Send + Sync> Kernel for Segments<T,
             if out.is_empty() {
                 return;
             }
-            segment_combine(values, row_len, &ids, self.initial, out, &self.combine);
+            segment_combine(values, row_len, &ids, self.initial, out, self.combine);
             if matches!(self.rule, Rule::SortedMean | Rule::SortedExtreme) {
                 let counts = numeric::scatter::counts(&ids, rows);
                 for (row, count) in out.chunks_exact_mut(row_len).zip(counts) {
