@@ -130,6 +130,7 @@ trait Limited: Element {
 macro_rules! limited {
     ($($scalar:ty),*) => {$(
         impl Limited for $scalar {
+            #[inline]
             fn limited(self, low: Self, high: Self) -> Self {
                 let limited = if high < self { high } else { self };
                 if limited < low { low } else { limited }
@@ -142,6 +143,7 @@ limited!(f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64);
 macro_rules! limited_by_parts {
     ($($complex:ty),*) => {$(
         impl Limited for $complex {
+            #[inline]
             fn limited(self, low: Self, high: Self) -> Self {
                 <$complex>::new(self.re.limited(low.re, high.re), self.im.limited(low.im, high.im))
             }
