@@ -1,6 +1,7 @@
 """`tf.train.Server`, as a process of `ferroflow server`."""
 
 import collections
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -9,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 
 READY = re.compile(r"server ready: /job:\S+ at (\S+)")
@@ -111,14 +111,15 @@ class Server:
 
     def _run(self, command):
         # The kernel ends the child with the thread that started it, so this thread stays until the child is gone.
-        file = tempfile.NamedTemporaryFile(prefix="ferroflow-server-def-", suffix=".pb", delete=False)
         try:
-            with file:
-                file.write(self._server_def.SerializeToString())
+            # The definition goes through the child's standard input: a file would outlive a program that is killed.
             self._process = subprocess.Popen(
-                [command, "server", f"--server_def={file.name}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=_prepare_child)
+                [command, "server", "--server_def=/dev/stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, preexec_fn=_prepare_child)
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as definition:
+                definition.write(self._server_def.SerializeToString())
             for line in self._process.stdout:
+                line = line.decode(errors="replace")
                 self._output.append(line)
                 sys.stderr.write(line)
                 match = READY.search(line)
@@ -131,7 +132,6 @@ class Server:
         except OSError as error:
             self._failure = f"cannot start {command}: {error}"
         finally:
-            os.unlink(file.name)
             self._ended.set()
             self._known.set()
 
