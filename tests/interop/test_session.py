@@ -368,6 +368,16 @@ def test_errors_have_their_class_and_message(shared_cluster, graph, name, device
         assert caught.value.node_def is not None or "{{node " in caught.value.message
 
 
+def test_functions_of_the_program_are_refused_with_the_reason(shared_cluster, server_kind, graph):
+    doubled = tf.py_func(lambda x: 2 * x, [tf.constant(1.0)], tf.float32, name="doubled")
+    with tf.Session(shared_cluster.target) as session:
+        with pytest.raises(tf.errors.OpError) as caught:
+            session.run(doubled)
+        if server_kind == harness.FERROFLOW:
+            assert isinstance(caught.value, tf.errors.NotFoundError)
+            assert "'PyFunc' (node doubled), which calls a function of the client's Python program" in caught.value.message
+
+
 def test_placement_errors_list_what_there_is(shared_cluster, graph):
     with tf.device("/job:worker/task:7"):
         lost = tf.placeholder_with_default(1.0, [], name="lost")

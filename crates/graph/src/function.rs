@@ -6,6 +6,7 @@ pub use gradient::SYMBOLIC_GRADIENT;
 pub(crate) use gradient::call_gradient;
 
 use crate::attr::AttrMap;
+use crate::import::unknown_ops;
 use crate::op_def::OpSchema;
 use crate::{Edge, Graph, Node, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
@@ -243,9 +244,8 @@ fn add_body(
 ) -> Result<()> {
     let mut added = Vec::with_capacity(def.node_def.len());
     for node_def in &def.node_def {
-        let schema = crate::graph::find_schema(ops, &graph.library, &node_def.op).ok_or_else(|| {
-            Status::not_found(format!("Op type not registered: '{}' (node {})", node_def.op, node_def.name))
-        })?;
+        let schema = crate::graph::find_schema(ops, &graph.library, &node_def.op)
+            .ok_or_else(|| unknown_ops(&[(&node_def.op, vec![&node_def.name])]))?;
         let mut node_attrs = AttrMap(node_def.attr.clone());
         for value in node_attrs.values_mut() {
             substitute(value, attrs)?;

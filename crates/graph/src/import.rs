@@ -125,13 +125,20 @@ fn check_name(name: &str) -> Result<()> {
     Err(Status::invalid_argument(format!("Illegal op name '{name}'")))
 }
 
+/// Ops that call back into the program that built the graph.
+const OPS_OF_THE_CLIENT: [&str; 3] = ["PyFunc", "PyFuncStateless", "EagerPyFunc"];
+
 /// Lists the ops that are missing and the nodes that use them, so that a user sees all of them at once.
-fn unknown_ops(unknown: &[(&str, Vec<&str>)]) -> Status {
+pub(crate) fn unknown_ops(unknown: &[(&str, Vec<&str>)]) -> Status {
     const SHOWN: usize = 5;
     let mut lines: Vec<String> = Vec::new();
     for (op, users) in unknown {
         let more = if users.len() > SHOWN { format!(" and {} more", users.len() - SHOWN) } else { String::new() };
-        lines.push(format!("'{op}' (node {}{more})", users[..users.len().min(SHOWN)].join(", ")));
+        let why = match OPS_OF_THE_CLIENT.contains(op) {
+            true => ", which calls a function of the client's Python program: that is not in this process",
+            false => "",
+        };
+        lines.push(format!("'{op}' (node {}{more}){why}", users[..users.len().min(SHOWN)].join(", ")));
     }
     Status::not_found(format!("Op type not registered: {}", lines.join("; ")))
 }
