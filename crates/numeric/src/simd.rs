@@ -281,6 +281,22 @@ pub(crate) enum Level {
     Avx512,
 }
 
+/// Returns whether loops that are compiled for AVX2 and its kin can run; where there is no such thing they are compiled for
+/// the architecture as it is.
+#[inline]
+pub(crate) fn has_avx2() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("f16c")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    true
+}
+
 /// Returns the best level of this processor.
 #[inline]
 pub(crate) fn level() -> Level {

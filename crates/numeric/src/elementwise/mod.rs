@@ -1,5 +1,9 @@
 //! Element-wise loops: a closure mapped over one, two or three slices, with broadcasting, run-time SIMD and threads.
 //!
+//! Each closure is compiled into a loop for AVX2, or for what other architectures have. An x86-64 of before 2013 shares one
+//! loop for all closures of the same types, which calls them by pointer: a second copy of thousands of loops would take as
+//! long to build as the first.
+//!
 //! The output may be one of the operands (the `_in_place` forms). All forms of one closure share one compiled loop:
 //! it reads a block of each operand before it writes the block of the output, so they may be the same memory.
 //!
@@ -15,8 +19,7 @@ mod plan;
 
 pub use plan::{Broadcast, BroadcastPlan};
 
-use crate::parallel;
-use multiversion::target::target_cfg_f;
+use crate::{parallel, simd};
 use plan::RowWalk;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -121,7 +124,12 @@ pub fn ternary<A: Copy + Sync, B: Copy + Sync, C: Copy + Sync, R: Copy + Send>(
     let out = Pointer(out.as_mut_ptr());
     parallel::for_each_chunk(plan.out_len(), CHEAP, |range| {
         // SAFETY: the lengths were checked against the plan, and ranges are disjoint.
-        unsafe { ternary_range(plan, range, a, b, c, out, &f) }
+        unsafe {
+            match simd::has_avx2() {
+                true => ternary_wide(plan, range, a, b, c, out, &f),
+                false => ternary_shared(plan, range, a, b, c, out, &f),
+            }
+        }
     });
 }
 
@@ -153,16 +161,38 @@ unsafe impl<T> Send for Pointer<T> {}
 fn unary_at<A: Copy, R: Copy>(cost_ns: f64, a: Pointer<A>, out: Pointer<R>, len: usize, f: impl Fn(A) -> R + Sync) {
     parallel::for_each_chunk(len, cost_ns, |range| {
         // SAFETY: both pointers are valid for `len` elements and ranges are disjoint.
-        unsafe { unary_range(range, a, out, &f) }
+        unsafe {
+            match simd::has_avx2() {
+                true => unary_wide(range, a, out, &f),
+                false => unary_shared(range, a, out, &f),
+            }
+        }
     });
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
-unsafe fn unary_range<A: Copy, R: Copy, F: Fn(A) -> R>(range: Range<usize>, a: Pointer<A>, out: Pointer<R>, f: &F) {
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,f16c"))]
+unsafe fn unary_wide<A: Copy, R: Copy, F: Fn(A) -> R>(range: Range<usize>, a: Pointer<A>, out: Pointer<R>, f: &F) {
+    // SAFETY: as the caller promises.
+    unsafe { unary_range::<A, R, F, true>(range, a, out, f) }
+}
+
+#[inline(never)]
+unsafe fn unary_shared<A: Copy, R: Copy>(range: Range<usize>, a: Pointer<A>, out: Pointer<R>, f: &dyn Fn(A) -> R) {
+    // SAFETY: as the caller promises.
+    unsafe { unary_range::<A, R, _, false>(range, a, out, f) }
+}
+
+#[inline(always)]
+unsafe fn unary_range<A: Copy, R: Copy, F: Fn(A) -> R + ?Sized, const WIDE: bool>(
+    range: Range<usize>,
+    a: Pointer<A>,
+    out: Pointer<R>,
+    f: &F,
+) {
     // SAFETY: the caller vouches for the range.
     unsafe {
         let (a, out) = (a.0.add(range.start), out.0.add(range.start));
-        blocks::<_, _, { target_cfg_f!(any(not(target_arch = "x86_64"), target_feature = "avx2")) }>(
+        blocks::<_, _, WIDE>(
             range.len(),
             out,
             #[inline(always)]
@@ -185,12 +215,43 @@ fn binary_at<A: Copy, B: Copy, R: Copy>(
 ) {
     parallel::for_each_chunk(plan.out_len(), cost_ns, |range| {
         // SAFETY: the callers checked the operands against the plan, and ranges are disjoint.
-        unsafe { binary_range(plan, range, a, b, out, &f) }
+        unsafe {
+            match simd::has_avx2() {
+                true => binary_wide(plan, range, a, b, out, &f),
+                false => binary_shared(plan, range, a, b, out, &f),
+            }
+        }
     });
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
-unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,f16c"))]
+unsafe fn binary_wide<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
+    plan: &BroadcastPlan,
+    range: Range<usize>,
+    a: Pointer<A>,
+    b: Pointer<B>,
+    out: Pointer<R>,
+    f: &F,
+) {
+    // SAFETY: as the caller promises.
+    unsafe { binary_range::<A, B, R, F, true>(plan, range, a, b, out, f) }
+}
+
+#[inline(never)]
+unsafe fn binary_shared<A: Copy, B: Copy, R: Copy>(
+    plan: &BroadcastPlan,
+    range: Range<usize>,
+    a: Pointer<A>,
+    b: Pointer<B>,
+    out: Pointer<R>,
+    f: &dyn Fn(A, B) -> R,
+) {
+    // SAFETY: as the caller promises.
+    unsafe { binary_range::<A, B, R, _, false>(plan, range, a, b, out, f) }
+}
+
+#[inline(always)]
+unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R + ?Sized, const WIDE: bool>(
     plan: &BroadcastPlan,
     range: Range<usize>,
     a: Pointer<A>,
@@ -213,7 +274,7 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
                 [0, _] => {
                     let a = *a;
                     let read = |offset| b.add(offset).cast::<[B; BLOCK]>().read_unaligned();
-                    blocks::<_, _, { target_cfg_f!(any(not(target_arch = "x86_64"), target_feature = "avx2")) }>(
+                    blocks::<_, _, WIDE>(
                         len,
                         out,
                         read,
@@ -226,7 +287,7 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
                 [_, 0] => {
                     let b = *b;
                     let read = |offset| a.add(offset).cast::<[A; BLOCK]>().read_unaligned();
-                    blocks::<_, _, { target_cfg_f!(any(not(target_arch = "x86_64"), target_feature = "avx2")) }>(
+                    blocks::<_, _, WIDE>(
                         len,
                         out,
                         read,
@@ -243,7 +304,7 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
                             b.add(offset).cast::<[B; BLOCK]>().read_unaligned(),
                         )
                     };
-                    blocks::<_, _, { target_cfg_f!(any(not(target_arch = "x86_64"), target_feature = "avx2")) }>(
+                    blocks::<_, _, WIDE>(
                         len,
                         out,
                         read,
@@ -261,8 +322,36 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R>(
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
-unsafe fn ternary_range<A: Copy, B: Copy, C: Copy, R: Copy, F: Fn(A, B, C) -> R>(
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,f16c"))]
+unsafe fn ternary_wide<A: Copy, B: Copy, C: Copy, R: Copy, F: Fn(A, B, C) -> R>(
+    plan: &Broadcast<3>,
+    range: Range<usize>,
+    a: Pointer<A>,
+    b: Pointer<B>,
+    c: Pointer<C>,
+    out: Pointer<R>,
+    f: &F,
+) {
+    // SAFETY: as the caller promises.
+    unsafe { ternary_range::<A, B, C, R, F>(plan, range, a, b, c, out, f) }
+}
+
+#[inline(never)]
+unsafe fn ternary_shared<A: Copy, B: Copy, C: Copy, R: Copy>(
+    plan: &Broadcast<3>,
+    range: Range<usize>,
+    a: Pointer<A>,
+    b: Pointer<B>,
+    c: Pointer<C>,
+    out: Pointer<R>,
+    f: &dyn Fn(A, B, C) -> R,
+) {
+    // SAFETY: as the caller promises.
+    unsafe { ternary_range(plan, range, a, b, c, out, f) }
+}
+
+#[inline(always)]
+unsafe fn ternary_range<A: Copy, B: Copy, C: Copy, R: Copy, F: Fn(A, B, C) -> R + ?Sized>(
     plan: &Broadcast<3>,
     range: Range<usize>,
     a: Pointer<A>,
@@ -308,8 +397,8 @@ unsafe fn ternary_range<A: Copy, B: Copy, C: Copy, R: Copy, F: Fn(A, B, C) -> R>
     }
 }
 
-/// Writes `len` elements: whole blocks with `read` and `of_block`, the rest one by one with `single`. Without `WIDE`, which is
-/// for processors of before 2013, all of them one by one: blocks are twice the work for the compiler, for thousands of loops.
+/// Writes `len` elements: whole blocks with `read` and `of_block`, the rest one by one with `single`; without `WIDE` all of
+/// them one by one.
 ///
 /// # Safety
 /// `out` is valid for `len` elements; `read(offset)` and `single(index)` are sound below it.

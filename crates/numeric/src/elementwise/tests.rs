@@ -19,6 +19,10 @@ fn operand_index(index: usize, out_dims: &[usize], dims: &[usize]) -> usize {
     result
 }
 
+fn pointer<T>(operand: &[T]) -> Pointer<T> {
+    Pointer(operand.as_ptr().cast_mut())
+}
+
 const SHAPES: &[(&[usize], &[usize])] = &[
     (&[], &[]),
     (&[17], &[17]),
@@ -51,6 +55,13 @@ fn binary_broadcasts() {
         // Costly enough to be split in the middle of rows.
         binary_with_cost(1e5, &a, &b, &mut out, &plan, |x, y| x - y);
         assert!(out == expected, "{a_dims:?} {b_dims:?} in parallel");
+        if plan.out_len() > 0 {
+            out.fill(f32::NAN);
+            let to = Pointer(out.as_mut_ptr());
+            // SAFETY: the operands fit the plan.
+            unsafe { binary_shared(&plan, 0..plan.out_len(), pointer(&a), pointer(&b), to, &|x, y| x - y) };
+            assert!(out == expected, "{a_dims:?} {b_dims:?} without AVX2");
+        }
         if plan.left_holds_output() {
             let mut left = a.clone();
             binary_in_place_left(&mut left, &b, &plan, |x, y| x - y);
@@ -80,6 +91,10 @@ fn unary_maps_every_element() {
         let mut out = vec![0i64; len as usize];
         unary(&a, &mut out, |x| i64::from(x) * 3);
         assert!(out.iter().zip(&a).all(|(&y, &x)| y == i64::from(x) * 3));
+        out.fill(-1);
+        // SAFETY: operand and output have this length.
+        unsafe { unary_shared(0..a.len(), pointer(&a), Pointer(out.as_mut_ptr()), &|x| i64::from(x) * 3) };
+        assert!(out.iter().zip(&a).all(|(&y, &x)| y == i64::from(x) * 3));
         let mut in_place = a.clone();
         unary_in_place_with_cost(1e4, &mut in_place, |x| -x);
         assert!(in_place.iter().zip(&a).all(|(&y, &x)| y == -x));
@@ -107,6 +122,12 @@ fn ternary_and_select_broadcast() {
             let expected = if condition[at(0)] { a[at(1)] } else { b[at(2)] };
             assert_eq!(value, expected, "{dims:?} at {i}");
         }
+        let mut shared = vec![0; plan.out_len()];
+        let (all, to) = (0..plan.out_len(), Pointer(shared.as_mut_ptr()));
+        let choose = |condition: bool, a: i32, b: i32| if condition { a } else { b };
+        // SAFETY: the operands fit the plan.
+        unsafe { ternary_shared(&plan, all, pointer(&condition), pointer(&a), pointer(&b), to, &choose) };
+        assert_eq!(shared, out, "{dims:?} without AVX2");
     }
 }
 
