@@ -4,7 +4,6 @@ use crate::compose::{Gradients, binary, constant, int_vector, reshape, shape_of,
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags};
 use numeric::parallel;
-use std::cmp::Ordering;
 use std::marker::PhantomData;
 use tensor::{DType, Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
@@ -230,13 +229,44 @@ fn nth_element_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(share.into()), None])
 }
 
-/// A total order of elements; NaN is below everything.
-fn compare<T: PartialOrd>(a: &T, b: &T) -> Ordering {
-    a.partial_cmp(b).unwrap_or_else(|| {
-        #[allow(clippy::eq_op)]
-        let number = |value: &T| value == value;
-        number(a).cmp(&number(b))
-    })
+/// What has a place in an order. Elements of all types are put in order by these numbers, so that sorting is compiled once.
+trait Ranked: Element {
+    /// Returns a number that is larger where the element is; NaN is below everything.
+    fn rank(self) -> u64;
+}
+
+macro_rules! ranked {
+    ($([$($scalar:ty),*] => $rank:expr),*) => {$($(
+        impl Ranked for $scalar {
+            fn rank(self) -> u64 {
+                let rank: fn($scalar) -> u64 = $rank;
+                rank(self)
+            }
+        }
+    )*)*};
+}
+ranked!(
+    [f32, f64, f16, bf16] => |value| rank_of_float(f64::from(value)),
+    [i8, i16, i32, i64] => |value| i64::from(value).cast_unsigned() ^ (1 << 63),
+    [u8, u16, u32, u64] => |value| u64::from(value)
+);
+
+fn rank_of_float(value: f64) -> u64 {
+    const SIGN: u64 = 1 << 63;
+    if value.is_nan() {
+        return 0;
+    }
+    // The two zeros are equal.
+    let bits = if value == 0.0 { 0 } else { value.to_bits() };
+    if bits & SIGN == 0 { bits | SIGN } else { !bits }
+}
+
+/// An element of a row: first the ranks from the top, then the place, which decides between equal elements.
+type Place = (u64, u32);
+
+fn places_of<T: Ranked>(row: &[T], order: &mut Vec<Place>) {
+    order.clear();
+    order.extend(row.iter().zip(0..).map(|(value, place)| (!value.rank(), place)));
 }
 
 struct TopK<T> {
@@ -247,7 +277,7 @@ struct TopK<T> {
     element: PhantomData<fn(T)>,
 }
 
-const fn top_k_kernel<T: Element + PartialOrd>() -> KernelDef {
+const fn top_k_kernel<T: Ranked>() -> KernelDef {
     KernelDef {
         types: const { &[("T", T::DTYPE)] },
         create: |builder| {
@@ -262,7 +292,7 @@ const fn top_k_kernel<T: Element + PartialOrd>() -> KernelDef {
     }
 }
 
-impl<T: Element + PartialOrd> Kernel for TopK<T> {
+impl<T: Ranked> Kernel for TopK<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let input = context.input(0)?;
         let k = match self.k {
@@ -294,10 +324,10 @@ impl<T: Element + PartialOrd> Kernel for TopK<T> {
         if !places.is_empty() {
             let cost = columns as f64 * 3.0 + k as f64 * 10.0;
             parallel::for_each_chunk_mut(&mut places, k, cost, |first, places| {
-                let mut order: Vec<u32> = Vec::with_capacity(columns);
+                let mut order: Vec<Place> = Vec::with_capacity(columns);
                 for (offset, places) in places.chunks_exact_mut(k).enumerate() {
-                    let row = &values[(first + offset) * columns..][..columns];
-                    largest(row, places, self.sorted, &mut order);
+                    places_of(&values[(first + offset) * columns..][..columns], &mut order);
+                    largest(&mut order, places, self.sorted);
                 }
             });
         }
@@ -325,31 +355,22 @@ impl<T: Element + PartialOrd> Kernel for TopK<T> {
 
 /// Writes the places of the largest elements of a row, the largest first and of equal ones the first first; unsorted, they
 /// come in the order of their places.
-fn largest<T: Element + PartialOrd>(row: &[T], places: &mut [u32], sorted: bool, order: &mut Vec<u32>) {
-    let before = |&a: &u32, &b: &u32| compare(&row[b as usize], &row[a as usize]).then(a.cmp(&b));
-    if let [place] = places {
-        let mut best = 0;
-        for index in 1..row.len() {
-            if compare(&row[index], &row[best]) == Ordering::Greater {
-                best = index;
-            }
-        }
-        *place = best as u32;
+fn largest(order: &mut [Place], places: &mut [u32], sorted: bool) {
+    let count = places.len();
+    if count == 1 {
+        places[0] = order.iter().min().map_or(0, |&(_, place)| place);
         return;
     }
-    order.clear();
-    order.extend(0..row.len() as u32);
-    let count = places.len();
     if count < order.len() {
-        order.select_nth_unstable_by(count, before);
+        order.select_nth_unstable(count);
     }
-    let chosen = &mut order[..count];
     if sorted {
-        chosen.sort_unstable_by(before)
-    } else {
-        chosen.sort_unstable()
+        order[..count].sort_unstable();
     }
-    places.copy_from_slice(chosen);
+    places.iter_mut().zip(order).for_each(|(to, (_, place))| *to = *place);
+    if !sorted {
+        places.sort_unstable();
+    }
 }
 
 struct InTopK {
@@ -410,7 +431,7 @@ struct NthElement<T> {
     element: PhantomData<fn(T)>,
 }
 
-const fn nth_element<T: Element + PartialOrd>() -> KernelDef {
+const fn nth_element<T: Ranked>() -> KernelDef {
     KernelDef {
         types: const { &[("T", T::DTYPE)] },
         create: |builder| {
@@ -420,7 +441,7 @@ const fn nth_element<T: Element + PartialOrd>() -> KernelDef {
     }
 }
 
-impl<T: Element + PartialOrd> Kernel for NthElement<T> {
+impl<T: Ranked> Kernel for NthElement<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (input, n) = (context.input(0)?, context.input(1)?);
         if !n.shape().is_scalar() {
@@ -444,11 +465,12 @@ impl<T: Element + PartialOrd> Kernel for NthElement<T> {
         let place = if self.reverse { columns - 1 - n } else { n };
         let values = input.as_slice::<T>()?;
         let output = Tensor::build(shape.slice(0, shape.rank() - 1), |out: &mut [T]| {
-            let mut row: Vec<T> = Vec::with_capacity(columns);
-            for (out, values) in out.iter_mut().zip(values.chunks_exact(columns)) {
-                row.clear();
-                row.extend_from_slice(values);
-                *out = *row.select_nth_unstable_by(place, compare).1;
+            let mut order = Vec::with_capacity(columns);
+            for (out, row) in out.iter_mut().zip(values.chunks_exact(columns)) {
+                places_of(row, &mut order);
+                // The order has the largest first.
+                let (_, at) = *order.select_nth_unstable(columns - 1 - place).1;
+                *out = row[at as usize];
             }
         })?;
         context.set_output(0, output);

@@ -136,24 +136,15 @@ impl<T: Element + Add<Output = T> + PartialOrd> Kernel for Reduce<T> {
         let sparse = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
         sparse.check_size()?;
         let reduced = reduced_axes(&context.input(3)?.to_indices()?, sparse.rank())?;
+        let groups = groups(&sparse, &reduced, self.keeps)?;
         let values = sparse.values.as_slice::<T>()?;
-        // Groups in the order of their indices.
-        let mut groups: BTreeMap<Vec<i64>, T> = BTreeMap::new();
-        let kept = |numbers: &[i64], fill: i64| -> Vec<i64> {
-            let parts = numbers.iter().zip(&reduced);
-            parts.filter_map(|(&n, &gone)| if gone { self.keeps.then_some(fill) } else { Some(n) }).collect()
-        };
-        for (row, &value) in values.iter().enumerate() {
-            let index = sparse.index(row);
-            if !in_bounds(index, sparse.shape) {
-                return Err(out_of_bounds(row, index, sparse.shape));
-            }
-            groups.entry(kept(index, 0)).and_modify(|total| *total = (self.combine)(*total, value)).or_insert(value);
-        }
-        let shape = kept(sparse.shape, 1);
+        let totals: Vec<T> = groups
+            .values()
+            .filter_map(|rows| rows.iter().map(|&row| values[row]).reduce(|total, value| (self.combine)(total, value)))
+            .collect();
+        let shape = kept(sparse.shape, &reduced, self.keeps, 1);
         if self.is_sparse {
             let indices: Vec<i64> = groups.keys().flatten().copied().collect();
-            let totals: Vec<T> = groups.values().copied().collect();
             let indices = indices_tensor(totals.len(), shape.len(), &indices)?;
             context.set_output(0, indices);
             context.set_output(1, Tensor::vector(&totals));
@@ -162,12 +153,31 @@ impl<T: Element + Add<Output = T> + PartialOrd> Kernel for Reduce<T> {
         }
         let mut output = Tensor::zeros(T::DTYPE, Shape::new(&shape)?)?;
         let into = output.make_mut::<T>()?;
-        for (index, total) in groups {
+        for (index, total) in groups.keys().zip(totals) {
             into[index.iter().zip(&shape).fold(0, |flat, (&index, &size)| flat * size + index) as usize] = total;
         }
         context.set_output(0, output);
         Ok(())
     }
+}
+
+/// Returns the numbers of the axes that stay, and `fill` for the others if these are kept.
+fn kept(numbers: &[i64], reduced: &[bool], keeps: bool, fill: i64) -> Vec<i64> {
+    let parts = numbers.iter().zip(reduced);
+    parts.filter_map(|(&n, &gone)| if gone { keeps.then_some(fill) } else { Some(n) }).collect()
+}
+
+/// Returns the rows of each group, in the order of the groups' indices. It knows no type of values, and is compiled once.
+fn groups(sparse: &Sparse<'_>, reduced: &[bool], keeps: bool) -> Result<BTreeMap<Vec<i64>, Vec<usize>>> {
+    let mut groups: BTreeMap<Vec<i64>, Vec<usize>> = BTreeMap::new();
+    for row in 0..sparse.values.num_elements() {
+        let index = sparse.index(row);
+        if !in_bounds(index, sparse.shape) {
+            return Err(out_of_bounds(row, index, sparse.shape));
+        }
+        groups.entry(kept(index, reduced, keeps, 0)).or_default().push(row);
+    }
+    Ok(groups)
 }
 
 struct Softmax<T>(PhantomData<fn(T)>);

@@ -4,7 +4,6 @@ use super::coordinates::{Sparse, in_bounds, indices_tensor, out_of_bounds};
 use graph::ShapeContext;
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeFn, shape};
 use std::collections::{BTreeMap, BTreeSet};
-use std::marker::PhantomData;
 use tensor::{Element, PartialShape, Result, Shape, Status, StringElement, Tensor};
 
 const TYPES: &str = "T: {int8, int16, int32, int64, uint8, uint16, string}";
@@ -21,7 +20,7 @@ macro_rules! member_kernels {
     (@one $kernel:ident, ($($operand:expr),*), $ty:ty) => {
         KernelDef {
             types: &[("T", <$ty as Member>::DTYPE)],
-            create: |builder| $kernel::<$ty>::create(builder $(, $operand)*),
+            create: |builder| $kernel::<$ty>(builder $(, $operand)*),
         }
     };
 }
@@ -32,13 +31,13 @@ pub(super) const OPS: &[Op] = &[
         "DenseToDenseSetOperation",
         &["set1: T", "set2: T"],
         dense_shape,
-        member_kernels!(Operation, Operand::Dense(0), Operand::Dense(1)),
+        member_kernels!(set_operation, Operand::Dense(0), Operand::Dense(1)),
     ),
     operation(
         "DenseToSparseSetOperation",
         &["set1: T", "set2_indices: int64", "set2_values: T", "set2_shape: int64"],
         mixed_shape,
-        member_kernels!(Operation, Operand::Dense(0), Operand::Sparse(1)),
+        member_kernels!(set_operation, Operand::Dense(0), Operand::Sparse(1)),
     ),
     operation(
         "SparseToSparseSetOperation",
@@ -51,7 +50,7 @@ pub(super) const OPS: &[Op] = &[
             "set2_shape: int64",
         ],
         sparse_shape,
-        member_kernels!(Operation, Operand::Sparse(0), Operand::Sparse(3)),
+        member_kernels!(set_operation, Operand::Sparse(0), Operand::Sparse(3)),
     ),
     Op {
         def: OpDef {
@@ -63,7 +62,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::unknown,
         gradient: Gradient::NotDifferentiable,
-        kernels: member_kernels!(SetSize),
+        kernels: member_kernels!(set_size),
     },
 ];
 
@@ -116,26 +115,30 @@ fn sparse_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     result_shape(c, rank)
 }
 
-/// What a set may hold.
-trait Member: Clone + Ord + Send + Sync + 'static {
+/// What a set may hold. Sets hold keys, of which there are only two types: the loops over sets are compiled for these.
+trait Member: 'static {
     const DTYPE: tensor::DType;
+    type Key: Clone + Ord + Send + Sync + 'static;
 
-    fn view(tensor: &Tensor) -> Result<&[Self]>;
+    fn keys(tensor: &Tensor) -> Result<Vec<Self::Key>>;
 
-    fn vector(members: Vec<Self>) -> Result<Tensor>;
+    fn vector(keys: Vec<Self::Key>) -> Result<Tensor>;
 }
 
 macro_rules! plain_members {
     ($($ty:ty),*) => {$(
         impl Member for $ty {
             const DTYPE: tensor::DType = <$ty as Element>::DTYPE;
+            type Key = i64;
 
-            fn view(tensor: &Tensor) -> Result<&[Self]> {
-                tensor.as_slice()
+            fn keys(tensor: &Tensor) -> Result<Vec<i64>> {
+                Ok(tensor.as_slice::<$ty>()?.iter().map(|&member| i64::from(member)).collect())
             }
 
-            fn vector(members: Vec<Self>) -> Result<Tensor> {
-                Ok(Tensor::vector(&members))
+            fn vector(keys: Vec<i64>) -> Result<Tensor> {
+                Tensor::build(Shape::vector(keys.len()), |out: &mut [$ty]| {
+                    out.iter_mut().zip(&keys).for_each(|(out, &key)| *out = key as $ty);
+                })
             }
         }
     )*};
@@ -145,15 +148,19 @@ plain_members!(i8, i16, i32, i64, u8, u16);
 
 impl Member for StringElement {
     const DTYPE: tensor::DType = tensor::DType::String;
+    type Key = StringElement;
 
-    fn view(tensor: &Tensor) -> Result<&[Self]> {
-        tensor.strings()
+    fn keys(tensor: &Tensor) -> Result<Vec<StringElement>> {
+        Ok(tensor.strings()?.to_vec())
     }
 
-    fn vector(members: Vec<Self>) -> Result<Tensor> {
-        Tensor::from_strings(Shape::vector(members.len()), members)
+    fn vector(keys: Vec<StringElement>) -> Result<Tensor> {
+        Tensor::from_strings(Shape::vector(keys.len()), keys)
     }
 }
+
+/// [`Member::keys`] of some type.
+type Keys<K> = fn(&Tensor) -> Result<Vec<K>>;
 
 /// Where an operand's first tensor is among the inputs.
 #[derive(Clone, Copy)]
@@ -163,11 +170,11 @@ enum Operand {
 }
 
 /// Sets by the index of all but the last dimension.
-type Groups<T> = BTreeMap<Vec<i64>, BTreeSet<T>>;
+type Groups<K> = BTreeMap<Vec<i64>, BTreeSet<K>>;
 
 impl Operand {
     /// Returns the sets and the sizes of all but the last dimension.
-    fn groups<T: Member>(self, context: &OpContext<'_>) -> Result<(Groups<T>, Vec<i64>)> {
+    fn groups<K: Clone + Ord>(self, keys: Keys<K>, context: &OpContext<'_>) -> Result<(Groups<K>, Vec<i64>)> {
         match self {
             Operand::Dense(input) => {
                 let tensor = context.input(input)?;
@@ -176,7 +183,7 @@ impl Operand {
                 };
                 let mut groups = Groups::new();
                 if width > 0 {
-                    for (row, members) in T::view(tensor)?.chunks_exact(width as usize).enumerate() {
+                    for (row, members) in keys(tensor)?.chunks_exact(width as usize).enumerate() {
                         groups.insert(position(row as i64, outer), members.iter().cloned().collect());
                     }
                 }
@@ -189,13 +196,13 @@ impl Operand {
                     return Err(Status::invalid_argument(format!("Invalid input rank {} < 2", sparse.rank())));
                 }
                 let mut groups = Groups::new();
-                for (row, member) in T::view(values)?.iter().enumerate() {
+                for (row, member) in keys(values)?.into_iter().enumerate() {
                     let index = sparse.index(row);
                     if !in_bounds(index, sparse.shape) {
                         return Err(out_of_bounds(row, index, sparse.shape));
                     }
                     let group = index[..index.len() - 1].to_vec();
-                    groups.entry(group).or_default().insert(member.clone());
+                    groups.entry(group).or_default().insert(member);
                 }
                 Ok((groups, sparse.shape[..sparse.rank() - 1].to_vec()))
             }
@@ -214,14 +221,25 @@ fn position(row: i64, outer: &[i64]) -> Vec<i64> {
     index
 }
 
-struct Operation<T> {
+struct Operation<K> {
     operands: [Operand; 2],
-    combine: fn(&BTreeSet<T>, &BTreeSet<T>) -> Vec<T>,
+    combine: fn(&BTreeSet<K>, &BTreeSet<K>) -> Vec<K>,
+    keys: Keys<K>,
+    vector: fn(Vec<K>) -> Result<Tensor>,
 }
 
-impl<T: Member> Operation<T> {
-    fn create(builder: &KernelBuilder<'_>, first: Operand, second: Operand) -> Result<BoxedKernel> {
-        let combine: fn(&BTreeSet<T>, &BTreeSet<T>) -> Vec<T> = match builder.attrs().string("set_operation")?.as_str()
+fn set_operation<T: Member>(builder: &KernelBuilder<'_>, first: Operand, second: Operand) -> Result<BoxedKernel> {
+    Operation::create(builder, [first, second], T::keys, T::vector)
+}
+
+impl<K: Clone + Ord + Send + Sync + 'static> Operation<K> {
+    fn create(
+        builder: &KernelBuilder<'_>,
+        operands: [Operand; 2],
+        keys: Keys<K>,
+        vector: fn(Vec<K>) -> Result<Tensor>,
+    ) -> Result<BoxedKernel> {
+        let combine: fn(&BTreeSet<K>, &BTreeSet<K>) -> Vec<K> = match builder.attrs().string("set_operation")?.as_str()
         {
             "a-b" => |a, b| a.difference(b).cloned().collect(),
             "b-a" => |a, b| b.difference(a).cloned().collect(),
@@ -229,14 +247,14 @@ impl<T: Member> Operation<T> {
             "union" => |a, b| a.union(b).cloned().collect(),
             other => return Err(Status::invalid_argument(format!("Invalid set_operation {other}."))),
         };
-        BoxedKernel::new(Operation { operands: [first, second], combine })
+        BoxedKernel::new(Operation { operands, combine, keys, vector })
     }
 }
 
-impl<T: Member> Kernel for Operation<T> {
+impl<K: Clone + Ord + Send + Sync + 'static> Kernel for Operation<K> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let [first, second] = self.operands;
-        let ((a, outer), (b, other)) = (first.groups::<T>(context)?, second.groups::<T>(context)?);
+        let ((a, outer), (b, other)) = (first.groups(self.keys, context)?, second.groups(self.keys, context)?);
         if outer != other {
             return Err(Status::invalid_argument(format!("Mismatched group shapes {outer:?} vs {other:?}")));
         }
@@ -255,23 +273,21 @@ impl<T: Member> Kernel for Operation<T> {
         let shape = [&outer[..], &[widest as i64]].concat();
         let indices = indices_tensor(members.len(), shape.len(), &indices)?;
         context.set_output(0, indices);
-        context.set_output(1, T::vector(members)?);
+        context.set_output(1, (self.vector)(members)?);
         context.set_output(2, Tensor::vector(&shape));
         Ok(())
     }
 }
 
-struct SetSize<T>(PhantomData<fn(T)>);
+struct SetSize<K>(Keys<K>);
 
-impl<T: Member> SetSize<T> {
-    fn create(_: &KernelBuilder<'_>) -> Result<BoxedKernel> {
-        BoxedKernel::new(SetSize::<T>(PhantomData))
-    }
+fn set_size<T: Member>(_: &KernelBuilder<'_>) -> Result<BoxedKernel> {
+    BoxedKernel::new(SetSize(T::keys))
 }
 
-impl<T: Member> Kernel for SetSize<T> {
+impl<K: Clone + Ord + Send + Sync + 'static> Kernel for SetSize<K> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let (groups, outer) = Operand::Sparse(0).groups::<T>(context)?;
+        let (groups, outer) = Operand::Sparse(0).groups(self.0, context)?;
         let mut output = Tensor::zeros(tensor::DType::Int32, Shape::new(&outer)?)?;
         let sizes = output.make_mut::<i32>()?;
         for (group, members) in groups {
