@@ -82,7 +82,7 @@ class Server:
             return
         command = binary_path()
         threading.Thread(target=self._run, args=(command,), name="ferroflow-server", daemon=True).start()
-        self._known.wait()
+        _wait(self._known)
         if self._failure is not None:
             raise RuntimeError(self._failure)
 
@@ -90,9 +90,7 @@ class Server:
         """Blocks until the server ends; Ctrl-C ends the wait and with it the program."""
         if self._process is None:
             raise RuntimeError("the server has not been started")
-        # With a time-out the wait can be interrupted on every platform; the time itself means nothing.
-        while not self._ended.wait(3600):
-            pass
+        _wait(self._ended)
         code = self._process.returncode
         if code != 0:
             raise RuntimeError(self._describe_end(code))
@@ -101,7 +99,7 @@ class Server:
         """Ends the process; sessions on it get an error."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
-            self._ended.wait()
+            _wait(self._ended)
 
     def _own_address(self):
         for job in self._server_def.cluster.job:
@@ -137,6 +135,12 @@ class Server:
 
     def _describe_end(self, code):
         return f"the ferroflow server ended with {code}:\n{''.join(self._output)}"
+
+
+def _wait(event):
+    # A Ctrl-C that comes just before Python begins to wait is handled only when that wait is over, so none is long.
+    while not event.wait(0.5):
+        pass
 
 
 def _prepare_child():
