@@ -1,7 +1,7 @@
 //! Graphs that the real client has built, and what becomes of them when something in them is changed: attributes, inputs,
 //! types, shapes, values, nodes. Everything follows from a seed.
 
-use crate::random_graph::{Chooser, RandomGraph};
+use crate::random_graph::{Chooser, HARMFUL, RandomGraph};
 use prost::Message;
 use proto::attr_value::Value;
 use proto::{AttrValue, CreateSessionRequest, NodeDef, RunStepRequest, TensorProto};
@@ -48,22 +48,6 @@ const SIZES: [i64; 12] = [0, 1, 2, 3, 4, 5, 7, 16, -1, 1 << 20, 1 << 40, i64::MA
 const WORDS: [&str; 14] =
     ["", "NHWC", "NCHW", "SAME", "VALID", "EXPLICIT", "(", "a.*b", "\\9", "ij,jk->ik", "1,,2", "\u{e9}", "GZIP", "min"];
 
-/// Ops that write files, leave the process or wait for somebody who never comes.
-const LEFT_OUT: [&str; 12] = [
-    "_Send",
-    "_Recv",
-    "_HostSend",
-    "_HostRecv",
-    "WriteFile",
-    "Save",
-    "SaveSlices",
-    "SaveV2",
-    "MergeV2Checkpoints",
-    "CreateSummaryFileWriter",
-    "CreateSummaryDbWriter",
-    "Abort",
-];
-
 impl Corpus {
     /// Reads a file of pairs of messages, each behind its length: a CreateSessionRequest and a RunStepRequest.
     pub fn read(path: &Path) -> io::Result<Corpus> {
@@ -74,7 +58,7 @@ impl Corpus {
             let session = CreateSessionRequest::decode_length_delimited(&mut rest).map_err(io::Error::other)?;
             let step = RunStepRequest::decode_length_delimited(&mut rest).map_err(io::Error::other)?;
             let def = session.graph_def.unwrap_or_default();
-            if def.node.is_empty() || def.node.iter().any(|node| LEFT_OUT.contains(&node.op.as_str())) {
+            if def.node.is_empty() || def.node.iter().any(|node| HARMFUL.contains(&node.op.as_str())) {
                 continue;
             }
             let feeds = step.feed.into_iter().filter_map(|feed| Some((feed.name, feed.tensor?)));
@@ -146,7 +130,7 @@ impl Mutation<'_> {
                 let donor = self.chooser.one_of(&self.corpus.graphs);
                 let op = self.chooser.one_of(&donor.def.node).op.clone();
                 let index = self.chooser.below(graph.def.node.len());
-                if !LEFT_OUT.contains(&op.as_str()) {
+                if !HARMFUL.contains(&op.as_str()) {
                     graph.def.node[index].op = op;
                 }
             }
