@@ -134,6 +134,7 @@ into_attr! {
         Value::List(ListValue { shape: shapes.iter().map(PartialShape::to_proto).collect(), ..Default::default() });
     &[String], texts =>
         Value::List(ListValue { s: texts.iter().map(|text| Bytes::from(text.clone())).collect(), ..Default::default() });
+    &[Bytes], texts => Value::List(ListValue { s: texts.to_vec(), ..Default::default() });
     &[&str], texts => Value::List(ListValue {
         s: texts.iter().map(|text| Bytes::copy_from_slice(text.as_bytes())).collect(),
         ..Default::default()

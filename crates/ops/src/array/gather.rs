@@ -5,7 +5,7 @@
 use crate::compose::{call, cast, constant, int_scalar, int_vector, reshape};
 use crate::movement::Movable;
 use crate::rows::position_text;
-use graph::{Output, ShapeContext};
+use graph::{GraphBuilder, Output, ShapeContext};
 use kernel::{
     BoxedKernel, Grad, Gradient, GradientArgs, IndexedSlices, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags,
 };
@@ -109,49 +109,96 @@ fn gather_v2_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
         return Ok(vec![Some(rows_gradient(args, &grad)?), None, None]);
     }
     let (params, indices) = (args.input(0), args.input(1));
-    let (Some(params_rank), Some(indices_rank)) = (params.shape().rank(), indices.shape().rank()) else {
-        return Err(Status::invalid_argument("the gradient of a gather along another axis than 0 needs known ranks"));
+    let graph = grad.graph();
+    let shape = params_shape(&params)?;
+    let rank = match params.shape().rank() {
+        Some(rank) => Number::Known(rank as i32),
+        None => Number::Computed(call("Size", &[&shape])?),
     };
-    let Some(axis) = axis else {
-        return Err(Status::invalid_argument("the gradient of a gather along a computed axis is not known"));
+    let axis = match (axis, &rank) {
+        (Some(axis), &Number::Known(rank)) => Number::Known(checked_axis(axis, rank as usize, 0)? as i32),
+        _ => Number::Computed(call("FloorMod", &[&cast(&args.input(2), DType::Int32)?, &rank.scalar(graph)?])?),
     };
-    let axis = if axis < 0 { axis + params_rank as i64 } else { axis } as usize;
-    let batch_dims = args.op.attrs().int("batch_dims")?;
-    let batch_dims = if batch_dims < 0 { batch_dims + indices_rank as i64 } else { batch_dims } as usize;
-    let back = axis_gradient(&params, &indices, &grad, [params_rank, axis, batch_dims])?;
+    let mut batch_dims = args.op.attrs().int("batch_dims")?;
+    if batch_dims < 0 {
+        batch_dims += indices.shape().rank().ok_or_else(|| {
+            Status::invalid_argument("the gradient of a gather with negative batch_dims needs the rank of the indices")
+        })? as i64;
+    }
+    if !(0..=MAX_RANK).contains(&batch_dims) {
+        return Err(Status::invalid_argument(format!("batch_dims = {batch_dims} is no number of dimensions")));
+    }
+    let batch_dims = Number::Known(batch_dims as i32);
+    let back = axis_gradient(&shape, &indices, &grad, [rank, axis, batch_dims])?;
+    back.set_shape(&params.shape())?;
     Ok(vec![Some(back.into()), None, None])
 }
 
-/// Moves the gathered axis behind the batches, sums what falls on each index, and moves it back.
-fn axis_gradient(params: &Output, indices: &Output, grad: &Output, sizes: [usize; 3]) -> Result<Output> {
-    let [rank, axis, batch_dims] = sizes;
-    let graph = grad.graph();
-    let shape = params_shape(params)?;
-    let dims = |from: usize, to: usize| -> Result<Output> {
-        let vector = |value: usize| int_vector(graph, &[value as i32]);
-        let slice = graph.op("StridedSlice").input(&shape).input(&vector(from)?).input(&vector(to)?);
-        slice.input(&vector(1)?).try_build()?.try_output(0)
-    };
-    let minus_one = int_vector(graph, &[-1])?;
-    let values_shape = concat(&[&dims(0, axis)?, &minus_one, &dims(axis + 1, rank)?])?;
-    let values = reshape(grad, &values_shape)?;
-    let to_axis = |axis: usize| axis as i32;
-    let forward: Vec<i32> = (0..batch_dims)
-        .map(to_axis)
-        .chain([axis as i32])
-        .chain((batch_dims..axis).map(to_axis))
-        .chain((axis + 1..rank).map(to_axis))
-        .collect();
-    let mut backward = vec![0i32; rank];
-    for (index, &axis) in forward.iter().enumerate() {
-        backward[axis as usize] = index as i32;
+/// No tensor has more dimensions.
+const MAX_RANK: i64 = 254;
+
+/// A number that is known while the graph is built, or only when it runs.
+enum Number {
+    Known(i32),
+    Computed(Output),
+}
+
+impl Number {
+    fn scalar(&self, graph: &GraphBuilder) -> Result<Output> {
+        match self {
+            Number::Known(number) => int_scalar(graph, *number),
+            Number::Computed(number) => Ok(number.clone()),
+        }
     }
-    let values = call("Transpose", &[&values, &int_vector(graph, &forward)?])?;
-    let axis_size = reshape(&dims(axis, axis + 1)?, &int_vector(graph, &[])?)?;
+
+    fn vector(&self, graph: &GraphBuilder) -> Result<Output> {
+        match self {
+            Number::Known(number) => int_vector(graph, &[*number]),
+            Number::Computed(number) => reshape(number, &int_vector(graph, &[1])?),
+        }
+    }
+
+    fn plus_one(&self) -> Result<Number> {
+        Ok(match self {
+            Number::Known(number) => Number::Known(number + 1),
+            Number::Computed(number) => Number::Computed(call("AddV2", &[number, &int_scalar(number.graph(), 1)?])?),
+        })
+    }
+
+    /// Returns the numbers from this one up to another.
+    fn range(&self, end: &Number, graph: &GraphBuilder) -> Result<Output> {
+        if let (&Number::Known(from), &Number::Known(to)) = (self, end) {
+            return int_vector(graph, &(from..to).collect::<Vec<i32>>());
+        }
+        call("Range", &[&self.scalar(graph)?, &end.scalar(graph)?, &int_scalar(graph, 1)?])
+    }
+}
+
+/// Moves the gathered axis behind the batches, sums what falls on each index, and moves it back.
+fn axis_gradient(shape: &Output, indices: &Output, grad: &Output, numbers: [Number; 3]) -> Result<Output> {
+    let [rank, axis, batch_dims] = numbers;
+    let graph = grad.graph();
+    let (zero, after_axis) = (Number::Known(0), axis.plus_one()?);
+    let dims = |from: &Number, to: &Number| -> Result<Output> {
+        let slice = graph.op("StridedSlice").input(shape).input(&from.vector(graph)?).input(&to.vector(graph)?);
+        slice.input(&int_vector(graph, &[1])?).try_build()?.try_output(0)
+    };
+    let axes_up_to_batch = zero.range(&batch_dims, graph)?;
+    let axes_up_to_axis = batch_dims.range(&axis, graph)?;
+    let axes_after_axis = after_axis.range(&rank, graph)?;
+    let minus_one = int_vector(graph, &[-1])?;
+    let values_shape = concat(&[&dims(&zero, &axis)?, &minus_one, &dims(&after_axis, &rank)?])?;
+    let values = reshape(grad, &values_shape)?;
+    let forward = concat(&[&axes_up_to_batch, &axis.vector(graph)?, &axes_up_to_axis, &axes_after_axis])?;
+    let moved_back = call("AddV2", &[&axes_up_to_axis, &int_scalar(graph, 1)?])?;
+    let backward = concat(&[&axes_up_to_batch, &moved_back, &batch_dims.vector(graph)?, &axes_after_axis])?;
+    let values = call("Transpose", &[&values, &forward])?;
+    let axis_dim = dims(&axis, &after_axis)?;
+    let axis_size = reshape(&axis_dim, &int_vector(graph, &[])?)?;
     // Each batch sums into a range of its own.
-    let batch_shape = dims(0, batch_dims)?;
+    let batch_shape = dims(&zero, &batch_dims)?;
     let batches = call("Prod", &[&batch_shape, &int_vector(graph, &[0])?])?;
-    let inner_shape = concat(&[&dims(batch_dims, axis)?, &dims(axis + 1, rank)?])?;
+    let inner_shape = concat(&[&dims(&batch_dims, &axis)?, &dims(&after_axis, &rank)?])?;
     let flat_values = reshape(&values, &concat(&[&minus_one, &inner_shape])?)?;
     let rows = cast(indices, DType::Int32)?;
     let rows = call("Reshape", &[&rows, &call("Pack", &[&batches, &int_scalar(graph, -1)?])?])?;
@@ -161,11 +208,8 @@ fn axis_gradient(params: &Output, indices: &Output, grad: &Output, sizes: [usize
     let rows = reshape(&call("AddV2", &[&rows, &offsets])?, &minus_one)?;
     let count = call("Mul", &[&batches, &axis_size])?;
     let summed = call("UnsortedSegmentSum", &[&flat_values, &rows, &count])?;
-    let axis_dim = call("ExpandDims", &[&axis_size, &int_scalar(graph, 0)?])?;
     let summed = reshape(&summed, &concat(&[&batch_shape, &axis_dim, &inner_shape])?)?;
-    let back = call("Transpose", &[&summed, &int_vector(graph, &backward)?])?;
-    back.set_shape(&params.shape())?;
-    Ok(back)
+    call("Transpose", &[&summed, &backward])
 }
 
 fn gather_shape(c: &mut ShapeContext<'_>) -> Result<()> {

@@ -32,9 +32,7 @@ fn transpose(x: &Output) -> Result<Output> {
             let outer = binary("Sub", &rank, &int_scalar(graph, 2)?)?;
             let leading = ternary("Range", &int_scalar(graph, 0)?, &outer, &int_scalar(graph, 1)?)?;
             let last = binary("Add", &int_vector(graph, &[1, 0])?, &outer)?;
-            let axis = int_scalar(graph, 0)?;
-            let op = graph.op("ConcatV2").inputs(&[leading, last]).input(&axis).attr("N", 2i64);
-            op.try_build()?.output(0)
+            concat(&[leading, last], 0)?
         }
     };
     binary("Transpose", x, &order)
@@ -184,28 +182,44 @@ pub(super) fn qr(args: &GradientArgs<'_>) -> Gradients {
     else {
         return Err(Status::unimplemented("QrGrad not implemented with dynamic shapes."));
     };
-    if rows < columns || rows > columns && width == rows {
-        return Err(Status::unimplemented("QrGrad not implemented for wide matrices and full ones that are tall."));
+    if rows > columns && width == rows {
+        return Err(Status::unimplemented("QrGrad not implemented when nrows > ncols and full_matrices is true."));
     }
+    if rows >= columns {
+        return Ok(vec![Some(qr_of_tall_matrices(&q, &r, &dq, &dr)?.into())]);
+    }
+    // A wide matrix is a square one, which alone decides `q`, beside the rest, of which `r` is the product with `q`.
+    let Ok(size) = i32::try_from(rows) else {
+        return Err(Status::invalid_argument(format!("a matrix of {rows} rows is too large")));
+    };
+    let beside = |x: &Output| part(x, (None, None), (Some(size), None));
+    let square = |x: &Output| part(x, (None, None), (None, Some(size)));
+    let dr_beside = beside(&dr)?;
+    let dq = binary("Add", &dq, &product(&beside(&args.input(0))?, &dr_beside, false, true)?)?;
+    let left = qr_of_tall_matrices(&q, &square(&r)?, &dq, &square(&dr)?)?;
+    Ok(vec![Some(concat(&[left, matmul(&q, &dr_beside)?], -1)?.into())])
+}
+
+fn qr_of_tall_matrices(q: &Output, r: &Output, dq: &Output, dr: &Output) -> Result<Output> {
     let solve = |x: &Output| -> Result<Output> {
-        let op = r.graph().op("MatrixTriangularSolve").input(&r).input(&adjoint(x)?).attr("lower", false);
+        let op = r.graph().op("MatrixTriangularSolve").input(r).input(&adjoint(x)?).attr("lower", false);
         adjoint(&op.try_build()?.output(0))
     };
     let skew = |x: &Output| -> Result<Output> { binary("Sub", x, &adjoint(x)?) };
-    let qdq = product(&q, &dq, true, false)?;
-    let rdr = product(&r, &dr, false, true)?;
+    let qdq = product(q, dq, true, false)?;
+    let rdr = product(r, dr, false, true)?;
     let triangle = band_part(&binary("Add", &skew(&qdq)?, &skew(&rdr)?)?, -1, 0)?;
-    let within = matmul(&q, &binary("Add", &dr, &solve(&triangle)?)?)?;
-    let beside = solve(&binary("Sub", &dq, &matmul(&q, &qdq)?)?)?;
+    let within = matmul(q, &binary("Add", dr, &solve(&triangle)?)?)?;
+    let beside = solve(&binary("Sub", dq, &matmul(q, &qdq)?)?)?;
     let mut grad = binary("Add", &within, &beside)?;
     if q.dtype().is_complex() {
         let difference = binary("Sub", &rdr, &adjoint(&qdq)?)?;
         let zeros = unary("ZerosLike", &difference)?;
         let diagonal = binary("MatrixSetDiag", &zeros, &unary("MatrixDiagPart", &difference)?)?;
         let imaginary = binary("Sub", &diagonal, &cast(&real(&diagonal)?, q.dtype())?)?;
-        grad = binary("Add", &grad, &solve(&matmul(&q, &adjoint(&imaginary)?)?)?)?;
+        grad = binary("Add", &grad, &solve(&matmul(q, &adjoint(&imaginary)?)?)?)?;
     }
-    Ok(vec![Some(grad.into())])
+    Ok(grad)
 }
 
 fn real(x: &Output) -> Result<Output> {
@@ -306,22 +320,72 @@ pub(super) fn svd(args: &GradientArgs<'_>) -> Gradients {
 
 pub(super) fn tridiagonal_solve(args: &GradientArgs<'_>) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
-    let graph = grad.graph();
-    let band = int_vector(graph, &[-1, 1])?;
-    let zero = scalar(&grad, 0.0)?;
-    let unknown = int_scalar(graph, -1)?;
-    let diagonals = args.input(0);
-    let parts = |x: &Output| -> Result<Output> {
-        let op = graph.op("MatrixDiagPartV3").input(x).input(&band).input(&zero).attr("align", "LEFT_RIGHT");
-        Ok(op.try_build()?.output(0))
+    let (diagonals, solution) = (args.input(0), args.output(0));
+    let row = |index: i32, from: Option<i32>, to: Option<i32>| {
+        part(&diagonals, (Some(index), (index < 2).then_some(index + 1)), (from, to))
     };
-    let whole = graph.op("MatrixDiagV3").input(&diagonals).input(&band).input(&unknown).input(&unknown).input(&zero);
-    let whole = whole.attr("align", "LEFT_RIGHT").try_build()?.output(0);
-    let solve = graph.op("TridiagonalSolve").input(&parts(&transpose(&whole)?)?).input(&grad);
+    let zero = unary("ZerosLike", &row(1, None, Some(1))?)?;
+    let above = concat(&[row(2, Some(1), None)?, zero.clone()], -1)?;
+    let below = concat(&[zero, row(0, None, Some(-1))?], -1)?;
+    let turned = concat(&[above, row(1, None, None)?, below], -2)?;
+    let solve = grad.graph().op("TridiagonalSolve").input(&turned).input(&grad);
     let solve = solve.attr("partial_pivoting", args.op.attrs().bool("partial_pivoting")?);
     let grad_rhs = solve.try_build()?.output(0);
-    let outer = matmul(&grad_rhs, &transpose(&args.output(0))?)?;
-    Ok(vec![Some(unary("Neg", &parts(&outer)?)?.into()), Some(grad_rhs.into())])
+    let along = |x: &Output| diagonal_of_product(&grad_rhs, x);
+    let grads = [along(&rows_up(&solution)?)?, along(&solution)?, along(&rows_down(&solution)?)?];
+    Ok(vec![Some(unary("Neg", &concat(&grads, -2)?)?.into()), Some(grad_rhs.into())])
+}
+
+pub(super) fn tridiagonal_matmul(args: &GradientArgs<'_>) -> Gradients {
+    let Some(grad) = args.grad(0) else { return Ok(vec![None; 4]) };
+    let rhs = conj(&args.input(3))?;
+    let scaled = |input: usize| binary("Mul", &adjoint(&args.input(input))?, &grad);
+    let outer = binary("Add", &rows_down(&scaled(0)?)?, &rows_up(&scaled(2)?)?)?;
+    let grad_rhs = binary("Add", &outer, &scaled(1)?)?;
+    Ok(vec![
+        Some(diagonal_of_product(&rows_up(&rhs)?, &grad)?.into()),
+        Some(diagonal_of_product(&rhs, &grad)?.into()),
+        Some(diagonal_of_product(&rows_down(&rhs)?, &grad)?.into()),
+        Some(grad_rhs.into()),
+    ])
+}
+
+/// Returns the diagonals of `x yᵀ` as matrices of one row.
+fn diagonal_of_product(x: &Output, y: &Output) -> Result<Output> {
+    let graph = x.graph();
+    let sums = sum(&binary("Mul", x, y)?, &int_scalar(graph, -1)?, false)?;
+    binary("ExpandDims", &sums, &int_scalar(graph, -2)?)
+}
+
+/// Moves each row to the place of the one above it; the last becomes zero.
+fn rows_up(x: &Output) -> Result<Output> {
+    let zero = unary("ZerosLike", &part(x, (None, Some(1)), (None, None))?)?;
+    concat(&[part(x, (Some(1), None), (None, None))?, zero], -2)
+}
+
+/// Moves each row to the place of the one below it; the first becomes zero.
+fn rows_down(x: &Output) -> Result<Output> {
+    let zero = unary("ZerosLike", &part(x, (None, Some(1)), (None, None))?)?;
+    concat(&[zero, part(x, (None, Some(-1)), (None, None))?], -2)
+}
+
+/// Returns the rows and columns of matrices from one number to another, as `x[..., a:b, c:d]` does.
+fn part(x: &Output, rows: (Option<i32>, Option<i32>), columns: (Option<i32>, Option<i32>)) -> Result<Output> {
+    let graph = x.graph();
+    let ends = |row: Option<i32>, column: Option<i32>| {
+        int_vector(graph, &[0, row.unwrap_or_default(), column.unwrap_or_default()])
+    };
+    let mask = |row: Option<i32>, column: Option<i32>| i64::from(row.is_none()) << 1 | i64::from(column.is_none()) << 2;
+    let slice = graph.op("StridedSlice").input(x).input(&ends(rows.0, columns.0)?).input(&ends(rows.1, columns.1)?);
+    let slice = slice.input(&int_vector(graph, &[1, 1, 1])?).attr("ellipsis_mask", 1i64);
+    let slice = slice.attr("begin_mask", mask(rows.0, columns.0)).attr("end_mask", mask(rows.1, columns.1));
+    slice.try_build()?.try_output(0)
+}
+
+fn concat(parts: &[Output], axis: i32) -> Result<Output> {
+    let graph = parts[0].graph();
+    let joined = graph.op("ConcatV2").inputs(parts).input(&int_scalar(graph, axis)?);
+    joined.attr("N", parts.len() as i64).try_build()?.try_output(0)
 }
 
 /// With `S` the root and `G` the gradient with respect to it, the gradient `X` fulfils `Sᵀ X + X Sᵀ = G`. That is linear in
@@ -331,7 +395,7 @@ pub(super) fn matrix_square_root(args: &GradientArgs<'_>) -> Gradients {
     let root = args.output(0);
     let graph = root.graph();
     let shape = shape_of(&root)?;
-    let part = |begin: i32, end: i32, masks: (i64, i64)| -> Result<Output> {
+    let sizes = |begin: i32, end: i32, masks: (i64, i64)| -> Result<Output> {
         let op = graph.op("StridedSlice").input(&shape).inputs(&[
             int_vector(graph, &[begin])?,
             int_vector(graph, &[end])?,
@@ -339,11 +403,8 @@ pub(super) fn matrix_square_root(args: &GradientArgs<'_>) -> Gradients {
         ]);
         Ok(op.attr("begin_mask", masks.0).attr("end_mask", masks.1).try_build()?.output(0))
     };
-    let (batch, size) = (part(0, -2, (1, 0))?, part(-1, 0, (0, 1))?);
-    let concat = |parts: &[Output]| -> Result<Output> {
-        let op = graph.op("ConcatV2").inputs(parts).input(&int_scalar(graph, 0)?).attr("N", parts.len() as i64);
-        Ok(op.try_build()?.output(0))
-    };
+    let (batch, size) = (sizes(0, -2, (1, 0))?, sizes(-1, 0, (0, 1))?);
+    let concat = |parts: &[Output]| concat(parts, 0);
     let one = int_vector(graph, &[1])?;
     let elements = binary("Mul", &size, &size)?;
     let system = concat(&[batch.clone(), elements.clone(), elements.clone()])?;

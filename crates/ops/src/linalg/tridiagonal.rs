@@ -38,7 +38,7 @@ pub(super) const OPS: &[Op] = &[
             flags: OpFlags::NONE,
         },
         shape: product_shape,
-        gradient: Gradient::Unsupported,
+        gradient: Gradient::Fn(gradients::tridiagonal_matmul),
         kernels: matrix_kernels!([Float, Double, Complex64, Complex128] => |_| Ok(Product)),
     },
 ];

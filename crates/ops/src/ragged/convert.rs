@@ -1,10 +1,12 @@
 //! Ragged tensors as other ones: RaggedTensorToSparse, RaggedTensorToTensor.
 
 use super::splits::nested_splits;
-use crate::compose::{Gradients, reshape, shape_of};
+use crate::compose::{Gradients, binary, call, int_scalar, int_vector, reshape, shape_of, sum, unary};
 use crate::movement::Movable;
+use graph::Output;
 use kernel::{
-    BoxedKernel, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext,
+    BoxedKernel, Grad, Gradient, GradientArgs, IndexedSlices, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef,
+    OpFlags, ShapeContext,
 };
 use std::ops::Range;
 use tensor::{PartialShape, Result, Shape, Status, Tensor};
@@ -43,7 +45,7 @@ pub(super) const OPS: &[Op] = &[
             flags: OpFlags::NONE,
         },
         shape: to_tensor_shape,
-        gradient: Gradient::Unsupported,
+        gradient: Gradient::Fn(to_tensor_gradient),
         kernels: &[KernelDef::any(ToTensor::create)],
     },
 ];
@@ -103,6 +105,55 @@ fn to_sparse_gradient(args: &GradientArgs<'_>) -> Gradients {
     if let Some(grad) = args.grad(1) {
         grads[inputs - 1] = Some(reshape(&grad, &shape_of(&args.input(inputs - 1))?)?.into());
     }
+    Ok(grads)
+}
+
+/// The op itself, run on the numbers of the values' rows, tells which row each place was filled from.
+fn to_tensor_gradient(args: &GradientArgs<'_>) -> Gradients {
+    let mut grads = vec![None; args.op.num_inputs()];
+    let Some(grad) = args.grad(0) else { return Ok(grads) };
+    let (values, default) = (args.input(1), args.input(2));
+    let graph = grad.graph();
+    let attrs = args.op.attrs();
+    let types = attrs.strings("row_partition_types")?;
+    let outer_rank = 1 + ragged_rank(&kinds(types)?) as i32;
+    let range = |of: &Output, begin: i32, end: i32, end_mask: i64| -> Result<Output> {
+        let slice = graph.op("StridedSlice").input(of).input(&int_vector(graph, &[begin])?);
+        let slice = slice.input(&int_vector(graph, &[end])?).input(&int_vector(graph, &[1])?);
+        slice.attr("end_mask", end_mask).try_build()?.try_output(0)
+    };
+    let concat = |parts: &[Output]| -> Result<Output> {
+        let joined = graph.op("ConcatV2").inputs(parts).input(&int_scalar(graph, 0)?);
+        joined.attr("N", parts.len() as i64).try_build()?.try_output(0)
+    };
+    let no_place = int_scalar(graph, -1)?;
+    let flat = int_vector(graph, &[-1])?;
+    let values_shape = shape_of(&values)?;
+    let count = reshape(&range(&values_shape, 0, 1, 0)?, &int_vector(graph, &[])?)?;
+    let numbers = call("Range", &[&int_scalar(graph, 0)?, &count, &int_scalar(graph, 1)?])?;
+    let partitions: Vec<Output> = (3..args.op.num_inputs()).map(|input| args.input(input)).collect();
+    let sources = graph.op("RaggedTensorToTensor").input(&range(&unary("Shape", &grad)?, 0, outer_rank, 0)?);
+    let sources = sources.input(&numbers).input(&no_place).inputs(&partitions);
+    let sources = sources.attr("row_partition_types", types).attr("num_row_partition_tensors", partitions.len() as i64);
+    let sources = reshape(&sources.try_build()?.try_output(0)?, &flat)?;
+    let is_value = binary("NotEqual", &sources, &no_place)?;
+    // One row for each place that a row of the values, or the default in its stead, went to.
+    let inner = range(&values_shape, 1, 0, 1)?;
+    let places = reshape(&unary("Size", &sources)?, &int_vector(graph, &[1])?)?;
+    let rows = reshape(&grad, &concat(&[places, inner])?)?;
+    let chosen = |of: &Output, places: &Output| call("GatherV2", &[of, places, &int_scalar(graph, 0)?]);
+    let filled = reshape(&unary("Where", &is_value)?, &flat)?;
+    let slices = IndexedSlices {
+        values: chosen(&rows, &filled)?,
+        indices: chosen(&sources, &filled)?,
+        dense_shape: Some(values_shape),
+    };
+    grads[1] = Some(Grad::Slices(slices));
+    let left = reshape(&unary("Where", &unary("LogicalNot", &is_value)?)?, &flat)?;
+    let left = chosen(&rows, &left)?;
+    let default_shape = shape_of(&default)?;
+    let axes = graph.op("BroadcastGradientArgs").input(&unary("Shape", &left)?).input(&default_shape).try_build()?;
+    grads[2] = Some(reshape(&sum(&left, &axes.try_output(1)?, false)?, &default_shape)?.into());
     Ok(grads)
 }
 

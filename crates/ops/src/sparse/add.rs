@@ -2,6 +2,7 @@
 //! SparseDenseCwiseAdd, -Mul and -Div.
 
 use super::coordinates::{Sparse, in_bounds, indices_tensor, out_of_bounds};
+use super::gradients;
 use crate::compose::call;
 use graph::{Output, ShapeContext};
 use kernel::{
@@ -113,12 +114,16 @@ pub(super) const OPS: &[Op] = &[
         gradient: Gradient::Unsupported,
         kernels: typed!(Extreme, Ordering::Less),
     },
-    cwise("SparseDenseCwiseAdd", typed!(Cwise, |x, y| x + y)),
-    cwise("SparseDenseCwiseMul", typed!(Cwise, |x, y| x * y)),
-    cwise("SparseDenseCwiseDiv", typed!(Cwise, |x, y| if y.is_zero_integer() { y } else { x / y })),
+    cwise("SparseDenseCwiseAdd", Gradient::Unsupported, typed!(Cwise, |x, y| x + y)),
+    cwise("SparseDenseCwiseMul", Gradient::Fn(gradients::dense_multiply), typed!(Cwise, |x, y| x * y)),
+    cwise(
+        "SparseDenseCwiseDiv",
+        Gradient::Fn(gradients::dense_divide),
+        typed!(Cwise, |x, y| if y.is_zero_integer() { y } else { x / y }),
+    ),
 ];
 
-const fn cwise(name: &'static str, kernels: &'static [KernelDef]) -> Op {
+const fn cwise(name: &'static str, gradient: Gradient, kernels: &'static [KernelDef]) -> Op {
     Op {
         def: OpDef {
             name,
@@ -132,7 +137,7 @@ const fn cwise(name: &'static str, kernels: &'static [KernelDef]) -> Op {
             c.set_output(0, PartialShape::new(&[indices.dim(0)]));
             Ok(())
         },
-        gradient: Gradient::Unsupported,
+        gradient,
         kernels,
     }
 }

@@ -4,6 +4,7 @@ mod add;
 mod coordinates;
 mod cross;
 mod fill_empty_rows;
+mod gradients;
 mod matmul;
 mod rearrange;
 mod reduce;

@@ -1,6 +1,7 @@
 //! SparseReduceSum, SparseReduceMax, their sparse forms, and SparseSoftmax.
 
 use super::coordinates::{Sparse, in_bounds, indices_tensor, out_of_bounds};
+use super::gradients;
 use graph::ShapeContext;
 use kernel::{
     BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeFn, kernels, shape,
@@ -35,6 +36,7 @@ pub(super) const OPS: &[Op] = &[
         &["output: T"],
         &[KEEP, numbertype!("T")],
         reduce_shape,
+        Gradient::Fn(gradients::reduce_sum),
         reductions!(|x, y| x + y, false),
     ),
     reduction(
@@ -42,6 +44,7 @@ pub(super) const OPS: &[Op] = &[
         SPARSE,
         &[KEEP, numbertype!("T")],
         shape::unknown,
+        Gradient::Unsupported,
         reductions!(|x, y| x + y, true),
     ),
     reduction(
@@ -49,6 +52,7 @@ pub(super) const OPS: &[Op] = &[
         &["output: T"],
         &[KEEP, REAL],
         reduce_shape,
+        Gradient::Unsupported,
         reductions!(|x, y| if y > x { y } else { x }, false),
     ),
     reduction(
@@ -56,6 +60,7 @@ pub(super) const OPS: &[Op] = &[
         SPARSE,
         &[KEEP, REAL],
         shape::unknown,
+        Gradient::Unsupported,
         reductions!(|x, y| if y > x { y } else { x }, true),
     ),
     Op {
@@ -72,7 +77,7 @@ pub(super) const OPS: &[Op] = &[
             c.set_output(0, values);
             Ok(())
         },
-        gradient: Gradient::Unsupported,
+        gradient: Gradient::Fn(gradients::softmax),
         kernels: kernels!("T": [f16, f32, f64] => Softmax),
     },
 ];
@@ -82,14 +87,10 @@ const fn reduction(
     outputs: &'static [&'static str],
     attrs: &'static [&'static str],
     shape: ShapeFn,
+    gradient: Gradient,
     kernels: &'static [KernelDef],
 ) -> Op {
-    Op {
-        def: OpDef { name, inputs: INPUTS, outputs, attrs, flags: OpFlags::NONE },
-        shape,
-        gradient: Gradient::Unsupported,
-        kernels,
-    }
+    Op { def: OpDef { name, inputs: INPUTS, outputs, attrs, flags: OpFlags::NONE }, shape, gradient, kernels }
 }
 
 fn reduce_shape(c: &mut ShapeContext<'_>) -> Result<()> {
