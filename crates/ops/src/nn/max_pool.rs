@@ -2,7 +2,7 @@
 //! gradients.
 
 use super::pool_plan::{PoolPlan, PoolWindow, Source, pool_shape, pool_v2_shape};
-use crate::compose::Gradients;
+use crate::compose::{Gradients, unary};
 use graph::Output;
 use graph::builder::{OpBuilder, Operation};
 use kernel::{
@@ -278,12 +278,16 @@ fn forward_gradient(args: &GradientArgs<'_>, op: &str) -> Gradients {
     back(args, op, &inputs, 0)
 }
 
-/// The gradient of a pooling's gradient with respect to what flows into it.
+/// The gradient of a pooling's gradient with respect to what flows into it; the rest gets zeros, as TensorFlow has it.
 fn backward_gradient(args: &GradientArgs<'_>, op: &str) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None; args.op.num_inputs()]) };
     let mut inputs = vec![args.input(0), args.input(1), grad];
     inputs.extend((3..args.op.num_inputs()).map(|index| args.input(index)));
-    back(args, op, &inputs, 2)
+    let mut grads = back(args, op, &inputs, 2)?;
+    for (index, grad) in grads.iter_mut().enumerate().take(2) {
+        *grad = Some(unary("ZerosLike", &args.input(index))?.into());
+    }
+    Ok(grads)
 }
 
 fn max_pool_gradient(args: &GradientArgs<'_>) -> Gradients {

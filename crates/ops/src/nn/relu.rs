@@ -1,6 +1,6 @@
 //! Rectifiers: Relu, Relu6, Elu, Selu, LeakyRelu, and their gradient ops.
 
-use crate::compose::{Gradients, binary, scalar, select, unary_gradient};
+use crate::compose::{Gradients, binary, scalar, select, unary, unary_gradient};
 use crate::elementwise::{Binary, Unary};
 use graph::Output;
 use kernel::{Grad, Gradient, GradientArgs, KernelBuilder, KernelDef, Op, OpDef, OpFlags, shape};
@@ -235,13 +235,18 @@ pub fn leaky_relu(features: &Output) -> Output {
     features.graph().op("LeakyRelu").input(features).output()
 }
 
+/// The slope of such a unit changes nowhere; TensorFlow says so with zeros.
+fn zeros(features: &Output) -> Result<Option<Grad>> {
+    Ok(Some(unary("ZerosLike", features)?.into()))
+}
+
 fn relu6_gradient(args: &GradientArgs<'_>) -> Gradients {
     unary_gradient(args, |grad, _, y| binary("Relu6Grad", grad, y))
 }
 
 fn relu6_grad_gradient(args: &GradientArgs<'_>) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
-    Ok(vec![Some(binary("Relu6Grad", &grad, &args.input(1))?.into()), None])
+    Ok(vec![Some(binary("Relu6Grad", &grad, &args.input(1))?.into()), zeros(&args.input(1))?])
 }
 
 fn elu_gradient(args: &GradientArgs<'_>) -> Gradients {
@@ -278,7 +283,7 @@ fn relu_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
 fn relu_grad_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
     let back = grad.graph().op("ReluGrad").input(&grad).input(&args.input(1)).try_build()?;
-    Ok(vec![Some(back.output(0).into()), None])
+    Ok(vec![Some(back.output(0).into()), zeros(&args.input(1))?])
 }
 
 fn leaky_relu_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
@@ -292,7 +297,7 @@ fn leaky_relu_grad_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>
     let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
     let alpha = args.op.attrs().float("alpha")?;
     let back = grad.graph().op("LeakyReluGrad").input(&grad).input(&args.input(1)).attr("alpha", alpha).try_build()?;
-    Ok(vec![Some(back.output(0).into()), None])
+    Ok(vec![Some(back.output(0).into()), zeros(&args.input(1))?])
 }
 
 fn alpha<T: Float>(builder: &KernelBuilder<'_>) -> Result<T> {
