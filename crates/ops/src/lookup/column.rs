@@ -104,9 +104,22 @@ impl Column {
 
     /// Puts a key in the place of another.
     pub(super) fn set_key(&mut self, row: usize, key: &Key) {
-        let mut from = Column::new(self.dtype, self.per_row);
-        from.push_key(key);
-        self.set_row(row, &from, 0);
+        let (size, per_row) = (self.row_bytes(), self.per_row);
+        match (&mut self.elements, key) {
+            (Elements::Plain(bytes), key) => {
+                let Some(place) = bytes.get_mut(row * size..(row + 1) * size) else { return };
+                match key {
+                    Key::Plain(bits) => place.iter_mut().zip(bits.to_le_bytes()).for_each(|(to, from)| *to = from),
+                    Key::Bytes(key) => place.iter_mut().zip(key).for_each(|(to, from)| *to = *from),
+                }
+            }
+            (Elements::Strings(strings), Key::Bytes(key)) => {
+                if let Some(place) = strings.get_mut(row * per_row) {
+                    place.clone_from(key);
+                }
+            }
+            (Elements::Strings(_), Key::Plain(_)) => {}
+        }
     }
 
     /// Returns the hash by which TensorFlow chooses the bucket of a key of this column.
