@@ -69,6 +69,8 @@ fn an_error_names_its_task_and_node_and_the_session_lives_on() {
         assert!(session.run(&[], &["nothing:0"]).unwrap_err().message().contains("nothing"));
         assert!(session.run(&[("x:7", scalar(1.0))], &["sum:0"]).is_err());
         assert_eq!(session.run(&[], &[]).unwrap_err().code(), Code::InvalidArgument);
+        let status = session.run(&[("x:0", scalar(1.0))], &["sum:0", "x:0"]).unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "x:0 is both fed and fetched."));
         assert_eq!(session.float(&[], "v:0").unwrap_err().code(), Code::FailedPrecondition);
     }
 }

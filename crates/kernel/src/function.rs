@@ -46,7 +46,7 @@ impl Callee {
         let runtime = step
             .functions
             .clone()
-            .ok_or_else(|| Status::internal(format!("no functions can be run here, such as '{}'", self.name)))?;
+            .ok_or_else(|| Status::not_found(format!("Function {} is not defined.", self.name)))?;
         let mut instance = self.instance.lock();
         if let Some((known, handle)) = &*instance
             && std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&runtime))

@@ -38,11 +38,11 @@ impl Tensor {
     pub fn zeros(dtype: DType, shape: Shape) -> Result<Tensor> {
         let data = match dtype {
             DType::String => {
-                shape.num_bytes(size_of::<StringElement>())?;
+                check_size(&shape, size_of::<StringElement>())?;
                 Data::Strings(Arc::new(vec![Bytes::new(); shape.num_elements()]))
             }
             DType::Variant => {
-                shape.num_bytes(size_of::<Variant>())?;
+                check_size(&shape, size_of::<Variant>())?;
                 Data::Variants(Arc::new(vec![Variant::Empty; shape.num_elements()]))
             }
             DType::Resource => {
@@ -423,6 +423,15 @@ impl fmt::Debug for Tensor {
     }
 }
 
+/// Refuses elements outside of a [`Buffer`] that would take more than a tensor may have.
+fn check_size(shape: &Shape, element_bytes: usize) -> Result<()> {
+    let bytes = shape.num_bytes(element_bytes)?;
+    if bytes > crate::tensor_bytes_max() {
+        return Err(Status::resource_exhausted(format!("out of memory: can't allocate {bytes} bytes")));
+    }
+    Ok(())
+}
+
 /// What [`Tensor::build`] does whatever the type, so that it is compiled once and not for every closure.
 fn build_with(dtype: DType, shape: Shape, fill: &mut dyn FnMut(&mut Buffer)) -> Result<Tensor> {
     let mut tensor = Tensor::new(dtype, shape)?;
@@ -448,6 +457,14 @@ mod tests {
         tensor.make_mut::<f32>().unwrap()[2] = 0.0;
         assert_eq!(rows.as_slice::<f32>().unwrap()[0], 3.0);
         assert!(tensor.as_slice::<i32>().is_err());
+    }
+
+    #[test]
+    fn what_no_machine_can_hold_is_refused() {
+        let shape = Shape::new(&[1 << 50]).unwrap();
+        for dtype in [DType::Float, DType::String, DType::Variant] {
+            assert_eq!(Tensor::zeros(dtype, shape.clone()).unwrap_err().code(), crate::Code::ResourceExhausted);
+        }
     }
 
     #[test]

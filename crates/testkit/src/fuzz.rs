@@ -1,5 +1,5 @@
 //! Runs random graphs, or changed ones of the real client, on an embedded server and tells what must not happen: a panic, a step that outlives its time limit,
-//! a session that cannot be closed.
+//! an error that is said to be ours, a session that cannot be closed.
 
 use crate::mutated_graph::Corpus;
 use crate::random_graph::{Chooser, RandomGraph, random_graph};
@@ -20,6 +20,9 @@ const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How many bytes one tensor may have meanwhile: odd sizes are refused, not filled.
 const TENSOR_BYTES_MAX: usize = 64 << 20;
+
+/// How many messages a report holds.
+const FINDINGS_MAX: usize = 1000;
 
 /// How long to go on.
 pub enum Until {
@@ -147,11 +150,9 @@ async fn guarded<T: Send + 'static>(
 
 fn look_at(status: &Status, seed: u64, report: &mut Report) {
     let text = status.message();
-    if status.code() == Code::Internal && (text.contains("panic") || text.contains("hangs")) {
-        let first_line = text.lines().next().unwrap_or_default().to_owned();
-        if !look_for_panics(seed, report) {
-            report.findings.entry(first_line).or_insert(seed);
-        }
+    // What a client sent is its own mistake; Internal says that it is ours.
+    if status.code() == Code::Internal && !look_for_panics(seed, report) && report.findings.len() < FINDINGS_MAX {
+        report.findings.entry(text.replace('\n', " ")).or_insert(seed);
     }
     look_for_panics(seed, report);
 }

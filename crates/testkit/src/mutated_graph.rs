@@ -248,7 +248,8 @@ impl Mutation<'_> {
             }
             6 => {
                 // The same elements in another shape.
-                let count: i64 = proto.tensor_shape.iter().flat_map(|shape| &shape.dim).map(|dim| dim.size).product();
+                let sizes = proto.tensor_shape.iter().flat_map(|shape| &shape.dim).map(|dim| dim.size);
+                let count: i64 = sizes.fold(1, i64::wrapping_mul);
                 let dim = |size: i64| proto::tensor_shape_proto::Dim { size, ..Default::default() };
                 let dims = match self.chooser.below(4) {
                     0 => vec![dim(count)],

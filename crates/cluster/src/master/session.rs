@@ -163,6 +163,9 @@ impl MasterSession {
                 (state.graph.clone(), state.version)
             };
             let spec = RunSpec::resolve(&graph, &names.feeds, &names.fetches, &names.targets)?;
+            if let Some((name, _)) = spec.fed_fetches().first().and_then(|&(fetch, _)| spec.fetches.get(fetch)) {
+                return Err(Status::invalid_argument(format!("{name} is both fed and fetched.")));
+            }
             // What the run asks for by name must be known before anything is placed.
             let wanted = self.named_tasks(&prune(&graph, &spec, self.registry)?);
             self.tasks.contact(&wanted, deadline).await?;

@@ -106,6 +106,18 @@ fn placeholder_shape(node: &Node) -> PartialShape {
     shape.filter(|shape| shape.rank().is_some_and(|rank| rank > 0)).unwrap_or_default()
 }
 
+/// Refuses the arguments and results of a function, which stand for feeds and fetches in what runs: a client that writes
+/// them into its graph would get the values of others.
+fn check_is_for_clients(node: &Node) -> Result<()> {
+    let what = match node.op() {
+        "_Arg" | "_DeviceArg" => "GetArg",
+        "_Retval" | "_DeviceRetval" => "SetRetval",
+        _ => return Ok(()),
+    };
+    let index = node.attrs.int("index")?;
+    Err(Status::invalid_argument(format!("{what} {index} is not within [0, 0)\n\t [[{{{{node {}}}}}]]", node.name)))
+}
+
 /// Returns a graph of only what the fetches and targets need.
 ///
 /// Every fed tensor is replaced by an `_Arg` node whose `index` is the feed's place in the list and that stands on the fed
@@ -144,6 +156,7 @@ pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph>
         let Some(node) = graph.get(id) else {
             return Err(Status::internal("a node that a run needs is gone from the graph"));
         };
+        check_is_for_clients(node)?;
         for edge in &node.inputs {
             match fed.get(edge) {
                 Some(&feed) => needed_feeds[feed] = true,

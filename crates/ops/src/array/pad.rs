@@ -1,6 +1,7 @@
 //! Surrounding tensors: Pad, PadV2, MirrorPad and its gradient.
 
 use super::strided_slice::Put;
+use crate::arithmetic::Arithmetic;
 use crate::compose::{call, int_scalar, int_vector, reshape};
 use crate::movement::{Movable, Rearrangement, rearranged};
 use graph::{Output, ShapeContext};
@@ -10,8 +11,7 @@ use kernel::{
 use numeric::slice_copy::{self, SliceAxis};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
-use std::ops::AddAssign;
-use tensor::{Complex32, Complex64, Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
+use tensor::{Complex32, Complex64, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
@@ -301,13 +301,13 @@ struct MirrorPadGrad<T> {
     element: PhantomData<fn(T)>,
 }
 
-impl<T: Element + AddAssign> MirrorPadGrad<T> {
+impl<T: Arithmetic> MirrorPadGrad<T> {
     fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
         BoxedKernel::new(MirrorPadGrad::<T> { offset: mirror_offset(builder)?, element: PhantomData })
     }
 }
 
-impl<T: Element + AddAssign> Kernel for MirrorPadGrad<T> {
+impl<T: Arithmetic> Kernel for MirrorPadGrad<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let paddings = paddings_of(context)?;
         let input = context.input(0)?;
@@ -329,7 +329,8 @@ impl<T: Element + AddAssign> Kernel for MirrorPadGrad<T> {
         let output = Tensor::build(Shape::from_usize(&dims)?, |to: &mut [T]| {
             to.fill(T::default());
             for (&value, &position) in from.iter().zip(&positions) {
-                to[position as usize] += value;
+                let to = &mut to[position as usize];
+                *to = to.plus(value);
             }
         })?;
         context.set_output(0, output);

@@ -1,5 +1,6 @@
 //! Pooling by ratios that aren't whole: FractionalAvgPool, FractionalMaxPool and their gradients.
 
+use crate::arithmetic::Arithmetic;
 use crate::compose::Gradients;
 use crate::random::random_bits;
 use kernel::{
@@ -8,7 +9,7 @@ use kernel::{
 use num_traits::{AsPrimitive, Bounded, NumAssign};
 use numeric::philox::{GuardedPhilox, Philox, shuffle};
 use std::marker::PhantomData;
-use tensor::{Element, PartialShape, Result, Shape, Status, Tensor};
+use tensor::{PartialShape, Result, Shape, Status, Tensor};
 
 const OUTPUTS: &[&str] = &["output: T", "row_pooling_sequence: int64", "col_pooling_sequence: int64"];
 const ATTRS: &[&str] = &[
@@ -101,7 +102,7 @@ fn pool_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     }
     let output = PartialShape::new(&dims);
     for (sequence, axis) in [(1, 1), (2, 2)] {
-        c.set_output(sequence, PartialShape::new(&[output.dim(axis).map(|size| size + 1)]));
+        c.set_output(sequence, PartialShape::new(&[output.dim(axis).and_then(|size| size.checked_add(1))]));
     }
     c.set_output(0, output);
     Ok(())
@@ -316,9 +317,9 @@ impl Windows {
     }
 }
 
-trait Pooled: Element + Copy + NumAssign + PartialOrd + Bounded + AsPrimitive<f64> {}
+trait Pooled: Arithmetic + NumAssign + PartialOrd + Bounded + AsPrimitive<f64> {}
 
-impl<T: Element + Copy + NumAssign + PartialOrd + Bounded + AsPrimitive<f64>> Pooled for T {}
+impl<T: Arithmetic + NumAssign + PartialOrd + Bounded + AsPrimitive<f64>> Pooled for T {}
 
 macro_rules! pool_kernel {
     ($kernel:ident, $plan:ty, $new:expr) => {
@@ -361,7 +362,8 @@ where
             to.fill(T::zero());
             windows.visit(|output, input| {
                 for channel in 0..channels {
-                    to[output * channels + channel] += from[input * channels + channel];
+                    let to = &mut to[output * channels + channel];
+                    *to = to.plus(from[input * channels + channel]);
                 }
             });
             for (to, &count) in to.chunks_exact_mut(channels.max(1)).zip(&counts) {
@@ -445,7 +447,7 @@ impl<T: Pooled> Kernel for MaximumGrad<T> {
             to.fill(T::zero());
             for (best, &grad) in best.iter().zip(grad) {
                 if let Some(place) = best {
-                    to[*place] += grad;
+                    to[*place] = to[*place].plus(grad);
                 }
             }
         })?;

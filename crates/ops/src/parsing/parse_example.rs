@@ -186,7 +186,8 @@ fn parsed_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let first = 3 * num_sparse + dense.len();
     for index in 0..ragged {
         c.set_output(first + index, PartialShape::unknown_of_rank(1));
-        let splits = batch.rank().filter(|&rank| rank == 1).and_then(|_| batch.dim(0)).map(|count| count + 1);
+        let splits =
+            batch.rank().filter(|&rank| rank == 1).and_then(|_| batch.dim(0)).and_then(|count| count.checked_add(1));
         c.set_output(first + ragged + index, PartialShape::new(&[splits]));
     }
     Ok(())

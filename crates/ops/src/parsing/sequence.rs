@@ -159,7 +159,7 @@ fn parsed_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let has_lengths = c.schema.outputs.iter().any(|output| output.name == "feature_list_dense_lengths");
     let rank = batch.rank().map(|rank| rank as i64);
     let vector = || PartialShape::unknown_of_rank(1);
-    let splits = || PartialShape::new(&[batch.dim(0).filter(|_| rank == Some(1)).map(|size| size + 1)]);
+    let splits = || PartialShape::new(&[batch.dim(0).filter(|_| rank == Some(1)).and_then(|size| size.checked_add(1))]);
     let mut shapes = Vec::new();
     let sparse = |shapes: &mut Vec<PartialShape>, count: usize, more: i64| {
         let columns = rank.map(|rank| rank + more);
@@ -262,6 +262,16 @@ impl ParseSequence {
             return Err(Status::invalid_argument(format!(
                 "feature_list_dense_shapes must be fully defined, got {shape}"
             )));
+        }
+        for (number, types) in [
+            ("Ncontext_sparse", "context_sparse_types"),
+            ("Nfeature_list_sparse", "feature_list_sparse_types"),
+            ("Nfeature_list_dense", "feature_list_dense_types"),
+        ] {
+            let count = attrs.dtypes(types)?.len();
+            if attrs.int(number).is_ok_and(|number| number != count as i64) {
+                return Err(Status::invalid_argument(format!("{number} is not the length of {types}, {count}")));
+            }
         }
         let is_v2 = builder.node.op() == "ParseSequenceExampleV2";
         let assumed_empty = "feature_list_dense_missing_assumed_empty";

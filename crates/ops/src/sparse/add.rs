@@ -3,6 +3,7 @@
 
 use super::coordinates::{Sparse, in_bounds, indices_tensor, out_of_bounds};
 use super::gradients;
+use crate::arithmetic::Arithmetic;
 use crate::compose::call;
 use graph::{Output, ShapeContext};
 use kernel::{
@@ -11,7 +12,6 @@ use kernel::{
 use num_traits::ToPrimitive;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
-use std::ops::{Add, Div, Mul};
 use tensor::{DType, Element, PartialShape, Result, Status, Tensor, bf16, f16};
 
 const TWO: [&str; 6] =
@@ -114,13 +114,9 @@ pub(super) const OPS: &[Op] = &[
         gradient: Gradient::Unsupported,
         kernels: typed!(Extreme, Ordering::Less),
     },
-    cwise("SparseDenseCwiseAdd", Gradient::Unsupported, typed!(Cwise, |x, y| x + y)),
-    cwise("SparseDenseCwiseMul", Gradient::Fn(gradients::dense_multiply), typed!(Cwise, |x, y| x * y)),
-    cwise(
-        "SparseDenseCwiseDiv",
-        Gradient::Fn(gradients::dense_divide),
-        typed!(Cwise, |x, y| if y.is_zero_integer() { y } else { x / y }),
-    ),
+    cwise("SparseDenseCwiseAdd", Gradient::Unsupported, typed!(Cwise, |x, y| x.plus(y))),
+    cwise("SparseDenseCwiseMul", Gradient::Fn(gradients::dense_multiply), typed!(Cwise, |x, y| x.times(y))),
+    cwise("SparseDenseCwiseDiv", Gradient::Fn(gradients::dense_divide), typed!(Cwise, |x, y| x.over(y))),
 ];
 
 const fn cwise(name: &'static str, gradient: Gradient, kernels: &'static [KernelDef]) -> Op {
@@ -174,14 +170,9 @@ fn dense_add_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
 }
 
 /// A number as these kernels need it.
-trait Number: Element + Add<Output = Self> + Mul<Output = Self> + Div<Output = Self> + PartialOrd + ToPrimitive {
-    /// Returns whether dividing by it would fail.
-    fn is_zero_integer(self) -> bool {
-        Self::DTYPE.is_integer() && self == Self::default()
-    }
-}
+trait Number: Arithmetic + PartialOrd + ToPrimitive {}
 
-impl<T> Number for T where T: Element + Add<Output = T> + Mul<Output = T> + Div<Output = T> + PartialOrd + ToPrimitive {}
+impl<T: Arithmetic + PartialOrd + ToPrimitive> Number for T {}
 
 /// One step of going through two sparse tensors in order.
 enum Pair {
@@ -244,7 +235,7 @@ impl<T: Number> Kernel for SparseAdd<T> {
             let (index, value, is_sum) = match pair {
                 Pair::A(i) => (a.index(i), x[i], false),
                 Pair::B(j) => (b.index(j), y[j], false),
-                Pair::Both(i, j) => (a.index(i), x[i] + y[j], true),
+                Pair::Both(i, j) => (a.index(i), x[i].plus(y[j]), true),
             };
             // Only sums are held against the threshold; what isn't a number is never below anything.
             let is_small = is_sum && value.to_f64().is_some_and(|value| value.abs() < thresh);
@@ -354,7 +345,7 @@ impl<T: Number> Kernel for DenseAdd<T> {
                 return Err(out_of_bounds(row, index, &shape));
             }
             let place = &mut into[flat(index, &shape)];
-            *place = *place + value;
+            *place = place.plus(value);
         }
         context.set_output(0, output);
         Ok(())

@@ -1,6 +1,7 @@
 //! No row without a value: SparseFillEmptyRows and its gradient.
 
 use super::coordinates::{Sparse, indices_tensor};
+use crate::arithmetic::Arithmetic;
 use crate::movement::Movable;
 use graph::{Output, ShapeContext};
 use kernel::{
@@ -8,8 +9,7 @@ use kernel::{
 };
 use num_complex::Complex;
 use std::marker::PhantomData;
-use std::ops::Add;
-use tensor::{Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
+use tensor::{PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
@@ -172,13 +172,13 @@ impl Kernel for FillEmptyRows {
 
 struct FillEmptyRowsGrad<T>(PhantomData<T>);
 
-impl<T: Element + Add<Output = T>> FillEmptyRowsGrad<T> {
+impl<T: Arithmetic> FillEmptyRowsGrad<T> {
     fn create(_: &KernelBuilder<'_>) -> Result<BoxedKernel> {
         BoxedKernel::new(FillEmptyRowsGrad::<T>(PhantomData))
     }
 }
 
-impl<T: Element + Add<Output = T>> Kernel for FillEmptyRowsGrad<T> {
+impl<T: Arithmetic> Kernel for FillEmptyRowsGrad<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (map, grad) = (context.slice::<i64>(0)?, context.slice::<T>(1)?);
         let mut visited = vec![false; grad.len()];
@@ -194,7 +194,7 @@ impl<T: Element + Add<Output = T>> Kernel for FillEmptyRowsGrad<T> {
             visited[place] = true;
         }
         let unvisited = grad.iter().zip(visited).filter(|(_, visited)| !visited);
-        let default = unvisited.fold(T::default(), |sum, (&grad, _)| sum + grad);
+        let default = unvisited.fold(T::default(), |sum, (&grad, _)| sum.plus(grad));
         context.set_output(0, Tensor::vector(&values));
         context.set_output(1, Tensor::scalar(default));
         Ok(())

@@ -1,5 +1,6 @@
 //! SparseTensorDenseMatMul.
 
+use crate::arithmetic::Arithmetic;
 use crate::compose::{binary, call, conj, int_scalar, int_vector, sum};
 use graph::{Output, ShapeContext};
 use kernel::{
@@ -7,8 +8,7 @@ use kernel::{
 };
 use num_complex::Complex;
 use std::marker::PhantomData;
-use std::ops::{Add, Mul};
-use tensor::{Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
+use tensor::{PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[Op {
@@ -48,7 +48,7 @@ pub fn sparse_tensor_dense_matmul(indices: &Output, values: &Output, shape: &Out
 }
 
 /// A number that can be multiplied.
-trait Number: Element + Add<Output = Self> + Mul<Output = Self> {
+trait Number: Arithmetic {
     const TYPES: &'static [(&'static str, tensor::DType)] = &[("T", Self::DTYPE)];
 
     fn conjugate(self) -> Self {
@@ -175,11 +175,11 @@ impl<T: Number> Kernel for MatMul<T> {
             let into = &mut product[to * width..(to + 1) * width];
             if self.adjoint_b {
                 for (place, into) in into.iter_mut().enumerate() {
-                    *into = *into + value * dense[place * b_stride + from].conjugate();
+                    *into = into.plus(value.times(dense[place * b_stride + from].conjugate()));
                 }
             } else {
                 for (into, &b) in into.iter_mut().zip(&dense[from * b_stride..(from + 1) * b_stride]) {
-                    *into = *into + value * b;
+                    *into = into.plus(value.times(b));
                 }
             }
         }
@@ -192,6 +192,7 @@ impl<T: Number> Kernel for MatMul<T> {
 mod tests {
     use super::*;
     use crate::testing::{attrs, check_gradient, infer, run_op};
+    use tensor::Element;
 
     fn inputs<T: Element>(values: &[T], b: &[T]) -> Vec<Tensor> {
         let indices = Tensor::from_slice(&[2, 2], &[0i64, 0, 1, 2]).unwrap();

@@ -2,6 +2,7 @@
 
 use super::coordinates::{Sparse, in_bounds, indices_tensor, out_of_bounds};
 use super::gradients;
+use crate::arithmetic::Arithmetic;
 use graph::ShapeContext;
 use kernel::{
     BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeFn, kernels, shape,
@@ -9,7 +10,6 @@ use kernel::{
 use num_traits::ToPrimitive;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::ops::Add;
 use tensor::{Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
 const INPUTS: &[&str] = &["input_indices: int64", "input_values: T", "input_shape: int64", "reduction_axes: int32"];
@@ -37,7 +37,7 @@ pub(super) const OPS: &[Op] = &[
         &[KEEP, numbertype!("T")],
         reduce_shape,
         Gradient::Fn(gradients::reduce_sum),
-        reductions!(|x, y| x + y, false),
+        reductions!(|x, y| x.plus(y), false),
     ),
     reduction(
         "SparseReduceSumSparse",
@@ -45,7 +45,7 @@ pub(super) const OPS: &[Op] = &[
         &[KEEP, numbertype!("T")],
         shape::unknown,
         Gradient::Unsupported,
-        reductions!(|x, y| x + y, true),
+        reductions!(|x, y| x.plus(y), true),
     ),
     reduction(
         "SparseReduceMax",
@@ -126,13 +126,13 @@ struct Reduce<T> {
     is_sparse: bool,
 }
 
-impl<T: Element + Add<Output = T> + PartialOrd> Reduce<T> {
+impl<T: Arithmetic + PartialOrd> Reduce<T> {
     fn create(builder: &KernelBuilder<'_>, combine: fn(T, T) -> T, is_sparse: bool) -> Result<BoxedKernel> {
         BoxedKernel::new(Reduce { combine, keeps: builder.attrs().bool("keep_dims")?, is_sparse })
     }
 }
 
-impl<T: Element + Add<Output = T> + PartialOrd> Kernel for Reduce<T> {
+impl<T: Arithmetic + PartialOrd> Kernel for Reduce<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let sparse = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
         sparse.check_size()?;

@@ -175,6 +175,9 @@ fn var_handles_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 }
 
 fn read_variable_shape(c: &mut ShapeContext<'_>) -> Result<()> {
+    if c.num_inputs() != c.num_outputs() {
+        return Err(Status::invalid_argument("Mismatched number of arguments to ReadVariablesOp"));
+    }
     for index in 0..c.num_outputs() {
         let (dtype, shape) = handle_shape(c, index)?;
         let declared = c.output_types[index].dtype;

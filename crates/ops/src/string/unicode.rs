@@ -90,7 +90,7 @@ fn encode_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 }
 
 fn decode_shape(c: &mut ShapeContext<'_>) -> Result<()> {
-    let splits = c.input(0).num_elements().map(|count| count + 1);
+    let splits = c.input(0).num_elements().and_then(|count| count.checked_add(1));
     c.set_output(0, PartialShape::new(&[splits]));
     for output in 1..c.num_outputs() {
         c.set_output(output, PartialShape::unknown_of_rank(1));
