@@ -77,6 +77,16 @@ pub fn tensor_bytes_max() -> usize {
     }
 }
 
+/// Refuses so many elements outside of a buffer when they would take more than one tensor may have.
+pub fn check_elements_fit(count: usize, element_bytes: usize) -> Result<()> {
+    match count.checked_mul(element_bytes) {
+        Some(bytes) if bytes <= tensor_bytes_max() => Ok(()),
+        _ => Err(Status::resource_exhausted(format!(
+            "out of memory: can't allocate {count} elements of {element_bytes} bytes"
+        ))),
+    }
+}
+
 fn machine_memory() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -13,7 +13,9 @@ mod status;
 mod tensor;
 mod variant;
 
-pub use buffer::{Buffer, LargeBlocks, Recycler, set_large_blocks, set_tensor_bytes_max, tensor_bytes_max};
+pub use buffer::{
+    Buffer, LargeBlocks, Recycler, check_elements_fit, set_large_blocks, set_tensor_bytes_max, tensor_bytes_max,
+};
 pub use codec::{tensor_from_proto, tensor_to_proto, tensor_to_proto_inline};
 pub use dtype::DType;
 pub use element::{Element, Numeric};

@@ -1,6 +1,6 @@
 //! [`Tensor`]: a typed, shaped, immutable-by-default array that is cheap to clone.
 
-use crate::{Buffer, DType, Element, ResourceHandle, Result, Shape, Status, Variant};
+use crate::{Buffer, DType, Element, ResourceHandle, Result, Shape, Status, Variant, check_elements_fit};
 use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
@@ -38,11 +38,11 @@ impl Tensor {
     pub fn zeros(dtype: DType, shape: Shape) -> Result<Tensor> {
         let data = match dtype {
             DType::String => {
-                check_size(&shape, size_of::<StringElement>())?;
+                check_elements_fit(shape.num_elements(), size_of::<StringElement>())?;
                 Data::Strings(Arc::new(vec![Bytes::new(); shape.num_elements()]))
             }
             DType::Variant => {
-                check_size(&shape, size_of::<Variant>())?;
+                check_elements_fit(shape.num_elements(), size_of::<Variant>())?;
                 Data::Variants(Arc::new(vec![Variant::Empty; shape.num_elements()]))
             }
             DType::Resource => {
@@ -421,15 +421,6 @@ impl fmt::Debug for Tensor {
         show!(Float => f32, Double => f64, Int32 => i32, Int64 => i64, Bool => bool, UInt8 => u8);
         f.write_str(")")
     }
-}
-
-/// Refuses elements outside of a [`Buffer`] that would take more than a tensor may have.
-fn check_size(shape: &Shape, element_bytes: usize) -> Result<()> {
-    let bytes = shape.num_bytes(element_bytes)?;
-    if bytes > crate::tensor_bytes_max() {
-        return Err(Status::resource_exhausted(format!("out of memory: can't allocate {bytes} bytes")));
-    }
-    Ok(())
 }
 
 /// What [`Tensor::build`] does whatever the type, so that it is compiled once and not for every closure.

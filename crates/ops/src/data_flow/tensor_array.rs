@@ -51,6 +51,11 @@ struct Element {
 /// The most elements that an index may grow an array to.
 const ELEMENTS_MAX: usize = 1 << 28;
 
+/// Refuses more elements than there can be memory for.
+pub(super) fn check_count(count: usize) -> Result<()> {
+    tensor::check_elements_fit(count, size_of::<Element>())
+}
+
 impl TensorArray {
     pub(super) fn new(name: String, options: TensorArrayOptions) -> TensorArray {
         TensorArray {
@@ -170,6 +175,7 @@ impl TensorArray {
         let place = match usize::try_from(index) {
             Ok(place) if place < size => place,
             Ok(place) if state.dynamic_size && place < ELEMENTS_MAX => {
+                check_count(place + 1)?;
                 state.elements.resize(place + 1, Element::default());
                 place
             }
@@ -258,6 +264,7 @@ impl TensorArray {
             };
             let zeros = Element { shape, written: true, ..Element::default() };
             if place >= size {
+                check_count(place + 1)?;
                 state.elements.resize(place + 1, zeros);
             } else {
                 state.elements[place] = zeros;

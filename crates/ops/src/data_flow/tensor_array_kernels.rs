@@ -1,7 +1,7 @@
 //! Kernels of the ops on tensor arrays.
 
 use super::stacking::stack;
-use super::tensor_array::{TensorArray, TensorArrayOptions};
+use super::tensor_array::{TensorArray, TensorArrayOptions, check_count};
 use crate::movement::Movable;
 use kernel::{BoxedKernel, Cost, Kernel, KernelBuilder, KernelDef, OpContext, ResourceManager, Variable};
 use std::sync::Arc;
@@ -109,6 +109,7 @@ impl Kernel for TensorArrayOp {
         }
         let size = usize::try_from(size.to_scalar::<i32>()?);
         let size = size.map_err(|_| Status::invalid_argument("Size should be >= 0."))?;
+        check_count(size)?;
         let name = format!("{}_{}", self.name, NEXT.fetch_add(1, Ordering::Relaxed));
         let options = TensorArrayOptions {
             dtype: self.dtype,

@@ -1,6 +1,6 @@
 //! The kernels of list ops.
 
-use super::tensor_list::{MAX_ELEMENTS, TensorList};
+use super::tensor_list::{MAX_ELEMENTS, TensorList, check_count};
 use crate::array::join;
 use kernel::{BoxedKernel, Kernel, KernelBuilder, OpContext};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
@@ -212,6 +212,7 @@ pub(super) fn set_item(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()>
         Status::invalid_argument(format!("Trying to modify element {index} in a list with {count} elements."))
     })?;
     if position >= count {
+        check_count(position + 1)?;
         list.elements.resize(position + 1, None);
     }
     list.elements[position] = Some(item);
@@ -324,6 +325,7 @@ fn put(list: &mut TensorList, tensor: &Tensor, indices: &[i32]) -> Result<()> {
         })?;
         list.check_element(&element)?;
         if place >= list.elements.len() {
+            check_count(place + 1)?;
             list.elements.resize(place + 1, None);
         }
         list.elements[place] = Some(element);
@@ -371,6 +373,7 @@ pub(super) fn resize(_: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
         Status::invalid_argument(format!("TensorListSlice expects size to be non-negative. Got: {size}"))
     })?;
     let mut list = take_list(context)?;
+    check_count(size)?;
     list.elements.resize(size, None);
     context.set_output(0, list.into_tensor());
     Ok(())

@@ -28,6 +28,11 @@ pub(super) struct TensorList {
 /// Shared by all who hold the list, so that its only owner may change it in place.
 struct ListVariant(Arc<TensorList>);
 
+/// Refuses more elements than there can be memory for.
+pub(super) fn check_count(count: usize) -> Result<()> {
+    tensor::check_elements_fit(count, size_of::<Option<Tensor>>())
+}
+
 impl TensorList {
     pub(super) fn new(dtype: DType, element_shape: PartialShape, elements: Vec<Option<Tensor>>) -> TensorList {
         TensorList { dtype, element_shape, max_num_elements: -1, elements }
@@ -40,6 +45,7 @@ impl TensorList {
                 "The num_elements to reserve must be a non negative number, but got {count}"
             ))
         })?;
+        check_count(count)?;
         Ok(TensorList::new(dtype, element_shape, vec![None; count]))
     }
 
@@ -163,6 +169,7 @@ fn decoded(encoded: &VariantTensorDataProto) -> Result<TensorList> {
     if count > MAX_ELEMENTS as u64 {
         return Err(malformed());
     }
+    check_count(count as usize)?;
     let mut unset = Vec::new();
     for _ in 0..count {
         unset.push(number()?);

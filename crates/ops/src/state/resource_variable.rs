@@ -273,7 +273,11 @@ struct ReadVariables {
 
 impl ReadVariables {
     fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
-        BoxedKernel::new(ReadVariables { dtypes: builder.output_dtypes() })
+        let dtypes = builder.output_dtypes();
+        if builder.attrs().int("N").is_ok_and(|number| number != dtypes.len() as i64) {
+            return Err(Status::invalid_argument("Mismatched number of arguments to ReadVariablesOp"));
+        }
+        BoxedKernel::new(ReadVariables { dtypes })
     }
 }
 
