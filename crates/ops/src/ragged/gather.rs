@@ -168,6 +168,7 @@ fn ranges<T: Element + Copy>(
                 "Requires ((limit - start) / delta) <= {MAX_NUMBERS}, got {count}"
             )));
         }
+        tensor::check_elements_fit(values.len() + count as usize, size_of::<T>())?;
         values.extend((0..count as i64).map(|place| value(start, delta, place)));
         splits.push(values.len() as i64);
     }
