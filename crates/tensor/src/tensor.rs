@@ -58,12 +58,13 @@ impl Tensor {
 
     /// Makes a tensor by filling its elements, which start out unspecified.
     pub fn build<T: Element>(shape: Shape, fill: impl FnOnce(&mut [T])) -> Result<Tensor> {
-        let mut fill = Some(fill);
-        build_with(T::DTYPE, shape, &mut |buffer| {
-            if let (Some(elements), Some(fill)) = (buffer.typed_mut(), fill.take()) {
-                fill(elements);
-            }
-        })
+        let mut tensor = unfilled(T::DTYPE, shape)?;
+        if let Data::Plain(buffer) = &mut tensor.data
+            && let Some(elements) = buffer.typed_mut()
+        {
+            fill(elements);
+        }
+        Ok(tensor)
     }
 
     /// Makes a scalar.
@@ -424,12 +425,12 @@ impl fmt::Debug for Tensor {
 }
 
 /// What [`Tensor::build`] does whatever the type, so that it is compiled once and not for every closure.
-fn build_with(dtype: DType, shape: Shape, fill: &mut dyn FnMut(&mut Buffer)) -> Result<Tensor> {
+#[inline(never)]
+fn unfilled(dtype: DType, shape: Shape) -> Result<Tensor> {
     let mut tensor = Tensor::new(dtype, shape)?;
     if let Data::Plain(buffer) = &mut tensor.data
         && buffer.bytes_mut().is_some()
     {
-        fill(buffer);
         return Ok(tensor);
     }
     Err(Status::internal("a new tensor is not writable"))
