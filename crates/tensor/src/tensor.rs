@@ -58,13 +58,12 @@ impl Tensor {
 
     /// Makes a tensor by filling its elements, which start out unspecified.
     pub fn build<T: Element>(shape: Shape, fill: impl FnOnce(&mut [T])) -> Result<Tensor> {
-        let mut tensor = unfilled(T::DTYPE, shape)?;
-        if let Data::Plain(buffer) = &mut tensor.data
-            && let Some(elements) = buffer.typed_mut()
-        {
+        // Filled where it is returned: this is compiled for more than a thousand closures.
+        let mut built = unfilled(T::DTYPE, shape);
+        if let Some(elements) = built.as_mut().ok().and_then(Tensor::own_elements) {
             fill(elements);
         }
-        Ok(tensor)
+        built
     }
 
     /// Makes a scalar.
@@ -204,6 +203,14 @@ impl Tensor {
         match &self.data {
             Data::Plain(buffer) if storage(self.dtype) == T::DTYPE => Ok(buffer.typed()),
             _ => Err(self.type_error(T::DTYPE)),
+        }
+    }
+
+    /// Returns the elements of a new tensor.
+    fn own_elements<T: Element>(&mut self) -> Option<&mut [T]> {
+        match &mut self.data {
+            Data::Plain(buffer) => buffer.typed_mut(),
+            _ => None,
         }
     }
 
