@@ -83,8 +83,14 @@ def test_a_task_killed_in_a_step_ends_it(cluster, graph, victim):
     close(session)
 
 
-def test_a_restarted_ps_serves_new_sessions_and_refuses_old_ones(cluster, graph):
+def test_a_restarted_ps_serves_new_sessions_and_refuses_old_ones(cluster, server_kind, graph):
     made = cluster(ps=1, workers=2)
+
+    def wait_for_the_line(*texts):
+        if server_kind != harness.TENSORFLOW:
+            made.worker(0).wait_for(lambda line: f"/job:ps/replica:0/task:0 at {made.ps().address}" in line
+                                    and any(text in line for text in texts), f"'{texts[0]}'")
+
     with tf.device(PS):
         v = tf.Variable(1.0, name="v", use_resource=False)
         count = v.assign_add(1.0)
@@ -94,6 +100,7 @@ def test_a_restarted_ps_serves_new_sessions_and_refuses_old_ones(cluster, graph)
     made.ps().kill()
     with pytest.raises(LOST):
         old.run(count)
+    wait_for_the_line("lost the connection to", "closed its connection")
     made.ps().restart()
     with pytest.raises(LOST):
         old.run(count)
@@ -102,6 +109,7 @@ def test_a_restarted_ps_serves_new_sessions_and_refuses_old_ones(cluster, graph)
             new.run(count)
         new.run(v.initializer)
         assert new.run(count) == 2.0
+    wait_for_the_line("connected to")
     close(old)
 
 

@@ -145,7 +145,7 @@ fn rust_files() -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(&directory) else { continue };
         for entry in entries.flatten() {
             let path = entry.path();
-            if path.is_dir() && path.file_name().is_none_or(|name| name != "target") {
+            if path.is_dir() && path.file_name().is_none_or(|name| name != "target" && name != "generated") {
                 open.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 found.push(path);

@@ -5,6 +5,7 @@ mod checkpoint;
 mod done;
 mod hello;
 mod list_ops;
+mod log;
 mod server;
 mod train;
 

@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing_subscriber::EnvFilter;
 
 /// Which task of which cluster to be. With none of these it is a cluster of one, job `localhost`.
 #[derive(Args, Debug, Default)]
@@ -63,14 +62,7 @@ pub struct Flags {
 
 /// Runs the task until it is told to stop.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
-    // The variable holds lines such as `info` or `cluster=debug`.
-    let filter = EnvFilter::try_from_env("FERROFLOW_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    crate::log::start("info")?;
     let config = flags.config(std::env::var("TF_CONFIG").ok().as_deref())?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = flags.threads {

@@ -74,13 +74,25 @@ pub fn for_each_chunk(len: usize, cost_per_item_ns: f64, body: impl Fn(Range<usi
     for_each_chunk_dyn(len, cost_per_item_ns, &body);
 }
 
-/// Compiled once: there are more than a thousand loops, and a call by pointer is nothing beside a loop.
-fn for_each_chunk_dyn(len: usize, cost_per_item_ns: f64, body: &(dyn Fn(Range<usize>) + Sync)) {
+/// The body of a loop. A pointer to a closure would bring functions along that nobody calls, for each of more than a thousand
+/// loops.
+trait Body: Sync {
+    fn run(&self, range: Range<usize>);
+}
+
+impl<F: Fn(Range<usize>) + Sync> Body for F {
+    fn run(&self, range: Range<usize>) {
+        self(range);
+    }
+}
+
+/// Compiled once: a call by pointer is nothing beside a loop.
+fn for_each_chunk_dyn(len: usize, cost_per_item_ns: f64, body: &dyn Body) {
     if len == 0 {
         return;
     }
     if !pays(len, cost_per_item_ns) {
-        return body(0..len);
+        return body.run(0..len);
     }
     let total_ns = len as f64 * cost_per_item_ns;
     let most_chunks = (total_ns / CHUNK_AT_LEAST_NS) as usize;
@@ -89,7 +101,7 @@ fn for_each_chunk_dyn(len: usize, cost_per_item_ns: f64, body: &(dyn Fn(Range<us
     let chunk_len = len.div_ceil(chunks);
     run_tasks(len.div_ceil(chunk_len), &|task| {
         let start = task * chunk_len;
-        body(start..(start + chunk_len).min(len));
+        body.run(start..(start + chunk_len).min(len));
     });
 }
 

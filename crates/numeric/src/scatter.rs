@@ -158,8 +158,23 @@ fn for_each_index<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
     }
     let rows = target.len() / row_len;
     let cost = 10.0 + 0.2 * (row_len * size_of::<T>()) as f64;
-    let parts = if parallel::pays(indices.len(), cost) { parallel::threads() } else { 1 };
     let target = SharedMut::new(target);
+    deal_rows(rows, cost, indices, skip_negative, &|position, row| {
+        // SAFETY: the row is one of the target's, and nobody else has it meanwhile.
+        body(position, unsafe { target.slice(row * row_len, row_len) });
+    });
+}
+
+/// Calls `body(position, row)` for each index; a row is one of `0..rows`, and belongs to one thread, which takes one at a time.
+/// Not generic in the body: there are hundreds.
+fn deal_rows<I: Copy + Sync + TryInto<usize>>(
+    rows: usize,
+    cost: f64,
+    indices: &[I],
+    skip_negative: bool,
+    body: &(dyn Fn(usize, usize) + Sync),
+) {
+    let parts = if parallel::pays(indices.len(), cost) { parallel::threads() } else { 1 };
     let part = |part: usize| {
         for (position, &index) in indices.iter().enumerate() {
             let Ok(row) = index.try_into() else {
@@ -168,8 +183,7 @@ fn for_each_index<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
             };
             assert!(row < rows, "a scattered row lies outside of the target");
             if parts == 1 || row % parts == part {
-                // SAFETY: a row belongs to one part, which takes one at a time.
-                body(position, unsafe { target.slice(row * row_len, row_len) });
+                body(position, row);
             }
         }
     };

@@ -283,7 +283,8 @@ pub(crate) enum Level {
 
 /// Returns whether loops that are compiled for AVX2 and its kin can run; where there is no such thing they are compiled for
 /// the architecture as it is.
-#[inline]
+// Not inlined: every loop for every type asks.
+#[inline(never)]
 pub(crate) fn has_avx2() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

@@ -1,4 +1,4 @@
-//! The messages that TensorFlow's tasks, clients and files exchange, generated from `proto/*.proto` at build time.
+//! The messages that TensorFlow's tasks, clients and files exchange, generated from `proto/*.proto` (`tests/generated.rs`).
 //!
 //! Names, field numbers and types are those on the wire. Everything of package `tensorflow` is at the root of this
 //! crate (`proto::TensorProto`, `proto::attr_value::Value`); the packages below it are modules (`proto::error::Code`,
@@ -15,37 +15,37 @@ pub use prost::{self, Message};
 pub use tensorflow::*;
 
 /// The serialized `FileDescriptorSet` of all messages in this crate, imports included.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+pub const DESCRIPTORS: &[u8] = include_bytes!("../generated/descriptors.bin");
 
 /// The generated code refers to other packages by relative paths, so its modules nest as the packages do.
 #[allow(clippy::all, missing_docs, rustdoc::all)]
 mod generated {
     /// Package `tensorflow` and those below it.
     pub mod tensorflow {
-        include!(concat!(env!("OUT_DIR"), "/tensorflow.rs"));
+        include!("../generated/tensorflow.rs");
 
         /// Package `tensorflow.error`.
         pub mod error {
-            include!(concat!(env!("OUT_DIR"), "/tensorflow.error.rs"));
+            include!("../generated/tensorflow.error.rs");
         }
 
         /// Package `tensorflow.distributed_runtime`.
         pub mod distributed_runtime {
-            include!(concat!(env!("OUT_DIR"), "/tensorflow.distributed_runtime.rs"));
+            include!("../generated/tensorflow.distributed_runtime.rs");
         }
 
         /// Package `tensorflow.eager`.
         pub mod eager {
-            include!(concat!(env!("OUT_DIR"), "/tensorflow.eager.rs"));
+            include!("../generated/tensorflow.eager.rs");
         }
 
         /// Package `tensorflow.data`.
         pub mod data {
-            include!(concat!(env!("OUT_DIR"), "/tensorflow.data.rs"));
+            include!("../generated/tensorflow.data.rs");
 
             /// Package `tensorflow.data.model`.
             pub mod model {
-                include!(concat!(env!("OUT_DIR"), "/tensorflow.data.model.rs"));
+                include!("../generated/tensorflow.data.model.rs");
             }
         }
     }
@@ -54,7 +54,7 @@ mod generated {
     /// `core` at the root of a crate hides the standard one from whoever imports all of it.
     pub mod core {
         pub mod platform {
-            include!(concat!(env!("OUT_DIR"), "/tensorflow.core.platform.rs"));
+            include!("../generated/tensorflow.core.platform.rs");
         }
     }
 
@@ -62,7 +62,7 @@ mod generated {
     pub mod google {
         /// Package `google.protobuf`.
         pub mod protobuf {
-            include!(concat!(env!("OUT_DIR"), "/google.protobuf.rs"));
+            include!("../generated/google.protobuf.rs");
         }
     }
 }

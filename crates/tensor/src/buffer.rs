@@ -205,11 +205,14 @@ impl Buffer {
 
     /// Returns the bytes as values for writing, when nobody else has this block.
     pub(crate) fn typed_mut<T: crate::Element>(&mut self) -> Option<&mut [T]> {
-        if !self.is_unique() || !self.is_aligned_to(align_of::<T>()) {
-            return None;
-        }
+        let bytes = self.aligned_bytes_mut(align_of::<T>())?;
         // SAFETY: as in `typed` and `bytes_mut`; what is written is a valid `T`.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr().cast::<T>(), self.len / size_of::<T>()) })
+        Some(unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast::<T>(), bytes.len() / size_of::<T>()) })
+    }
+
+    /// What [`typed_mut`](Self::typed_mut) asks whatever the type.
+    fn aligned_bytes_mut(&mut self, alignment: usize) -> Option<&mut [u8]> {
+        if self.is_aligned_to(alignment) { self.bytes_mut() } else { None }
     }
 
     fn header(&self) -> &Header {

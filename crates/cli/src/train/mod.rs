@@ -19,18 +19,11 @@ use ferroflow::{Result, Status};
 use progress::{Progress, Whose};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use tracing_subscriber::EnvFilter;
 use worker::{News, Trained, Worker};
 
 /// Trains, and prints the accuracy on the test digits as its last line.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
-    let filter = EnvFilter::try_from_env("FERROFLOW_LOG").unwrap_or_else(|_| EnvFilter::new("warn,ferroflow=info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    crate::log::start("warn,ferroflow=info")?;
     let digits = match &flags.data_dir {
         Some(directory) => Mnist::from_dir(directory)?,
         None => Mnist::builtin()?,

@@ -15,7 +15,7 @@ use std::future::{poll_fn, ready};
 use std::sync::Arc;
 use tensor::{Result, Status};
 use tokio::net::TcpStream;
-use tracing::debug;
+use tracing::{info, warn};
 
 /// Calls to one peer. Cloning shares the connection.
 #[derive(Clone)]
@@ -126,12 +126,19 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
     state.sender = Some(sender.clone());
     let generation = state.generation;
     drop(state);
-    let owner = peer.clone();
+    if generation > 1 {
+        info!("connected to {} at {} again", peer.name, peer.address);
+    }
+    // Weak, so that the connection ends with the last channel that uses it.
+    let owner = Arc::downgrade(&peer);
     peer.runtime.spawn(async move {
-        if let Err(error) = connection.await {
-            debug!("the connection to {} at {} ended: {error}", owner.name, owner.address);
+        let ended = connection.await;
+        let Some(peer) = owner.upgrade() else { return };
+        match ended {
+            Ok(()) => warn!("{} at {} closed its connection", peer.name, peer.address),
+            Err(error) => warn!("lost the connection to {} at {}: {error}", peer.name, peer.address),
         }
-        let mut state = owner.state.lock();
+        let mut state = peer.state.lock();
         if state.generation == generation {
             state.sender = None;
         }

@@ -267,54 +267,29 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R + ?Sized, con
         let len = (inner.len - column).min(range.end - position);
         // SAFETY: the walk stays inside the operands, whose lengths match the plan.
         unsafe {
-            let a = a.0.add(walk.offsets[0] + column * inner.steps[0]);
-            let b = b.0.add(walk.offsets[1] + column * inner.steps[1]);
+            let a = a.0.add(walk.offsets[0] + column * inner.steps[0]).cast_const();
+            let b = b.0.add(walk.offsets[1] + column * inner.steps[1]).cast_const();
             let out = out.0.add(position);
-            match inner.steps {
-                [0, _] => {
-                    let a = *a;
-                    let read = |offset| b.add(offset).cast::<[B; BLOCK]>().read_unaligned();
-                    blocks::<_, _, WIDE>(
-                        len,
-                        out,
-                        read,
-                        #[inline(always)]
-                        |b, i| f(a, b[i]),
-                        #[inline(always)]
-                        |i| f(a, *b.add(i)),
-                    );
-                }
-                [_, 0] => {
-                    let b = *b;
-                    let read = |offset| a.add(offset).cast::<[A; BLOCK]>().read_unaligned();
-                    blocks::<_, _, WIDE>(
-                        len,
-                        out,
-                        read,
-                        #[inline(always)]
-                        |a, i| f(a[i], b),
-                        #[inline(always)]
-                        |i| f(*a.add(i), b),
-                    );
-                }
-                _ => {
-                    let read = |offset: usize| {
-                        (
-                            a.add(offset).cast::<[A; BLOCK]>().read_unaligned(),
-                            b.add(offset).cast::<[B; BLOCK]>().read_unaligned(),
-                        )
-                    };
-                    blocks::<_, _, WIDE>(
-                        len,
-                        out,
-                        read,
-                        #[inline(always)]
-                        |(a, b), i| f(a[i], b[i]),
-                        #[inline(always)]
-                        |i| f(*a.add(i), *b.add(i)),
-                    );
-                }
-            }
+            // An operand that stays the same is read from a block of copies, so that there is one loop and not three.
+            let (mut copies_of_a, mut copies_of_b) = (MaybeUninit::<[A; BLOCK]>::uninit(), MaybeUninit::uninit());
+            let [a_step, b_step] = inner.steps;
+            let a = if a_step == 0 { copies_of_a.write([*a; BLOCK]).as_ptr() } else { a };
+            let b = if b_step == 0 { copies_of_b.write([*b; BLOCK]).as_ptr() } else { b };
+            blocks::<_, _, WIDE>(
+                len,
+                out,
+                #[inline(always)]
+                |offset| {
+                    (
+                        a.add(offset * a_step).cast::<[A; BLOCK]>().read_unaligned(),
+                        b.add(offset * b_step).cast::<[B; BLOCK]>().read_unaligned(),
+                    )
+                },
+                #[inline(always)]
+                |(a, b), i| f(a[i], b[i]),
+                #[inline(always)]
+                |i| f(*a.add(i * a_step), *b.add(i * b_step)),
+            );
         }
         position += len;
         column = 0;

@@ -16,7 +16,7 @@ mod rules;
 pub use rules::*;
 
 use crate::float::{Float, WideFloat};
-use crate::parallel;
+use crate::{parallel, simd};
 use std::marker::PhantomData;
 
 /// What an optimizer does with one element: new values of the variable and its slots from the old ones and the gradient.
@@ -131,8 +131,46 @@ pub fn apply_sparse<T: Float, R: Rule<T::Wide, N>, const N: usize>(
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+/// Updates a range with the loop for this processor: one for each rule where there is AVX2, and one for all where there isn't.
 unsafe fn update_range<T: Float, R: Rule<T::Wide, N>, const N: usize>(
+    rule: &R,
+    streams: Streams<T, N>,
+    start: usize,
+    len: usize,
+) {
+    // SAFETY: as the caller promises; the wide loop runs where the processor has it.
+    unsafe {
+        match simd::has_avx2() {
+            true => update_range_wide(rule, streams, start, len),
+            false => update_range_shared(rule, streams, start, len),
+        }
+    }
+}
+
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,f16c"))]
+unsafe fn update_range_wide<T: Float, R: Rule<T::Wide, N>, const N: usize>(
+    rule: &R,
+    streams: Streams<T, N>,
+    start: usize,
+    len: usize,
+) {
+    // SAFETY: as the caller promises.
+    unsafe { update_elements(rule, streams, start, len) }
+}
+
+#[inline(never)]
+unsafe fn update_range_shared<T: Float, const N: usize>(
+    rule: &dyn Rule<T::Wide, N>,
+    streams: Streams<T, N>,
+    start: usize,
+    len: usize,
+) {
+    // SAFETY: as the caller promises.
+    unsafe { update_elements(rule, streams, start, len) }
+}
+
+#[inline(always)]
+unsafe fn update_elements<T: Float, R: Rule<T::Wide, N> + ?Sized, const N: usize>(
     rule: &R,
     streams: Streams<T, N>,
     start: usize,

@@ -146,3 +146,19 @@ fn sparse_rows_meet_in_order_also_in_parallel() {
 fn a_row_outside_is_refused() {
     apply_sparse(&GradientDescent { lr: 1.0 }, &mut [(&mut [0.0f32; 4][..]).into()], 2, &[2], &[1.0, 1.0]);
 }
+
+#[test]
+fn the_loop_for_old_processors_does_the_same() {
+    let numbers = |seed: usize| (0..53).map(|i| ((i * 37 + seed * 11) % 101) as f32 * 0.02 + 0.1).collect::<Vec<_>>();
+    let grad = numbers(4);
+    let mut expected = [numbers(1), numbers(2), numbers(3)];
+    let mut found = expected.clone();
+    apply_dense(&ADAM, &mut expected.each_mut().map(|slot| Slot::in_place(slot.as_mut_slice())), &grad);
+    let mut slots = found.each_mut().map(|slot| Slot::in_place(slot.as_mut_slice()));
+    let streams = Streams::<f32, 3>::new(&mut slots, grad.len(), &grad);
+    // SAFETY: every slot has the length of the gradient.
+    unsafe { update_range_shared(&ADAM, streams, 0, grad.len()) };
+    for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+        assert!((found - expected).abs() <= 1e-6 * expected.abs(), "{found} {expected}");
+    }
+}

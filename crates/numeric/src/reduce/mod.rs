@@ -15,7 +15,7 @@ pub use arg::{ArgElement, argmax, argmin};
 pub use plan::ReducePlan;
 pub use reducer::{All, Any, EuclideanNorm, Max, Mean, Min, Product, Reducer, Sum, SumOfSquares};
 
-use crate::parallel;
+use crate::{parallel, simd};
 use plan::Group;
 
 /// Lanes that accumulate side by side along a contiguous run.
@@ -86,19 +86,45 @@ fn runs<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T], out: &mut [T], plan: &Red
     });
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+/// Reduces contiguous rows, one after the other.
 fn many_runs<R: Reducer<T>, T: Copy>(a: &[T], run_len: usize, out: &mut [T]) {
+    if simd::has_avx2() {
+        // SAFETY: the processor has what the loop is compiled for.
+        return unsafe { many_runs_wide::<R, T>(a, run_len, out) };
+    }
+    for (row, out) in a.chunks_exact(run_len).zip(out) {
+        *out = R::finish(run_plain::<R, T>(R::TOTAL, row), run_len);
+    }
+}
+
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,f16c"))]
+unsafe fn many_runs_wide<R: Reducer<T>, T: Copy>(a: &[T], run_len: usize, out: &mut [T]) {
     for (row, out) in a.chunks_exact(run_len).zip(out) {
         *out = R::finish(run_inline::<R, T>(R::TOTAL, row), run_len);
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+/// Adds a contiguous run to `total`.
 fn run<R: Reducer<T>, T: Copy>(total: R::Total, a: &[T]) -> R::Total {
+    match simd::has_avx2() {
+        // SAFETY: the processor has what the loop is compiled for.
+        true => unsafe { run_wide::<R, T>(total, a) },
+        false => run_plain::<R, T>(total, a),
+    }
+}
+
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,f16c"))]
+unsafe fn run_wide<R: Reducer<T>, T: Copy>(total: R::Total, a: &[T]) -> R::Total {
     run_inline::<R, T>(total, a)
 }
 
-/// Adds a contiguous run to `total`.
+/// The loop for old processors. It is a plain one: a vectorised one for each of the dozens of types would be a third of all
+/// that reductions are compiled to.
+#[inline(never)]
+fn run_plain<R: Reducer<T>, T: Copy>(total: R::Total, a: &[T]) -> R::Total {
+    a.iter().fold(total, |total, &value| R::gather(total, R::step(R::LANE, value)))
+}
+
 #[inline(always)]
 fn run_inline<R: Reducer<T>, T: Copy>(mut total: R::Total, a: &[T]) -> R::Total {
     for block in a.chunks(BLOCK) {
@@ -183,8 +209,18 @@ fn rows<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T], out: &mut [T], plan: &Red
 }
 
 /// Adds `rows` rows, `stride` apart, to the totals of the columns.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
 fn add_rows<R: Reducer<T>, T: Copy>(a: &[T], rows: usize, stride: usize, totals: &mut [R::Total]) {
+    if simd::has_avx2() {
+        // SAFETY: the processor has what the loop is compiled for.
+        return unsafe { add_rows_wide::<R, T>(a, rows, stride, totals) };
+    }
+    for row in 0..rows {
+        add_row::<R, T>(&a[row * stride..], totals);
+    }
+}
+
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,f16c"))]
+unsafe fn add_rows_wide<R: Reducer<T>, T: Copy>(a: &[T], rows: usize, stride: usize, totals: &mut [R::Total]) {
     let columns = totals.len();
     // Narrow rows that touch each other are taken several at a time, as if they were one.
     let together = if stride == columns { (COLUMNS / 4 / columns).clamp(1, rows.max(1)) } else { 1 };
@@ -208,10 +244,16 @@ fn add_rows<R: Reducer<T>, T: Copy>(a: &[T], rows: usize, stride: usize, totals:
         row += block * together;
     }
     while row < rows {
-        for (total, &value) in totals.iter_mut().zip(&a[row * stride..]) {
-            *total = R::gather(*total, R::step(R::LANE, value));
-        }
+        add_row::<R, T>(&a[row * stride..], totals);
         row += 1;
+    }
+}
+
+/// Adds one row to the totals of the columns.
+#[inline(never)]
+fn add_row<R: Reducer<T>, T: Copy>(a: &[T], totals: &mut [R::Total]) {
+    for (total, &value) in totals.iter_mut().zip(a) {
+        *total = R::gather(*total, R::step(R::LANE, value));
     }
 }
 

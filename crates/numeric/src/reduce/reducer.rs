@@ -13,6 +13,8 @@ pub trait Reducer<T: Copy>: Sync {
     type Lane: Copy + Send + Sync;
     /// What the blocks accumulate in.
     type Total: Copy + Send + Sync;
+    /// Whether one element alone is its own result.
+    const KEEPS_ONE: bool = true;
     /// The lane of no elements.
     const LANE: Self::Lane;
     /// The total of no elements.
@@ -47,10 +49,11 @@ pub struct All;
 pub struct Any;
 
 macro_rules! additive {
-    ($reducer:ident, $scalar:ty, $lane:ty, $total:ty, $lift:expr, $finish:expr) => {
+    ($reducer:ident, $keeps_one:literal, $scalar:ty, $lane:ty, $total:ty, $lift:expr, $finish:expr) => {
         impl Reducer<$scalar> for $reducer {
             type Lane = $lane;
             type Total = $total;
+            const KEEPS_ONE: bool = $keeps_one;
             const LANE: $lane = <$lane as MulAdd>::ZERO;
             const TOTAL: $total = <$total as MulAdd>::ZERO;
             #[inline(always)]
@@ -137,10 +140,10 @@ macro_rules! extreme {
 
 macro_rules! floats {
     ($scalar:ty, $lane:ty, $lift:expr, $lower:expr, $infinity:expr, $negative_infinity:expr) => {
-        additive!(Sum, $scalar, $lane, f64, $lift, |total, _| ($lower)(total));
-        additive!(Mean, $scalar, $lane, f64, $lift, |total, count| ($lower)(total / count as f64));
-        additive!(SumOfSquares, $scalar, $lane, f64, |x| { let x: $lane = ($lift)(x); x * x }, |total, _| ($lower)(total));
-        additive!(EuclideanNorm, $scalar, $lane, f64, |x| { let x: $lane = ($lift)(x); x * x }, |total, _| ($lower)(total.sqrt()));
+        additive!(Sum, true, $scalar, $lane, f64, $lift, |total, _| ($lower)(total));
+        additive!(Mean, true, $scalar, $lane, f64, $lift, |total, count| ($lower)(total / count as f64));
+        additive!(SumOfSquares, false, $scalar, $lane, f64, |x| { let x: $lane = ($lift)(x); x * x }, |total, _| ($lower)(total));
+        additive!(EuclideanNorm, false, $scalar, $lane, f64, |x| { let x: $lane = ($lift)(x); x * x }, |total, _| ($lower)(total.sqrt()));
         multiplicative!($scalar, $lane, 1.0, $lift, |a: $lane, b: $lane| a * b, |total: $lane| ($lower)(f64::from(total)));
         extreme!(Max, $scalar, $negative_infinity, >, |x: $scalar| x.is_nan());
         extreme!(Min, $scalar, $infinity, <, |x: $scalar| x.is_nan());
@@ -165,11 +168,11 @@ macro_rules! integer_root {
 
 macro_rules! integers {
     ($($scalar:ty),*) => {$(
-        additive!(Sum, $scalar, $scalar, $scalar, |x| x, |total, _| total);
+        additive!(Sum, true, $scalar, $scalar, $scalar, |x| x, |total, _| total);
         // The division truncates and its divisor wraps, as in TensorFlow.
-        additive!(Mean, $scalar, $scalar, $scalar, |x| x, |total, count| total.checked_div(count as $scalar).unwrap_or(0));
-        additive!(SumOfSquares, $scalar, $scalar, $scalar, |x: $scalar| x.wrapping_mul(x), |total, _| total);
-        additive!(EuclideanNorm, $scalar, $scalar, $scalar, |x: $scalar| x.wrapping_mul(x), |total, _| integer_root!(total, $scalar));
+        additive!(Mean, true, $scalar, $scalar, $scalar, |x| x, |total, count| total.checked_div(count as $scalar).unwrap_or(0));
+        additive!(SumOfSquares, false, $scalar, $scalar, $scalar, |x: $scalar| x.wrapping_mul(x), |total, _| total);
+        additive!(EuclideanNorm, false, $scalar, $scalar, $scalar, |x: $scalar| x.wrapping_mul(x), |total, _| integer_root!(total, $scalar));
         multiplicative!($scalar, $scalar, 1, |x| x, |a: $scalar, b: $scalar| a.wrapping_mul(b), |total| total);
         extreme!(Max, $scalar, <$scalar>::MIN, >, |_| false);
         extreme!(Min, $scalar, <$scalar>::MAX, <, |_| false);
@@ -179,10 +182,10 @@ integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 macro_rules! complex {
     ($($part:ty),*) => {$(
-        additive!(Sum, Complex<$part>, Complex<$part>, Complex<$part>, |x| x, |total, _| total);
-        additive!(Mean, Complex<$part>, Complex<$part>, Complex<$part>, |x| x, |total, count| total / count as $part);
-        additive!(SumOfSquares, Complex<$part>, Complex<$part>, Complex<$part>, |x: Complex<$part>| x * x, |total, _| total);
-        additive!(EuclideanNorm, Complex<$part>, Complex<$part>, Complex<$part>, |x: Complex<$part>| x * x.conj(), |total, _| total.sqrt());
+        additive!(Sum, true, Complex<$part>, Complex<$part>, Complex<$part>, |x| x, |total, _| total);
+        additive!(Mean, true, Complex<$part>, Complex<$part>, Complex<$part>, |x| x, |total, count| total / count as $part);
+        additive!(SumOfSquares, false, Complex<$part>, Complex<$part>, Complex<$part>, |x: Complex<$part>| x * x, |total, _| total);
+        additive!(EuclideanNorm, false, Complex<$part>, Complex<$part>, Complex<$part>, |x: Complex<$part>| x * x.conj(), |total, _| total.sqrt());
         multiplicative!(Complex<$part>, Complex<$part>, Complex { re: 1.0, im: 0.0 }, |x| x, |a: Complex<$part>, b: Complex<$part>| a * b, |total| total);
     )*};
 }

@@ -168,3 +168,20 @@ fn positions_of_extremes() {
         assert_eq!(position as usize, expected);
     }
 }
+
+#[test]
+fn the_loops_for_old_processors_do_the_same() {
+    for len in [0, 1, 7, 300, 5000] {
+        let a: Vec<f32> = (0..len).map(|i| (i % 13) as f32 - 4.0).collect();
+        assert_eq!(run_plain::<Sum, f32>(0.0, &a), run::<Sum, f32>(0.0, &a), "{len} elements");
+        let none = <Max as Reducer<f32>>::TOTAL;
+        assert_eq!(run_plain::<Max, f32>(none, &a), run::<Max, f32>(none, &a), "{len} elements");
+    }
+    let a: Vec<i32> = (0..60).map(|i| i * i % 17).collect();
+    let (mut expected, mut found) = ([0; 6], [0; 6]);
+    add_rows::<Sum, i32>(&a, 10, 6, &mut expected);
+    for row in a.chunks_exact(6) {
+        add_row::<Sum, i32>(row, &mut found);
+    }
+    assert_eq!(found, expected);
+}

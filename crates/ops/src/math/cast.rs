@@ -84,8 +84,11 @@ fn convert_fast<A: Element + CastTo<B>, B: Element>(tensor: &Tensor) -> Result<T
 /// A plain loop, for the pairs that are rare.
 fn convert<A: Element + CastTo<B>, B: Element>(tensor: &Tensor) -> Result<Tensor> {
     let from = tensor.as_slice::<A>()?;
+    // Indices, since the adapters of iterators would be compiled for each of two hundred pairs.
     Tensor::build(tensor.shape().clone(), |to: &mut [B]| {
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = from.cast_to());
+        for index in 0..to.len().min(from.len()) {
+            to[index] = from[index].cast_to();
+        }
     })
 }
 

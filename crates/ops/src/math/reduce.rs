@@ -464,16 +464,36 @@ impl<R: Reducer<T> + 'static, T: Element> Reduction<R, T> {
 
 impl<R: Reducer<T> + 'static, T: Element> Kernel for Reduction<R, T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        if R::KEEPS_ONE && keep_elements(context, self.keep_dims)? {
+            return Ok(());
+        }
         let output = reduce_tensor::<R, T>(context.input(0)?, context.input(1)?, self.keep_dims)?;
         context.set_output(0, output);
         Ok(())
     }
 }
 
+/// Hands the input on when every element is reduced by itself, as where the gradient of a broadcast finds nothing to add up.
+fn keep_elements(context: &mut OpContext<'_>, keep_dims: bool) -> Result<bool> {
+    let shape = context.input(0)?.shape();
+    let axes = reduced_axes(shape, context.input(1)?)?;
+    if axes.iter().any(|&axis| shape.dims()[axis] != 1) {
+        return Ok(false);
+    }
+    let shape = reduced_shape(&ReducePlan::new(&shape.to_usize(), &axes), keep_dims)?;
+    let output = context.take_input(0)?.into_shape(shape)?;
+    context.set_output(0, output);
+    Ok(true)
+}
+
+fn reduced_shape(plan: &ReducePlan, keep_dims: bool) -> Result<Shape> {
+    Shape::from_usize(&plan.out_dims(keep_dims))
+}
+
 fn reduce_tensor<R: Reducer<T>, T: Element>(input: &Tensor, axes: &Tensor, keep_dims: bool) -> Result<Tensor> {
     let axes = reduced_axes(input.shape(), axes)?;
     let plan = ReducePlan::new(&input.shape().to_usize(), &axes);
-    let shape = Shape::from_usize(&plan.out_dims(keep_dims))?;
+    let shape = reduced_shape(&plan, keep_dims)?;
     let values = input.as_slice::<T>()?;
     Tensor::build(shape, |out: &mut [T]| reduce::reduce::<R, T>(values, out, &plan))
 }
@@ -516,6 +536,9 @@ where
                 to.iter_mut().zip(from).for_each(|(to, from)| *to = from.as_());
             })
         }
+        if R::KEEPS_ONE && keep_elements(context, self.keep_dims)? {
+            return Ok(());
+        }
         let wide = convert::<T, W>(context.input(0)?)?;
         let output = convert::<W, T>(&reduce_tensor::<R, W>(&wide, context.input(1)?, self.keep_dims)?)?;
         context.set_output(0, output);
@@ -551,6 +574,24 @@ mod tests {
 
     fn run(op: &str, x: &Tensor, axes: &[i32], keep_dims: bool) -> Tensor {
         run_op(op, attrs![("keep_dims", keep_dims)], &[x.clone(), Tensor::vector(axes)]).unwrap().remove(0)
+    }
+
+    #[test]
+    fn an_element_alone_is_handed_on() {
+        let x = Tensor::from_slice(&[2, 1], &[-0f32, -3.0]).unwrap();
+        for op in ["Sum", "Mean", "Prod", "Max", "Min"] {
+            for (axes, keep_dims, dims) in [(&[][..], false, &[2, 1][..]), (&[1], true, &[2, 1]), (&[-1], false, &[2])]
+            {
+                let y = run(op, &x, axes, keep_dims);
+                assert_eq!(y.shape().dims(), dims, "{op}");
+                assert!(y.as_slice::<f32>().unwrap()[0].is_sign_negative() && y.shares_memory(&x), "{op}");
+            }
+        }
+        assert_eq!(run("EuclideanNorm", &x, &[1], false).as_slice::<f32>().unwrap(), &[0.0, 3.0]);
+        let empty = Tensor::from_slice::<f32>(&[0, 1], &[]).unwrap();
+        assert_eq!(run("Sum", &empty, &[1], false).shape().dims(), &[0]);
+        let none = Tensor::from_slice::<f32>(&[2, 0], &[]).unwrap();
+        assert_eq!(run("Sum", &none, &[1], false).as_slice::<f32>().unwrap(), &[0.0, 0.0]);
     }
 
     #[test]

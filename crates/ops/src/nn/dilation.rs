@@ -199,7 +199,7 @@ impl Plan {
         steps: &Steps,
         input: &[T],
         filter: &[T],
-        mut found: impl FnMut(usize, T, Option<usize>, Option<usize>),
+        found: &mut dyn FnMut(usize, T, Option<usize>, Option<usize>),
     ) {
         let [rows, columns] = self.input;
         let mut index = 0;
@@ -273,7 +273,7 @@ impl<T: Arithmetic + PartialOrd + Bounded> Kernel for Dilation<T> {
         let plan = Plan::new(&self.steps, input, filter)?;
         let (from, weights) = (input.as_slice::<T>()?, filter.as_slice::<T>()?);
         let output = Tensor::build::<T>(plan.output_shape()?, |to| {
-            plan.each(&self.steps, from, weights, |index, sum, _, _| to[index] = sum);
+            plan.each(&self.steps, from, weights, &mut |index, sum, _, _| to[index] = sum);
         })?;
         context.set_output(0, output);
         Ok(())
@@ -287,7 +287,7 @@ impl<T: Arithmetic + PartialOrd + Bounded> Kernel for BackpropInput<T> {
         let gradient = checked_gradient(context, &plan)?.as_slice::<T>()?;
         let mut output = Tensor::zeros(T::DTYPE, input.shape().clone())?;
         let to = output.make_mut::<T>()?;
-        plan.each(&self.steps, input.as_slice::<T>()?, filter.as_slice::<T>()?, |index, _, source, _| {
+        plan.each(&self.steps, input.as_slice::<T>()?, filter.as_slice::<T>()?, &mut |index, _, source, _| {
             if let Some(source) = source {
                 to[source] = to[source].plus(gradient[index]);
             }
@@ -304,7 +304,7 @@ impl<T: Arithmetic + PartialOrd + Bounded> Kernel for BackpropFilter<T> {
         let gradient = checked_gradient(context, &plan)?.as_slice::<T>()?;
         let mut output = Tensor::zeros(T::DTYPE, filter.shape().clone())?;
         let to = output.make_mut::<T>()?;
-        plan.each(&self.steps, input.as_slice::<T>()?, filter.as_slice::<T>()?, |index, _, _, weight| {
+        plan.each(&self.steps, input.as_slice::<T>()?, filter.as_slice::<T>()?, &mut |index, _, _, weight| {
             if let Some(weight) = weight {
                 to[weight] = to[weight].plus(gradient[index]);
             }
