@@ -72,7 +72,7 @@ impl<T: Element, F: Fn(T) -> T + Copy + Send + Sync> Kernel for Unary<T, F> {
 
 impl<T: Element, F: Fn(T, T) -> T + Copy + Send + Sync> Kernel for Binary<T, F> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let (mut a, mut b) = (context.take_input(0)?, context.take_input(1)?);
+        let (mut a, b) = (context.take_input(0)?, context.take_input(1)?);
         // Scalars are most of a training graph's bookkeeping, and need no plan.
         if a.shape().is_scalar()
             && b.shape().is_scalar()
@@ -82,37 +82,78 @@ impl<T: Element, F: Fn(T, T) -> T + Copy + Send + Sync> Kernel for Binary<T, F> 
             context.set_output(0, a);
             return Ok(());
         }
-        let (plan, shape) = broadcast_plan(&a, &b)?;
-        let output = if plan.left_holds_output()
-            && a.shape() == &shape
-            && let Some(elements) = a.as_mut_slice::<T>()
-        {
-            elementwise::binary_in_place_left(elements, b.as_slice::<T>()?, &plan, self.function);
-            a
-        } else if plan.right_holds_output()
-            && b.shape() == &shape
-            && let Some(elements) = b.as_mut_slice::<T>()
-        {
-            elementwise::binary_in_place_right(a.as_slice::<T>()?, elements, &plan, self.function);
-            b
-        } else {
-            let (a, b) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
-            Tensor::build(shape, |out: &mut [T]| elementwise::binary(a, b, out, &plan, self.function))?
-        };
+        let output = combined(a, b, &self.function)?;
         context.set_output(0, output);
         Ok(())
     }
 }
 
+/// The loop of a binary function. Everything around it is compiled once for a type, and not for each function.
+trait BinaryLoop<T> {
+    fn run(&self, operands: Operands<'_, T>, plan: &BroadcastPlan);
+}
+
+/// What a binary function reads, and where its results go.
+enum Operands<'a, T> {
+    InPlaceLeft(&'a mut [T], &'a [T]),
+    InPlaceRight(&'a [T], &'a mut [T]),
+    New(&'a [T], &'a [T], &'a mut [T]),
+}
+
+impl<T: Element, F: Fn(T, T) -> T + Copy + Send + Sync> BinaryLoop<T> for F {
+    fn run(&self, operands: Operands<'_, T>, plan: &BroadcastPlan) {
+        match operands {
+            Operands::InPlaceLeft(a, b) => elementwise::binary_in_place_left(a, b, plan, *self),
+            Operands::InPlaceRight(a, b) => elementwise::binary_in_place_right(a, b, plan, *self),
+            Operands::New(a, b, out) => elementwise::binary(a, b, out, plan, *self),
+        }
+    }
+}
+
+/// Combines two tensors, in the memory of one of them where nobody else needs it.
+fn combined<T: Element>(mut a: Tensor, mut b: Tensor, function: &dyn BinaryLoop<T>) -> Result<Tensor> {
+    let (plan, shape) = broadcast_plan(&a, &b)?;
+    if plan.left_holds_output()
+        && a.shape() == &shape
+        && let Some(elements) = a.as_mut_slice::<T>()
+    {
+        function.run(Operands::InPlaceLeft(elements, b.as_slice::<T>()?), &plan);
+        return Ok(a);
+    }
+    if plan.right_holds_output()
+        && b.shape() == &shape
+        && let Some(elements) = b.as_mut_slice::<T>()
+    {
+        function.run(Operands::InPlaceRight(a.as_slice::<T>()?, elements), &plan);
+        return Ok(b);
+    }
+    let (a, b) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
+    Tensor::build(shape, |out: &mut [T]| function.run(Operands::New(a, b, out), &plan))
+}
+
 impl<T: Element, F: Fn(T, T) -> bool + Copy + Send + Sync> Kernel for Compare<T, F> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let (a, b) = (context.input(0)?, context.input(1)?);
-        let (plan, shape) = broadcast_plan(a, b)?;
-        let (a, b) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
-        let output = Tensor::build(shape, |out: &mut [bool]| elementwise::binary(a, b, out, &plan, self.function))?;
+        let output = compared(context.input(0)?, context.input(1)?, &self.function)?;
         context.set_output(0, output);
         Ok(())
     }
+}
+
+/// The loop of a comparison, as [`BinaryLoop`].
+trait CompareLoop<T> {
+    fn run(&self, a: &[T], b: &[T], out: &mut [bool], plan: &BroadcastPlan);
+}
+
+impl<T: Element, F: Fn(T, T) -> bool + Copy + Send + Sync> CompareLoop<T> for F {
+    fn run(&self, a: &[T], b: &[T], out: &mut [bool], plan: &BroadcastPlan) {
+        elementwise::binary(a, b, out, plan, *self);
+    }
+}
+
+fn compared<T: Element>(a: &Tensor, b: &Tensor, function: &dyn CompareLoop<T>) -> Result<Tensor> {
+    let (plan, shape) = broadcast_plan(a, b)?;
+    let (a, b) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
+    Tensor::build(shape, |out: &mut [bool]| function.run(a, b, out, &plan))
 }
 
 /// Plans the loop over two tensors, and returns the shape of the result.
