@@ -15,6 +15,7 @@ from test_training import CLIENT_WATCHDOG_SECS
 tf.disable_v2_behavior()
 
 PS = "/job:ps/task:0"
+PS_NAME = "/job:ps/replica:0/task:0"
 # What a client that uses a lost task may get: MonitoredSession recovers from both.
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 
@@ -71,7 +72,7 @@ def test_a_task_killed_in_a_step_ends_it(cluster, graph, victim):
             # Not a constant, which would be known without it.
             there = tf.random_uniform([])
         made.task(*victim).kill()
-        with pytest.raises(LOST):
+        with pytest.raises(LOST, match="/job:worker/replica:0/task:1"):
             session.run(tf.identity(there))
         made.ps().kill()
     else:
@@ -80,6 +81,8 @@ def test_a_task_killed_in_a_step_ends_it(cluster, graph, victim):
             # TensorFlow's client calls its master again until there is one; the new one doesn't know the session.
             made.task(*victim).restart()
     assert isinstance(step.wait(), LOST), step.error
+    if victim == ("ps", 0):
+        assert PS_NAME in step.error.message
     close(session)
 
 
@@ -88,7 +91,7 @@ def test_a_restarted_ps_serves_new_sessions_and_refuses_old_ones(cluster, server
 
     def wait_for_the_line(*texts):
         if server_kind != harness.TENSORFLOW:
-            made.worker(0).wait_for(lambda line: f"/job:ps/replica:0/task:0 at {made.ps().address}" in line
+            made.worker(0).wait_for(lambda line: f"{PS_NAME} at {made.ps().address}" in line
                                     and any(text in line for text in texts), f"'{texts[0]}'")
 
     with tf.device(PS):

@@ -73,7 +73,7 @@ impl Task {
             devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
-            Arc::new(StreamHub::new(runtime.clone(), incarnations, offer, shares_memory))
+            Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, shares_memory))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
         let worker = Arc::new(Worker::new(devices, registry, workers.clone(), runtime.clone(), ids.clone()));

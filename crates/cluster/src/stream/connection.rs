@@ -10,8 +10,8 @@ use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tensor::{Buffer, Code, Result, Status, Tensor};
 use tokio::sync::{Notify, oneshot};
@@ -24,8 +24,10 @@ const RELEASE_DELAY: Duration = Duration::from_millis(2);
 
 /// A stream to a peer.
 pub struct Connection {
-    /// Who the peer is, for messages.
-    peer: String,
+    /// Where the peer is, for messages.
+    address: String,
+    /// Which task it is, as it says itself.
+    task: OnceLock<String>,
     outgoing: Mutex<Outgoing>,
     /// Told when there is something left to be written.
     unfinished: Notify,
@@ -57,9 +59,10 @@ enum Link {
 
 impl Connection {
     /// Makes a connection that is about to be made; what is sent meanwhile waits.
-    pub(crate) fn connecting(peer: &str) -> Connection {
+    pub(crate) fn connecting(address: &str) -> Connection {
         Connection {
-            peer: peer.to_owned(),
+            address: address.to_owned(),
+            task: OnceLock::new(),
             outgoing: Mutex::new(Outgoing {
                 link: Link::Connecting,
                 queue: VecDeque::new(),
@@ -86,9 +89,14 @@ impl Connection {
         self.flush(&mut outgoing);
     }
 
-    /// Returns the name of the peer.
+    /// Notes which task the peer is.
+    pub(crate) fn greeted_by(&self, task: &str) {
+        let _ = self.task.set(task.to_owned());
+    }
+
+    /// Returns the name of the peer, or its address as long as it has told nothing else.
     pub(crate) fn peer(&self) -> &str {
-        &self.peer
+        self.task.get().unwrap_or(&self.address)
     }
 
     /// Returns whether the connection can still carry something.

@@ -42,7 +42,7 @@ use tracing::{debug, info};
 pub(crate) const PUSH_TO: &str = "_push_to";
 
 /// The version of the protocol; both sides must have the same.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// A bound on the devices that a peer names.
 const INCARNATIONS_MAX: u64 = 1 << 12;
@@ -51,6 +51,8 @@ const INCARNATIONS_MAX: u64 = 1 << 12;
 pub(crate) struct StreamHub {
     runtime: tokio::runtime::Handle,
     worker: OnceLock<Weak<Worker>>,
+    /// The name of this task.
+    task: String,
     /// The incarnations of this task's devices.
     incarnations: Vec<u64>,
     /// How this task takes streams.
@@ -69,6 +71,7 @@ impl StreamHub {
     /// Makes the hub of a task with these devices.
     pub fn new(
         runtime: tokio::runtime::Handle,
+        task: String,
         incarnations: Vec<u64>,
         offer: StreamOffer,
         shares_memory: bool,
@@ -78,6 +81,7 @@ impl StreamHub {
         StreamHub {
             runtime,
             worker: OnceLock::new(),
+            task,
             incarnations,
             offer,
             heap,
@@ -215,6 +219,7 @@ impl StreamHub {
         for &incarnation in &self.incarnations {
             writer.u64(incarnation);
         }
+        writer.text(self.task.as_bytes());
         writer.finish()
     }
 
@@ -311,7 +316,8 @@ impl StreamHub {
             connection.share();
             how.push_str(" and shared memory");
         }
-        info!("a stream to the task of incarnation {:016x} over {how}", hello.incarnations[0]);
+        connection.greeted_by(&hello.task);
+        info!("a stream to {}, incarnation {:016x}, over {how}", hello.task, hello.incarnations[0]);
     }
 
     fn take(self: &Arc<Self>, connection: &Arc<Connection>, mut frame: InFrame, running: &Running) -> Result<()> {
@@ -364,6 +370,8 @@ struct Hello {
     /// Whether it reads our heap.
     is_shared: bool,
     incarnations: SmallVec<[u64; 2]>,
+    /// Which task it is.
+    task: String,
 }
 
 impl Hello {
@@ -379,7 +387,8 @@ impl Hello {
             return Err(malformed());
         }
         let incarnations = (0..count).map(|_| fields.u64()).collect::<Result<_>>()?;
-        Ok(Hello { receiver, is_shared, incarnations })
+        let task = fields.text()?.to_owned();
+        Ok(Hello { receiver, is_shared, incarnations, task })
     }
 }
 
