@@ -4,7 +4,7 @@ use crate::Failure;
 use graph::{AttrMap, Node, OpLookup};
 use proto::{GraphDef, Message, MetaGraphDef, NodeDef, SavedModel};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tensor::{DType, PartialShape};
 
 /// What a file turned out to be.
@@ -16,15 +16,11 @@ enum Contents {
 
 /// Prints what is in the file; fails when it has ops that we can't run.
 pub fn run(path: &Path) -> Result<(), Failure> {
-    let file = if path.is_dir() { path.join("saved_model.pb") } else { path.to_owned() };
+    let file = if path.is_dir() { saved_model_in(path) } else { path.to_owned() };
     let bytes =
         std::fs::read(&file).map_err(|error| Failure::new(format!("can't read {}: {error}", file.display())))?;
-    let contents = recognize(&bytes).ok_or_else(|| {
-        Failure::new(format!(
-            "{} is not a GraphDef, MetaGraphDef or SavedModel in binary form ({} bytes)",
-            file.display(),
-            bytes.len()
-        ))
+    let contents = recognize(&bytes).map_or_else(|| recognize_text(&bytes), Ok).map_err(|reason| {
+        Failure::new(format!("{} is not a GraphDef, MetaGraphDef or SavedModel: {reason}", file.display()))
     })?;
     let mut missing = 0;
     match &contents {
@@ -65,6 +61,29 @@ fn recognize(bytes: &[u8]) -> Option<Contents> {
     }
     let meta = MetaGraphDef::decode(bytes).ok()?;
     meta.graph_def.is_some().then(|| Contents::MetaGraph(Box::new(meta)))
+}
+
+/// Reads the text form of whichever of the three messages the text looks like; says why it can't.
+fn recognize_text(bytes: &[u8]) -> Result<Contents, String> {
+    let text = std::str::from_utf8(bytes)
+        .ok()
+        .filter(|text| !text.trim().is_empty())
+        .ok_or_else(|| format!("its {} bytes are neither the binary form nor the text form", bytes.len()))?;
+    let read = if text.contains("meta_graphs") {
+        proto::text::parse("tensorflow.SavedModel", text).map(|model| Contents::SavedModel(Box::new(model)))
+    } else if text.contains("graph_def") {
+        proto::text::parse("tensorflow.MetaGraphDef", text).map(|meta| Contents::MetaGraph(Box::new(meta)))
+    } else {
+        proto::text::parse("tensorflow.GraphDef", text).map(|graph| Contents::Graph(Box::new(graph)))
+    };
+    read.map_err(|error| format!("it is not the binary form, and as text it is wrong at {error}"))
+}
+
+/// Returns the file of a SavedModel's directory: the binary one, unless there is only a text.
+fn saved_model_in(directory: &Path) -> PathBuf {
+    let text = directory.join("saved_model.pbtxt");
+    let binary = directory.join("saved_model.pb");
+    if text.exists() && !binary.exists() { text } else { binary }
 }
 
 fn describe_meta_graph(meta: &MetaGraphDef) -> usize {

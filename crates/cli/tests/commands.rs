@@ -54,10 +54,32 @@ fn check_tells_what_is_in_a_file_and_what_cannot_run() {
     check(directory.path(), "saved_model.pb", &model.encode_to_vec());
     let (succeeded, text) = run(&["check", directory.path().to_str().unwrap()]);
     assert!(succeeded && text.contains("SavedModel, 1 MetaGraph(s)"), "{text}");
-    let (succeeded, text) = check(directory.path(), "text.pb", b"node { name: \"x\" }");
-    assert!(!succeeded && text.contains("is not a GraphDef, MetaGraphDef or SavedModel"), "{text}");
+    for (name, bytes) in [("empty.pb", &b""[..]), ("noise.pb", b"\xff\x00\x80"), ("words.txt", b"hello there")] {
+        let (succeeded, text) = check(directory.path(), name, bytes);
+        assert!(!succeeded && text.contains("is not a GraphDef, MetaGraphDef or SavedModel"), "{text}");
+    }
     let (succeeded, text) = run(&["check", "/no/such/file"]);
     assert!(!succeeded && text.contains("can't read /no/such/file"), "{text}");
+}
+
+#[test]
+fn check_reads_texts() {
+    let directory = tempfile::tempdir().unwrap();
+    let text_of_graph = proto::text::format("tensorflow.GraphDef", &graph("Neg")).unwrap();
+    let (succeeded, text) = check(directory.path(), "graph.pbtxt", text_of_graph.as_bytes());
+    assert!(succeeded && text.contains("graph.pbtxt: GraphDef") && text.contains("Neg 1, Placeholder 1"), "{text}");
+    let wrong = text_of_graph.replace("input: ", "inputs: ");
+    let (succeeded, text) = check(directory.path(), "wrong.pbtxt", wrong.as_bytes());
+    assert!(!succeeded && text.contains("there is no field 'inputs' here"), "{text}");
+    let meta = MetaGraphDef { graph_def: Some(graph("Neg")), ..Default::default() };
+    let text_of_meta = proto::text::format("tensorflow.MetaGraphDef", &meta).unwrap();
+    let (succeeded, text) = check(directory.path(), "model.meta.txt", text_of_meta.as_bytes());
+    assert!(succeeded && text.contains("MetaGraphDef"), "{text}");
+    let model = SavedModel { saved_model_schema_version: 1, meta_graphs: vec![meta] };
+    let text_of_model = proto::text::format("tensorflow.SavedModel", &model).unwrap();
+    check(directory.path(), "saved_model.pbtxt", text_of_model.as_bytes());
+    let (succeeded, text) = run(&["check", directory.path().to_str().unwrap()]);
+    assert!(succeeded && text.contains("SavedModel, 1 MetaGraph(s)"), "{text}");
 }
 
 #[test]

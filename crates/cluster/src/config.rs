@@ -3,7 +3,6 @@
 use crate::ClusterSpec;
 use crate::device::DEVICES_MAX;
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage};
 use proto::{ConfigProto, ServerDef};
 use serde_json::Value;
 use std::net::IpAddr;
@@ -152,13 +151,8 @@ impl ServerConfig {
 }
 
 fn parse_text(text: &str) -> Result<ServerDef> {
-    let internal = |error: &dyn std::fmt::Display| Status::internal(format!("the descriptors are broken: {error}"));
-    let pool = DescriptorPool::decode(proto::DESCRIPTORS).map_err(|error| internal(&error))?;
-    let descriptor =
-        pool.get_message_by_name("tensorflow.ServerDef").ok_or_else(|| internal(&"ServerDef is missing"))?;
-    let message = DynamicMessage::parse_text_format(descriptor, text)
-        .map_err(|error| Status::invalid_argument(format!("this is not a ServerDef in text form: {error}")))?;
-    ServerDef::decode(&message.encode_to_vec()[..]).map_err(|error| internal(&error))
+    proto::text::parse("tensorflow.ServerDef", text)
+        .map_err(|error| Status::invalid_argument(format!("this is not a ServerDef in text form: {error}")))
 }
 
 #[cfg(test)]

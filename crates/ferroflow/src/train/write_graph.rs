@@ -1,9 +1,7 @@
 //! [`write_graph`]: a graph as a file, in text or in binary.
 
 use graph::GraphBuilder;
-use prost::Message;
-use prost_reflect::text_format::FormatOptions;
-use prost_reflect::{DescriptorPool, DynamicMessage};
+use proto::Message;
 use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{Result, Status};
 
@@ -25,20 +23,16 @@ pub(super) const GRAPH_FILE: &str = "graph.pbtxt";
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub fn write_graph(graph: &GraphBuilder, directory: &str, name: &str, as_text: bool) -> Result<String> {
-    let bytes = graph.to_graph_def().encode_to_vec();
-    let content = if as_text { to_text("tensorflow.GraphDef", &bytes)?.into_bytes() } else { bytes };
+    let def = graph.to_graph_def();
+    let content = if as_text {
+        let text = proto::text::format("tensorflow.GraphDef", &def);
+        text.map_err(|error| Status::internal(format!("the graph has no text form: {error}")))?.into_bytes()
+    } else {
+        def.encode_to_vec()
+    };
     let files = FileSystems::local();
     files.create_dir_all(directory)?;
     let path = path::join(directory, name);
     files.write_atomically(&path, &content)?;
     Ok(path)
-}
-
-/// Returns the text form of an encoded message.
-fn to_text(message: &str, bytes: &[u8]) -> Result<String> {
-    let internal = |error: &dyn std::fmt::Display| Status::internal(format!("{message} has no text form: {error}"));
-    let pool = DescriptorPool::decode(proto::DESCRIPTORS).map_err(|error| internal(&error))?;
-    let descriptor = pool.get_message_by_name(message).ok_or_else(|| internal(&"it is not known"))?;
-    let message = DynamicMessage::decode(descriptor, bytes).map_err(|error| internal(&error))?;
-    Ok(message.to_text_format_with_options(&FormatOptions::new().pretty(true)))
 }

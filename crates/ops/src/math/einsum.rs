@@ -128,14 +128,19 @@ fn axes_of(labels: &[Label], dims: &[usize]) -> Result<Vec<Axis>> {
     Ok(axes)
 }
 
-/// Copies a view in row-major order of `kept`, with the `summed` axes added up.
-fn gather<T: Element>(from: &[T], kept: &[Axis], summed: &[Axis], add: fn(T, T) -> T) -> Vec<T> {
-    let count = |axes: &[Axis]| axes.iter().map(|axis| axis.size).product::<usize>();
-    let mut out = Vec::with_capacity(count(kept));
-    let terms = offsets(summed);
-    let (inner, outer) = match kept.split_last() {
+/// A view to copy: the axes that stay, in the order of the copy, and those that are added up.
+struct View {
+    kept: Vec<Axis>,
+    summed: Vec<Axis>,
+}
+
+/// Copies a view in row-major order.
+fn gather<T: Element>(from: &[T], view: &View, add: fn(T, T) -> T) -> Vec<T> {
+    let mut out = Vec::with_capacity(size_of(&view.kept));
+    let terms = offsets(&view.summed);
+    let (inner, outer) = match view.kept.split_last() {
         Some((last, outer)) => (*last, outer),
-        None => (Axis { label: Label::NONE, size: 1, stride: 0 }, kept),
+        None => (Axis { label: Label::NONE, size: 1, stride: 0 }, &view.kept[..]),
     };
     for start in offsets(outer) {
         for step in 0..inner.size {
@@ -161,9 +166,24 @@ fn offsets(axes: &[Axis]) -> Vec<usize> {
     all
 }
 
+/// Returns how many combinations of indices there are.
+fn size_of(axes: &[Axis]) -> usize {
+    axes.iter().map(|axis| axis.size).product()
+}
+
 impl<T: Element + MatMulElement> Kernel for Einsum<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let output = self.run(context)?;
+        let output = match Plan::new(&self.equation, context)? {
+            Plan::Sum(view, place) => place.arrange(&gather(context.input(0)?.as_slice::<T>()?, &view, self.add)),
+            Plan::Product(product) => {
+                let left = gather(context.input(0)?.as_slice::<T>()?, &product.left, self.add);
+                let right = gather(context.input(1)?.as_slice::<T>()?, &product.right, self.add);
+                let shape = product.matrices;
+                let mut values = vec![T::default(); product.batch * shape.m * shape.n];
+                batch_matmul(shape, &left, &right, &mut values, |item| item, |item| item);
+                product.place.arrange(&values)
+            }
+        }?;
         context.set_output(0, output);
         Ok(())
     }
@@ -173,32 +193,48 @@ impl<T: Element + MatMulElement> Kernel for Einsum<T> {
     }
 }
 
-impl<T: Element + MatMulElement> Einsum<T> {
-    fn run(&self, context: &OpContext<'_>) -> Result<Tensor> {
+/// What is to be done for inputs of given shapes. The same for every type of elements, so it is compiled once.
+enum Plan {
+    Sum(View, Place),
+    Product(Product),
+}
+
+/// Both operands as batches of matrices, and where their product goes.
+struct Product {
+    left: View,
+    right: View,
+    batch: usize,
+    matrices: MatMulShape,
+    place: Place,
+}
+
+impl Plan {
+    fn new(equation: &Equation, context: &OpContext<'_>) -> Result<Plan> {
         let inputs = context.input_list(0..context.num_inputs())?;
         let ranks: Vec<usize> = inputs.iter().map(|input| input.shape().rank()).collect();
-        let equation = self.equation.expand(&ranks)?;
-        let mut views = Vec::new();
+        let equation = equation.expand(&ranks)?;
+        let mut axes = Vec::new();
         for (input, labels) in inputs.iter().zip(&equation.inputs) {
-            views.push((input.as_slice::<T>()?, axes_of(labels, &input.shape().to_usize())?));
+            axes.push(axes_of(labels, &input.shape().to_usize())?);
         }
-        match &mut views[..] {
-            [(data, axes)] => {
+        match &mut axes[..] {
+            [axes] => {
                 let (kept, summed): (Vec<Axis>, Vec<Axis>) =
                     axes.iter().copied().partition(|axis: &Axis| equation.output.contains(&axis.label));
-                let values = gather(data, &kept, &summed, self.add);
-                arrange(&values, &kept, &equation.output)
+                let place = Place::new(&kept, &equation.output)?;
+                Ok(Plan::Sum(View { kept, summed }, place))
             }
-            [(a, a_axes), (b, b_axes)] => self.product(a, a_axes, b, b_axes, &equation.output),
+            [a, b] => Product::new(a, b, &equation.output).map(Plan::Product),
             _ => Err(Status::invalid_argument("Einsum takes one or two inputs")),
         }
     }
+}
 
-    /// Brings both operands into the form of a batch of matrices, and multiplies.
-    fn product(&self, a: &[T], a_axes: &mut [Axis], b: &[T], b_axes: &mut [Axis], output: &[Label]) -> Result<Tensor> {
+impl Product {
+    fn new(a: &mut [Axis], b: &mut [Axis], output: &[Label]) -> Result<Product> {
         // Axes of an ellipsis broadcast: the one of size 1 is repeated by a stride of 0.
-        for axis in a_axes.iter_mut() {
-            let Some(other) = b_axes.iter_mut().find(|other| other.label == axis.label) else { continue };
+        for axis in a.iter_mut() {
+            let Some(other) = b.iter_mut().find(|other| other.label == axis.label) else { continue };
             if axis.size == other.size {
                 continue;
             }
@@ -211,51 +247,58 @@ impl<T: Element + MatMulElement> Einsum<T> {
             }
         }
         let find = |axes: &[Axis], label: Label| axes.iter().find(|axis| axis.label == label).copied();
-        let shared = |axis: &&Axis| find(b_axes, axis.label).is_some();
-        let in_output = |axis: &&Axis| output.contains(&axis.label);
-        let batch: Vec<Axis> = a_axes.iter().filter(|axis| shared(axis) && in_output(axis)).copied().collect();
-        let contracted: Vec<Axis> = a_axes.iter().filter(|axis| shared(axis) && !in_output(axis)).copied().collect();
-        let free_a: Vec<Axis> = a_axes.iter().filter(|axis| !shared(axis) && in_output(axis)).copied().collect();
-        let only_a: Vec<Axis> = a_axes.iter().filter(|axis| !shared(axis) && !in_output(axis)).copied().collect();
-        let own = |axis: &&Axis| find(a_axes, axis.label).is_none();
-        let free_b: Vec<Axis> = b_axes.iter().filter(|axis| own(axis) && in_output(axis)).copied().collect();
-        let only_b: Vec<Axis> = b_axes.iter().filter(|axis| own(axis) && !in_output(axis)).copied().collect();
-        let of_b = |axes: &[Axis]| -> Vec<Axis> { axes.iter().filter_map(|axis| find(b_axes, axis.label)).collect() };
-        let size = |axes: &[Axis]| axes.iter().map(|axis| axis.size).product::<usize>();
-        let left = gather(a, &[&batch[..], &free_a, &contracted].concat(), &only_a, self.add);
-        let right = gather(b, &[&of_b(&batch)[..], &of_b(&contracted), &free_b].concat(), &only_b, self.add);
-        let shape = MatMulShape::new(size(&free_a), size(&contracted), size(&free_b));
-        let mut product = vec![T::default(); size(&batch) * shape.m * shape.n];
-        batch_matmul(shape, &left, &right, &mut product, |item| item, |item| item);
-        let mut stride = 1;
-        let mut axes = [&batch[..], &free_a, &free_b].concat();
-        for axis in axes.iter_mut().rev() {
-            axis.stride = stride;
-            stride *= axis.size.max(1);
-        }
-        arrange(&product, &axes, output)
+        // The axes that are in the other operand as well or not, and in the output or not.
+        let select = |axes: &[Axis], other: &[Axis], shared: bool, in_output: bool| -> Vec<Axis> {
+            let fits =
+                |axis: &Axis| find(other, axis.label).is_some() == shared && output.contains(&axis.label) == in_output;
+            axes.iter().copied().filter(fits).collect()
+        };
+        let batch = select(a, b, true, true);
+        let contracted = select(a, b, true, false);
+        let free_a = select(a, b, false, true);
+        let free_b = select(b, a, false, true);
+        let of_b = |axes: &[Axis]| -> Vec<Axis> { axes.iter().filter_map(|axis| find(b, axis.label)).collect() };
+        let left = View { kept: [&batch[..], &free_a, &contracted].concat(), summed: select(a, b, false, false) };
+        let right = View {
+            kept: [&of_b(&batch)[..], &of_b(&contracted), &free_b].concat(),
+            summed: select(b, a, false, false),
+        };
+        let matrices = MatMulShape::new(size_of(&free_a), size_of(&contracted), size_of(&free_b));
+        let place = Place::new(&[&batch[..], &free_a, &free_b].concat(), output)?;
+        Ok(Product { left, right, batch: size_of(&batch), matrices, place })
     }
 }
 
-/// Lays values with axes in row-major order out in the order of the output; a label that occurs twice is a diagonal.
-fn arrange<T: Element>(values: &[T], axes: &[Axis], output: &[Label]) -> Result<Tensor> {
-    let size_of = |label: &Label| axes.iter().find(|axis| axis.label == *label).map(|axis| axis.size);
-    let dims: Option<Vec<usize>> = output.iter().map(size_of).collect();
-    let dims = dims.ok_or_else(|| Status::invalid_argument("an output label is in no input"))?;
-    let shape = Shape::from_usize(&dims)?;
-    let targets = axes_of(output, &dims)?;
-    // In the order of the values.
-    let targets: Option<Vec<Axis>> =
-        axes.iter().map(|axis| targets.iter().find(|target| target.label == axis.label).copied()).collect();
-    let targets = targets.ok_or_else(|| Status::internal("a kept label is not in the output"))?;
-    let mut tensor = Tensor::zeros(T::DTYPE, shape)?;
-    let elements = tensor.make_mut::<T>()?;
-    if !values.is_empty() {
-        for (&value, target) in values.iter().zip(offsets(&targets)) {
-            elements[target] = value;
-        }
+/// Where values go in the output.
+struct Place {
+    shape: Shape,
+    /// The output's axes, in the order of the values'; a label that occurs twice is a diagonal.
+    axes: Vec<Axis>,
+}
+
+impl Place {
+    /// Finds the place of values in row-major order of the given axes.
+    fn new(axes: &[Axis], output: &[Label]) -> Result<Place> {
+        let size = |label: &Label| axes.iter().find(|axis| axis.label == *label).map(|axis| axis.size);
+        let dims: Option<Vec<usize>> = output.iter().map(size).collect();
+        let dims = dims.ok_or_else(|| Status::invalid_argument("an output label is in no input"))?;
+        let targets = axes_of(output, &dims)?;
+        let targets: Option<Vec<Axis>> =
+            axes.iter().map(|axis| targets.iter().find(|target| target.label == axis.label).copied()).collect();
+        let axes = targets.ok_or_else(|| Status::internal("a kept label is not in the output"))?;
+        Ok(Place { shape: Shape::from_usize(&dims)?, axes })
     }
-    Ok(tensor)
+
+    fn arrange<T: Element>(&self, values: &[T]) -> Result<Tensor> {
+        let mut tensor = Tensor::zeros(T::DTYPE, self.shape.clone())?;
+        let elements = tensor.make_mut::<T>()?;
+        if !values.is_empty() {
+            for (&value, target) in values.iter().zip(offsets(&self.axes)) {
+                elements[target] = value;
+            }
+        }
+        Ok(tensor)
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,181 @@
+//! [`Schema`]: which fields the messages of this crate have, read from [`crate::DESCRIPTORS`].
+
+use prost::Message;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// What the text form needs to know of every message and enum, by full names with a dot in front (".tensorflow.GraphDef").
+pub(super) struct Schema {
+    messages: BTreeMap<String, MessageSchema>,
+    enums: BTreeMap<String, Vec<EnumValue>>,
+}
+
+/// The fields of one message.
+pub(super) struct MessageSchema {
+    pub(super) fields: Vec<Field>,
+    /// Whether it is the entry of a map, which is written with both its fields always.
+    pub(super) is_map_entry: bool,
+}
+
+impl Schema {
+    /// Returns the schema of this crate's messages.
+    pub(super) fn get() -> &'static Schema {
+        static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+            let files = FileSet::decode(crate::DESCRIPTORS).expect("descriptors.bin is held to be valid by a test");
+            let mut schema = Schema { messages: BTreeMap::new(), enums: BTreeMap::new() };
+            for file in files.file {
+                let scope = if file.package.is_empty() { String::new() } else { format!(".{}", file.package) };
+                schema.add(&scope, file.message, file.enums);
+            }
+            schema
+        });
+        &SCHEMA
+    }
+
+    fn add(&mut self, scope: &str, messages: Vec<MessageType>, enums: Vec<EnumType>) {
+        for item in enums {
+            self.enums.insert(format!("{scope}.{}", item.name), item.value);
+        }
+        for item in messages {
+            let name = format!("{scope}.{}", item.name);
+            self.add(&name, item.nested, item.enums);
+            let is_map_entry = item.options.is_some_and(|options| options.map_entry);
+            self.messages.insert(name, MessageSchema { fields: item.field, is_map_entry });
+        }
+    }
+
+    /// Returns the message of a full name, with its dot in front.
+    pub(super) fn message(&self, name: &str) -> Option<&MessageSchema> {
+        self.messages.get(name)
+    }
+
+    /// Returns the number of an enum's value.
+    pub(super) fn enum_number(&self, name: &str, value: &str) -> Option<i32> {
+        self.enums.get(name)?.iter().find(|item| item.name == value).map(|item| item.number)
+    }
+
+    /// Returns the first name that an enum has for a number.
+    pub(super) fn enum_name(&self, name: &str, number: i32) -> Option<&str> {
+        self.enums.get(name)?.iter().find(|item| item.number == number).map(|item| &*item.name)
+    }
+}
+
+impl MessageSchema {
+    /// Returns the field of a name.
+    pub(super) fn named(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// Returns the field of a number.
+    pub(super) fn numbered(&self, number: u32) -> Option<&Field> {
+        self.fields.iter().find(|field| field.number == number)
+    }
+}
+
+/// The type of a field, with descriptor.proto's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub(super) enum Kind {
+    Double = 1,
+    Float = 2,
+    Int64 = 3,
+    Uint64 = 4,
+    Int32 = 5,
+    Fixed64 = 6,
+    Fixed32 = 7,
+    Bool = 8,
+    String = 9,
+    Message = 11,
+    Bytes = 12,
+    Uint32 = 13,
+    Enum = 14,
+    Sfixed32 = 15,
+    Sfixed64 = 16,
+    Sint32 = 17,
+    Sint64 = 18,
+}
+
+/// descriptor.proto's label of a repeated field.
+const REPEATED: i32 = 3;
+
+/// What we read of descriptor.proto's FieldDescriptorProto.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Field {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(uint32, tag = "3")]
+    pub(super) number: u32,
+    #[prost(int32, tag = "4")]
+    label: i32,
+    #[prost(int32, tag = "5")]
+    type_number: i32,
+    /// The full name of the message or enum.
+    #[prost(string, tag = "6")]
+    pub(super) type_name: String,
+    #[prost(int32, optional, tag = "9")]
+    pub(super) oneof: Option<i32>,
+}
+
+impl Field {
+    /// Returns the type; `None` for those that our files don't use, such as groups.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        Kind::try_from(self.type_number).ok()
+    }
+
+    /// Tells whether the field may occur several times.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.label == REPEATED
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FileSet {
+    #[prost(message, repeated, tag = "1")]
+    file: Vec<File>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct File {
+    #[prost(string, tag = "2")]
+    package: String,
+    #[prost(message, repeated, tag = "4")]
+    message: Vec<MessageType>,
+    #[prost(message, repeated, tag = "5")]
+    enums: Vec<EnumType>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct MessageType {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, repeated, tag = "2")]
+    field: Vec<Field>,
+    #[prost(message, repeated, tag = "3")]
+    nested: Vec<MessageType>,
+    #[prost(message, repeated, tag = "4")]
+    enums: Vec<EnumType>,
+    #[prost(message, optional, tag = "7")]
+    options: Option<MessageOptions>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct MessageOptions {
+    #[prost(bool, tag = "7")]
+    map_entry: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct EnumType {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, repeated, tag = "2")]
+    value: Vec<EnumValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct EnumValue {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(int32, tag = "2")]
+    number: i32,
+}
