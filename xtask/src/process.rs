@@ -26,6 +26,10 @@ pub fn target() -> PathBuf {
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
+    // Where everything is built once, what a later build could use again is gigabytes for nothing.
+    if std::env::var_os("CI").is_some() && std::env::var_os("CARGO_INCREMENTAL").is_none() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     command
 }
 
