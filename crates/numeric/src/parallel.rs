@@ -112,6 +112,22 @@ pub fn for_each_chunk_mut<T: Send>(
     cost_per_item_ns: f64,
     body: impl Fn(usize, &mut [T]) + Sync,
 ) {
+    for_each_chunk_mut_dyn(out, item_len, cost_per_item_ns, &body);
+}
+
+/// As [`Body`], for a run of elements.
+trait BodyMut<T>: Sync {
+    fn run(&self, first_item: usize, run: &mut [T]);
+}
+
+impl<T, F: Fn(usize, &mut [T]) + Sync> BodyMut<T> for F {
+    fn run(&self, first_item: usize, run: &mut [T]) {
+        self(first_item, run);
+    }
+}
+
+/// Compiled once for each type.
+fn for_each_chunk_mut_dyn<T: Send>(out: &mut [T], item_len: usize, cost_per_item_ns: f64, body: &dyn BodyMut<T>) {
     if out.is_empty() {
         return;
     }
@@ -121,7 +137,7 @@ pub fn for_each_chunk_mut<T: Send>(
     for_each_chunk(items, cost_per_item_ns, |range| {
         // SAFETY: ranges are disjoint, so no two calls see the same elements.
         let run = unsafe { out.slice(range.start * item_len, range.len() * item_len) };
-        body(range.start, run);
+        body.run(range.start, run);
     });
 }
 

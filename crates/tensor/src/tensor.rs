@@ -58,9 +58,9 @@ impl Tensor {
 
     /// Makes a tensor by filling its elements, which start out unspecified.
     pub fn build<T: Element>(shape: Shape, fill: impl FnOnce(&mut [T])) -> Result<Tensor> {
-        // Filled where it is returned: this is compiled for more than a thousand closures.
+        // Filled where it is returned, and all but the call elsewhere: this is compiled for more than a thousand closures.
         let mut built = unfilled(T::DTYPE, shape);
-        if let Some(elements) = built.as_mut().ok().and_then(Tensor::own_elements) {
+        if let Some(elements) = elements_to_fill(&mut built) {
             fill(elements);
         }
         built
@@ -429,6 +429,12 @@ impl fmt::Debug for Tensor {
         show!(Float => f32, Double => f64, Int32 => i32, Int64 => i64, Bool => bool, UInt8 => u8);
         f.write_str(")")
     }
+}
+
+/// Returns the elements of a tensor that was made just now.
+#[inline(never)]
+fn elements_to_fill<T: Element>(built: &mut Result<Tensor>) -> Option<&mut [T]> {
+    built.as_mut().ok()?.own_elements()
 }
 
 /// What [`Tensor::build`] does whatever the type, so that it is compiled once and not for every closure.
