@@ -139,6 +139,11 @@ pub trait WorkerInterface: Send + Sync {
     /// Lets calls go over a stream from now on, if the worker is in another process.
     fn attach_stream(&self, _stream: Arc<Connection>) {}
 
+    /// Returns whether a call has left this process when `run_graph` returns; others leave when its caller waits.
+    fn sends_at_once(&self) -> bool {
+        false
+    }
+
     /// Asks which step ids come next for collective graphs.
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse>;
 }

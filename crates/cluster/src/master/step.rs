@@ -112,13 +112,13 @@ impl MasterSession {
     /// Makes one call to each partition and waits for all answers, or for the error that the user should read.
     pub async fn run_calls(&self, run: &CompiledRun, calls: Vec<RunGraphCall>) -> Result<Vec<RunGraphReply>> {
         let mut answers = FuturesUnordered::new();
-        let mut has_remote = false;
+        let mut has_unsent = false;
         for (index, (partition, call)) in run.partitions.iter().zip(calls).enumerate() {
-            if partition.is_local && std::mem::take(&mut has_remote) {
+            if partition.is_local && std::mem::take(&mut has_unsent) {
                 // The requests leave this process before its own part of the work begins.
                 tokio::task::yield_now().await;
             }
-            has_remote |= !partition.is_local;
+            has_unsent |= !partition.is_local && !partition.worker.sends_at_once();
             answers.push(partition.worker.run_graph(call).map(move |reply| (index, reply)));
         }
         let mut replies: Vec<RunGraphReply> = run.partitions.iter().map(|_| RunGraphReply::default()).collect();

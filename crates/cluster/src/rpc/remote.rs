@@ -92,6 +92,10 @@ impl WorkerInterface for RemoteWorker {
         *self.stream.write() = Some(stream);
     }
 
+    fn sends_at_once(&self) -> bool {
+        self.stream().is_some()
+    }
+
     fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply> {
         if !call.is_partial
             && let Some(stream) = self.stream()

@@ -66,8 +66,11 @@ async fn serve_connection(stream: TcpStream, services: Arc<Services>, mut stoppi
         && matches!(stream.peek(&mut first).await, Ok(1))
         && first[0] == PREFACE[0]
     {
-        // On its own: it lasts as long as the task.
-        drop(tokio::spawn(streams.clone().accept(Socket::Tcp(stream))));
+        match Socket::tcp(stream) {
+            // On its own: it lasts as long as the task.
+            Ok(socket) => drop(tokio::spawn(streams.clone().accept(socket))),
+            Err(error) => warn!("can't take a stream: {error}"),
+        }
         return;
     }
     let mut builder = h2::server::Builder::new();

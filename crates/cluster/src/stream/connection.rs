@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes};
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,8 +20,9 @@ use tokio::sync::{Notify, oneshot};
 /// How many pieces one system call takes.
 const PIECES_MAX: usize = 64;
 
-/// How long a peer's memory may be kept for want of a frame that takes its release along.
-const RELEASE_DELAY: Duration = Duration::from_millis(2);
+/// How long a peer's memory may be kept for want of a frame that takes its release along. Steps send frames all the time, and
+/// a clock that is set for each of them would cost as much as the frames.
+const RELEASE_DELAY: Duration = Duration::from_millis(20);
 
 /// A stream to a peer.
 pub struct Connection {
@@ -31,6 +33,8 @@ pub struct Connection {
     outgoing: Mutex<Outgoing>,
     /// Told when there is something left to be written.
     unfinished: Notify,
+    /// Told when there is something to be given back.
+    released: Notify,
     calls: Mutex<HashMap<u64, oneshot::Sender<Result<RunGraphReply>>>>,
     next_call: AtomicU64,
     /// Whether the peer reads our heap.
@@ -69,6 +73,7 @@ impl Connection {
                 waiting_steps: Vec::new(),
             }),
             unfinished: Notify::new(),
+            released: Notify::new(),
             calls: Mutex::new(HashMap::new()),
             next_call: AtomicU64::new(1),
             is_shared: AtomicBool::new(false),
@@ -150,7 +155,20 @@ impl Connection {
             releases.len() == 1
         };
         if is_first {
-            self.unfinished.notify_one();
+            self.released.notify_one();
+        }
+    }
+
+    /// Gives back what no frame has taken along, for as long as the connection lasts.
+    pub(crate) async fn give_back(&self) -> Infallible {
+        loop {
+            self.released.notified().await;
+            tokio::time::sleep(RELEASE_DELAY).await;
+            let mut outgoing = self.outgoing.lock();
+            if matches!(outgoing.link, Link::Up(_)) {
+                self.queue_releases(&mut outgoing);
+                self.flush(&mut outgoing);
+            }
         }
     }
 
@@ -205,16 +223,6 @@ impl Connection {
     pub(crate) async fn write_the_rest(&self, socket: &Socket) -> io::Result<()> {
         loop {
             self.unfinished.notified().await;
-            let only_releases = self.outgoing.lock().queue.is_empty();
-            if only_releases {
-                // Most often another frame takes them along.
-                tokio::time::sleep(RELEASE_DELAY).await;
-                let mut outgoing = self.outgoing.lock();
-                self.queue_releases(&mut outgoing);
-                if outgoing.queue.is_empty() && matches!(outgoing.link, Link::Up(_)) {
-                    continue;
-                }
-            }
             loop {
                 socket.writable().await?;
                 let mut outgoing = self.outgoing.lock();
@@ -347,8 +355,8 @@ impl Drop for PendingCall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
     use std::sync::mpsc;
-    use tokio::net::UnixStream;
 
     /// A part of a frame that lies in the peer's memory, which it gives back when it ends.
     struct Borrowed(Arc<Connection>, u64);
@@ -389,7 +397,7 @@ mod tests {
         let runtime = tokio::runtime::Handle::current();
         must_end(move || {
             let _runtime = runtime.enter();
-            to_open.up(Arc::new(Socket::Unix(ours)), OutFrame { pieces: Default::default() });
+            to_open.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame { pieces: Default::default() });
             to_open.send(frame(&to_open, 2)).unwrap();
         });
         assert_eq!(*connection.releases.lock(), [2], "the first one went along with the second frame");

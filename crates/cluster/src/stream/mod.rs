@@ -33,7 +33,7 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Result, Status, Tensor};
-use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tracing::{debug, info};
@@ -146,7 +146,10 @@ impl StreamHub {
     pub async fn listen(self: Arc<Self>, listener: UnixListener) {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => drop(self.runtime.spawn(self.clone().accept(Socket::Unix(stream)))),
+                Ok((stream, _)) => match stream.into_std().and_then(Socket::unix) {
+                    Ok(socket) => drop(self.runtime.spawn(self.clone().accept(socket))),
+                    Err(error) => debug!("can't take a stream: {error}"),
+                },
                 Err(error) => {
                     debug!("can't accept a stream: {error}");
                     tokio::task::yield_now().await;
@@ -191,17 +194,16 @@ impl StreamHub {
             Place::Tcp(address) => {
                 let stream = TcpStream::connect(address).await.map_err(unreachable)?;
                 connection_options(&stream);
-                Socket::Tcp(stream)
+                Socket::tcp(stream)
             }
             Place::Unix(name) => {
                 let address = abstract_address(name).map_err(unreachable)?;
                 // It is on this machine: either somebody listens, or nobody does.
                 let stream = std::os::unix::net::UnixStream::connect_addr(&address).map_err(unreachable)?;
-                stream.set_nonblocking(true).map_err(unreachable)?;
-                Socket::Unix(UnixStream::from_std(stream).map_err(unreachable)?)
+                Socket::unix(stream)
             }
         };
-        Ok(socket)
+        socket.map_err(unreachable)
     }
 
     /// Takes a stream that a peer has opened.
@@ -254,6 +256,7 @@ impl StreamHub {
         let ended: Result<()> = tokio::select! {
             ended = reading => ended,
             ended = connection.write_the_rest(&socket) => ended.map_err(|error| Status::unavailable(error.to_string())),
+            never = connection.give_back() => match never {},
         };
         running.abort_all();
         let lost = match ended {

@@ -1,61 +1,73 @@
 //! [`Socket`]: a connection over TCP or, on one machine, over a Unix socket.
+//!
+//! The runtime is told only of what can be read. A Unix socket is said to take more each time its peer has read something, and
+//! a thread would wake up for every one of those although nobody waits to write; who does wait says so for that time.
 
 use super::frame::PREFACE;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use tokio::io::Interest;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
 
 /// A connection to a peer.
-pub(crate) enum Socket {
-    /// To another machine, or one that may be another.
-    Tcp(TcpStream),
-    /// On this machine.
-    Unix(UnixStream),
+pub(crate) struct Socket {
+    file: AsyncFd<socket2::Socket>,
+    is_unix: bool,
 }
 
 impl Socket {
+    /// Takes a connection to another machine, or one that may be another. Within the runtime, because a socket belongs to one.
+    pub fn tcp(stream: TcpStream) -> io::Result<Socket> {
+        Socket::new(stream.into_std()?.into(), false)
+    }
+
+    /// Takes a connection on this machine. Within the runtime, too.
+    pub fn unix(stream: UnixStream) -> io::Result<Socket> {
+        Socket::new(stream.into(), true)
+    }
+
+    fn new(socket: socket2::Socket, is_unix: bool) -> io::Result<Socket> {
+        socket.set_nonblocking(true)?;
+        Ok(Socket { file: watch(socket, Interest::READABLE)?, is_unix })
+    }
+
     /// Says what it is, for people.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Socket::Tcp(_) => "TCP",
-            Socket::Unix(_) => "a Unix socket",
-        }
+        if self.is_unix { "a Unix socket" } else { "TCP" }
     }
 
     /// Writes what can be written at once.
     pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => stream.try_write_vectored(pieces),
-            Socket::Unix(stream) => stream.try_write_vectored(pieces),
-        }
+        self.file.get_ref().write_vectored(pieces)
     }
 
     /// Waits until something can be written.
     pub async fn writable(&self) -> io::Result<()> {
-        match self {
-            Socket::Tcp(stream) => stream.writable().await,
-            Socket::Unix(stream) => stream.writable().await,
-        }
+        let waiting = watch(self.file.get_ref().try_clone()?, Interest::WRITABLE)?;
+        waiting.writable().await.map(|_| ())
     }
 
     /// Reads what is there, at least one byte; 0 is the end.
     pub async fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
-            let outcome = match self {
-                Socket::Tcp(stream) => stream.try_read(bytes),
-                Socket::Unix(stream) => stream.try_read(bytes),
-            };
-            match outcome {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self {
-                    Socket::Tcp(stream) => stream.readable().await?,
-                    Socket::Unix(stream) => stream.readable().await?,
-                },
-                outcome => return outcome,
+            let mut ready = self.file.readable().await?;
+            match ready.get_inner().read(bytes) {
+                Ok(count) => {
+                    // Less than was asked for is all there was: the next read waits without asking.
+                    if count > 0 && count < bytes.len() {
+                        ready.clear_ready();
+                    }
+                    return Ok(count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }
@@ -65,24 +77,27 @@ impl Socket {
         let mut written = 0;
         while written < PREFACE.len() {
             let rest = [IoSlice::new(&PREFACE[written..])];
-            let outcome = match (self, heap) {
-                (Socket::Unix(stream), Some(heap)) if written == 0 => stream.try_io(Interest::WRITABLE, || {
-                    let files = [heap];
-                    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-                    let mut control = SendAncillaryBuffer::new(&mut space);
-                    control.push(SendAncillaryMessage::ScmRights(&files));
-                    Ok(rustix::net::sendmsg(stream, &rest, &mut control, SendFlags::NOSIGNAL)?)
-                }),
+            let outcome = match heap {
+                Some(heap) if self.is_unix && written == 0 => self.send_with(&rest, heap),
                 _ => self.try_write_vectored(&rest),
             };
             match outcome {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => written += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    fn send_with(&self, pieces: &[IoSlice<'_>], file: BorrowedFd<'_>) -> io::Result<usize> {
+        let files = [file];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&files));
+        Ok(rustix::net::sendmsg(self.file.get_ref(), pieces, &mut control, SendFlags::NOSIGNAL)?)
     }
 
     /// Receives the first bytes, and the peer's heap if it sends it; other bytes are an error.
@@ -91,28 +106,18 @@ impl Socket {
         let mut filled = 0;
         let mut heap = None;
         while filled < found.len() {
-            let count = match self {
-                Socket::Tcp(_) => self.read(&mut found[filled..]).await?,
-                Socket::Unix(stream) => {
-                    stream.readable().await?;
-                    let outcome = stream.try_io(Interest::READABLE, || {
-                        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-                        let mut control = RecvAncillaryBuffer::new(&mut space);
-                        let mut pieces = [IoSliceMut::new(&mut found[filled..])];
-                        let received =
-                            rustix::net::recvmsg(stream, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-                        for message in control.drain() {
-                            if let RecvAncillaryMessage::ScmRights(files) = message {
-                                heap = files.last().or(heap.take());
-                            }
-                        }
-                        Ok(received.bytes)
-                    });
-                    match outcome {
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                        outcome => outcome?,
+            let count = if self.is_unix {
+                let mut ready = self.file.readable().await?;
+                match self.receive_with(&mut found[filled..], &mut heap) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        ready.clear_ready();
+                        continue;
                     }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    outcome => outcome?,
                 }
+            } else {
+                self.read(&mut found[filled..]).await?
             };
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -121,4 +126,23 @@ impl Socket {
         }
         if found == *PREFACE { Ok(heap) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
+
+    fn receive_with(&self, bytes: &mut [u8], file: &mut Option<OwnedFd>) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut pieces = [IoSliceMut::new(bytes)];
+        let received = rustix::net::recvmsg(self.file.get_ref(), &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                *file = files.last().or(file.take());
+            }
+        }
+        Ok(received.bytes)
+    }
+}
+
+/// Lets the runtime tell of a socket what `interest` says.
+fn watch(socket: socket2::Socket, interest: Interest) -> io::Result<AsyncFd<socket2::Socket>> {
+    // SAFETY: a `socket2::Socket` owns its file, which stays open and the same until it is dropped, with what is returned.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }

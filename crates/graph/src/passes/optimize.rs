@@ -1,14 +1,15 @@
 //! Optimization: makes a graph that computes the same with fewer and larger nodes.
 //!
 //! It runs on a placed and pruned graph, so that whatever has no consumer is wanted for itself. Feeds and fetches are nodes
-//! by then, which keeps them apart from what may change. Nothing crosses devices, and nothing that has state or that reads
-//! a variable is shared, moved or left out.
+//! by then, which keeps them apart from what may change. Nothing crosses devices but small constants, and nothing that has
+//! state or that reads a variable is shared, moved or left out.
 
 mod bypass;
 mod elementwise;
 mod fold;
 mod fuse;
 mod share;
+mod spread;
 mod switches;
 
 use crate::control_flow::NodeClass;
@@ -57,6 +58,8 @@ pub struct OptimizeReport {
     pub bypassed: usize,
     /// Nodes that became part of another.
     pub fused: usize,
+    /// Constants that were made for another device.
+    pub spread: usize,
 }
 
 /// Optimizes a placed and pruned graph in place.
@@ -80,6 +83,9 @@ pub fn optimize(graph: &mut Graph, ops: &dyn OpLookup, options: &OptimizeOptions
         }
         if switches.share {
             report.shared += share::share_equal_nodes(graph)?;
+        }
+        if switches.fold {
+            report.spread += spread::spread_constants(graph)?;
         }
         remove_unused(graph, &wanted);
         if report == before {
@@ -269,7 +275,44 @@ r = _Retval(y) {index=0}",
                 d = Const() {dtype=float, value=float[](-1.0)}
                 y = Mul(x, d)
                 r = _Retval(y) {index=0}
-                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0 }
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_small_constant_is_on_every_device_that_needs_it() {
+        let large = vec!["1.5"; 2000].join(", ");
+        check(
+            &format!(
+                "x = _Arg() {{T=float, index=0}} @/job:worker
+v = _Arg() {{T=float, index=1}} @/job:ps
+rate = Const() {{dtype=float, value=float[](0.5)}} @/job:worker
+waits = Const(^x) {{dtype=float, value=float[](2)}} @/job:worker
+large = Const() {{dtype=float, value=float[2000]({large})}} @/job:worker
+here = Sub(x, rate) @/job:worker
+there = Sub(v, rate) @/job:ps
+again = Sub(there, rate) @/job:ps
+later = Sub(again, waits) @/job:ps
+wide = Sub(later, large) @/job:ps
+r0 = _Retval(here) {{index=0}} @/job:worker
+r1 = _Retval(wide) {{index=1}} @/job:ps"
+            ),
+            expect![[r#"
+                x = _Arg() {T=float, index=0} @/job:worker
+                v = _Arg() {T=float, index=1} @/job:ps
+                rate = Const() {dtype=float, value=float[](0.5)} @/job:worker
+                waits = Const(^x) {dtype=float, value=float[](2.0)} @/job:worker
+                large = Const() {dtype=float, value=float[2000](1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, ...)} @/job:worker
+                here = Sub(x, rate) @/job:worker
+                there = Sub(v, rate_1) @/job:ps
+                again = Sub(there, rate_1) @/job:ps
+                later = Sub(again, waits) @/job:ps
+                wide = Sub(later, large) @/job:ps
+                r0 = _Retval(here) {index=0} @/job:worker
+                r1 = _Retval(wide) {index=1} @/job:ps
+                rate_1 = Const() {dtype=float, value=float[](0.5)} @/job:ps
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0, spread: 1 }
             "#]],
         );
     }
@@ -302,7 +345,7 @@ r3 = _Retval(negative) {index=3}"
                 r1 = _Retval(tanh) {index=1}
                 r2 = _Retval(b) {index=2}
                 r3 = _Retval(negative) {index=3}
-                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0 }
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0 }
             "#]],
         );
     }
@@ -328,7 +371,7 @@ r = _Retval(merge) {index=0}",
                 sum = AddV2(pivot, minus)
                 merge = Merge(switch, sum)
                 r = _Retval(merge) {index=0}
-                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0 }
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0 }
             "#]],
         );
     }
@@ -351,7 +394,7 @@ s = _Retval(open) {index=1}",
                 open = Shape(unknown)
                 r = _Retval(shape) {index=0}
                 s = _Retval(open) {index=1}
-                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0 }
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0 }
             "#]],
         );
     }
@@ -384,7 +427,7 @@ r = _Retval(sum) {index=0} @/job:a",
                 step = NoOp(^pivot, ^x) @/job:a
                 sum = AddN(x, moved, snapshot, waits, switch) @/job:a
                 r = _Retval(sum) {index=0} @/job:a
-                OptimizeReport { folded: 0, shared: 0, bypassed: 2, fused: 0 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 2, fused: 0, spread: 0 }
             "#]],
         );
     }
@@ -416,7 +459,7 @@ r2 = _Retval(wider) {index=2}",
                 r0 = _Retval(x) {index=0}
                 r1 = _Retval(not) {index=1}
                 r2 = _Retval(wider) {index=2}
-                OptimizeReport { folded: 0, shared: 0, bypassed: 5, fused: 0 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 5, fused: 0, spread: 0 }
             "#]],
         );
     }
@@ -453,7 +496,7 @@ r = _Retval(all) {index=0}",
                 random2 = RandomUniform(seed) {dtype=float}
                 all = AddN(c, c, elsewhere, read1, read2, random1, random2)
                 r = _Retval(all) {index=0}
-                OptimizeReport { folded: 0, shared: 2, bypassed: 0, fused: 0 }
+                OptimizeReport { folded: 0, shared: 2, bypassed: 0, fused: 0, spread: 0 }
             "#]],
         );
     }
@@ -491,7 +534,7 @@ r1 = _Retval(conv_active) {index=1}",
                 conv_active = _FusedConv2D(image, filter, b) {T=float, TArgs=[float], fused_ops=["BiasAdd", "Relu"], num_args=1, padding="SAME", strides=[1, 2, 2, 1]}
                 r0 = _Retval(tanh) {index=0}
                 r1 = _Retval(conv_active) {index=1}
-                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 5 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 5, spread: 0 }
             "#]],
         );
     }
@@ -524,7 +567,7 @@ o2 = _Retval(a3) {index=2}",
                 o0 = _Retval(p1) {index=0}
                 o1 = _Retval(a1) {index=1}
                 o2 = _Retval(a3) {index=2}
-                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0, spread: 0 }
             "#]],
         );
     }
@@ -557,7 +600,7 @@ r = _Retval(far) {index=0} @/job:ours",
                 there = Relu(end) @/job:foreign
                 far = Neg(there) @/job:foreign
                 r = _Retval(far) {index=0} @/job:ours
-                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 6 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 6, spread: 0 }
             "#]],
         );
     }
@@ -592,7 +635,7 @@ r = _Retval(exit) {index=0}",
                 next = NextIteration(body)
                 exit = Exit(switch)
                 r = _Retval(exit) {index=0}
-                OptimizeReport { folded: 1, shared: 0, bypassed: 1, fused: 0 }
+                OptimizeReport { folded: 1, shared: 0, bypassed: 1, fused: 0, spread: 0 }
             "#]],
         );
     }
