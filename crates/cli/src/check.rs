@@ -25,15 +25,15 @@ pub fn run(path: &Path) -> Result<(), Failure> {
     let mut missing = 0;
     match &contents {
         Contents::Graph(graph) => {
-            println!("{}: GraphDef", file.display());
+            crate::say!("{}: GraphDef", file.display());
             missing += describe_graph(graph);
         }
         Contents::MetaGraph(meta) => {
-            println!("{}: MetaGraphDef", file.display());
+            crate::say!("{}: MetaGraphDef", file.display());
             missing += describe_meta_graph(meta);
         }
         Contents::SavedModel(model) => {
-            println!("{}: SavedModel, {} MetaGraph(s)", file.display(), model.meta_graphs.len());
+            crate::say!("{}: SavedModel, {} MetaGraph(s)", file.display(), model.meta_graphs.len());
             for meta in &model.meta_graphs {
                 missing += describe_meta_graph(meta);
             }
@@ -42,7 +42,7 @@ pub fn run(path: &Path) -> Result<(), Failure> {
     if missing > 0 {
         return Err(Failure::new(format!("{missing} op(s) can't be run")));
     }
-    println!("every op can be run");
+    crate::say!("every op can be run");
     Ok(())
 }
 
@@ -88,7 +88,7 @@ fn saved_model_in(directory: &Path) -> PathBuf {
 
 fn describe_meta_graph(meta: &MetaGraphDef) -> usize {
     if let Some(info) = &meta.meta_info_def {
-        println!("  tags: {}; written by TensorFlow {}", info.tags.join(", "), info.tensorflow_version);
+        crate::say!("  tags: {}; written by TensorFlow {}", info.tags.join(", "), info.tensorflow_version);
     }
     for (name, signature) in &meta.signature_def {
         let list = |tensors: &BTreeMap<String, proto::TensorInfo>| {
@@ -99,26 +99,26 @@ fn describe_meta_graph(meta: &MetaGraphDef) -> usize {
             };
             tensors.iter().map(one).collect::<Vec<_>>().join(", ")
         };
-        println!("  signature {name}: ({}) -> ({})", list(&signature.inputs), list(&signature.outputs));
+        crate::say!("  signature {name}: ({}) -> ({})", list(&signature.inputs), list(&signature.outputs));
     }
     for name in meta.collection_def.keys() {
-        println!("  collection {name}");
+        crate::say!("  collection {name}");
     }
     meta.graph_def.as_ref().map_or(0, describe_graph)
 }
 
 fn describe_graph(graph: &GraphDef) -> usize {
     let functions = graph.library.as_ref().map_or(&[][..], |library| &library.function);
-    println!("  {} nodes, {} functions", graph.node.len(), functions.len());
+    crate::say!("  {} nodes, {} functions", graph.node.len(), functions.len());
     let devices: BTreeSet<&str> =
         graph.node.iter().map(|node| node.device.as_str()).filter(|device| !device.is_empty()).collect();
     for device in devices {
-        println!("  device {device}");
+        crate::say!("  device {device}");
     }
     for node in graph.node.iter().filter(|node| node.op.starts_with("Placeholder")) {
         let attrs = AttrMap(node.attr.clone());
         let dtype = attrs.dtype("dtype").map_or("?", DType::name);
-        println!("  input {}: {dtype} {}", node.name, attrs.shape("shape").unwrap_or_default());
+        crate::say!("  input {}: {dtype} {}", node.name, attrs.shape("shape").unwrap_or_default());
     }
     let names: BTreeSet<&str> =
         functions.iter().filter_map(|function| function.signature.as_ref()).map(|s| s.name.as_str()).collect();
@@ -137,11 +137,11 @@ fn describe_graph(graph: &GraphDef) -> usize {
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
     let list: Vec<String> = counts.iter().map(|(op, count)| format!("{op} {count}")).collect();
-    println!("  ops: {}", list.join(", "));
+    crate::say!("  ops: {}", list.join(", "));
     for (problem, nodes) in &problems {
         const SHOWN: usize = 5;
         let more = if nodes.len() > SHOWN { format!(" and {} more", nodes.len() - SHOWN) } else { String::new() };
-        println!("  can't run: {problem}; nodes {}{more}", nodes[..nodes.len().min(SHOWN)].join(", "));
+        crate::say!("  can't run: {problem}; nodes {}{more}", nodes[..nodes.len().min(SHOWN)].join(", "));
     }
     problems.len()
 }

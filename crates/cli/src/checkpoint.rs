@@ -32,14 +32,14 @@ pub fn run(command: &Command) -> Result<(), Failure> {
             let reader = open(&files, path)?;
             let mut total = 0;
             for info in reader.list()? {
-                println!("{:<60} {:<8} {:<20} {} bytes", info.name, info.dtype, info.shape.to_string(), info.bytes);
+                crate::say!("{:<60} {:<8} {:<20} {} bytes", info.name, info.dtype, info.shape.to_string(), info.bytes);
                 total += info.bytes;
             }
-            println!("{total} bytes in {} data file(s)", reader.num_shards());
+            crate::say!("{total} bytes in {} data file(s)", reader.num_shards());
         }
         Command::Show { path, tensor } => {
             let value = open(&files, path)?.lookup(tensor)?;
-            println!("{tensor}: {} {}", value.dtype(), value.shape());
+            crate::say!("{tensor}: {} {}", value.dtype(), value.shape());
             print_values(&value);
         }
     }
@@ -64,10 +64,10 @@ fn print_values(value: &Tensor) {
             let values = $values;
             for row in values.chunks(columns).take(ROWS) {
                 let shown: Vec<String> = row.iter().take(COLUMNS).map(|value| format!("{value:?}")).collect();
-                println!("{}{}", shown.join(" "), if row.len() > COLUMNS { " …" } else { "" });
+                crate::say!("{}{}", shown.join(" "), if row.len() > COLUMNS { " …" } else { "" });
             }
             if values.len() > ROWS * columns {
-                println!("…");
+                crate::say!("…");
             }
         }};
     }
@@ -76,7 +76,7 @@ fn print_values(value: &Tensor) {
             match value.dtype() {
                 $(DType::$dtype => if let Ok(values) = value.as_slice::<$rust>() { rows!(values) },)*
                 DType::String => if let Ok(values) = value.strings() { rows!(values) },
-                other => println!("({other} values are not shown)"),
+                other => crate::say!("({other} values are not shown)"),
             }
         };
     }

@@ -12,7 +12,7 @@ pub fn run() -> Result<(), Failure> {
     let hello = graph.constant_tensor(&Tensor::string("Hello, distributed TensorFlow!"));
     let session = Session::connect(&graph, &server.target())?;
     let values = session.run(&[&hello])?;
-    println!("{}", String::from_utf8_lossy(&values[0].strings()?[0]));
+    crate::say!("{}", String::from_utf8_lossy(&values[0].strings()?[0]));
     session.close()?;
     Ok(())
 }

@@ -15,20 +15,20 @@ pub fn run(filter: Option<&str>, markdown: bool) {
         registry.names().into_iter().filter(|name| filter.is_none_or(|filter| name.contains(filter))).collect();
     let cases = cases();
     if markdown {
-        println!("| op | types | gradient | cases |\n|---|---|---|---|");
+        crate::say!("| op | types | gradient | cases |\n|---|---|---|---|");
     }
     for name in &names {
         let Some(op) = registry.get(name) else { continue };
         let (types, gradient) = (types_of(op), gradient_of(op));
         let cases = cases.get(name).copied().unwrap_or("0");
         if markdown {
-            println!("| {name} | {types} | {gradient} | {cases} |");
+            crate::say!("| {name} | {types} | {gradient} | {cases} |");
         } else {
-            println!("{name:<40} {gradient:<10} {cases:<6} {types}");
+            crate::say!("{name:<40} {gradient:<10} {cases:<6} {types}");
         }
     }
     if !markdown {
-        println!("{} ops", names.len());
+        crate::say!("{} ops", names.len());
     }
 }
 

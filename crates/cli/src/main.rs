@@ -6,6 +6,7 @@ mod done;
 mod hello;
 mod list_ops;
 mod log;
+mod say;
 mod server;
 mod train;
 

@@ -2,7 +2,7 @@
 
 use proto::{AttrValue, GraphDef, Message, MetaGraphDef, NodeDef, SavedModel};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Runs the program; returns whether it succeeded and all that it printed.
 fn run(arguments: &[&str]) -> (bool, String) {
@@ -88,6 +88,20 @@ fn ops_lists_what_there_is() {
     assert!(succeeded);
     assert!(text.lines().any(|line| line.starts_with("MatMul ")), "{text}");
     assert!(!text.lines().any(|line| line.starts_with("Nonsense")));
+}
+
+#[test]
+fn a_reader_may_leave_early() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ferroflow"))
+        .arg("ops")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
 }
 
 #[test]

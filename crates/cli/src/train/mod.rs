@@ -17,6 +17,7 @@ use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
 use ferroflow::{Result, Status};
 use progress::{Progress, Whose};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use worker::{News, Trained, Worker};
@@ -29,11 +30,11 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
         None => Mnist::builtin()?,
     };
     if flags.download_only {
-        println!("{} digits to train on and {} to test on are there", digits.train.len(), digits.test.len());
+        crate::say!("{} digits to train on and {} to test on are there", digits.train.len(), digits.test.len());
         return Ok(());
     }
     if flags.num_gpus > 0 && !flags.reports {
-        println!("--num_gpus={}: everything runs on processors", flags.num_gpus);
+        crate::say!("--num_gpus={}: everything runs on processors", flags.num_gpus);
     }
     match &flags.job_name {
         Some(job) => task::run(flags, job, digits),
@@ -49,7 +50,7 @@ enum Report {
 }
 
 fn run_embedded(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
-    println!("{}; {} ps and {} worker(s) in this process", describe(digits), flags.ps, flags.workers);
+    crate::say!("{}; {} ps and {} worker(s) in this process", describe(digits), flags.ps, flags.workers);
     let cluster = Arc::new(start_embedded(flags)?);
     let stop = Coordinator::new();
     leave_on_interrupt(&stop)?;
@@ -115,16 +116,16 @@ fn conclude(progress: &Progress, trained: &Trained, flags: &Flags) {
     progress.finish();
     let seconds = progress.seconds();
     if let (Some(checkpoint), Some(logdir)) = (&trained.checkpoint, &flags.logdir) {
-        println!("checkpoint {checkpoint}; look into it with: ferroflow checkpoint ls {checkpoint}");
-        println!("curves: tensorboard --logdir {logdir}");
+        crate::say!("checkpoint {checkpoint}; look into it with: ferroflow checkpoint ls {checkpoint}");
+        crate::say!("curves: tensorboard --logdir {logdir}");
     }
     if trained.is_interrupted {
-        println!("interrupted; run it again with the same --logdir to go on");
+        crate::say!("interrupted; run it again with the same --logdir to go on");
         return;
     }
-    println!("{} steps in {seconds:.1} s, {:.0} steps/s", trained.steps, trained.steps as f64 / seconds);
-    println!("test loss {:.4}", trained.loss);
-    println!("test accuracy {:.1} %", 100.0 * trained.accuracy);
+    crate::say!("{} steps in {seconds:.1} s, {:.0} steps/s", trained.steps, trained.steps as f64 / seconds);
+    crate::say!("test loss {:.4}", trained.loss);
+    crate::say!("test accuracy {:.1} %", 100.0 * trained.accuracy);
 }
 
 /// Returns a wish to leave of its own that follows the common one, since each worker also ends its own.
@@ -159,7 +160,7 @@ fn leave_on_interrupt(stop: &Coordinator) -> Result<(), Failure> {
                 std::process::exit(130);
             }
             asked = true;
-            eprintln!("saving and leaving; once more to leave at once");
+            let _ = writeln!(std::io::stderr(), "saving and leaving; once more to leave at once");
             stop.request_stop(None);
         }
     });

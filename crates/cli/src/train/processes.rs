@@ -34,7 +34,7 @@ impl Drop for Children {
 
 /// Starts all tasks and waits for them.
 pub fn run(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
-    println!("{}; {} ps and {} worker(s), each a process", describe(digits), flags.ps, flags.workers);
+    crate::say!("{}; {} ps and {} worker(s), each a process", describe(digits), flags.ps, flags.workers);
     let parents_ends = Arc::new(Mutex::new(Vec::new()));
     leave_on_signals(&parents_ends)?;
     let addresses = free_addresses((flags.ps + flags.workers) as usize)?;

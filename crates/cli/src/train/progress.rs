@@ -104,7 +104,7 @@ impl Progress {
                 bar.set_message(message);
             }
             None => {
-                println!("step {} of {}, {message}", steps.step, self.last_step);
+                crate::say!("step {} of {}, {message}", steps.step, self.last_step);
                 let _ = std::io::stdout().flush();
             }
         }
@@ -133,7 +133,7 @@ impl Progress {
         match &self.bar {
             Some(bar) => bar.println(line),
             None => {
-                println!("{line}");
+                crate::say!("{line}");
                 let _ = std::io::stdout().flush();
             }
         }

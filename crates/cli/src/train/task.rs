@@ -45,7 +45,7 @@ pub fn run(flags: &Flags, job: &str, digits: Mnist) -> Result<(), Failure> {
 
 /// One line, at once, for whoever started this and waits for it.
 fn announce(job: &str, index: u32, address: &str) {
-    println!("ferroflow server ready: /job:{job}/task:{index} at {address}");
+    crate::say!("ferroflow server ready: /job:{job}/task:{index} at {address}");
     let _ = std::io::stdout().flush();
 }
 
@@ -102,7 +102,7 @@ async fn interrupted(parent: tokio::sync::oneshot::Receiver<()>) -> ferroflow::R
 fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits: Mnist) -> Result<(), Failure> {
     let is_reporting = flags.reports;
     if !is_reporting {
-        println!("{}; worker {task} of {workers}, {ps} ps", describe(&digits));
+        crate::say!("{}; worker {task} of {workers}, {ps} ps", describe(&digits));
     }
     let stop = Coordinator::new();
     leave_on_interrupt(&stop)?;
