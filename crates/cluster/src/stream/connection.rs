@@ -354,6 +354,7 @@ impl Drop for PendingCall {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::{HEADER_BYTES, Header};
     use super::*;
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc;
@@ -411,5 +412,45 @@ mod tests {
         let to_break = connection.clone();
         must_end(move || drop(to_break.broken(&Status::new(Code::Unavailable, "the peer is gone"))));
         assert_eq!(*connection.releases.lock(), [1]);
+    }
+
+    #[tokio::test]
+    async fn memory_is_given_back_without_another_frame() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (connection, theirs) = (Connection::connecting("peer"), Socket::unix(theirs).unwrap());
+        connection.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame { pieces: Default::default() });
+        connection.release(7);
+        let mut bytes = [0; 64];
+        let count = tokio::select! {
+            count = theirs.read(&mut bytes) => count.unwrap(),
+            never = connection.give_back() => match never {},
+        };
+        let header = Header::read(&bytes[..HEADER_BYTES]).unwrap();
+        assert!(header.kind == Kind::Release && count == HEADER_BYTES + header.head_len);
+        assert_eq!(Fields::new(&bytes[HEADER_BYTES..count]).u64().unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn what_a_socket_does_not_take_at_once_goes_out_as_the_peer_reads() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (ours, theirs) = (Arc::new(Socket::unix(ours).unwrap()), Socket::unix(theirs).unwrap());
+        let connection = Connection::connecting("peer");
+        connection.up(ours.clone(), OutFrame { pieces: Default::default() });
+        let sent: Vec<u8> = (0..8 << 20).map(|index: usize| (index % 251) as u8).collect();
+        connection.send(OutFrame { pieces: [sent.clone().into()].into_iter().collect() }).unwrap();
+        assert!(!connection.outgoing.lock().queue.is_empty(), "it went out at once");
+        let reading = async {
+            let mut received = vec![0; sent.len()];
+            let mut filled = 0;
+            while filled < received.len() {
+                filled += theirs.read(&mut received[filled..]).await.unwrap();
+            }
+            received
+        };
+        let received = tokio::select! {
+            received = reading => received,
+            ended = connection.write_the_rest(&ours) => panic!("{ended:?}"),
+        };
+        assert!(received == sent);
     }
 }
