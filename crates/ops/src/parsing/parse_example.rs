@@ -239,6 +239,10 @@ impl ParseExample {
             dense_shapes: attrs.shapes("dense_shapes")?,
             ragged_types: ragged_values.into_iter().zip(ragged_splits).collect(),
         };
+        let num_sparse = attrs.int("num_sparse").or_else(|_| attrs.int("Nsparse"))?;
+        if usize::try_from(num_sparse) != Ok(kernel.sparse_types.len()) {
+            return Err(Status::invalid_argument("len(sparse_keys) != len(sparse_types)"));
+        }
         if kernel.dense_types.len() != kernel.dense_shapes.len() {
             return Err(Status::invalid_argument("len(dense_keys) != len(dense_shapes)"));
         }
@@ -451,16 +455,21 @@ mod tests {
         assert_eq!(outputs[0].dims(), &[2, 1]);
         assert_eq!(outputs[2].as_slice::<i64>().unwrap(), &[2]);
         assert_eq!(outputs[3].as_slice::<i64>().unwrap(), &[1, 2]);
-        let attrs = attrs![
-            ("num_sparse", 0i64),
-            ("sparse_keys", &[][..] as &[&str]),
-            ("dense_keys", &["x"][..]),
-            ("sparse_types", &[][..] as &[DType]),
-            ("Tdense", &[DType::Int64][..]),
-            ("dense_shapes", &[PartialShape::from_dims(&[2])][..])
-        ];
-        let outputs = run_op("ParseSingleExample", attrs, &[one, none]).unwrap();
+        let attrs = |num_sparse: i64| {
+            attrs![
+                ("num_sparse", num_sparse),
+                ("sparse_keys", &[][..] as &[&str]),
+                ("dense_keys", &["x"][..]),
+                ("sparse_types", &[][..] as &[DType]),
+                ("Tdense", &[DType::Int64][..]),
+                ("dense_shapes", &[PartialShape::from_dims(&[2])][..])
+            ]
+        };
+        let inputs = [one, none];
+        let outputs = run_op("ParseSingleExample", attrs(0), &inputs).unwrap();
         assert_eq!(outputs[0].as_slice::<i64>().unwrap(), &[1, 2]);
+        let status = run_op("ParseSingleExample", attrs(1), &inputs).unwrap_err();
+        assert_eq!(status.code(), tensor::Code::InvalidArgument, "{status}");
     }
 
     #[test]
