@@ -117,6 +117,36 @@ const DEFS: &[(OpDef, ShapeFn)] = &[
     ),
     (
         OpDef {
+            name: "CheckNumerics",
+            inputs: &["tensor: T"],
+            outputs: &["output: T"],
+            attrs: &["T: {bfloat16, half, float, double}", "message: string"],
+            flags: OpFlags::NONE,
+        },
+        shape::unchanged,
+    ),
+    (
+        OpDef {
+            name: "HashTableV2",
+            inputs: &[],
+            outputs: &["table_handle: resource"],
+            attrs: &["key_dtype: type", "value_dtype: type"],
+            flags: OpFlags::STATEFUL,
+        },
+        shape::scalar,
+    ),
+    (
+        OpDef {
+            name: "LookupTableSizeV2",
+            inputs: &["table_handle: resource"],
+            outputs: &["size: int64"],
+            attrs: &[],
+            flags: OpFlags::NONE,
+        },
+        shape::scalar,
+    ),
+    (
+        OpDef {
             name: "AddV2",
             inputs: &["x: T", "y: T"],
             outputs: &["z: T"],

@@ -11,6 +11,7 @@ mod fuse;
 mod share;
 mod spread;
 mod switches;
+mod waits;
 
 use crate::control_flow::NodeClass;
 use crate::shape::infer_shapes;
@@ -60,6 +61,8 @@ pub struct OptimizeReport {
     pub fused: usize,
     /// Constants that were made for another device.
     pub spread: usize,
+    /// Waits that were left out: for nodes that nobody reads, and along edges that others imply.
+    pub unwaited: usize,
 }
 
 /// Optimizes a placed and pruned graph in place.
@@ -86,6 +89,9 @@ pub fn optimize(graph: &mut Graph, ops: &dyn OpLookup, options: &OptimizeOptions
         }
         if switches.fold {
             report.spread += spread::spread_constants(graph)?;
+        }
+        if switches.bypass {
+            report.unwaited += waits::leave_out_waits(graph, &wanted)?;
         }
         remove_unused(graph, &wanted);
         if report == before {
@@ -275,7 +281,7 @@ r = _Retval(y) {index=0}",
                 d = Const() {dtype=float, value=float[](-1.0)}
                 y = Mul(x, d)
                 r = _Retval(y) {index=0}
-                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0 }
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0, unwaited: 0 }
             "#]],
         );
     }
@@ -312,7 +318,7 @@ r1 = _Retval(wide) {{index=1}} @/job:ps"
                 r0 = _Retval(here) {index=0} @/job:worker
                 r1 = _Retval(wide) {index=1} @/job:ps
                 rate_1 = Const() {dtype=float, value=float[](0.5)} @/job:ps
-                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0, spread: 1 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0, spread: 1, unwaited: 0 }
             "#]],
         );
     }
@@ -345,7 +351,7 @@ r3 = _Retval(negative) {index=3}"
                 r1 = _Retval(tanh) {index=1}
                 r2 = _Retval(b) {index=2}
                 r3 = _Retval(negative) {index=3}
-                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0 }
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0, unwaited: 0 }
             "#]],
         );
     }
@@ -371,7 +377,7 @@ r = _Retval(merge) {index=0}",
                 sum = AddV2(pivot, minus)
                 merge = Merge(switch, sum)
                 r = _Retval(merge) {index=0}
-                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0 }
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0, unwaited: 0 }
             "#]],
         );
     }
@@ -388,13 +394,12 @@ r = _Retval(shape) {index=0}
 s = _Retval(open) {index=1}",
             expect![[r#"
                 x = _Arg() {T=float, _output_shapes=[[2,3]], index=0}
-                y = Neg(x)
-                shape = Const(^y) {dtype=int32, value=int32[2](2, 3)}
+                shape = Const(^x) {dtype=int32, value=int32[2](2, 3)}
                 unknown = _Arg() {T=float, index=1}
                 open = Shape(unknown)
                 r = _Retval(shape) {index=0}
                 s = _Retval(open) {index=1}
-                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0 }
+                OptimizeReport { folded: 1, shared: 0, bypassed: 0, fused: 0, spread: 0, unwaited: 1 }
             "#]],
         );
     }
@@ -427,7 +432,7 @@ r = _Retval(sum) {index=0} @/job:a",
                 step = NoOp(^pivot, ^x) @/job:a
                 sum = AddN(x, moved, snapshot, waits, switch) @/job:a
                 r = _Retval(sum) {index=0} @/job:a
-                OptimizeReport { folded: 0, shared: 0, bypassed: 2, fused: 0, spread: 0 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 2, fused: 0, spread: 0, unwaited: 0 }
             "#]],
         );
     }
@@ -459,7 +464,7 @@ r2 = _Retval(wider) {index=2}",
                 r0 = _Retval(x) {index=0}
                 r1 = _Retval(not) {index=1}
                 r2 = _Retval(wider) {index=2}
-                OptimizeReport { folded: 0, shared: 0, bypassed: 5, fused: 0, spread: 0 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 5, fused: 0, spread: 0, unwaited: 0 }
             "#]],
         );
     }
@@ -496,7 +501,7 @@ r = _Retval(all) {index=0}",
                 random2 = RandomUniform(seed) {dtype=float}
                 all = AddN(c, c, elsewhere, read1, read2, random1, random2)
                 r = _Retval(all) {index=0}
-                OptimizeReport { folded: 0, shared: 2, bypassed: 0, fused: 0, spread: 0 }
+                OptimizeReport { folded: 0, shared: 2, bypassed: 0, fused: 0, spread: 0, unwaited: 0 }
             "#]],
         );
     }
@@ -534,7 +539,7 @@ r1 = _Retval(conv_active) {index=1}",
                 conv_active = _FusedConv2D(image, filter, b) {T=float, TArgs=[float], fused_ops=["BiasAdd", "Relu"], num_args=1, padding="SAME", strides=[1, 2, 2, 1]}
                 r0 = _Retval(tanh) {index=0}
                 r1 = _Retval(conv_active) {index=1}
-                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 5, spread: 0 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 5, spread: 0, unwaited: 0 }
             "#]],
         );
     }
@@ -567,7 +572,7 @@ o2 = _Retval(a3) {index=2}",
                 o0 = _Retval(p1) {index=0}
                 o1 = _Retval(a1) {index=1}
                 o2 = _Retval(a3) {index=2}
-                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0, spread: 0 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0, spread: 0, unwaited: 0 }
             "#]],
         );
     }
@@ -578,11 +583,12 @@ o2 = _Retval(a3) {index=2}",
             "a = _Arg() {T=float, index=0, _output_shapes=[[?,3]]} @/job:ours
 b = _Arg() {T=float, index=1, _output_shapes=[[?,3]]} @/job:ours
 s = _Arg() {T=float, index=2, _output_shapes=[[]]} @/job:ours
+late = _Arg() {T=float, index=3} @/job:ours
 scalar = Neg(s) @/job:ours
 gate = Tanh(a) @/job:ours
 product = Mul(gate, b) @/job:ours
 scaled = Mul(scalar, product) @/job:ours
-both = AddV2(scaled, gate, ^s) @/job:ours
+both = AddV2(scaled, gate, ^late) @/job:ours
 shared = Neg(both) @/job:ours
 left = Tanh(shared) @/job:ours
 right = Relu(shared) @/job:ours
@@ -594,13 +600,100 @@ r = _Retval(far) {index=0} @/job:ours",
                 a = _Arg() {T=float, _output_shapes=[[?,3]], index=0} @/job:ours
                 b = _Arg() {T=float, _output_shapes=[[?,3]], index=1} @/job:ours
                 s = _Arg() {T=float, _output_shapes=[[]], index=2} @/job:ours
+                late = _Arg() {T=float, index=3} @/job:ours
                 scalar = Neg(s) @/job:ours
-                both = _FusedElementwise(a, b, scalar, ^s) {program=["Tanh 0 0", "Mul 3 1", "Mul 2 4", "AddV2 5 3"]} @/job:ours
+                both = _FusedElementwise(a, b, scalar, ^late) {program=["Tanh 0 0", "Mul 3 1", "Mul 2 4", "AddV2 5 3"]} @/job:ours
                 end = _FusedElementwise(both) {program=["Neg 0 0", "Tanh 1 1", "Relu 1 1", "Sub 2 3"]} @/job:ours
                 there = Relu(end) @/job:foreign
                 far = Neg(there) @/job:foreign
                 r = _Retval(far) {index=0} @/job:ours
-                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 6, spread: 0 }
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 6, spread: 0, unwaited: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_gradient_that_nobody_reads_is_not_computed() {
+        check(
+            "x = _Arg() {T=float, index=0} @/job:worker
+w = _Arg() {T=float, index=1} @/job:ps
+hidden = MatMul(x, w) @/job:worker
+slope = Neg(hidden) @/job:worker
+for_x = MatMul(slope, w) {transpose_b=true} @/job:worker
+for_w = MatMul(x, slope) {transpose_a=true} @/job:worker
+both = NoOp(^for_x, ^for_w) @/job:worker
+tied_x = Identity(for_x, ^both) @/job:worker
+tied_w = Identity(for_w, ^both) @/job:worker
+step = NoOp(^tied_x) @/job:worker
+r = _Retval(tied_w) {index=0} @/job:worker",
+            expect![[r#"
+                x = _Arg() {T=float, index=0} @/job:worker
+                w = _Arg() {T=float, index=1} @/job:ps
+                hidden = MatMul(x, w) @/job:worker
+                slope = Neg(hidden) @/job:worker
+                for_w = MatMul(x, slope) {transpose_a=true} @/job:worker
+                step = NoOp(^for_w) @/job:worker
+                r = _Retval(for_w) {index=0} @/job:worker
+                OptimizeReport { folded: 0, shared: 0, bypassed: 1, fused: 0, spread: 0, unwaited: 8 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_may_fail_or_change_something_is_waited_for() {
+        check(
+            "x = _Arg() {T=float, index=0}
+idle = _Arg() {T=float, index=1}
+checked = CheckNumerics(x) {message=\"is it?\"}
+table = HashTableV2() {key_dtype=int64, value_dtype=float}
+size = LookupTableSizeV2(table)
+p = _Arg() {T=bool, index=2}
+switch = Switch(x, p)
+branch = Neg(switch:1)
+sum = Neg(x, ^checked, ^size, ^branch, ^idle)
+r = _Retval(sum) {index=0}",
+            expect![[r#"
+                x = _Arg() {T=float, index=0}
+                idle = _Arg() {T=float, index=1}
+                checked = CheckNumerics(x) {message="is it?"}
+                table = HashTableV2() {key_dtype=int64, value_dtype=float}
+                size = LookupTableSizeV2(table)
+                p = _Arg() {T=bool, index=2}
+                switch = Switch(x, p)
+                branch = Neg(switch:1)
+                sum = Neg(x, ^checked, ^size, ^branch, ^idle)
+                r = _Retval(sum) {index=0}
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0, spread: 0, unwaited: 0 }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn waits_between_devices_stay_gathered() {
+        check(
+            "a = _Arg() {T=float, index=0} @/job:ps
+v = VariableV2() {dtype=float, shape=[]} @/job:ps
+w = VariableV2() {dtype=float, shape=[]} @/job:ps
+x = Assign(v, a) {T=float} @/job:ps
+y = Assign(w, a) {T=float} @/job:ps
+all = NoOp(^x, ^y) @/job:ps
+here = NoOp(^x) @/job:ps
+first = Neg(a, ^all) @/job:worker
+second = Neg(a, ^here, ^a) @/job:ps
+r0 = _Retval(first) {index=0} @/job:worker
+r1 = _Retval(second) {index=1} @/job:ps",
+            expect![[r#"
+                a = _Arg() {T=float, index=0} @/job:ps
+                v = VariableV2() {dtype=float, shape=[]} @/job:ps
+                w = VariableV2() {dtype=float, shape=[]} @/job:ps
+                x = Assign(v, a) @/job:ps
+                y = Assign(w, a) @/job:ps
+                all = NoOp(^x, ^y) @/job:ps
+                first = Neg(a, ^all) @/job:worker
+                second = Neg(a, ^x) @/job:ps
+                r0 = _Retval(first) {index=0} @/job:worker
+                r1 = _Retval(second) {index=1} @/job:ps
+                OptimizeReport { folded: 0, shared: 0, bypassed: 0, fused: 0, spread: 0, unwaited: 2 }
             "#]],
         );
     }
@@ -635,7 +728,7 @@ r = _Retval(exit) {index=0}",
                 next = NextIteration(body)
                 exit = Exit(switch)
                 r = _Retval(exit) {index=0}
-                OptimizeReport { folded: 1, shared: 0, bypassed: 1, fused: 0, spread: 0 }
+                OptimizeReport { folded: 1, shared: 0, bypassed: 1, fused: 0, spread: 0, unwaited: 0 }
             "#]],
         );
     }
