@@ -1,10 +1,11 @@
 //! Values and errors: [`Status`] with TensorFlow's codes, [`DType`], [`Shape`], [`Tensor`] with its reference-counted
 //! buffers, and the [`TensorProto`](proto::TensorProto) codec.
 //!
-//! Invariant: no threads and no I/O live here, and `unsafe` only in `buffer`.
+//! Invariant: no threads and no I/O live here, and `unsafe` only in `buffer` and `copy`.
 
 mod buffer;
 mod codec;
+mod copy;
 mod dtype;
 mod element;
 mod resource_handle;
@@ -17,6 +18,7 @@ pub use buffer::{
     Buffer, LargeBlocks, Recycler, check_elements_fit, set_large_blocks, set_tensor_bytes_max, tensor_bytes_max,
 };
 pub use codec::{tensor_from_proto, tensor_to_proto, tensor_to_proto_inline};
+pub use copy::copy_bytes;
 pub use dtype::DType;
 pub use element::{Element, Numeric};
 pub use resource_handle::{DTypeAndShape, ResourceHandle};

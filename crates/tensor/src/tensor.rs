@@ -1,6 +1,6 @@
 //! [`Tensor`]: a typed, shaped, immutable-by-default array that is cheap to clone.
 
-use crate::{Buffer, DType, Element, ResourceHandle, Result, Shape, Status, Variant, check_elements_fit};
+use crate::{Buffer, DType, Element, ResourceHandle, Result, Shape, Status, Variant, check_elements_fit, copy_bytes};
 use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Tensor {
     pub fn vector<T: Element>(values: &[T]) -> Tensor {
         let mut buffer = Buffer::new(size_of_val(values)).unwrap_or_else(|_| Buffer::foreign(Bytes::new()));
         if let Some(bytes) = buffer.bytes_mut() {
-            bytes.copy_from_slice(bytemuck::cast_slice(values));
+            copy_bytes(bytes, bytemuck::cast_slice(values));
         }
         Tensor { dtype: T::DTYPE, shape: Shape::vector(values.len()), data: Data::Plain(buffer) }
     }
@@ -153,7 +153,7 @@ impl Tensor {
         } else {
             let mut aligned = Buffer::new(buffer.len())?;
             if let Some(bytes) = aligned.bytes_mut() {
-                bytes.copy_from_slice(buffer.bytes());
+                copy_bytes(bytes, buffer.bytes());
             }
             aligned
         };
@@ -249,7 +249,7 @@ impl Tensor {
             Data::Plain(buffer) => {
                 let mut copy = Buffer::new(buffer.len())?;
                 if let Some(bytes) = copy.bytes_mut() {
-                    bytes.copy_from_slice(buffer.bytes());
+                    copy_bytes(bytes, buffer.bytes());
                 }
                 Data::Plain(copy)
             }

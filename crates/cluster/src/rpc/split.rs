@@ -3,7 +3,7 @@
 
 use super::wire::malformed;
 use prost::encoding::encode_varint;
-use tensor::{Buffer, Result};
+use tensor::{Buffer, Result, copy_bytes};
 
 /// Contents of at least this size are taken out of the message.
 const TAKEN_BYTES_MIN: usize = 4 << 10;
@@ -98,7 +98,7 @@ impl Splitter {
                     let content = self.content.as_mut().and_then(Buffer::bytes_mut).ok_or_else(malformed)?;
                     let count = (content.len() - *filled).min(bytes.len());
                     let (taken, rest) = bytes.split_at(count);
-                    content[*filled..*filled + count].copy_from_slice(taken);
+                    copy_bytes(&mut content[*filled..*filled + count], taken);
                     *filled += count;
                     let is_done = *filled == content.len();
                     bytes = rest;

@@ -7,7 +7,7 @@ use super::socket::Socket;
 use smallvec::SmallVec;
 use std::io;
 use std::sync::Arc;
-use tensor::{Buffer, Result, Status, Tensor};
+use tensor::{Buffer, Result, Status, Tensor, copy_bytes};
 
 /// What is read at once. Small frames come several at a time.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -99,7 +99,7 @@ impl FrameReader {
     async fn read_exact(&mut self, mut into: &mut [u8]) -> Result<()> {
         loop {
             let count = into.len().min(self.end - self.start);
-            into[..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
+            copy_bytes(&mut into[..count], &self.buffer[self.start..self.start + count]);
             self.start += count;
             into = &mut into[count..];
             if into.is_empty() {
