@@ -25,21 +25,28 @@ use worker::{News, Trained, Worker};
 /// Trains, and prints the accuracy on the test digits as its last line.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("warn,ferroflow=info")?;
-    let digits = match &flags.data_dir {
-        Some(directory) => Mnist::from_dir(directory)?,
-        None => Mnist::builtin()?,
-    };
+    if let Some(job) = flags.job_name.as_deref().filter(|_| !flags.download_only) {
+        return task::run(flags, job);
+    }
+    let digits = read_digits(flags)?;
     if flags.download_only {
         crate::say!("{} digits to train on and {} to test on are there", digits.train.len(), digits.test.len());
         return Ok(());
     }
+    tell_of_gpus(flags);
+    if flags.processes { processes::run(flags, &digits) } else { run_embedded(flags, &digits) }
+}
+
+fn read_digits(flags: &Flags) -> Result<Mnist> {
+    match &flags.data_dir {
+        Some(directory) => Mnist::from_dir(directory),
+        None => Mnist::builtin(),
+    }
+}
+
+fn tell_of_gpus(flags: &Flags) {
     if flags.num_gpus > 0 && !flags.reports {
         crate::say!("--num_gpus={}: everything runs on processors", flags.num_gpus);
-    }
-    match &flags.job_name {
-        Some(job) => task::run(flags, job, digits),
-        None if flags.processes => processes::run(flags, &digits),
-        None => run_embedded(flags, &digits),
     }
 }
 

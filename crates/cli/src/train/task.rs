@@ -13,7 +13,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 /// Runs the task.
-pub fn run(flags: &Flags, job: &str, digits: Mnist) -> Result<(), Failure> {
+pub fn run(flags: &Flags, job: &str) -> Result<(), Failure> {
+    super::tell_of_gpus(flags);
     let hosts = |flag: &Option<String>, name: &str| -> Result<Vec<String>, Failure> {
         let all: Vec<String> = flag.iter().flat_map(|all| all.split(',')).map(|host| host.trim().to_owned()).collect();
         let all: Vec<String> = all.into_iter().filter(|host| !host.is_empty()).collect();
@@ -30,9 +31,12 @@ pub fn run(flags: &Flags, job: &str, digits: Mnist) -> Result<(), Failure> {
         }
         "ps" => serve(ServerConfig::new(cluster, job, index)?, index, workers, flags.reports),
         "worker" if flags.existing_servers => {
+            // Only workers need the digits, which are most of what a small task would hold.
+            let digits = super::read_digits(flags)?;
             work(flags, index, ps, workers, Target::Address(format!("grpc://{address}")), digits)
         }
         "worker" => {
+            let digits = super::read_digits(flags)?;
             let server = Server::start(ServerConfig::new(cluster, job, index)?, ops::registry(), runtime()?)?;
             announce(job, index, server.address());
             let worked = work(flags, index, ps, workers, Target::from(&server), digits);
