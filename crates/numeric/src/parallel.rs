@@ -1,22 +1,29 @@
 //! Splits a loop over the cores, and only when that pays.
 //!
 //! The calling thread always works itself. Helpers come from the process's compute threads and are invitations: one that has not
-//! started when the caller runs out of work is withdrawn, so a caller never waits for a thread that is busy elsewhere. When
-//! they come too late to do anything, as on a machine whose cores are taken by other processes, fewer loops invite them.
+//! started when the caller runs out of work is withdrawn, so a caller never waits for a thread that is busy elsewhere. Loops
+//! that take no less time with helpers than without seldom invite them.
 //! Threads inside these loops are counted for the whole process, so that several callers together do not take more
 //! threads than there are cores.
 
+mod history;
+
 use crate::workers;
+use history::History;
 use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
+use std::time::Instant;
 
 /// Work shorter than this runs on the calling thread: waking another one costs several microseconds.
 const INLINE_BELOW_NS: f64 = 60_000.0;
+
+/// Longer loops always invite helpers: there waking them is nothing, and too few loops are run to learn from.
+const LEARNT_BELOW_NS: f64 = 4_000_000.0;
 
 /// A chunk is at least this long, so that taking one from the shared counter is cheap beside it.
 const CHUNK_AT_LEAST_NS: f64 = 20_000.0;
@@ -29,13 +36,6 @@ static THREAD_LIMIT: AtomicUsize = AtomicUsize::new(0);
 
 /// Threads that are inside a parallel loop now.
 static BUSY_THREADS: AtomicUsize = AtomicUsize::new(0);
-
-/// How many of the next loops invite nobody, and how many it will be when helpers come too late once more.
-static LOOPS_ALONE: AtomicUsize = AtomicUsize::new(0);
-static PATIENCE: AtomicUsize = AtomicUsize::new(1);
-
-/// However late helpers were, one loop in so many tries again.
-const LOOPS_ALONE_MAX: usize = 32;
 
 thread_local! {
     /// Whether this thread is already counted in `BUSY_THREADS`.
@@ -99,7 +99,7 @@ fn for_each_chunk_dyn(len: usize, cost_per_item_ns: f64, body: &dyn Body) {
     let chunks = most_chunks.min(threads() * CHUNKS_PER_THREAD).clamp(1, len);
     // Whole chunks of equal size, so that item boundaries are the same whatever the number of helpers.
     let chunk_len = len.div_ceil(chunks);
-    run_tasks(len.div_ceil(chunk_len), &|task| {
+    run_tasks(len.div_ceil(chunk_len), total_ns, &|task| {
         let start = task * chunk_len;
         body.run(start..(start + chunk_len).min(len));
     });
@@ -141,18 +141,59 @@ fn for_each_chunk_mut_dyn<T: Send>(out: &mut [T], item_len: usize, cost_per_item
     });
 }
 
-/// Runs `body(0)`, …, `body(tasks - 1)`, each once, on as many threads as are free. For tasks that the caller has already
-/// made large enough; [`for_each_chunk`] decides that by cost.
-pub fn run_tasks(tasks: usize, body: &(dyn Fn(usize) + Sync)) {
-    let membership = Membership::enter();
-    let free = threads().saturating_sub(BUSY_THREADS.load(Ordering::Relaxed));
-    let helpers = free.min(tasks.saturating_sub(1));
-    if helpers == 0 || is_alone() {
-        for task in 0..tasks {
-            body(task);
+/// Runs `body(0)`, …, `body(tasks - 1)`, each once, on as many threads as are free and help. For tasks that the caller has
+/// already made large enough; [`for_each_chunk`] decides that by cost. All of them together cost `cost_ns`.
+pub fn run_tasks(tasks: usize, cost_ns: f64, body: &(dyn Fn(usize) + Sync)) {
+    Plan::new(cost_ns).run(tasks, body);
+}
+
+/// How the next loop is run: for those that are cut into other parts, or none, when it runs on one thread.
+pub(crate) struct Plan {
+    cost_ns: f64,
+    invites: bool,
+    history: Option<&'static History>,
+}
+
+impl Plan {
+    /// Decides how to run a loop that costs `cost_ns` on one thread.
+    pub(crate) fn new(cost_ns: f64) -> Plan {
+        if cost_ns < INLINE_BELOW_NS || threads() == 1 {
+            return Plan { cost_ns, invites: false, history: None };
         }
-        return;
+        let history = (cost_ns < LEARNT_BELOW_NS).then(|| History::of(cost_ns));
+        Plan { cost_ns, invites: history.is_none_or(History::invites), history }
     }
+
+    /// Returns how many threads the loop may use, the caller included.
+    pub(crate) fn threads(&self) -> usize {
+        if self.invites { threads() } else { 1 }
+    }
+
+    /// Runs the loop as [`run_tasks`] does.
+    pub(crate) fn run(self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
+        if tasks == 1 && self.history.is_none() {
+            return body(0);
+        }
+        let membership = Membership::enter();
+        let free = threads().saturating_sub(BUSY_THREADS.load(Ordering::Relaxed));
+        let helpers = free.min(tasks.saturating_sub(1));
+        // Without a thread to help there is no choice, and nothing to learn.
+        let learns = self.history.filter(|_| free > 0).map(|history| (history, Instant::now()));
+        if helpers == 0 || !self.invites {
+            for task in 0..tasks {
+                body(task);
+            }
+        } else {
+            run_with_helpers(tasks, helpers, body);
+        }
+        drop(membership);
+        if let Some((history, start)) = learns {
+            history.note(self.invites, self.cost_ns, start.elapsed().as_nanos() as f64);
+        }
+    }
+}
+
+fn run_with_helpers(tasks: usize, helpers: usize, body: &(dyn Fn(usize) + Sync)) {
     let erased: *const (dyn Fn(usize) + Sync + '_) = body;
     // SAFETY: only the lifetime changes. Helpers call through the pointer only between `join` and `leave`, and this
     // function closes the job and waits for the last of them to leave before it returns or unwinds.
@@ -161,7 +202,6 @@ pub fn run_tasks(tasks: usize, body: &(dyn Fn(usize) + Sync)) {
         body: erased,
         tasks,
         next: AtomicUsize::new(0),
-        helped: AtomicBool::new(false),
         state: AtomicUsize::new(0),
         caller: std::thread::current(),
         panic: AtomicPtr::new(std::ptr::null_mut()),
@@ -172,27 +212,8 @@ pub fn run_tasks(tasks: usize, body: &(dyn Fn(usize) + Sync)) {
     }
     job.work();
     job.close_and_wait();
-    learn(job.helped.load(Ordering::Relaxed));
-    drop(membership);
     if let Some(panic) = job.take_panic() {
         resume_unwind(panic);
-    }
-}
-
-/// Returns whether this loop is one of those that invite nobody.
-fn is_alone() -> bool {
-    LOOPS_ALONE.load(Ordering::Relaxed) > 0
-        && LOOPS_ALONE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |loops| loops.checked_sub(1)).is_ok()
-}
-
-/// Notes whether helpers came in time. Callers that do so at once may overwrite each other, which matters little.
-fn learn(helped: bool) {
-    if helped {
-        PATIENCE.store(1, Ordering::Relaxed);
-    } else {
-        let alone = PATIENCE.load(Ordering::Relaxed);
-        LOOPS_ALONE.store(alone, Ordering::Relaxed);
-        PATIENCE.store((2 * alone).min(LOOPS_ALONE_MAX), Ordering::Relaxed);
     }
 }
 
@@ -260,8 +281,6 @@ struct Job {
     body: *const (dyn Fn(usize) + Sync),
     tasks: usize,
     next: AtomicUsize,
-    /// Whether a helper has done a task.
-    helped: AtomicBool,
     state: AtomicUsize,
     caller: Thread,
     panic: AtomicPtr<Box<dyn Any + Send>>,
@@ -281,9 +300,7 @@ impl Job {
             return;
         }
         let membership = Membership::enter();
-        if self.work() > 0 {
-            self.helped.store(true, Ordering::Relaxed);
-        }
+        self.work();
         drop(membership);
         let before = self.state.fetch_sub(ONE_HELPER, Ordering::Release);
         if before == ONE_HELPER | CLOSED {
@@ -291,17 +308,14 @@ impl Job {
         }
     }
 
-    /// Takes tasks until none is left; returns how many it took. Never unwinds: a panic is kept for the caller, and ends
-    /// the job early.
-    fn work(&self) -> usize {
-        let mut taken = 0;
+    /// Takes tasks until none is left. Never unwinds: a panic is kept for the caller, and ends the job early.
+    fn work(&self) {
         let result = catch_unwind(AssertUnwindSafe(|| {
             loop {
                 let task = self.next.fetch_add(1, Ordering::Relaxed);
                 if task >= self.tasks {
                     break;
                 }
-                taken += 1;
                 // SAFETY: the caller of `run_tasks` waits until this thread has left.
                 unsafe { (*self.body)(task) };
             }
@@ -316,7 +330,6 @@ impl Job {
                 drop(unsafe { Box::from_raw(fresh) });
             }
         }
-        taken
     }
 
     fn close_and_wait(&self) {

@@ -190,7 +190,7 @@ fn deal_rows<I: Copy + Sync + TryInto<usize>>(
     if parts == 1 {
         part(0);
     } else {
-        parallel::run_tasks(parts, &part);
+        parallel::run_tasks(parts, indices.len() as f64 * cost, &part);
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn filter_grad<T: HasMicrokernel + Pod + Send + Sync>(
     with_scratch((parts - 1) * len, |others: &mut [T]| {
         let shared = parallel::SharedMut::new(others);
         let first = parallel::SharedMut::new(out);
-        parallel::run_tasks(parts, &|part| {
+        parallel::run_tasks(parts, shape.nanoseconds(), &|part| {
             // SAFETY: every part has a buffer of its own.
             let own = unsafe { if part == 0 { first.slice(0, len) } else { shared.slice((part - 1) * len, len) } };
             own.fill(T::ZERO);

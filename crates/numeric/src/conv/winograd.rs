@@ -432,7 +432,7 @@ pub(super) fn filter_grad(
         if parts == 1 {
             part(0);
         } else {
-            parallel::run_tasks(parts, &part);
+            parallel::run_tasks(parts, shape.nanoseconds() / 2.0, &part);
         }
         let (first, others) = sums.split_at_mut(cells_len);
         for other in others.chunks_exact(cells_len) {

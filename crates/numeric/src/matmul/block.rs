@@ -308,7 +308,8 @@ pub(crate) fn multiply_parallel<T: HasMicrokernel + Pod + Send + Sync>(
     a.check(m, k);
     b.check(k, n);
     assert_eq!(c.len(), m * n, "the output has another size than the product");
-    let (row_parts, column_parts) = split(m, n, k, size_of::<T>(), T::microkernel().columns);
+    let plan = parallel::Plan::new(nanoseconds(m, n, k, size_of::<T>()));
+    let (row_parts, column_parts) = split(m, n, k, size_of::<T>(), T::microkernel().columns, plan.threads());
     let row_step = m.div_ceil(row_parts).max(1);
     let column_step = round_up(n.div_ceil(column_parts), T::microkernel().columns).max(1);
     let shared = SharedMut::new(c);
@@ -336,11 +337,12 @@ pub(crate) fn multiply_parallel<T: HasMicrokernel + Pod + Send + Sync>(
         }
         finish(Part { c: &shared, row_length: n, first_row, first_column, rows, columns });
     };
-    if row_parts * column_parts == 1 {
-        part(0);
-    } else {
-        parallel::run_tasks(row_parts * column_parts, &part);
-    }
+    plan.run(row_parts * column_parts, &part);
+}
+
+/// Estimates how long a product takes on one thread.
+fn nanoseconds(m: usize, n: usize, k: usize, element: usize) -> f64 {
+    m as f64 * n as f64 * k as f64 * element as f64 / 160.0
 }
 
 impl<'a, T> MatrixView<'a, T> {
@@ -371,15 +373,13 @@ impl<T> Part<'_, T> {
     }
 }
 
-/// Returns into how many parts to cut the rows and the columns of C.
-fn split(m: usize, n: usize, k: usize, element: usize, panel_columns: usize) -> (usize, usize) {
-    let nanoseconds = m as f64 * n as f64 * k as f64 * element as f64 / 160.0;
-    if !parallel::pays(2, nanoseconds / 2.0) {
+/// Returns into how many parts to cut the rows and the columns of C, which doesn't change the result.
+fn split(m: usize, n: usize, k: usize, element: usize, panel_columns: usize, threads: usize) -> (usize, usize) {
+    if threads == 1 {
         return (1, 1);
     }
-    let threads = parallel::threads();
     // More parts than threads even out a held-up thread, but each repeats some packing.
-    let parts = if nanoseconds > 4e6 { 2 * threads } else { threads };
+    let parts = if nanoseconds(m, n, k, element) > 4e6 { 2 * threads } else { threads };
     let mut best = (1, 1);
     let mut best_cost = f64::MAX;
     for row_parts in 1..=parts {

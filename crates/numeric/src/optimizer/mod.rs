@@ -127,7 +127,7 @@ pub fn apply_sparse<T: Float, R: Rule<T::Wide, N>, const N: usize>(
     if parts == 1 {
         part(0);
     } else {
-        parallel::run_tasks(parts, &part);
+        parallel::run_tasks(parts, indices.len() as f64 * row_cost, &part);
     }
 }
 
