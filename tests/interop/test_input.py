@@ -152,6 +152,27 @@ def test_datasets_give_what_tensorflows_give(shared_cluster, graph, make):
     np.testing.assert_equal(elements(shared_cluster.target), expected)
 
 
+@pytest.mark.parametrize("ours_writes", [True, False], ids=["ours writes", "TensorFlow writes"])
+def test_a_cache_in_files_is_tensorflows(shared_cluster, graph, tmp_path, ours_writes):
+    prefix = str(tmp_path / "cache")
+
+    def elements(target, count):
+        with tf.Graph().as_default(), tf.device(WORKER if target else None):
+            dataset = tf.data.Dataset.range(count).map(lambda x: (tf.fill([x], x), tf.as_string(x)))
+            iterator = tf.data.make_initializable_iterator(dataset.cache(prefix).repeat(2))
+            following = iterator.get_next()
+            with tf.Session(target) as session:
+                session.run(iterator.initializer)
+                return [(numbers.tolist(), text) for numbers, text in rows(session, following)]
+
+    writer, reader = (shared_cluster.target, "") if ours_writes else ("", shared_cluster.target)
+    expected = [([x] * x, str(x).encode()) for x in range(5)] * 2
+    assert elements(writer, 5) == expected
+    assert sorted(os.listdir(tmp_path)) == ["cache.data-00000-of-00001", "cache.index"]
+    # The reader's own input would be longer.
+    assert elements(reader, 7) == expected
+
+
 def test_a_dataset_reads_variables_and_tables(shared_cluster, graph):
     with tf.device(WORKER):
         table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(

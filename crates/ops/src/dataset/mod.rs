@@ -5,6 +5,7 @@
 
 mod base;
 mod batch;
+mod cache;
 mod files;
 mod functional;
 mod interleave;
@@ -23,6 +24,7 @@ use kernel::Op;
 /// The ops of each file.
 pub(crate) const FILES: &[&[Op]] = &[
     batch::OPS,
+    cache::OPS,
     files::OPS,
     functional::OPS,
     interleave::OPS,

@@ -1,12 +1,11 @@
 //! Datasets from datasets, element by element: TakeDataset, SkipDataset, RepeatDataset, ZipDataset, ConcatenateDataset,
-//! ShardDataset, CacheDataset, and those that only carry hints.
+//! ShardDataset, and those that only carry hints.
 
 use super::base::{
     Dataset, DatasetIterator, Element, INPUT, METADATA, Next, PLAIN, SHAPES, TYPES, argument, dataset_kernel,
     dataset_op, input_dataset, ready, shared_dataset_kernel,
 };
 use kernel::{KernelDef, Op, OpFlags, Step};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::{Result, Status};
 
@@ -18,8 +17,6 @@ pub(super) const OPS: &[Op] = &[
     dataset_op("SkipDataset", &[INPUT, "count: int64"], PLAIN, OpFlags::NONE, SKIP),
     dataset_op("RepeatDataset", &[INPUT, "count: int64"], PLAIN, OpFlags::NONE, REPEAT),
     dataset_op("ConcatenateDataset", &[INPUT, "another_dataset: variant"], PLAIN, OpFlags::NONE, CONCATENATE),
-    dataset_op("CacheDataset", &[INPUT, "filename: string"], PLAIN, OpFlags::NONE, CACHE),
-    dataset_op("CacheDatasetV2", &[INPUT, "filename: string", "cache: resource"], PLAIN, OpFlags::STATEFUL, CACHE),
     dataset_op(
         "ZipDataset",
         &["input_datasets: N * variant"],
@@ -92,15 +89,6 @@ const SHARD: &[KernelDef] = &[KernelDef::any(|_| {
         Ok(Shard { input: input_dataset(context, 0)?, shards, index })
     })
 })];
-const CACHE: &[KernelDef] = &[KernelDef::any(|_| {
-    dataset_kernel(|context| {
-        if context.input(1)?.strings()?.first().is_some_and(|name| !name.is_empty()) {
-            return Err(Status::unimplemented("datasets are cached in memory only; leave the filename empty"));
-        }
-        Ok(Cache { input: input_dataset(context, 0)?, elements: Arc::default() })
-    })
-})];
-
 struct Take {
     input: Arc<dyn Dataset>,
     /// Below zero means all.
@@ -309,61 +297,6 @@ impl DatasetIterator for ShardIterator {
             let element = self.input.next(step).await?;
             self.skip = self.shards - 1;
             Ok(element)
-        })
-    }
-}
-
-/// What was kept, once someone has been through all of it.
-type Kept = Arc<Mutex<Option<Arc<Vec<Element>>>>>;
-
-struct Cache {
-    input: Arc<dyn Dataset>,
-    elements: Kept,
-}
-
-impl Dataset for Cache {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        if let Some(elements) = &*self.elements.lock() {
-            return Ok(Box::new(KeptIterator { elements: elements.clone(), next: 0 }));
-        }
-        let input = Some(self.input.iterator()?);
-        Ok(Box::new(KeepingIterator { input, seen: Vec::new(), kept: self.elements.clone() }))
-    }
-}
-
-struct KeptIterator {
-    elements: Arc<Vec<Element>>,
-    next: usize,
-}
-
-impl DatasetIterator for KeptIterator {
-    fn next<'a>(&'a mut self, _: &'a Arc<Step>) -> Next<'a> {
-        self.next += 1;
-        ready(Ok(self.elements.get(self.next - 1).cloned()))
-    }
-}
-
-struct KeepingIterator {
-    input: Option<Box<dyn DatasetIterator>>,
-    seen: Vec<Element>,
-    kept: Kept,
-}
-
-impl DatasetIterator for KeepingIterator {
-    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
-        Box::pin(async move {
-            let Some(input) = &mut self.input else { return Ok(None) };
-            match input.next(step).await? {
-                Some(element) => {
-                    self.seen.push(element.clone());
-                    Ok(Some(element))
-                }
-                None => {
-                    self.input = None;
-                    self.kept.lock().get_or_insert_with(|| Arc::new(std::mem::take(&mut self.seen)));
-                    Ok(None)
-                }
-            }
         })
     }
 }

@@ -138,6 +138,40 @@ fn elements_one_by_one() {
 }
 
 #[test]
+fn a_cache_in_files_is_whole_or_not_there() {
+    let session = session();
+    let directory = tempfile::tempdir().unwrap();
+    let prefix = directory.path().join("made/cache").to_string_lossy().into_owned();
+    let files = || -> Vec<String> {
+        let entries = std::fs::read_dir(directory.path().join("made")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let name = session.graph.constant_tensor(&Tensor::string(prefix.clone()));
+    let cached = |input: &Output| session.typed(session.graph.op("CacheDataset").input(input).input(&name));
+    let three = cached(&session.range(3));
+    let (dtypes, shapes) = ([DType::Int64], [PartialShape::unknown()]);
+    let first = iterator(&session.graph, &dtypes, &shapes);
+    let next = iterator_get_next(&first, &dtypes, &shapes).remove(0);
+    session.run(&make_iterator(&three, &first), &[]).unwrap();
+    assert_eq!(session.fetch(&next, &[]).unwrap().to_scalar::<i64>().unwrap(), 0);
+    assert!(files().contains(&"cache_0.lockfile".to_owned()), "{:?}", files());
+    let status = session.elements(&three, 1).unwrap_err();
+    assert_eq!(status.code(), Code::AlreadyExists);
+    assert!(status.message().contains("Lockfile contents: Created at: "), "{status}");
+    // The one that wrote starts anew, and what it wrote is gone.
+    session.run(&make_iterator(&session.range(1), &first), &[]).unwrap();
+    assert_eq!(files(), [""; 0]);
+    assert_eq!(session.numbers(&session.on("RepeatDataset", &three, &[2])), [0, 1, 2, 0, 1, 2]);
+    assert_eq!(files(), ["cache.data-00000-of-00001", "cache.index"]);
+    // From now on the files are read, whatever the input is.
+    assert_eq!(session.numbers(&cached(&session.range(9))), [0, 1, 2]);
+    std::fs::write(directory.path().join("made/cache.index"), b"not a table").unwrap();
+    assert_eq!(session.elements(&three, 1).unwrap_err().code(), Code::DataLoss);
+}
+
+#[test]
 fn functions_run_on_elements() {
     let session = session();
     let range = session.range(5);
