@@ -668,3 +668,27 @@ def test_reset_ends_the_sessions_of_the_master(cluster, graph):
         session.close()
     with tf.Session(made.target) as session:
         assert session.run(value) == 1.0
+
+
+def test_denormal_numbers_are_zero(shared_cluster):
+    """As operands and as results, in small tensors, in some that many threads compute, and in constants."""
+    def values(target, size, small):
+        with tf.Graph().as_default(), tf.device("/job:worker/task:0" if target else None):
+            x, y = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None])
+            constant = tf.constant([small])
+            fetches = {
+                "product": x * y, "sum": x + y, "half": x / 2.0, "exp": tf.exp(x - 100.0), "root": tf.sqrt(x),
+                "total": tf.reduce_sum(x), "matmul": tf.matmul(x[:1, None], y[None, :]), "positive": x > 0.0,
+                "narrowed": tf.cast(tf.cast(x, tf.float64) * 0.5, tf.float32), "same": tf.identity(x),
+                "absolute": tf.abs(x), "joined": tf.concat([x, y], 0), "folded": constant * constant,
+            }
+            with tf.Session(target) as session:
+                feeds = {x: np.full(size, small, np.float32), y: np.full(size, small / 3, np.float32)}
+                return session.run(fetches, feeds)
+
+    for size in [1, 9, 300_000]:
+        for small in [1e-20, 1e-39, 1.5e-38]:
+            ours, theirs = values(shared_cluster.target, size, small), values("", size, small)
+            for name in theirs:
+                # With no absolute bound a denormal number is not zero.
+                np.testing.assert_allclose(ours[name], theirs[name], 1e-5, 0, err_msg=f"{name} of {size} times {small}")

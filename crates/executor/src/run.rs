@@ -8,6 +8,7 @@ use kernel::{
     AsyncContext, BoxedKernel, CancellationToken, Completion, Cost, FrameAndIteration, Kernel, OpContext, OpRegistry,
     Outputs, SessionState, Step, Value, Values,
 };
+use numeric::denormals::FlushDenormals;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -122,11 +123,13 @@ impl Run {
             return;
         }
         DRIVING.set(true);
+        let flush = FlushDenormals::begin();
         self.drive();
         for _ in 0..SLICE_STEPS_MAX {
             let Some(run) = WOKEN.with_borrow_mut(Vec::pop) else { break };
             run.drive();
         }
+        drop(flush);
         DRIVING.set(false);
         // A function that calls functions without end must not keep a thread that others wait for.
         self.hand_over_woken();

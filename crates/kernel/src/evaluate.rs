@@ -6,6 +6,7 @@ use crate::{
 };
 use foldhash::{HashMap, HashMapExt};
 use graph::{Edge, Graph, NodeId};
+use numeric::denormals::FlushDenormals;
 use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
 
@@ -58,6 +59,7 @@ pub fn evaluate(
         values.insert(*edge, Value::Tensor(tensor.clone()));
     }
     let needed = needed(graph, &values, fetches);
+    let _flush = FlushDenormals::begin();
     for id in graph.topological_order()? {
         if !needed[id.index()] {
             continue;

@@ -10,6 +10,7 @@ pub mod batch_norm;
 pub mod bias;
 pub mod conv;
 pub mod ctc;
+pub mod denormals;
 pub mod elementwise;
 pub mod float;
 pub mod fused;

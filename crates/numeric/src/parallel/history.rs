@@ -47,10 +47,10 @@ impl History {
         let alone = f32::from_bits(self.alone.load(Ordering::Relaxed));
         let split = f32::from_bits(self.split.load(Ordering::Relaxed));
         if loops < TRIALS || alone == 0.0 || split == 0.0 {
-            return loops % 2 == 0;
+            return loops.is_multiple_of(2);
         }
         let helps = split < alone * WORTH;
-        helps != (loops % RETRY == 0)
+        helps != loops.is_multiple_of(RETRY)
     }
 
     /// Notes how long a loop took.
