@@ -2,13 +2,18 @@
 //! have more threads than there are cores.
 
 use kernel::Runner;
+use numeric::denormals::FlushDenormals;
 use std::sync::{Arc, LazyLock};
 
 struct Pool;
 
 impl Runner for Pool {
     fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
-        numeric::workers::spawn(job);
+        numeric::workers::spawn(Box::new(move || {
+            // What nodes leave to the pool is computed as the nodes are.
+            let _flush = FlushDenormals::begin();
+            job();
+        }));
     }
 }
 

@@ -18,17 +18,29 @@ impl FlushDenormals {
     /// Changes the mode of this thread.
     #[must_use = "dropped, it changes the mode back"]
     pub fn begin() -> FlushDenormals {
+        FlushDenormals::begin_as(true)
+    }
+
+    /// Changes the mode of this thread to that of another one, of which [`is_on`](Self::is_on) was asked.
+    #[must_use = "dropped, it changes the mode back"]
+    pub(crate) fn begin_as(is_on: bool) -> FlushDenormals {
         let before = mode::get();
-        if before & mode::FLUSH != mode::FLUSH {
-            mode::set(before | mode::FLUSH);
+        let now = if is_on { before | mode::FLUSH } else { before & !mode::FLUSH };
+        if now != before {
+            mode::set(now);
         }
         FlushDenormals { before, _thread: PhantomData }
+    }
+
+    /// Returns whether this thread takes denormal numbers for zero.
+    pub(crate) fn is_on() -> bool {
+        mode::get() & mode::FLUSH == mode::FLUSH
     }
 }
 
 impl Drop for FlushDenormals {
     fn drop(&mut self) {
-        if self.before & mode::FLUSH != mode::FLUSH {
+        if self.before & mode::FLUSH != mode::get() & mode::FLUSH {
             mode::set(self.before);
         }
     }
@@ -84,7 +96,24 @@ mod tests {
         assert_eq!(half(3.0), 1.5);
         drop(FlushDenormals::begin());
         assert_eq!(half(1e-39), 0.0, "an inner one leaves what the outer one has set");
+        let like_others = FlushDenormals::begin_as(false);
+        assert_eq!(half(1e-39), 5e-40, "as a thread computes that is in no kernel");
+        drop(like_others);
+        assert_eq!(half(1e-39), 0.0);
         drop(outer);
         assert_eq!(half(1e-39), 5e-40);
+    }
+
+    #[test]
+    fn helpers_compute_as_their_caller_does() {
+        for is_on in [false, true, false] {
+            let _mode = FlushDenormals::begin_as(is_on);
+            let mut halves = vec![1e-39f32; 10_000];
+            crate::parallel::for_each_chunk_mut(&mut halves, 1, 1e6, |_, run| {
+                run.iter_mut().for_each(|x| *x = half(*x));
+            });
+            let expected = if is_on { 0 } else { 5e-40f32.to_bits() };
+            assert!(halves.iter().all(|x| x.to_bits() == expected), "on: {is_on}");
+        }
     }
 }

@@ -8,6 +8,7 @@
 
 mod history;
 
+use crate::denormals::FlushDenormals;
 use crate::workers;
 use history::History;
 use std::any::Any;
@@ -204,6 +205,7 @@ fn run_with_helpers(tasks: usize, helpers: usize, body: &(dyn Fn(usize) + Sync))
         next: AtomicUsize::new(0),
         state: AtomicUsize::new(0),
         caller: std::thread::current(),
+        flushes_denormals: FlushDenormals::is_on(),
         panic: AtomicPtr::new(std::ptr::null_mut()),
     });
     for _ in 0..helpers {
@@ -283,6 +285,8 @@ struct Job {
     next: AtomicUsize,
     state: AtomicUsize,
     caller: Thread,
+    /// Helpers compute as the caller does.
+    flushes_denormals: bool,
     panic: AtomicPtr<Box<dyn Any + Send>>,
 }
 
@@ -300,7 +304,9 @@ impl Job {
             return;
         }
         let membership = Membership::enter();
+        let mode = FlushDenormals::begin_as(self.flushes_denormals);
         self.work();
+        drop(mode);
         drop(membership);
         let before = self.state.fetch_sub(ONE_HELPER, Ordering::Release);
         if before == ONE_HELPER | CLOSED {

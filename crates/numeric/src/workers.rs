@@ -3,7 +3,6 @@
 //! A thread without work sleeps at once. Pools made for fine-grained stealing keep idle threads looking around for a while;
 //! when several tasks share a machine, as the tasks of a cluster do, that look is taken from a neighbour's arithmetic.
 
-use crate::denormals::FlushDenormals;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -64,7 +63,6 @@ impl Workers {
 
     /// What a thread does all its life.
     fn work(&self) {
-        let _flush = FlushDenormals::begin();
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
