@@ -336,8 +336,13 @@ def script(name, *arguments, ferroflow=False, env=None, cwd=None, label=None):
 
 
 def results(output):
-    """Returns the JSON objects that a script printed on lines starting with `RESULT `."""
-    return [json.loads(line[len("RESULT "):]) for line in output.splitlines() if line.startswith("RESULT ")]
+    """Returns the JSON objects that a script printed after the word `RESULT`.
+
+    A line may hold more than that: what another thread writes to the standard error can come before the object, or before the
+    end of its line.
+    """
+    decoder = json.JSONDecoder()
+    return [decoder.raw_decode(part)[0] for part in re.split(r"RESULT (?={)", output)[1:]]
 
 
 def die_with_parent():

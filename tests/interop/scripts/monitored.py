@@ -49,7 +49,11 @@ class LastTokens(tf.train.SessionRunHook):
         self._tokens = tokens
 
     def end(self, session):
-        session.run(self._tokens)
+        try:
+            session.run(self._tokens)
+        except tf.errors.CancelledError:
+            # The chief was faster and has closed the queue, which whoever waits for a token sees, too.
+            pass
 
 
 def main(_):
