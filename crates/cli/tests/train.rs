@@ -55,6 +55,11 @@ impl Process {
         }
     }
 
+    /// Waits for a line that tells of steps done. A worker that waits for the chief names the global step, too.
+    fn wait_for_step(&mut self) {
+        while !self.wait_for("step ").starts_with("step ") {}
+    }
+
     /// Waits for the end.
     fn wait(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
@@ -362,7 +367,7 @@ fn an_interrupt_saves_and_leaves() {
         "train",
         &["train", "--hidden_units=16", "--train_steps=100000000", &logdir_flag(directory.path())],
     );
-    process.wait_for("step ");
+    process.wait_for_step();
     process.signal("-INT");
     let lines = process.wait_for_success();
     assert!(lines.iter().any(|line| line.contains("interrupted")), "{lines:?}");
@@ -378,8 +383,7 @@ fn the_processes_of_all_tasks_leave_with_the_one_that_started_them() {
         let logdir = logdir_flag(directory.path());
         let flags = ["train", "--processes", "--hidden_units=16", "--train_steps=100000000", &logdir];
         let mut process = Process::start("train", &flags);
-        // A worker that waits for the chief names the global step, too.
-        while !process.wait_for("step ").starts_with("step ") {}
+        process.wait_for_step();
         process.signal(signal);
         // The outputs end when the last of the processes that write to them has.
         let status = process.wait();
@@ -399,7 +403,7 @@ fn a_worker_is_killed_and_the_rest_go_on() {
     let mut ps = tasks.start("ps", 0);
     let mut chief = tasks.start("worker", 0);
     let mut worker = tasks.start("worker", 1);
-    worker.wait_for("step ");
+    worker.wait_for_step();
     worker.kill();
     assert!(accuracy(chief.wait_for_success()) > 80.0);
     ps.wait_for_success();
@@ -415,8 +419,8 @@ fn a_ps_is_killed_and_the_workers_go_on_from_the_last_checkpoint_when_it_is_back
     ps.wait_for("ready");
     let mut chief = tasks.start("worker", 0);
     let mut worker = tasks.start("worker", 1);
-    chief.wait_for("step ");
-    worker.wait_for("step ");
+    chief.wait_for_step();
+    worker.wait_for_step();
     ps.kill();
     let mut ps = tasks.start("ps", 0);
     chief.wait_for("a task was lost and is back");
@@ -435,8 +439,8 @@ fn the_chief_is_killed_and_its_successor_goes_on_from_the_last_checkpoint() {
     let mut ps = tasks.start("ps", 0);
     let mut chief = tasks.start("worker", 0);
     let mut worker = tasks.start("worker", 1);
-    chief.wait_for("step ");
-    worker.wait_for("step ");
+    chief.wait_for_step();
+    worker.wait_for_step();
     chief.kill();
     let mut chief = tasks.start("worker", 0);
     chief.wait_for("goes on from");
@@ -454,7 +458,7 @@ fn a_worker_is_killed_in_synchronous_training_and_a_backup_is_there() {
     let mut chief = tasks.start("worker", 0);
     let mut worker = tasks.start("worker", 1);
     let mut backup = tasks.start("worker", 2);
-    backup.wait_for("step ");
+    backup.wait_for_step();
     backup.kill();
     assert!(accuracy(chief.wait_for_success()) > 80.0);
     worker.wait_for_success();
@@ -467,7 +471,7 @@ fn a_worker_is_killed_in_synchronous_training_and_waited_for() {
     let mut ps = tasks.start("ps", 0);
     let mut chief = tasks.start("worker", 0);
     let mut worker = tasks.start("worker", 1);
-    worker.wait_for("step ");
+    worker.wait_for_step();
     worker.kill();
     chief.wait_for("waits for other workers");
     let mut worker = tasks.start("worker", 1);
