@@ -55,7 +55,8 @@ pub struct Flags {
     /// Ends when `ferroflow train` workers, as many as the cluster has, have said that they are done.
     #[arg(long = "exit_when_done")]
     exit_when_done: bool,
-    /// How many threads serve calls; as many as there are cores if not given.
+    /// How many threads serve calls and run short steps; half as many as there are cores if not given. What takes long
+    /// runs on as many threads as there are cores.
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
 }
@@ -64,14 +65,7 @@ pub struct Flags {
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("info")?;
     let config = flags.config(std::env::var("TF_CONFIG").ok().as_deref())?;
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if let Some(threads) = flags.threads {
-        builder.worker_threads(threads.max(1));
-    }
-    let runtime = builder
-        .enable_all()
-        .thread_name("ferroflow-server")
-        .build()
+    let runtime = cluster::serving_runtime(flags.threads)
         .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))?;
     let (job, index) = (config.job.clone(), config.task_index);
     // A worker's server has one worker only.

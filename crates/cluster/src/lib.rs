@@ -12,6 +12,7 @@ mod random;
 mod rpc;
 mod server;
 mod stream;
+mod threads;
 mod worker;
 mod worker_cache;
 
@@ -21,3 +22,4 @@ pub use interface::*;
 pub use random::RandomIds;
 pub use rpc::RemoteMaster;
 pub use server::{EmbeddedCluster, Server};
+pub use threads::serving_runtime;

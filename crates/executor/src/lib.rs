@@ -15,4 +15,4 @@ mod run;
 
 pub use function::FunctionLibraryRuntime;
 pub use pool::default_runner;
-pub use run::Executor;
+pub use run::{Executor, serve_others_on_this_thread};

@@ -5,6 +5,8 @@ use graph::control_flow::NodeClass;
 use graph::{AttrMap, Graph, Node, NodeId, OpFlags};
 use kernel::{BoxedKernel, Cost, FunctionCall, OpRegistry, SessionState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use tensor::{Result, Status};
 
 /// The port of a control edge.
@@ -41,6 +43,33 @@ pub(crate) struct PlanNode {
     pub(crate) ref_inputs: Box<[bool]>,
     /// What `Enter` knows: the frame it enters, and whether its value is the same in every iteration.
     pub(crate) enter: Option<EnterInfo>,
+    /// How long an expensive node has taken of late.
+    pub(crate) usual_time: UsualTime,
+}
+
+/// How long something takes, learnt from how long it took.
+pub(crate) struct UsualTime {
+    micros: AtomicU32,
+}
+
+impl UsualTime {
+    /// Makes a time of which nothing is known: it may be any.
+    fn unknown() -> UsualTime {
+        UsualTime { micros: AtomicU32::new(u32::MAX) }
+    }
+
+    /// Returns the time.
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_micros(self.micros.load(Ordering::Relaxed).into())
+    }
+
+    /// Takes note of how long it took this time. Of two notes at once one may be lost.
+    pub(crate) fn note(&self, time: Duration) {
+        let sample = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        let before = self.micros.load(Ordering::Relaxed);
+        let after = if before == u32::MAX { sample } else { before - before / 4 + sample / 4 };
+        self.micros.store(after, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -134,6 +163,7 @@ impl Plan {
                 ref_inputs: node.input_types.iter().map(|slot| slot.is_ref).collect(),
                 enter,
                 kernel,
+                usual_time: UsualTime::unknown(),
             });
         }
         let edges = out_edges(&graph, &mut nodes);

@@ -26,6 +26,12 @@ const SLICE_NODES_MAX: usize = 10_000;
 /// How long a thread runs a step before it goes back. Looked at only when there is work that is worth a look at the clock.
 const SLICE_TIME_MAX: Duration = Duration::from_millis(20);
 
+/// After how many cheap nodes the tensors that a step has sent leave at the latest.
+const FLUSH_NODES: usize = 64;
+
+/// The same for a thread that serves others: what takes longer goes to the pool, even if it is a single node.
+const SERVING_TIME_MAX: Duration = Duration::from_millis(3);
+
 /// How many steps that a step woke a thread runs before it goes back.
 const SLICE_STEPS_MAX: usize = 1_000;
 
@@ -109,10 +115,17 @@ struct Run {
 }
 
 thread_local! {
+    /// Whether calls of others wait while this thread runs a step.
+    static SERVES_OTHERS: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread is inside `drive`.
     static DRIVING: Cell<bool> = const { Cell::new(false) };
     /// Steps that were woken by a step that this thread drives; their turn comes when that one pauses.
     static WOKEN: RefCell<Vec<Arc<Run>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Says that calls of others wait while this thread runs a step, so that nothing long runs on it.
+pub fn serve_others_on_this_thread() {
+    SERVES_OTHERS.set(true);
 }
 
 impl Run {
@@ -165,9 +178,15 @@ impl Run {
         self.has_failed.store(true, Ordering::Release);
     }
 
-    /// Does the bookkeeping as long as there is some to do and nobody else does it, but not forever.
+    /// Goes on with the step as far as it goes now. What it has sent meanwhile leaves together.
     fn drive(self: &Arc<Self>) {
-        let mut num_nodes = 0;
+        self.keep_books();
+        self.step.rendezvous.flush();
+    }
+
+    /// Does the bookkeeping as long as there is some to do and nobody else does it, but not forever.
+    fn keep_books(self: &Arc<Self>) {
+        let mut num_nodes: usize = 0;
         let mut started = None;
         loop {
             let Some(mut guard) = self.state.try_lock() else { return };
@@ -188,6 +207,9 @@ impl Run {
                     None => self.start_expensive(state),
                 };
                 num_nodes += 1;
+                if num_nodes % FLUSH_NODES == 0 {
+                    self.step.rendezvous.flush();
+                }
                 if pause.is_some() || next.is_none() || num_nodes >= SLICE_NODES_MAX {
                     break;
                 }
@@ -196,8 +218,14 @@ impl Run {
                 drop(guard);
                 let node = &self.executor.plan.nodes[work.ready.node as usize];
                 if matches!(&*node.kernel, BoxedKernel::Sync(_)) {
+                    self.step.rendezvous.flush();
                     self.hand_over_woken();
-                    if started.get_or_insert_with(Instant::now).elapsed() >= SLICE_TIME_MAX {
+                    let elapsed = started.get_or_insert_with(Instant::now).elapsed();
+                    let is_over = match SERVES_OTHERS.get() {
+                        true => elapsed + node.usual_time.get() >= SERVING_TIME_MAX,
+                        false => elapsed >= SLICE_TIME_MAX,
+                    };
+                    if is_over {
                         self.spawn(move |run| run.work(work));
                         return;
                     }
@@ -330,7 +358,9 @@ impl Run {
         match &*node.kernel {
             BoxedKernel::Sync(kernel) => {
                 let mut inputs = work.inputs;
+                let start = Instant::now();
                 let result = self.compute(&**kernel, node, &mut inputs, &mut outputs, work.frame, work.ready.is_dead);
+                node.usual_time.note(start.elapsed());
                 drop(inputs);
                 self.arrived.lock().push((work.ready, result.map(|()| outputs)));
             }

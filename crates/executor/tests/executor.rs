@@ -174,3 +174,25 @@ fn frames_that_make_no_sense_are_refused() {
     let status = run(&g, &[&op("Exit", &[&constant(&g, 1)])], vec![]).unwrap_err();
     assert!(status.message().contains("nobody entered"), "{status}");
 }
+
+/// Returns the name of the thread on which a new executor runs an expensive node.
+fn thread_of_an_expensive_node() -> String {
+    let g = graph();
+    let result = run(&g, &[&op("SlowThread", &[&constant(&g, 1)])], vec![]).unwrap();
+    String::from_utf8(result[0].as_ref().unwrap().strings().unwrap()[0].to_vec()).unwrap()
+}
+
+#[test]
+fn a_thread_that_serves_others_leaves_what_may_take_long_to_the_pool() {
+    let on = |serves: bool| {
+        let body = move || {
+            if serves {
+                executor::serve_others_on_this_thread();
+            }
+            thread_of_an_expensive_node()
+        };
+        std::thread::Builder::new().name("caller".to_owned()).spawn(body).unwrap().join().unwrap()
+    };
+    assert_eq!(on(false), "caller");
+    assert!(on(true).starts_with("compute-"));
+}

@@ -95,11 +95,14 @@ pub type ReceiveDone = Box<dyn FnOnce(Result<(Tensor, bool)>) + Send>;
 
 /// Where a step's sends and receives meet, in this process or beyond it.
 pub trait Rendezvous: Send + Sync {
-    /// Hands over a tensor; never waits.
+    /// Hands over a tensor; never waits. It may stay here until [`flush`](Self::flush), so that several leave together.
     fn send(&self, key: &RendezvousKey, tensor: Tensor, is_dead: bool) -> Result<()>;
 
     /// Calls `done` once the tensor is there, perhaps at once and on this thread.
     fn receive(&self, key: &RendezvousKey, done: ReceiveDone);
+
+    /// Lets go what was handed over. Whoever runs a step calls this whenever it pauses, and before it starts something long.
+    fn flush(&self) {}
 
     /// Fails everything that waits, and everything that comes later.
     fn abort(&self, status: Status);

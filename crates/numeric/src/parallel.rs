@@ -180,16 +180,17 @@ impl Plan {
         let helpers = free.min(tasks.saturating_sub(1));
         // Without a thread to help there is no choice, and nothing to learn.
         let learns = self.history.filter(|_| free > 0).map(|history| (history, Instant::now()));
-        if helpers == 0 || !self.invites {
+        let is_split = self.invites && helpers > 0;
+        if is_split {
+            run_with_helpers(tasks, helpers, body);
+        } else {
             for task in 0..tasks {
                 body(task);
             }
-        } else {
-            run_with_helpers(tasks, helpers, body);
         }
         drop(membership);
         if let Some((history, start)) = learns {
-            history.note(self.invites, self.cost_ns, start.elapsed().as_nanos() as f64);
+            history.note(is_split, self.cost_ns, start.elapsed().as_nanos() as f64);
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::device::task_of;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
 use crate::stream::PUSH_TO;
+use crate::threads::for_graph;
 use futures_util::future::try_join_all;
 use graph::passes::{
     FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,
@@ -170,13 +171,13 @@ impl MasterSession {
             let wanted = self.named_tasks(&prune(&graph, &spec, self.registry)?);
             self.tasks.contact(&wanted, deadline).await?;
             let num_contacted = self.tasks.num_contacted();
-            let pruned = self.placed(&graph, version, &spec)?;
+            let pruned = for_graph(graph.len(), || self.placed(&graph, version, &spec))?;
             self.tasks.contact(&tasks_of(&pruned), deadline).await?;
             if self.tasks.num_contacted() != num_contacted {
                 // A task that placement chose has just told its devices, which may be others than expected.
                 continue;
             }
-            let parts = self.cut(self.optimized(pruned)?, &spec)?;
+            let parts = for_graph(pruned.len(), || self.cut(self.optimized(pruned)?, &spec))?;
             return self.register(names, parts, spec.feed_slots(&graph)?).await;
         }
         Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))

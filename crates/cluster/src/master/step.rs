@@ -2,11 +2,12 @@
 
 use super::compiled_run::{CompiledRun, Partition};
 use super::session::{MasterSession, from_task, in_background};
-use crate::interface::{RunGraphCall, RunGraphReply};
-use futures_util::future::{FutureExt, join_all};
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use crate::interface::{Answer, RunGraphCall, RunGraphReply};
+use futures_util::future::join_all;
 use proto::run_options::TraceLevel;
 use proto::{ExecutorOpts, LoggingRequest, RunMetadata, RunOptions, StepStats};
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 use tensor::{Result, Status, Tensor};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -111,7 +112,7 @@ impl MasterSession {
 
     /// Makes one call to each partition and waits for all answers, or for the error that the user should read.
     pub async fn run_calls(&self, run: &CompiledRun, calls: Vec<RunGraphCall>) -> Result<Vec<RunGraphReply>> {
-        let mut answers = FuturesUnordered::new();
+        let mut answers = Answers(Vec::with_capacity(calls.len()));
         let mut has_unsent = false;
         for (index, (partition, call)) in run.partitions.iter().zip(calls).enumerate() {
             if partition.is_local && std::mem::take(&mut has_unsent) {
@@ -119,7 +120,7 @@ impl MasterSession {
                 tokio::task::yield_now().await;
             }
             has_unsent |= !partition.is_local && !partition.worker.sends_at_once();
-            answers.push(partition.worker.run_graph(call).map(move |reply| (index, reply)));
+            answers.0.push((index, partition.worker.run_graph(call)));
         }
         let mut replies: Vec<RunGraphReply> = run.partitions.iter().map(|_| RunGraphReply::default()).collect();
         let mut derived = None;
@@ -183,6 +184,32 @@ impl MasterSession {
         let answers = timeout(TRACE_TIMEOUT, join_all(calls)).await.unwrap_or_default();
         let steps = answers.into_iter().flatten().flat_map(|answer| answer.step);
         steps.filter_map(|step| step.step_stats).collect()
+    }
+}
+
+/// The calls of a step that are not answered yet, by the index of their partition.
+///
+/// There are few, and all are looked at whenever one is answered. `FuturesUnordered` would look at fewer, but it has its task
+/// polled again after each round, by another thread that is woken for it.
+struct Answers(Vec<(usize, Answer<RunGraphReply>)>);
+
+impl Answers {
+    /// Waits for the next answer; `None` when there are no more.
+    async fn next(&mut self) -> Option<(usize, Result<RunGraphReply>)> {
+        poll_fn(|context| {
+            if self.0.is_empty() {
+                return Poll::Ready(None);
+            }
+            for (position, (index, answer)) in self.0.iter_mut().enumerate() {
+                if let Poll::Ready(reply) = answer.as_mut().poll(context) {
+                    let index = *index;
+                    drop(self.0.swap_remove(position));
+                    return Poll::Ready(Some((index, reply)));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 }
 

@@ -20,6 +20,12 @@ use tokio::sync::{Notify, oneshot};
 /// How many pieces one system call takes.
 const PIECES_MAX: usize = 64;
 
+/// How many pieces of pushed tensors wait to leave together.
+const PUSHED_PIECES_MAX: usize = 16;
+
+/// A pushed tensor of so many bytes is not made to wait: its copy takes longer than the system call.
+const PUSHED_BYTES_MAX: usize = 32 << 10;
+
 /// How long a peer's memory may be kept for want of a frame that takes its release along. Steps send frames all the time, and
 /// a clock that is set for each of them would cost as much as the frames.
 const RELEASE_DELAY: Duration = Duration::from_millis(20);
@@ -273,20 +279,36 @@ impl Connection {
         waiting_steps
     }
 
-    /// Sends a tensor to a step of the peer.
+    /// Hands over a tensor for a step of the peer. It leaves with the next frame, at the latest with
+    /// [`flush_pushes`](Self::flush_pushes).
     pub(crate) fn push(&self, step_id: i64, key: &str, tensor: &Tensor, is_dead: bool) -> Result<()> {
         let mut writer = FrameWriter::new(Kind::Tensor, step_id as u64, [(tensor, is_dead)].into_iter(), &|content| {
             self.lend(content)
         })?;
         writer.text(key.as_bytes());
         let frame = writer.finish()?;
-        {
-            let mut outgoing = self.outgoing.lock();
-            if matches!(outgoing.link, Link::Connecting) {
-                outgoing.waiting_steps.push(step_id);
-            }
+        let bytes: usize = frame.pieces.iter().map(Bytes::len).sum();
+        let mut outgoing = self.outgoing.lock();
+        match &outgoing.link {
+            Link::Broken(status) => return Err(status.clone()),
+            Link::Connecting => outgoing.waiting_steps.push(step_id),
+            Link::Up(_) => {}
         }
-        self.send(frame)
+        outgoing.queue.extend(frame.pieces);
+        if bytes >= PUSHED_BYTES_MAX || outgoing.queue.len() >= PUSHED_PIECES_MAX {
+            self.queue_releases(&mut outgoing);
+            self.flush(&mut outgoing);
+        }
+        Ok(())
+    }
+
+    /// Sends what was pushed.
+    pub(crate) fn flush_pushes(&self) {
+        let mut outgoing = self.outgoing.lock();
+        if !outgoing.queue.is_empty() && matches!(outgoing.link, Link::Up(_)) {
+            self.queue_releases(&mut outgoing);
+            self.flush(&mut outgoing);
+        }
     }
 
     /// Says that a step is over.
@@ -356,6 +378,7 @@ impl Drop for PendingCall {
 mod tests {
     use super::super::frame::{HEADER_BYTES, Header};
     use super::*;
+    use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc;
 
@@ -403,6 +426,38 @@ mod tests {
         });
         assert_eq!(*connection.releases.lock(), [2], "the first one went along with the second frame");
         drop(theirs);
+    }
+
+    #[tokio::test]
+    async fn pushed_tensors_leave_together() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let connection = Connection::connecting("peer");
+        connection.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame { pieces: Default::default() });
+        let mut bytes = vec![0; 1 << 20];
+        let mut read = || match (&theirs).read(&mut bytes) {
+            Ok(count) => bytes[..count].windows(3).filter(|part| part == b"key").count(),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                0
+            }
+        };
+        let (small, large) = (Tensor::scalar(1f32), Tensor::from_slice(&[1f32; 10_000]));
+        connection.push(1, "key a", &small, false).unwrap();
+        connection.push(1, "key b", &small, false).unwrap();
+        assert_eq!(read(), 0);
+        connection.flush_pushes();
+        assert_eq!(read(), 2);
+        connection.push(1, "key c", &small, false).unwrap();
+        connection.push(1, "key d", &large, false).unwrap();
+        assert_eq!(read(), 2, "a large one does not wait");
+        connection.push(1, "key e", &small, false).unwrap();
+        connection.cleanup(1).unwrap();
+        assert_eq!(read(), 1, "another frame takes it along");
+        for _ in 0..PUSHED_PIECES_MAX {
+            connection.push(1, "key f", &small, false).unwrap();
+        }
+        assert!(read() > 0, "many do not wait");
     }
 
     #[test]

@@ -32,7 +32,7 @@ use shared_memory::{PeerMemory, SharedHeap};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use tensor::{Result, Status, Tensor};
+use tensor::{Result, Status};
 use tokio::net::{TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -114,18 +114,6 @@ impl StreamHub {
         let (hub, opened, address) = (self.clone(), connection.clone(), address.to_owned());
         self.runtime.spawn(async move { hub.open(opened, &address).await });
         Ok(connection)
-    }
-
-    /// Sends a tensor to a step of the task at an address.
-    pub fn push(
-        self: &Arc<Self>,
-        address: &str,
-        step_id: i64,
-        key: &str,
-        tensor: &Tensor,
-        is_dead: bool,
-    ) -> Result<()> {
-        self.get(address)?.push(step_id, key, tensor, is_dead)
     }
 
     /// Takes no new work, and waits until what runs for peers has ended.

@@ -153,8 +153,7 @@ impl Worker {
         let session = self.session(&call.session_handle, call.create_worker_session_called)?;
         let graph = session.graphs.find(&call.graph_handle)?;
         let step = self.steps.start(call.step_id)?;
-        let rendezvous: Arc<dyn Rendezvous> =
-            Arc::new(TaskRendezvous { step: step.clone(), context: session.transfers.clone() });
+        let rendezvous: Arc<dyn Rendezvous> = Arc::new(TaskRendezvous::new(step.clone(), session.transfers.clone()));
         if call.is_partial {
             return partial_run::run(&self.partial_runs, graph, step, rendezvous, &self.step_context, call);
         }
@@ -332,7 +331,8 @@ impl WorkerInterface for Worker {
         let registered =
             self.session(&request.session_handle, request.create_worker_session_called).and_then(|session| {
                 let def = request.graph_def.unwrap_or_default();
-                session.graphs.register(&def, &session.devices, &session.state)
+                let register = || session.graphs.register(&def, &session.devices, &session.state);
+                crate::threads::for_graph(def.node.len(), register)
             });
         answer(registered)
     }

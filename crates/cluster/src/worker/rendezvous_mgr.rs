@@ -4,10 +4,12 @@ use super::step_log::StepLog;
 use crate::device::task_of;
 use crate::interface::{ReceivedTensor, RecvTensorCall};
 use crate::random::RandomIds;
+use crate::stream::{Connection, StreamHub};
 use crate::worker_cache::WorkerCache;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use kernel::{Cancellation, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, ResourceManager};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -225,10 +227,18 @@ impl StepState {
 
 /// The rendezvous that the nodes of a step see: one task's view of its cluster.
 pub(crate) struct TaskRendezvous {
-    /// The step.
-    pub step: Arc<StepState>,
-    /// What stays the same from step to step.
-    pub context: Arc<TransferContext>,
+    step: Arc<StepState>,
+    context: Arc<TransferContext>,
+    /// The tasks that the step has pushed tensors to.
+    receivers: Mutex<SmallVec<[Receiver; 2]>>,
+    /// Whether something was pushed that may not have left yet.
+    has_unsent: AtomicBool,
+}
+
+/// A task that a step pushes tensors to.
+struct Receiver {
+    address: Arc<str>,
+    connection: Arc<Connection>,
 }
 
 /// What transfers need to know besides their step.
@@ -248,9 +258,21 @@ pub(crate) struct TransferContext {
 impl Rendezvous for TaskRendezvous {
     fn send(&self, key: &RendezvousKey, tensor: Tensor, is_dead: bool) -> Result<()> {
         if let (Some(address), Some(streams)) = (key.push_to(), self.context.workers.streams()) {
-            return streams.push(address, self.step.id, key.as_str(), &tensor, is_dead);
+            self.connection(address, streams)?.push(self.step.id, key.as_str(), &tensor, is_dead)?;
+            self.has_unsent.store(true, Ordering::Release);
+            return Ok(());
         }
         self.step.local.send(key, tensor, is_dead)
+    }
+
+    fn flush(&self) {
+        if self.has_unsent.load(Ordering::Acquire) && self.has_unsent.swap(false, Ordering::AcqRel) {
+            let receivers = self.receivers.lock();
+            let connections: SmallVec<[Arc<Connection>; 2]> =
+                receivers.iter().map(|receiver| receiver.connection.clone()).collect();
+            drop(receivers);
+            connections.iter().for_each(|connection| connection.flush_pushes());
+        }
     }
 
     fn receive(&self, key: &RendezvousKey, done: ReceiveDone) {
@@ -272,6 +294,22 @@ impl Rendezvous for TaskRendezvous {
 }
 
 impl TaskRendezvous {
+    /// Makes the rendezvous of a step; what is in `context` stays the same from step to step.
+    pub fn new(step: Arc<StepState>, context: Arc<TransferContext>) -> TaskRendezvous {
+        TaskRendezvous { step, context, receivers: Mutex::default(), has_unsent: AtomicBool::new(false) }
+    }
+
+    /// Returns the stream to an address, the same for the whole step: one that broke has lost what was sent before.
+    fn connection(&self, address: &Arc<str>, streams: &Arc<StreamHub>) -> Result<Arc<Connection>> {
+        let mut receivers = self.receivers.lock();
+        if let Some(known) = receivers.iter().find(|known| known.address == *address) {
+            return Ok(known.connection.clone());
+        }
+        let connection = streams.get(address)?;
+        receivers.push(Receiver { address: address.clone(), connection: connection.clone() });
+        Ok(connection)
+    }
+
     /// Takes note of a pushed tensor when it comes.
     fn logged(&self, key: &RendezvousKey, started: i64, done: ReceiveDone) -> ReceiveDone {
         let (context, key, step_id) = (self.context.clone(), key.clone(), self.step.id);

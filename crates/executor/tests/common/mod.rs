@@ -151,6 +151,11 @@ const OPS: &[Op] = &[
             Ok(())
         })
     }),
+    op!("SlowThread", ["x: T"] -> ["name: string"], ["T: type"], |_| boxed(Cost::Expensive, |c| {
+        let name = std::thread::current().name().unwrap_or("").as_bytes().to_vec();
+        c.set_output(0, Tensor::string(name));
+        Ok(())
+    })),
     op!("Fail", ["x: T"] -> ["y: T"], ["T: type"], |_| boxed(Cost::Inline, |_| Err(Status::out_of_range("no more")))),
     op!("Panic", ["x: T"] -> ["y: T"], ["T: type"], |_| boxed(Cost::Inline, |_| panic!("on purpose"))),
     op!("Later", ["x: T"] -> ["y: T"], ["T: type"], |_| BoxedKernel::new_async(Later)),
