@@ -207,7 +207,7 @@ impl Run {
                     None => self.start_expensive(state),
                 };
                 num_nodes += 1;
-                if num_nodes % FLUSH_NODES == 0 {
+                if num_nodes.is_multiple_of(FLUSH_NODES) {
                     self.step.rendezvous.flush();
                 }
                 if pause.is_some() || next.is_none() || num_nodes >= SLICE_NODES_MAX {
