@@ -442,7 +442,7 @@ mod tests {
                 0
             }
         };
-        let (small, large) = (Tensor::scalar(1f32), Tensor::from_slice(&[1f32; 10_000]));
+        let (small, large) = (Tensor::scalar(1f32), Tensor::vector(&[1f32; 10_000]));
         connection.push(1, "key a", &small, false).unwrap();
         connection.push(1, "key b", &small, false).unwrap();
         assert_eq!(read(), 0);
