@@ -30,7 +30,7 @@ const SLICE_TIME_MAX: Duration = Duration::from_millis(20);
 const FLUSH_NODES: usize = 64;
 
 /// The same for a thread that serves others: what takes longer goes to the pool, even if it is a single node.
-const SERVING_TIME_MAX: Duration = Duration::from_millis(3);
+const SERVING_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// How many steps that a step woke a thread runs before it goes back.
 const SLICE_STEPS_MAX: usize = 1_000;
