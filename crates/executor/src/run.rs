@@ -29,7 +29,7 @@ const SLICE_TIME_MAX: Duration = Duration::from_millis(20);
 /// After how many cheap nodes the tensors that a step has sent leave at the latest.
 const FLUSH_NODES: usize = 64;
 
-/// The same for a thread that serves others: what takes longer goes to the pool, even if it is a single node.
+/// How long a thread that serves others runs a step: what takes longer goes to the pool, even if it is a single node.
 const SERVING_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// How many steps that a step woke a thread runs before it goes back.
