@@ -75,7 +75,7 @@ impl Variable {
     }
 
     /// Replaces the value.
-    pub fn assign(&self, value: Tensor) -> Result<()> {
+    pub fn assign(&self, mut value: Tensor) -> Result<()> {
         if value.dtype() != self.dtype {
             return Err(Status::invalid_argument(format!(
                 "Trying to assign variable with wrong dtype. Expected {} got {}",
@@ -84,8 +84,9 @@ impl Variable {
             )));
         }
         // In copy-on-read mode nobody else may share the elements.
-        let value =
-            if self.copy_on_read.load(Ordering::Relaxed) && !value.is_unique() { value.deep_copy()? } else { value };
+        if self.copy_on_read.load(Ordering::Relaxed) {
+            value.become_table()?;
+        }
         let old = self.value.write().replace(value);
         drop(old);
         Ok(())
@@ -121,10 +122,8 @@ impl Variable {
             return Ok(());
         }
         let mut value = self.value.write();
-        if let Some(tensor) = value.as_mut()
-            && !tensor.is_unique()
-        {
-            *tensor = tensor.deep_copy()?;
+        if let Some(tensor) = value.as_mut() {
+            tensor.become_table()?;
         }
         self.copy_on_read.store(true, Ordering::Relaxed);
         Ok(())

@@ -20,6 +20,7 @@ pub mod optimizer;
 pub mod parallel;
 pub mod philox;
 pub mod pool;
+mod prefetch;
 pub mod reduce;
 pub mod scatter;
 pub mod scratch;

@@ -4,6 +4,7 @@
 
 use crate::float::{Float, WideFloat};
 use crate::parallel::{self, SharedMut};
+use crate::prefetch;
 
 /// Combines row `i` of `updates` into row `indices[i]` of `target`: `target = combine(target, update)`. Negative indices are
 /// skipped where `skip_negative` is set; others outside of the target are refused by a panic, so the caller checks them.
@@ -158,17 +159,28 @@ fn for_each_index<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
     }
     let rows = target.len() / row_len;
     let cost = 10.0 + 0.2 * (row_len * size_of::<T>()) as f64;
+    let table = Rows { first: target.as_ptr().addr(), bytes: row_len * size_of::<T>(), count: rows };
     let target = SharedMut::new(target);
-    deal_rows(rows, cost, indices, skip_negative, &|position, row| {
+    deal_rows(table, cost, indices, skip_negative, &|position, row| {
         // SAFETY: the row is one of the target's, and nobody else has it meanwhile.
         body(position, unsafe { target.slice(row * row_len, row_len) });
     });
 }
 
-/// Calls `body(position, row)` for each index; a row is one of `0..rows`, and belongs to one thread, which takes one at a time.
+/// Where the rows of a table are.
+#[derive(Clone, Copy)]
+struct Rows {
+    /// The address of the first one.
+    first: usize,
+    /// The size of each.
+    bytes: usize,
+    count: usize,
+}
+
+/// Calls `body(position, row)` for each index; a row is one of the table's, and belongs to one thread, which takes one at a time.
 /// Not generic in the body: there are hundreds.
 fn deal_rows<I: Copy + Sync + TryInto<usize>>(
-    rows: usize,
+    table: Rows,
     cost: f64,
     indices: &[I],
     skip_negative: bool,
@@ -181,7 +193,13 @@ fn deal_rows<I: Copy + Sync + TryInto<usize>>(
                 assert!(skip_negative, "a scattered row lies outside of the target");
                 continue;
             };
-            assert!(row < rows, "a scattered row lies outside of the target");
+            assert!(row < table.count, "a scattered row lies outside of the target");
+            if let Some(Ok(next)) = indices.get(position + prefetch::ROWS_AHEAD).map(|&next| next.try_into())
+                && (parts == 1 || next % parts == part)
+            {
+                let address = table.first.wrapping_add(next.wrapping_mul(table.bytes));
+                prefetch::ask_for_row(std::ptr::without_provenance::<u8>(address), table.bytes);
+            }
             if parts == 1 || row % parts == part {
                 body(position, row);
             }

@@ -1,6 +1,7 @@
 //! Moving parts of tensors about: slices, concatenation, splitting, padding, tiling, reversing, gathering rows.
 
 use crate::parallel;
+use crate::prefetch;
 use crate::strided::{Axis, copy_strided, row_major_strides};
 use smallvec::SmallVec;
 
@@ -194,6 +195,10 @@ pub fn gather_rows<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
             let (part, place) = ((first + offset) / indices.len(), (first + offset) % indices.len());
             let index = indices[place].try_into().unwrap_or(usize::MAX);
             assert!(index < axis, "a gathered row lies outside of the axis");
+            if let Some(Ok(next)) = indices.get(place + prefetch::ROWS_AHEAD).map(|&next| next.try_into()) {
+                let next: usize = next;
+                prefetch::ask_for_row(a.as_ptr().wrapping_add((part * axis + next).wrapping_mul(inner)), inner);
+            }
             let start = (part * axis + index) * inner;
             if inner == 1 {
                 row[0] = a[start];

@@ -6,6 +6,8 @@
 //!
 //! The bytes of a block are always initialized: new ones are zero, recycled ones hold what was there before.
 
+use crate::copy::copy_bytes;
+use crate::huge_pages::{self, HUGE_BYTES_MIN};
 use crate::{Result, Status};
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -23,6 +25,9 @@ const RECYCLED_BYTES_MIN: usize = 32 << 10;
 /// The free list may hold this much even when little is in use.
 const RECYCLED_BYTES_FLOOR: usize = 16 << 20;
 
+/// How much of a buffer is in two places while it is moved.
+const MOVED_BYTES: usize = 32 << 20;
+
 #[repr(C, align(64))]
 struct Header {
     references: AtomicUsize,
@@ -30,8 +35,15 @@ struct Header {
     capacity: usize,
     /// What keeps a foreign block's bytes alive.
     foreign: Option<Box<dyn Send + Sync>>,
-    /// Whether the block came from [`LargeBlocks`] rather than from the allocator.
-    is_large: bool,
+    source: Source,
+}
+
+/// Where an owned block came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Allocator,
+    LargeBlocks,
+    HugePages,
 }
 
 /// Where blocks that are recycled come from in place of the allocator, such as memory that other processes can see.
@@ -47,6 +59,12 @@ pub unsafe trait LargeBlocks: Send + Sync {
     /// # Safety
     /// It came from `allocate` with this layout, and nobody uses it any more.
     unsafe fn free(&self, block: NonNull<u8>, layout: Layout);
+
+    /// Gives the pages that lie wholly within a part of a block back to the system; they are zero afterwards.
+    ///
+    /// # Safety
+    /// The part lies in a block of this source, and nobody uses what is there any more.
+    unsafe fn discard(&self, part: NonNull<u8>, len: usize);
 }
 
 static LARGE_BLOCKS: OnceLock<&'static dyn LargeBlocks> = OnceLock::new();
@@ -130,9 +148,45 @@ impl Buffer {
         let bytes: &[u8] = (*owner).as_ref();
         let data = NonNull::from(bytes).cast::<u8>();
         let len = bytes.len();
-        let header =
-            Box::new(Header { references: AtomicUsize::new(1), capacity: 0, foreign: Some(owner), is_large: false });
+        let header = Box::new(Header {
+            references: AtomicUsize::new(1),
+            capacity: 0,
+            foreign: Some(owner),
+            source: Source::Allocator,
+        });
         Buffer { header: NonNull::from(Box::leak(header)), data, len }
+    }
+
+    /// Moves the bytes to memory of huge pages, if there are enough of them to make a difference: for a table of which rows are
+    /// used here and there, and which stays. A table that nobody else has leaves its old memory piece by piece, so that
+    /// there is never room for two of them needed.
+    pub fn move_to_huge_pages(&mut self) {
+        if self.len < HUGE_BYTES_MIN || self.header().source == Source::HugePages {
+            return;
+        }
+        let Some(header) = allocate_in_huge_pages(self.len) else { return };
+        let mut moved = Buffer::over_owned(header, self.len);
+        let Some(to) = moved.bytes_mut() else { return };
+        let is_left = self.is_unique();
+        for (piece, to) in self.bytes().chunks(MOVED_BYTES).zip(to.chunks_mut(MOVED_BYTES)) {
+            copy_bytes(to, piece);
+            if is_left {
+                self.discard(NonNull::from(piece).cast::<u8>(), piece.len());
+            }
+        }
+        *self = moved;
+    }
+
+    /// Gives a part of the block's memory back; only the sole owner may, who reads it no more.
+    fn discard(&self, part: NonNull<u8>, len: usize) {
+        // SAFETY: the part is this block's, whose only reference is `self`; what it held was read for the last time.
+        unsafe {
+            match (self.header().source, LARGE_BLOCKS.get()) {
+                (Source::Allocator, _) => huge_pages::discard(part, len),
+                (Source::LargeBlocks, Some(source)) => source.discard(part, len),
+                _ => {}
+            }
+        }
     }
 
     fn over_owned(header: NonNull<Header>, len: usize) -> Buffer {
@@ -273,7 +327,7 @@ fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
         Some(source) if capacity >= RECYCLED_BYTES_MIN => source.allocate(layout),
         _ => None,
     };
-    let is_large = large.is_some();
+    let source = if large.is_some() { Source::LargeBlocks } else { Source::Allocator };
     // SAFETY: the layout's size is at least the header's, so not zero.
     let block = large.or_else(|| NonNull::new(unsafe { alloc_zeroed(layout) }));
     let Some(header) = block.map(NonNull::cast::<Header>) else {
@@ -281,14 +335,24 @@ fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
         return Err(Status::resource_exhausted(format!("out of memory: can't allocate {len} bytes")));
     };
     // SAFETY: the block is large enough and aligned for the header.
-    unsafe { header.write(Header { references: AtomicUsize::new(1), capacity, foreign: None, is_large }) };
+    unsafe { header.write(Header { references: AtomicUsize::new(1), capacity, foreign: None, source }) };
     Ok((header, false))
+}
+
+/// Returns a block of zero bytes with one reference.
+fn allocate_in_huge_pages(capacity: usize) -> Option<NonNull<Header>> {
+    let header = huge_pages::allocate(layout_for(capacity).ok()?.size())?.cast::<Header>();
+    let references = AtomicUsize::new(1);
+    // SAFETY: the block is large enough and aligned for the header.
+    unsafe { header.write(Header { references, capacity, foreign: None, source: Source::HugePages }) };
+    Some(header)
 }
 
 fn release(header: NonNull<Header>) {
     // SAFETY: the caller held the last reference to an owned block.
-    let capacity = unsafe { header.as_ref().capacity };
-    if capacity >= RECYCLED_BYTES_MIN {
+    let Header { capacity, source, .. } = unsafe { header.as_ref() };
+    let (capacity, source) = (*capacity, *source);
+    if capacity >= RECYCLED_BYTES_MIN && source != Source::HugePages {
         Recycler::give(header, capacity);
     } else {
         free(header, capacity);
@@ -298,10 +362,12 @@ fn release(header: NonNull<Header>) {
 fn free(header: NonNull<Header>, capacity: usize) {
     let Ok(layout) = layout_for(capacity) else { return };
     // SAFETY: the caller has the only reference.
-    let is_large = unsafe { header.as_ref().is_large };
-    match LARGE_BLOCKS.get() {
+    let source = unsafe { header.as_ref().source };
+    match (source, LARGE_BLOCKS.get()) {
         // SAFETY: the block came from this source with this very layout, and an owned header holds nothing to drop.
-        Some(source) if is_large => unsafe { source.free(header.cast::<u8>(), layout) },
+        (Source::LargeBlocks, Some(source)) => unsafe { source.free(header.cast::<u8>(), layout) },
+        // SAFETY: likewise, of this very size.
+        (Source::HugePages, _) => unsafe { huge_pages::free(header.cast::<u8>(), layout.size()) },
         // SAFETY: likewise, from the allocator.
         _ => unsafe { dealloc(header.as_ptr().cast::<u8>(), layout) },
     }
@@ -521,6 +587,26 @@ mod tests {
         assert_eq!(recycler.bound(), RECYCLED_BYTES_FLOOR);
         recycler.take_surplus();
         assert!(recycler.free.is_empty() && recycler.free_bytes == 0);
+    }
+
+    #[test]
+    fn a_table_moves_to_huge_pages_and_keeps_its_bytes() {
+        let pattern = |index: usize| (index % 251) as u8;
+        let len = MOVED_BYTES + HUGE_BYTES_MIN + 5;
+        let mut table = Buffer::new(len).unwrap();
+        table.bytes_mut().unwrap().iter_mut().enumerate().for_each(|(index, byte)| *byte = pattern(index));
+        // A table that others read is copied, and one that nobody else has is moved.
+        let mut copied = table.clone();
+        copied.move_to_huge_pages();
+        assert!(!copied.same_memory(&table) && copied.is_unique() && copied.bytes() == table.bytes());
+        table.move_to_huge_pages();
+        assert!(table.bytes().iter().enumerate().all(|(index, &byte)| byte == pattern(index)));
+        table.bytes_mut().unwrap()[len - 1] = 1;
+        for mut there in [table, Buffer::zeroed(HUGE_BYTES_MIN - 1).unwrap()] {
+            let address = there.bytes().as_ptr();
+            there.move_to_huge_pages();
+            assert_eq!(there.bytes().as_ptr(), address);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod codec;
 mod copy;
 mod dtype;
 mod element;
+mod huge_pages;
 mod resource_handle;
 mod shape;
 mod status;

@@ -260,6 +260,18 @@ impl Tensor {
         Ok(Tensor { dtype: self.dtype, shape: self.shape.clone(), data })
     }
 
+    /// Puts the elements where nobody else shares them and rows that are used here and there are found soonest: for tables,
+    /// which stay.
+    pub fn become_table(&mut self) -> Result<()> {
+        if let Data::Plain(buffer) = &mut self.data {
+            buffer.move_to_huge_pages();
+        }
+        if !self.is_unique() {
+            *self = self.deep_copy()?;
+        }
+        Ok(())
+    }
+
     /// Returns the strings of a string tensor.
     pub fn strings(&self) -> Result<&[StringElement]> {
         match &self.data {

@@ -115,6 +115,17 @@ unsafe impl LargeBlocks for SharedHeap {
             self.state.lock().free.entry(size).or_default().push(offset);
         }
     }
+
+    unsafe fn discard(&self, part: NonNull<u8>, len: usize) {
+        let offset = part.as_ptr().addr() - self.base.as_ptr().addr();
+        let start = offset.next_multiple_of(PAGE_BYTES);
+        let end = (offset + len) / PAGE_BYTES * PAGE_BYTES;
+        if start < end {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // Memory that can't be given back now is when its block is freed.
+            let _ = rustix::fs::fallocate(&self.file, flags, start as u64, (end - start) as u64);
+        }
+    }
 }
 
 /// The heap of a peer, mapped for reading.

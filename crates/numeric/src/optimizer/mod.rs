@@ -16,7 +16,7 @@ mod rules;
 pub use rules::*;
 
 use crate::float::{Float, WideFloat};
-use crate::{parallel, simd};
+use crate::{parallel, prefetch, simd};
 use std::marker::PhantomData;
 
 /// What an optimizer does with one element: new values of the variable and its slots from the old ones and the gradient.
@@ -113,6 +113,13 @@ pub fn apply_sparse<T: Float, R: Rule<T::Wide, N>, const N: usize>(
     let part = |part: usize| {
         for (position, &row) in indices.iter().enumerate() {
             assert!(row < rows, "a sparse update names a row outside of the variable");
+            if let Some(&next) = indices.get(position + prefetch::ROWS_AHEAD)
+                && next % parts == part
+            {
+                for slot in streams.read {
+                    prefetch::ask_for_row(slot.wrapping_add(next.wrapping_mul(row_len)), row_len);
+                }
+            }
             if row % parts == part {
                 // SAFETY: the row lies inside every slot, the gradient row inside the gradient, and no other part has
                 // this row.
