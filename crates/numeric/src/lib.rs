@@ -19,6 +19,7 @@ pub mod matmul;
 pub mod optimizer;
 pub mod parallel;
 pub mod philox;
+pub mod pixels;
 pub mod pool;
 mod prefetch;
 pub mod reduce;
