@@ -51,6 +51,14 @@ pub fn threads() -> usize {
     }
 }
 
+/// Returns which of the parts of a loop a row of a table belongs to: always the same, and each part has about as many. A remainder
+/// would do, but costs as much as a short row.
+#[inline(always)]
+pub(crate) fn part_of_row(row: usize, parts: usize) -> usize {
+    let spread = (row as u32).wrapping_mul(0x9e37_79b1);
+    ((u64::from(spread) * parts as u64) >> 32) as usize
+}
+
 /// Returns how many cores this process may use.
 pub(crate) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();

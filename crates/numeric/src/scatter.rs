@@ -195,12 +195,12 @@ fn deal_rows<I: Copy + Sync + TryInto<usize>>(
             };
             assert!(row < table.count, "a scattered row lies outside of the target");
             if let Some(Ok(next)) = indices.get(position + prefetch::ROWS_AHEAD).map(|&next| next.try_into())
-                && (parts == 1 || next % parts == part)
+                && parallel::part_of_row(next, parts) == part
             {
                 let address = table.first.wrapping_add(next.wrapping_mul(table.bytes));
                 prefetch::ask_for_row(std::ptr::without_provenance::<u8>(address), table.bytes);
             }
-            if parts == 1 || row % parts == part {
+            if parallel::part_of_row(row, parts) == part {
                 body(position, row);
             }
         }

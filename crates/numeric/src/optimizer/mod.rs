@@ -109,18 +109,18 @@ pub fn apply_sparse<T: Float, R: Rule<T::Wide, N>, const N: usize>(
     let rows = len / row_len;
     let row_cost = 10.0 + (2 * N + 1) as f64 * (row_len * size_of::<T>()) as f64 * 0.1;
     let parts = if parallel::pays(indices.len(), row_cost) { parallel::threads() } else { 1 };
-    // Each part owns the rows of its remainder, so repeated indices meet in order on one thread.
+    // Each part owns rows of its own, so repeated indices meet in order on one thread.
     let part = |part: usize| {
         for (position, &row) in indices.iter().enumerate() {
             assert!(row < rows, "a sparse update names a row outside of the variable");
             if let Some(&next) = indices.get(position + prefetch::ROWS_AHEAD)
-                && next % parts == part
+                && parallel::part_of_row(next, parts) == part
             {
                 for slot in streams.read {
                     prefetch::ask_for_row(slot.wrapping_add(next.wrapping_mul(row_len)), row_len);
                 }
             }
-            if row % parts == part {
+            if parallel::part_of_row(row, parts) == part {
                 // SAFETY: the row lies inside every slot, the gradient row inside the gradient, and no other part has
                 // this row.
                 unsafe {

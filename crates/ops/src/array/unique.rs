@@ -180,8 +180,10 @@ impl Groups {
 
     /// Groups by a key; slices without one equal nothing, not even themselves.
     fn by_key<K: Hash + Eq>(size: usize, key: impl Fn(usize) -> Option<K>) -> Groups {
+        /// Enough that most inputs make the table grow no more.
+        const EXPECTED_MAX: usize = 1 << 16;
         let mut groups = Groups { first: Vec::new(), group_of: Vec::with_capacity(size) };
-        let mut known: HashMap<K, i64> = HashMap::default();
+        let mut known: HashMap<K, i64> = HashMap::with_capacity_and_hasher(size.min(EXPECTED_MAX), Default::default());
         for index in 0..size {
             let next = groups.first.len() as i64;
             let group = match key(index) {
