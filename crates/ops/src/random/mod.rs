@@ -12,6 +12,7 @@ mod discrete;
 mod fill;
 mod gamma;
 mod generator;
+mod mersenne;
 mod stateless;
 
 pub use candidates::*;
@@ -21,6 +22,7 @@ pub use gamma::*;
 pub use stateless::*;
 
 pub(crate) use generator::{Generator, SingleSample, random_bits};
+pub(crate) use mersenne::MersenneTwister;
 
 use kernel::Op;
 

@@ -23,7 +23,7 @@ pub use split::*;
 pub use text::*;
 
 pub(crate) use fingerprint::fingerprint64;
-pub(crate) use hash::murmur64;
+pub(crate) use hash::{murmur64, murmur64_seeded};
 
 use kernel::Op;
 
