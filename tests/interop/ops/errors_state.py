@@ -517,3 +517,39 @@ def call_endless(g, op):
 
 for op in ("StatelessIf", "If"):
     ours(f"{op}/endless", tf.errors.FailedPreconditionError, lambda g, op=op: call_endless(g, op))
+
+# Batching.
+BATCHING = {"num_batch_threads": 1, "max_batch_size": 4, "batch_timeout_micros": 0, "grad_timeout_micros": 1000}
+
+
+def batched(*tensors, **options):
+    return R.Batch(in_tensors=list(tensors), shared_name=new_name("batcher"), **{**BATCHING, **options}).id
+
+
+def unbatched(batch, index, key):
+    return R.Unbatch(batched_tensor=batch, batch_index=index, id=key, timeout_micros=1000, shared_name=new_name("unbatcher"))
+
+
+def unbatched_grad(batch, index, grad, key):
+    return R.UnbatchGrad(original_input=batch, batch_index=index, grad=grad, id=key, shared_name=new_name("unbatcher"))
+
+
+same("Batch/scalar", lambda g: batched(g(zeros())))
+same("Batch/rows", lambda g: batched(g(zeros(2)), g(zeros(3))))
+same("Batch/large", lambda g: batched(g(zeros(5))))
+same("Batch/threads", lambda g: batched(g(zeros(2)), num_batch_threads=0))
+same("Batch/max_batch_size", lambda g: batched(g(zeros(2)), max_batch_size=0))
+same("Batch/timeout", lambda g: batched(g(zeros(2)), batch_timeout_micros=-1))
+same("Batch/allowed", lambda g: batched(g(zeros(2)), allowed_batch_sizes=[2, 3]))
+same("Batch/decreasing", lambda g: batched(g(zeros(2)), allowed_batch_sizes=[3, 2, 4]))
+same("Unbatch/index", lambda g: unbatched(g(zeros(1)), g(np.zeros([2, 3], np.int64), tf.int64), g(np.int64(1), tf.int64)))
+same("Unbatch/columns", lambda g: unbatched(g(zeros(1)), g(np.zeros([1, 2], np.int64), tf.int64), g(np.int64(1), tf.int64)))
+same("Unbatch/id", lambda g: unbatched(g(zeros(1)), g(np.zeros([1, 3], np.int64), tf.int64), g(i64(1), tf.int64)))
+same("Unbatch/beyond", lambda g: unbatched(g(zeros(1)), g(np.array([[1, 0, 2]], np.int64), tf.int64), g(np.int64(1), tf.int64)))
+same("Unbatch/late", lambda g: unbatched(g(zeros(0)), g(np.zeros([0, 3], np.int64), tf.int64), g(np.int64(1), tf.int64)))
+ours("Unbatch/negative", INVALID, lambda g: unbatched(g(zeros(1)), g(np.array([[1, 1, 0]], np.int64), tf.int64), g(np.int64(1), tf.int64)))
+ours("Unbatch/vector", INVALID, lambda g: unbatched(g(zeros(1)), g(i64(1, 0, 1), tf.int64), g(np.int64(1), tf.int64)))
+same("UnbatchGrad/id", lambda g: unbatched_grad(g(zeros(1)), g(np.zeros([1, 3], np.int64), tf.int64), g(zeros(1)), g(i64(1), tf.int64)))
+same("UnbatchGrad/index", lambda g: unbatched_grad(g(zeros(1)), g(np.zeros([0, 3], np.int64), tf.int64), g(zeros(1)), g(np.int64(1), tf.int64)))
+same("UnbatchGrad/columns", lambda g: unbatched_grad(g(zeros(1)), g(np.zeros([1, 2], np.int64), tf.int64), g(zeros(1)), g(np.int64(1), tf.int64)))
+ours("UnbatchGrad/scalar", INVALID, lambda g: unbatched_grad(g(zeros(0)), g(np.zeros([0, 3], np.int64), tf.int64), g(zeros()), g(np.int64(1), tf.int64)))
