@@ -553,3 +553,50 @@ same("UnbatchGrad/id", lambda g: unbatched_grad(g(zeros(1)), g(np.zeros([1, 3], 
 same("UnbatchGrad/index", lambda g: unbatched_grad(g(zeros(1)), g(np.zeros([0, 3], np.int64), tf.int64), g(zeros(1)), g(np.int64(1), tf.int64)))
 same("UnbatchGrad/columns", lambda g: unbatched_grad(g(zeros(1)), g(np.zeros([1, 2], np.int64), tf.int64), g(zeros(1)), g(np.int64(1), tf.int64)))
 ours("UnbatchGrad/scalar", INVALID, lambda g: unbatched_grad(g(zeros(0)), g(np.zeros([0, 3], np.int64), tf.int64), g(zeros()), g(np.int64(1), tf.int64)))
+
+# Generators whose state is a variable, and fingerprints.
+def moved_on(g, state, algorithm=1, delta=1):
+    return R.RngReadAndSkip(resource=resource(state), alg=g(np.int32(algorithm)), delta=g(np.uint64(delta), tf.uint64))
+
+
+same("RngReadAndSkip/three_fry", lambda g: moved_on(g, i64(1, 2, 3), algorithm=2))
+same("RngReadAndSkip/algorithm", lambda g: moved_on(g, i64(1, 2, 3), algorithm=9))
+same("RngReadAndSkip/type", lambda g: moved_on(g, np.array([1, 2, 3], np.int32)))
+same("RngReadAndSkip/rank", lambda g: moved_on(g, i64([1, 2, 3])))
+# TensorFlow writes behind the end of it.
+ours("RngReadAndSkip/short", INVALID, lambda g: moved_on(g, i64(1, 2)))
+same("Fingerprint/method", lambda g: R.Fingerprint(data=g(zeros(2)), method=g(np.array(b"md5"))))
+same("Fingerprint/scalar", lambda g: R.Fingerprint(data=g(zeros()), method=g(np.array(b"farmhash64"))))
+same("NonDeterministicInts/negative", lambda g: R.NonDeterministicInts(shape=g(i64(-1), tf.int64)))
+ours("NonDeterministicInts/huge", TOO_LARGE, lambda g: R.NonDeterministicInts(shape=g(i64(HUGE), tf.int64)))
+
+
+def quantized_sums(image, filter, **options):
+    bounds = {"min_input": 0.0, "max_input": 1.0, "min_filter": 0.0, "max_filter": 1.0}
+    options = {"strides": [1, 1, 1, 1], "padding": "VALID", **bounds, **options}
+    return tf.bitcast(R.QuantizedConv2D(input=tf.bitcast(image, tf.quint8), filter=tf.bitcast(filter, tf.quint8), **options).output, tf.int32)
+
+
+def bytes_of(*shape):
+    return np.ones(shape, np.uint8)
+
+
+same("QuantizedConv2D/depth", lambda g: quantized_sums(g(bytes_of(1, 2, 2, 3)), g(bytes_of(1, 1, 2, 1))))
+same("QuantizedConv2D/rank", lambda g: quantized_sums(g(bytes_of(1, 2, 2)), g(bytes_of(1, 1, 2, 1))))
+same("QuantizedConv2D/range", lambda g: quantized_sums(g(bytes_of(1, 2, 2, 1)), g(bytes_of(1, 1, 1, 1)), min_input=g(zeros(2))))
+same("QuantizedConv2D/strides", lambda g: quantized_sums(g(bytes_of(1, 2, 2, 1)), g(bytes_of(1, 1, 1, 1)), strides=[1, 1, 2, 1]))
+ours("QuantizedConv2D/window", INVALID, lambda g: quantized_sums(g(bytes_of(1, 2, 2, 1)), g(bytes_of(3, 3, 1, 1))))
+ours("QuantizedConv2D/empty", INVALID, lambda g: quantized_sums(g(bytes_of(0, 2, 2, 1)), g(bytes_of(1, 1, 1, 1))))
+same("Requantize/range", lambda g: tf.bitcast(R.Requantize(
+    input=tf.bitcast(g(np.array([1, 2])), tf.qint32), input_min=0.0, input_max=1.0, requested_output_min=g(np.float32(0.5)), requested_output_max=1.0, out_type=tf.quint8).output, tf.uint8))
+
+
+def sequence(g, used, **changes):
+    shapes = {"x": (2, 1, 1), "cs_prev": (1, 1), "h_prev": (1, 1), "w": (2, 4), "wci": (1,), "wcf": (1,), "wco": (1,), "b": (4,), **changes}
+    return R.BlockLSTM(seq_len_max=g(np.int64(used), tf.int64), **{key: g(zeros(*shape)) for key, shape in shapes.items()}).h
+
+
+same("BlockLSTM/times", lambda g: sequence(g, 3))
+same("BlockLSTM/negative", lambda g: sequence(g, -1))
+for key, shape in (("x", (2, 1, 2)), ("cs_prev", (1,)), ("h_prev", (2, 1)), ("w", (2, 5)), ("wci", (2,)), ("b", (8,))):
+    same(f"BlockLSTM/{key}", lambda g, key=key, shape=shape: sequence(g, 1, **{key: shape}))

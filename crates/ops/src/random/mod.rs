@@ -13,6 +13,7 @@ mod fill;
 mod gamma;
 mod generator;
 mod mersenne;
+mod stateful;
 mod stateless;
 
 pub use candidates::*;
@@ -27,4 +28,5 @@ pub(crate) use mersenne::MersenneTwister;
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[candidates::OPS, discrete::OPS, fill::OPS, gamma::OPS, stateless::OPS];
+pub(crate) const FILES: &[&[Op]] =
+    &[candidates::OPS, discrete::OPS, fill::OPS, gamma::OPS, stateful::OPS, stateless::OPS];
