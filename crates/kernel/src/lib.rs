@@ -13,6 +13,7 @@ mod registry;
 mod rendezvous;
 mod resource;
 mod step;
+mod timer;
 mod variable;
 
 pub use cancellation::{Cancellation, CancellationToken};

@@ -1,10 +1,12 @@
 //! [`Step`]: what all nodes of a step share.
 
+use crate::timer::run_after;
 use crate::{BoxedKernel, Cancellation, FunctionRuntime, Rendezvous, ResourceManager};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tensor::{Result, Status, Tensor};
 
 /// Where a node runs when its graph has loops: the frame's id and the iteration. Outside of loops both are 0.
@@ -16,10 +18,20 @@ pub struct FrameAndIteration {
     pub iteration: i64,
 }
 
-/// Runs jobs on other threads.
+/// Runs jobs on other threads, and knows the time.
 pub trait Runner: Send + Sync {
     /// Runs a job soon, on another thread.
     fn spawn(&self, job: Box<dyn FnOnce() + Send>);
+
+    /// Runs a job when some time has passed, on a thread that all such jobs share: it must be short.
+    fn spawn_after(&self, delay: Duration, job: Box<dyn FnOnce() + Send>) {
+        run_after(delay, job);
+    }
+
+    /// Returns the time by which [`spawn_after`](Runner::spawn_after) goes.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
 }
 
 /// Takes what ops print for people.

@@ -14,6 +14,7 @@ mod movement;
 mod compose;
 
 pub mod array;
+mod batch;
 pub mod control_flow;
 pub mod ctc;
 pub mod data_flow;
@@ -44,6 +45,7 @@ use std::sync::LazyLock;
 /// The families, in the order of the folders.
 const FAMILIES: &[&[&[Op]]] = &[
     array::FILES,
+    batch::FILES,
     control_flow::FILES,
     ctc::FILES,
     data_flow::FILES,

@@ -64,6 +64,8 @@ impl TestSession {
         let mut step = Step::detached();
         step.resources = self.step.resources.clone();
         step.session = self.step.session.clone();
+        step.runner = self.step.runner.clone();
+        step.functions = self.step.functions.clone();
         TestSession { graph: self.graph.clone(), step: Arc::new(step) }
     }
 

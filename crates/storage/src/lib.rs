@@ -1,5 +1,5 @@
-//! Everything that TensorFlow keeps in files: TFRecords, event files, the sorted table and the tensor bundle on top of
-//! it, the `checkpoint` state file, and the file systems they live in.
+//! Everything that TensorFlow keeps in files: TFRecords, event files, the sorted table with both formats of checkpoints
+//! on top of it, the `checkpoint` state file, and the file systems they live in.
 //!
 //! Invariant: no graph and no threads here. Errors carry TensorFlow's codes: what is damaged is `DATA_LOSS`, what is
 //! missing is `NOT_FOUND`, and no file content, however mutilated, makes this crate panic or allocate without bound.
@@ -9,6 +9,7 @@ pub mod checkpoint_state;
 pub mod event;
 pub mod file_system;
 pub mod record;
+pub mod slices;
 pub mod stream;
 pub mod table;
 

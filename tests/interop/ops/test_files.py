@@ -19,12 +19,17 @@ FOLDER = tempfile.mkdtemp(prefix="ferroflow-files-")
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 LINES = os.path.join(FOLDER, "lines.txt")
 RECORDS = os.path.join(FOLDER, "records")
+SHARDS = os.path.join(FOLDER, "shard")
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 with open(LINES, "w") as file:
     file.write("head\none 1\ntwo 22\nthree 333\n")
 with tf.python_io.TFRecordWriter(RECORDS) as writer:
     for record in (b"first", b"", b"third"):
         writer.write(record)
+for shard in range(7):
+    with tf.python_io.TFRecordWriter(f"{SHARDS}{shard}", options="GZIP") as writer:
+        for record in range(shard * 5):
+            writer.write(f"{shard}/{record}".encode())
 
 
 def add(name, expression):
@@ -116,9 +121,45 @@ def written(given):
     return after(done, lambda: R.ReadFile(filename=tf.constant(path)))
 
 
+def saved_slices(given, slices):
+    path = os.path.join(FOLDER, f"slices{next(NAMES)}")
+    value, lines = given(A), given(np.array([b"a", b"bc"], object))
+    if not slices:
+        written = R.Save(filename=tf.constant(path), tensor_names=["a", "b"], data=[value, lines])
+        return after(written, lambda: [R.Restore(file_pattern=tf.constant(path), tensor_name="b", dt=tf.string), R.Restore(file_pattern=tf.constant(path), tensor_name="a", dt=tf.float32)])
+    written = [R.SaveSlices(filename=tf.constant(f"{path}-{part}"), tensor_names=["a", "b"], shapes_and_slices=[f"6 4 {3 * part},3:-", f"4 {2 * part},2"], data=[value, lines])
+               for part in range(2)]
+    return after(written, lambda: [R.RestoreSlice(file_pattern=tf.constant(path + "-?"), tensor_name=name, shape_and_slice=spec, dt=dtype)
+                                   for name, spec, dtype in [("a", "", tf.float32), ("a", "6 4 2,3:1,2", tf.float32), ("b", "4 1,2", tf.string), ("b", "4 2,2", tf.string)]])
+
+
+def saved_types(given):
+    path = os.path.join(FOLDER, f"types{next(NAMES)}")
+    types = [tf.float16, tf.float64, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.bool, tf.complex64, tf.complex128]
+    written = R.Save(filename=tf.constant(path), tensor_names=[dtype.name for dtype in types], data=[given(A, dtype) for dtype in types])
+    # The newer op reads the older format, too.
+    return after(written, lambda: R.RestoreV2(prefix=tf.constant(path), tensor_names=[dtype.name for dtype in types], shape_and_slices=["3 4 1,2:-"] * len(types), dtypes=types))
+
+
+def shards(numbers):
+    return ",".join(f"{SHARDS}{number}" for number in numbers)
+
+
 for v2 in ("", "V2"):
     add(f"InitializeTableFromTextFile{v2}", lambda given, v2=v2: table(given, v2))
 add("SaveV2", saved)
+add("Save", lambda given: saved_slices(given, False))
+add("Save/types", saved_types)
+add("SaveSlices", lambda given: saved_slices(given, True))
+# The order is defined in the first epoch, when one reader fills a buffer that takes all of it.
+# The files are named one by one, since TensorFlow takes those of a pattern as the file system lists them.
+MIXED = {"file_parallelism": 1, "file_buffer_size": 1000}
+add("RecordInput", lambda given: R.RecordInput(file_pattern=RECORDS, batch_size=3, **MIXED))
+add("RecordInput/shards", lambda given: R.RecordInput(file_pattern=shards(range(7)), batch_size=105, compression_type="GZIP", **MIXED))
+add("RecordInput/shift", lambda given: R.RecordInput(
+    file_pattern=shards([5, 2, 4, 6, 1, 3]), file_random_seed=-7, file_shuffle_shift_ratio=0.7, batch_size=105, compression_type="GZIP", **MIXED))
+add("RecordInput/parallel", lambda given: tf.sort(tf.strings.to_hash_bucket_fast(
+    R.RecordInput(file_pattern=SHARDS + "*", batch_size=210, compression_type="GZIP", file_parallelism=3, file_buffer_size=20), 1 << 40)))
 add("WriteFile", written)
 
 results, test_op = TABLE.tests()

@@ -41,6 +41,27 @@ for name in ("Softmax", "LogSoftmax"):
     op(name, "empty", [tf.float32], logits=np.zeros((0, 4)))
     op(name, "odd", [tf.float32], gradient=False, logits=ODD)
 
+# Sequences.
+def lstm(given, name, dtype, used, peephole, clip):
+    """Of times that don't count, TensorFlow sets two outputs only."""
+    shapes = {"x": (4, 3, 5), "cs_prev": (3, 2), "h_prev": (3, 2), "w": (7, 8), "wci": (2,), "wcf": (2,), "wco": (2,), "b": (8,)}
+    values = {key: given(np.sin(np.arange(np.prod(shape)) + len(key)).reshape(shape), dtype) for key, shape in shapes.items()}
+    times = given(np.int64(used), tf.int64)
+    made = getattr(tf.raw_ops, name)(seq_len_max=times, use_peephole=peephole, cell_clip=clip, **values)
+    outputs = list(made) if used == 4 else [made.cs, made.h]
+    if name == "BlockLSTMV2" and dtype == tf.float32:
+        # TensorFlow's gradient of this op is that of the other one, whose gates are in another order.
+        outputs += tf.raw_ops.BlockLSTMGradV2(
+            seq_len_max=times, use_peephole=peephole, cs_grad=given(np.cos(np.arange(24.0)).reshape(4, 3, 2)), h_grad=given(np.cos(np.arange(1.0, 25.0)).reshape(4, 3, 2)), **values, **made._asdict())
+    return outputs
+
+
+for name in ("BlockLSTM", "BlockLSTMV2"):
+    for peephole in (False, True):
+        for used in (4, 2, 0):
+            add(f"{name}/{peephole}_{used}", lambda given, name=name, peephole=peephole, used=used: lstm(given, name, tf.float32, used, peephole, 0.6), gradient=name == "BlockLSTM")
+    add(f"{name}/half", lambda given, name=name: lstm(given, name, tf.float16, 4, True, -1.0), gradient=False)
+
 # Losses.
 op("L2Loss", t=A)
 op("SoftmaxCrossEntropyWithLogits", features=A, labels=np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0.5, 0.5]]))

@@ -45,7 +45,14 @@ add("RaggedTensorToTensor/inner", lambda given: tf.raw_ops.RaggedTensorToTensor(
     shape=given(np.array([-1, 3, 2]), tf.int64), values=given(np.arange(10.0).reshape(5, 2)), default_value=given(np.array([7.0, 8.0])),
     row_partition_tensors=[given(SPLITS)], row_partition_types=["ROW_SPLITS"]))
 
+# Fingerprints of rows.
+for dtype in (tf.float32, tf.int64, tf.uint8, tf.bool, tf.string):
+    add(f"Fingerprint/{dtype.name}", lambda given, dtype=dtype: [
+        tf.raw_ops.Fingerprint(data=given(np.arange(24.0).reshape(shape), dtype), method=tf.constant("farmhash64")) for shape in ([24], [4, 6], [2, 3, 4])], gradient=False)
+add("Fingerprint/empty", lambda given: tf.raw_ops.Fingerprint(data=given(np.zeros([0, 3])), method=tf.constant("farmhash64")), gradient=False)
+
 # Unicode.
+op("UnicodeScript", input=np.concatenate([np.arange(0x3500), np.arange(0xa000, 0x12000), np.arange(0x1b000, 0x1fc00, 7), [0x2a6d6, 0xe0100, 0x10ffff, 0x110000, -1]]))
 TEXTS = np.array([b"a\xff\xfeb", b"\xe2\x82x", b"\x01\x7fz\xc3", "\u20ac\U0001f600!".encode(), b"\xed\xa0\x80q", b"", b"\xc0\x80"], object)
 for errors in ("replace", "ignore"):
     for controls in (False, True):

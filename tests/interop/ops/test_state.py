@@ -204,4 +204,20 @@ for label, rate, l1, l2, power in (("rate", -1, 0, 0, -0.5), ("no_rate", 0, 0, 0
         linear=tf.Variable(np.zeros(2, np.float32), use_resource=False)._ref(), grad=given(np.ones(2, np.float32)), lr=given(np.float32(rate)),
         l1=given(np.float32(l1)), l2=given(np.float32(l2)), lr_power=given(np.float32(power))), gradient=False)
 
+
+def generator(given, skip):
+    state = tf.Variable(np.array([-600, 6, 7], np.int64), use_resource=True, name=f"variable{next(NAMES)}")
+    if skip:
+        skipped = tf.raw_ops.RngSkip(resource=state.handle, algorithm=tf.constant(1, tf.int64), delta=given(np.int64(-5), tf.int64))
+        with tf.control_dependencies([skipped]):
+            return state.read_value()
+    before = tf.raw_ops.RngReadAndSkip(resource=state.handle, alg=given(np.int32(1)), delta=given(np.uint64(3)))
+    with tf.control_dependencies([before]):
+        return [before, state.read_value()]
+
+
+TABLE.add("RngReadAndSkip", lambda given: generator(given, False), gradient=False)
+TABLE.add("RngSkip", lambda given: generator(given, True), gradient=False)
+TABLE.add("NonDeterministicInts", lambda given: [tf.shape(tf.raw_ops.NonDeterministicInts(shape=given([2, 3], tf.int64), dtype=dtype)) for dtype in (tf.int32, tf.int64, tf.uint32, tf.uint64)], gradient=False)
+
 results, test_op = TABLE.tests()

@@ -1,10 +1,13 @@
 //! Checkpoints in the tensor-bundle format: SaveV2, RestoreV2, MergeV2Checkpoints, and the names of shards.
 
+use super::slices::restore_slice;
 use super::{file_system, scalar_text, texts};
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext, shape};
 use storage::bundle::{
-    BundleReader, BundleWriter, BundleWriterOptions, MergeOptions, TensorSlice, merge_bundles, parse_shape_and_slice,
+    BundleReader, BundleWriter, BundleWriterOptions, MergeOptions, TensorSlice, merge_bundles, meta_filename,
+    parse_shape_and_slice,
 };
+use storage::slices::SliceReader;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// The ops of this file.
@@ -192,6 +195,9 @@ struct RestoreV2 {
 impl Kernel for RestoreV2 {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let request = request(context, self.dtypes.len())?;
+        if !file_system().exists(&meta_filename(&request.prefix))? {
+            return self.restore_slices(context, &request);
+        }
         let reader = BundleReader::open(file_system(), &request.prefix)?;
         // Everything is looked up first, so that a missing name is told before gigabytes are read.
         let mut missing = Vec::new();
@@ -227,6 +233,17 @@ impl Kernel for RestoreV2 {
 
     fn cost(&self) -> Cost {
         Cost::Expensive
+    }
+}
+
+impl RestoreV2 {
+    /// Restores from a checkpoint of the first format, as TensorFlow does when there is no index.
+    fn restore_slices(&self, context: &mut OpContext<'_>, request: &Request) -> Result<()> {
+        let reader = SliceReader::open(&*file_system(), &request.prefix)?;
+        for (index, ((name, spec), &dtype)) in request.names.iter().zip(&request.specs).zip(&self.dtypes).enumerate() {
+            context.set_output(index, restore_slice(&reader, name, spec, dtype)?);
+        }
+        Ok(())
     }
 }
 

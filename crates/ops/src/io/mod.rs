@@ -4,7 +4,9 @@ mod checkpoint;
 mod files;
 mod reader;
 mod reader_ops;
+mod record_input;
 mod remap;
+mod slices;
 mod work;
 
 pub use files::*;
@@ -17,7 +19,8 @@ use storage::file_system::{FileSystem, FileSystems};
 use tensor::{Result, Status, Tensor};
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[checkpoint::OPS, files::OPS, reader_ops::OPS, remap::OPS];
+pub(crate) const FILES: &[&[Op]] =
+    &[checkpoint::OPS, files::OPS, reader_ops::OPS, record_input::OPS, remap::OPS, slices::OPS];
 
 static FILE_SYSTEMS: LazyLock<Arc<dyn FileSystem>> = LazyLock::new(|| Arc::new(FileSystems::local()));
 

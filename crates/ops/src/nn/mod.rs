@@ -13,8 +13,10 @@ mod fused;
 mod global_batch_norm;
 mod loss;
 mod lrn;
+mod lstm;
 mod max_pool;
 mod pool_plan;
+mod quantized;
 mod relu;
 mod softmax;
 mod top_k;
@@ -51,7 +53,9 @@ pub(crate) const FILES: &[&[Op]] = &[
     global_batch_norm::OPS,
     loss::OPS,
     lrn::OPS,
+    lstm::OPS,
     max_pool::OPS,
+    quantized::OPS,
     relu::OPS,
     softmax::OPS,
     top_k::OPS,

@@ -12,6 +12,8 @@ mod discrete;
 mod fill;
 mod gamma;
 mod generator;
+mod mersenne;
+mod stateful;
 mod stateless;
 
 pub use candidates::*;
@@ -21,8 +23,10 @@ pub use gamma::*;
 pub use stateless::*;
 
 pub(crate) use generator::{Generator, SingleSample, random_bits};
+pub(crate) use mersenne::MersenneTwister;
 
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[candidates::OPS, discrete::OPS, fill::OPS, gamma::OPS, stateless::OPS];
+pub(crate) const FILES: &[&[Op]] =
+    &[candidates::OPS, discrete::OPS, fill::OPS, gamma::OPS, stateful::OPS, stateless::OPS];

@@ -93,10 +93,14 @@ impl<F: Fn(&[u8]) -> u64 + Send + Sync> Kernel for Bucket<F> {
 
 /// The hash of the oldest op: MurmurHash64A with TensorFlow's seed.
 pub(crate) fn murmur64(bytes: &[u8]) -> u64 {
-    const SEED: u64 = 0x00de_cafc_affe;
+    murmur64_seeded(bytes, 0x00de_cafc_affe)
+}
+
+/// MurmurHash64A.
+pub(crate) fn murmur64_seeded(bytes: &[u8], seed: u64) -> u64 {
     const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
     const SHIFT: u32 = 47;
-    let mut hash = SEED ^ (bytes.len() as u64).wrapping_mul(MULTIPLIER);
+    let mut hash = seed ^ (bytes.len() as u64).wrapping_mul(MULTIPLIER);
     let mut words = bytes.chunks_exact(8);
     for word in &mut words {
         let word = word.iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte)).wrapping_mul(MULTIPLIER);

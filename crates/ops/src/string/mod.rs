@@ -4,6 +4,7 @@ mod as_string;
 mod base64_ops;
 mod charset;
 mod fingerprint;
+mod fingerprint_op;
 mod format;
 mod hash;
 mod join;
@@ -12,6 +13,8 @@ mod pattern;
 mod split;
 mod text;
 mod unicode;
+mod unicode_script;
+mod unicode_script_table;
 
 pub use as_string::*;
 pub use base64_ops::*;
@@ -23,7 +26,7 @@ pub use split::*;
 pub use text::*;
 
 pub(crate) use fingerprint::fingerprint64;
-pub(crate) use hash::murmur64;
+pub(crate) use hash::{murmur64, murmur64_seeded};
 
 use kernel::Op;
 
@@ -31,6 +34,7 @@ use kernel::Op;
 pub(crate) const FILES: &[&[Op]] = &[
     as_string::OPS,
     base64_ops::OPS,
+    fingerprint_op::OPS,
     format::OPS,
     hash::OPS,
     join::OPS,
@@ -38,4 +42,5 @@ pub(crate) const FILES: &[&[Op]] = &[
     split::OPS,
     text::OPS,
     unicode::OPS,
+    unicode_script::OPS,
 ];

@@ -41,7 +41,8 @@ pub(super) fn open_index(file_system: &dyn FileSystem, prefix: &str) -> Result<(
     Ok((table, header))
 }
 
-fn check_version(version: &VersionDef) -> Result<()> {
+/// Fails for a file whose writer says that we can't read it.
+pub(crate) fn check_version(version: &VersionDef) -> Result<()> {
     let problem = if version.min_consumer > FORMAT_VERSION {
         format!(
             "Checkpoint min consumer version {} above current version {FORMAT_VERSION} for TensorFlow.  Please upgrade \

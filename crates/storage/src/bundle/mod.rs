@@ -24,6 +24,10 @@ pub use reader::{BundleReader, TensorInfo};
 pub use tensor_slice::{Extent, TensorSlice, parse_shape_and_slice};
 pub use writer::{BundleWriter, BundleWriterOptions};
 
+// The older format has the same slices, keys and versions.
+pub(crate) use index::check_version;
+pub(crate) use region::{Run, Runs, covering_runs};
+
 /// Returns the path of a checkpoint's index.
 pub fn meta_filename(prefix: &str) -> String {
     format!("{prefix}.index")

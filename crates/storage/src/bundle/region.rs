@@ -5,15 +5,15 @@ use tensor::{Result, Shape, Status};
 
 /// Elements that are consecutive in both arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) source: usize,
-    pub(super) destination: usize,
-    pub(super) length: usize,
+pub(crate) struct Run {
+    pub(crate) source: usize,
+    pub(crate) destination: usize,
+    pub(crate) length: usize,
 }
 
 /// The runs of a box, in the order in which the source holds them.
 #[derive(Clone)]
-pub(super) struct Runs {
+pub(crate) struct Runs {
     length: usize,
     /// The dimensions outside a run, the outermost first: how many steps, and how far one goes.
     outer: Vec<Step>,
@@ -30,7 +30,7 @@ struct Step {
 
 impl Runs {
     /// Returns the runs of the box where `source` and `destination`, both boxes of one tensor, overlap, or `None`.
-    pub(super) fn between(source: &[Extent], destination: &[Extent]) -> Option<Runs> {
+    pub(crate) fn between(source: &[Extent], destination: &[Extent]) -> Option<Runs> {
         let mut overlap = Vec::with_capacity(source.len());
         for (a, b) in source.iter().zip(destination) {
             let start = a.start.max(b.start);
@@ -62,23 +62,23 @@ impl Runs {
     }
 
     /// Returns how many elements a run has.
-    pub(super) fn run_length(&self) -> usize {
+    pub(crate) fn run_length(&self) -> usize {
         self.length
     }
 
     /// Returns how many elements there are in all.
-    pub(super) fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.outer.iter().map(|step| step.count).product::<usize>() * self.length
     }
 
     /// Returns where the last run ends in the source.
-    pub(super) fn source_end(&self) -> usize {
+    pub(crate) fn source_end(&self) -> usize {
         let start = self.next.map_or(0, |run| run.source);
         start + self.outer.iter().map(|step| (step.count - 1) * step.source).sum::<usize>() + self.length
     }
 
     /// Returns the same runs in bytes.
-    pub(super) fn scaled(mut self, element_bytes: usize) -> Runs {
+    pub(crate) fn scaled(mut self, element_bytes: usize) -> Runs {
         self.length *= element_bytes;
         for step in &mut self.outer {
             step.source *= element_bytes;
@@ -119,7 +119,7 @@ impl Iterator for Runs {
 /// Returns the runs for every one of the boxes `stored` that holds a part of `wanted`, with its index.
 ///
 /// Fails when the boxes overlap, or don't hold all of `wanted`.
-pub(super) fn covering_runs(stored: &[Vec<Extent>], wanted: &[Extent]) -> Result<Vec<(usize, Runs)>> {
+pub(crate) fn covering_runs(stored: &[Vec<Extent>], wanted: &[Extent]) -> Result<Vec<(usize, Runs)>> {
     let mut parts = Vec::new();
     let mut total = 0u128;
     for (index, source) in stored.iter().enumerate() {
@@ -164,7 +164,7 @@ fn overlapping(mut boxes: Vec<&Vec<Extent>>) -> bool {
 }
 
 /// Returns the extents of a whole tensor.
-pub(super) fn whole(shape: &Shape) -> Vec<Extent> {
+pub(crate) fn whole(shape: &Shape) -> Vec<Extent> {
     shape.dims().iter().map(|&length| Extent { start: 0, length }).collect()
 }
 

@@ -111,7 +111,7 @@ impl TensorSlice {
     }
 
     /// Returns the extents with those of whole dimensions spelled out.
-    pub(super) fn resolve(&self, shape: &Shape) -> Result<Vec<Extent>> {
+    pub(crate) fn resolve(&self, shape: &Shape) -> Result<Vec<Extent>> {
         if shape.rank() != self.rank() {
             return Err(Status::invalid_argument(format!("Mismatching ranks: shape = {shape}, slice = {self}")));
         }

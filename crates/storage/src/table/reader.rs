@@ -44,6 +44,11 @@ impl Table {
         Ok(iterator.current().filter(|(found, _)| *found == key).map(|(_, value)| value.to_vec()))
     }
 
+    /// Returns no less than the size of all values together, so that what says that it is larger can be refused.
+    pub fn values_bytes_max(&self) -> u64 {
+        self.file_bytes.saturating_mul(SNAPPY_MAX_RATIO as u64)
+    }
+
     /// Returns an iterator in front of the first entry.
     pub fn iter(&self) -> TableIterator<'_> {
         TableIterator { table: self, index: BlockCursor::default(), block: None, cursor: BlockCursor::default() }

@@ -1,0 +1,114 @@
+//! Runs jobs when some time has passed, on one thread for the whole process, which waits for the next of them.
+
+use parking_lot::{Condvar, Mutex};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs a job when some time has passed.
+pub(crate) fn run_after(delay: Duration, job: Job) {
+    static TIMER: LazyLock<Timer> = LazyLock::new(Timer::start);
+    TIMER.add(delay, job);
+}
+
+struct Timer {
+    shared: Arc<Shared>,
+    /// Without its thread, which a process at its limits doesn't get, jobs run at once: too early is better than never.
+    has_thread: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    entries: Mutex<BinaryHeap<Entry>>,
+    earlier: Condvar,
+}
+
+struct Entry {
+    due: Instant,
+    job: Job,
+}
+
+impl Timer {
+    fn start() -> Timer {
+        let shared = Arc::new(Shared::default());
+        let of_thread = shared.clone();
+        let spawned = std::thread::Builder::new().name("timer".to_owned()).spawn(move || of_thread.run());
+        Timer { shared, has_thread: spawned.is_ok() }
+    }
+
+    fn add(&self, delay: Duration, job: Job) {
+        let due = Instant::now().checked_add(delay);
+        match due {
+            Some(due) if self.has_thread => {
+                self.shared.entries.lock().push(Entry { due, job });
+                self.shared.earlier.notify_one();
+            }
+            _ => job(),
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut entries = self.entries.lock();
+        loop {
+            match entries.peek().map(|entry| entry.due) {
+                None => self.earlier.wait(&mut entries),
+                Some(due) if due > Instant::now() => {
+                    self.earlier.wait_until(&mut entries, due);
+                }
+                Some(_) => {
+                    if let Some(entry) = entries.pop() {
+                        drop(entries);
+                        (entry.job)();
+                        entries = self.entries.lock();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Ord for Entry {
+    /// The entry that is due first is the greatest, since a heap gives that.
+    fn cmp(&self, other: &Entry) -> Ordering {
+        other.due.cmp(&self.due)
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.due == other.due
+    }
+}
+
+impl Eq for Entry {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn what_is_due_first_runs_first_and_nothing_runs_early() {
+        let (sender, receiver) = mpsc::channel();
+        let start = Instant::now();
+        for delay_ms in [30u64, 10, 20, 0] {
+            let sender = sender.clone();
+            let delay = Duration::from_millis(delay_ms);
+            run_after(delay, Box::new(move || sender.send((delay, start.elapsed())).unwrap()));
+        }
+        let ran: Vec<(Duration, Duration)> = (0..4).map(|_| receiver.recv().unwrap()).collect();
+        assert!(ran.iter().all(|(delay, elapsed)| elapsed >= delay), "{ran:?}");
+        assert!(ran[1..].is_sorted_by_key(|(delay, _)| *delay), "{ran:?}");
+    }
+}

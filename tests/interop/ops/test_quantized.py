@@ -1,0 +1,62 @@
+"""Convolutions of quantized images and what people put around them, beside TensorFlow's."""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import side_by_side
+
+R = tf.raw_ops
+RANDOM = np.random.RandomState(5)
+TABLE = side_by_side.Table()
+IMAGE = RANDOM.randint(0, 256, [2, 7, 6, 3]).astype(np.uint8)
+FILTER = RANDOM.randint(0, 256, [3, 2, 3, 5]).astype(np.uint8)
+SUMS = np.append(RANDOM.randint(-2**31, 2**31, 40, np.int64), [0, -2**31, 2**31 - 1]).astype(np.int32)
+
+
+def add(name, expression):
+    TABLE.add(name, expression, gradient=False)
+
+
+def q8(given, value):
+    return tf.bitcast(given(value), tf.quint8)
+
+
+def plain(output):
+    return tf.bitcast(output, {tf.qint32: tf.int32, tf.quint8: tf.uint8, tf.qint8: tf.int8}[output.dtype])
+
+
+def seen(made):
+    return [plain(one) if one.dtype.is_quantized else one for one in made]
+
+
+def convolved(given, stride, padding, ranges, filter=FILTER):
+    filter = q8(given, filter)
+    low, high, filter_low, filter_high = (given(np.float32(bound)) for bound in ranges)
+    return seen(R.QuantizedConv2D(
+        input=q8(given, IMAGE), filter=filter, min_input=low, max_input=high, min_filter=filter_low, max_filter=filter_high, strides=[1, stride, stride, 1], padding=padding))
+
+
+for padding in ("SAME", "VALID"):
+    for stride in (1, 2, 3):
+        add(f"QuantizedConv2D/{padding}_{stride}", lambda given, padding=padding, stride=stride: convolved(given, stride, padding, (-1.5, 2.0, -0.5, 0.25)))
+    # Zero may lie below the range, or above it.
+    for label, ranges in (("below", (1.0, 2.0, 0.5, 1.5)), ("above", (-2.0, -1.0, -3.0, -1.0)), ("point", (1.0, 1.0, 0.0, 0.0))):
+        add(f"QuantizedConv2D/{padding}_{label}", lambda given, padding=padding, ranges=ranges: convolved(given, 1, padding, ranges))
+    add(f"QuantizedConv2D/{padding}_one", lambda given, padding=padding: convolved(given, 3, padding, (0.0, 2.0, -0.5, 0.25), filter=FILTER[:1, :1]))
+
+
+def q32(given):
+    return tf.bitcast(given(SUMS), tf.qint32)
+
+
+for low, high in ((-3.5, 2.25), (0.0, 10.0), (-4.0, -1.0), (2.0, 2.0)):
+    bounds = {"input_min": np.float32(low), "input_max": np.float32(high)}
+    add(f"RequantizationRange/{low}", lambda given, bounds=bounds: R.RequantizationRange(input=q32(given), **bounds))
+    add(f"QuantizeDownAndShrinkRange/{low}", lambda given, bounds=bounds: seen(R.QuantizeDownAndShrinkRange(input=q32(given), out_type=tf.quint8, **bounds)))
+    for dtype in (tf.quint8, tf.qint8):
+        for out_low, out_high in ((-1.0, 1.5), (0.0, 0.25), (0.0, 0.0)):
+            add(f"Requantize/{low}_{dtype.name}_{out_low}_{out_high}", lambda given, bounds=bounds, dtype=dtype, out_low=out_low, out_high=out_high: seen(R.Requantize(
+                input=q32(given), requested_output_min=np.float32(out_low), requested_output_max=np.float32(out_high), out_type=dtype, **bounds)))
+    add(f"QuantizedRelu/{low}", lambda given, low=low, high=high: seen(R.QuantizedRelu(features=q8(given, IMAGE), min_features=np.float32(low), max_features=np.float32(high), out_type=tf.quint8)))
+
+results, test_op = TABLE.tests()
