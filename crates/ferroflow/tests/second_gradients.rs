@@ -404,3 +404,22 @@ fn a_recurrent_network() {
         ],
     );
 }
+
+/// Each iteration has a gradient of its own, with respect to what it starts with and to what comes from outside.
+#[test]
+fn a_gradient_in_a_loop() {
+    check_loop(
+        |g, x, w| {
+            repeat(g, &int(g, 3), x, |g, _, v| {
+                let y = sin(&(v * w)) * v;
+                let grads = g.gradients(&[y], &[v.clone(), w.clone()]).unwrap();
+                let [by_v, by_w] = [0, 1].map(|index| grads[index].as_ref().unwrap().to_dense());
+                v - by_v * 0.1 + by_w * 0.05
+            })
+        },
+        &[
+            [&[0.932_936_9, 0.532_402_9], &[-0.268_133_9, -0.123_808_295]],
+            [&[0.370_717_7, 0.524_450_54], &[0.134_783_94, -0.244_262_26]],
+        ],
+    );
+}
