@@ -1,9 +1,12 @@
 //! Gradients of gradients through conditionals and loops. The expected numbers are TensorFlow's: for conditionals of the same
 //! programs; for loops of the programs with the loops written out, since TensorFlow has no second gradients of loops.
 
+use cluster::{ClusterSpec, EmbeddedCluster};
 use ferroflow::ops::{array, data_flow, math};
+use ferroflow::session::runtime;
 use ferroflow::{DType, Graph, Output, PartialShape, Session, Tensor};
 use graph::GraphBuilder;
+use proto::ConfigProto;
 
 const X: [f32; 2] = [1.1, 0.4];
 const W: [f32; 2] = [0.9, 1.3];
@@ -422,4 +425,61 @@ fn a_gradient_in_a_loop() {
             [&[0.370_717_7, 0.524_450_54], &[0.134_783_94, -0.244_262_26]],
         ],
     );
+}
+
+/// The gradient with respect to something in a branch is there when the branch is taken, as in TensorFlow.
+#[test]
+fn with_respect_to_something_in_a_branch() {
+    let g = Graph::new();
+    let (x, w) = (floats(&g, &[2], &X), floats(&g, &[2], &W));
+    let mut inner = None;
+    let on_true = |g: &GraphBuilder| {
+        let product = &x * &w;
+        inner = Some(product.clone());
+        g.cond(&flag_in(g), |_| vec![sin(&product) * &x], |_| vec![product.clone()])
+    };
+    let y = g.cond(&flag(&g, true), on_true, |_| vec![x.clone()]).remove(0);
+    let inner = inner.unwrap();
+    let grads = g.gradients(&[y], &[inner.clone(), x.clone()]).unwrap();
+    let outputs: Vec<Output> = grads.iter().map(|grad| grad.as_ref().unwrap().to_dense()).collect();
+    let values = Session::new(&g).unwrap().run(&[&outputs[0], &outputs[1]]).unwrap();
+    for index in 0..2 {
+        let (x, w) = (X[index], W[index]);
+        let by_inner = (x * w).cos() * x;
+        assert!((values[0].as_slice::<f32>().unwrap()[index] - by_inner).abs() < 1e-6, "{values:?}");
+        let by_x = by_inner * w + (x * w).sin();
+        assert!((values[1].as_slice::<f32>().unwrap()[index] - by_x).abs() < 1e-6, "{values:?}");
+    }
+}
+
+fn flag_in(g: &GraphBuilder) -> Output {
+    less(&int(g, 1), &int(g, 2))
+}
+
+/// The loop and what it multiplies with are on different tasks.
+#[test]
+fn a_loop_on_two_tasks() {
+    let spec = ClusterSpec::new().with_job("worker", &["localhost:0"]).unwrap();
+    let spec = spec.with_job("ps", &["localhost:1"]).unwrap();
+    let cluster = EmbeddedCluster::start(&spec, ferroflow::ops::registry(), runtime().unwrap()).unwrap();
+    let g = Graph::new();
+    let x = floats(&g, &[2], &X);
+    let w = g.device("/job:ps/task:0", |g| floats(g, &[2], &W));
+    let three = int(&g, 3);
+    let y = repeat(&g, &three, &x, |g, _, v| {
+        let product = g.device("/job:ps/task:0", |_| v * &w);
+        g.device("/job:worker/task:0", |_| tanh(&product) * v)
+    });
+    let mut grad = y;
+    for target in [&x, &w] {
+        grad = g.gradients(&[grad], &[target.clone()]).unwrap()[0].as_ref().unwrap().to_dense();
+    }
+    let session = Session::on_master(&g, cluster.master("worker", 0).unwrap(), ConfigProto::default()).unwrap();
+    for _ in 0..3 {
+        let found = session.run(&[&grad]).unwrap_or_else(|status| panic!("{status}"));
+        for (found, expected) in found[0].as_slice::<f32>().unwrap().iter().zip([3.273_835_7, 0.232_309_91f32]) {
+            assert!((found - expected).abs() < 1e-4, "{found} instead of {expected}");
+        }
+    }
+    session.close().unwrap();
 }

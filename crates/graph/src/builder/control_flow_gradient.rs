@@ -14,6 +14,7 @@ use super::recall::{LoopGradient, Source};
 use super::{Grad, GraphBuilder, IndexedSlices, NodeId, Output};
 use crate::Edge;
 use foldhash::HashSet;
+use std::collections::BTreeSet;
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
 /// The largest constant of zeros that is written into the graph.
@@ -72,11 +73,25 @@ impl GraphBuilder {
                         grad_ys.push(Some(grad.clone()));
                     }
                 }
-                let xs: Vec<Output> = captured[branch].iter().map(|captured| graph.from_edge(captured.inner)).collect();
+                let mut xs: Vec<Output> =
+                    captured[branch].iter().map(|captured| graph.from_edge(captured.inner)).collect();
+                let stop = xs.clone();
+                // A gradient may be asked for with respect to something in the branch: it is there when the branch is taken.
+                let own = {
+                    let state = graph.shared.state.lock();
+                    let is_captured = |edge: &Edge| captured[branch].iter().any(|captured| captured.inner == *edge);
+                    let own = around.targets.iter().copied();
+                    own.filter(|edge| state.is_inside(edge.node, forward) && !is_captured(edge))
+                        .collect::<BTreeSet<_>>()
+                };
+                xs.extend(own.iter().map(|&edge| graph.from_edge(edge)));
                 let region = Region { context: forward, between: around.between };
                 let (context, found) = graph.in_context(context, |graph| {
-                    let (grads, left) = graph.walk(&ys, &xs, &grad_ys, &xs, around.gated, Some(region))?;
+                    let (mut grads, left) = graph.walk(&ys, &xs, &grad_ys, &stop, around.gated, Some(region))?;
                     results.extend(left);
+                    for (edge, grad) in own.iter().zip(grads.split_off(stop.len())) {
+                        results.extend(grad.map(|grad| (*edge, grad)));
+                    }
                     for (captured, grad) in captured[branch].iter().zip(&grads) {
                         if let Some(grad) = grad
                             && captured.is_recalled

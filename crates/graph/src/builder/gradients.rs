@@ -4,7 +4,7 @@ use super::control_flow::Kind;
 use super::{Grad, Gradient, GradientArgs, GraphBuilder, IndexedSlices, NodeId, Operation, Output};
 use crate::Edge;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use tensor::{Result, Status, Tensor};
 
 /// A conditional or a loop, and the nodes that bring its results out of it.
@@ -30,6 +30,8 @@ pub(super) struct Region<'a> {
 /// What the gradient of a conditional or loop must know of the walk that reached it.
 pub(super) struct Around<'a> {
     pub(super) between: &'a HashSet<NodeId>,
+    /// What gradients are asked for, in whatever context it is.
+    pub(super) targets: &'a HashSet<Edge>,
     pub(super) gated: bool,
 }
 
@@ -39,7 +41,7 @@ struct Found<'a> {
     /// The context in which the walk is.
     level: Option<usize>,
     is_confined: bool,
-    targets: HashSet<Edge>,
+    targets: &'a HashSet<Edge>,
     between: &'a HashSet<NodeId>,
     /// What flows into each output.
     pending: HashMap<Edge, Vec<Grad>>,
@@ -155,12 +157,12 @@ impl GraphBuilder {
                 &own
             }
         };
-        let around = Around { between, gated };
+        let around = Around { between, targets: &targets, gated };
         let mut found = Found {
             graph: self,
             level: region.map_or(self.shared.state.lock().contexts.current, |region| Some(region.context)),
             is_confined: region.is_some(),
-            targets,
+            targets: &targets,
             between,
             pending: HashMap::new(),
             inside: HashMap::new(),
@@ -184,7 +186,7 @@ impl GraphBuilder {
             if let Some(whole) = self.whole_of(id, found.level) {
                 // A gradient takes values from inside of what it belongs to.
                 let of_node = found.pending.keys().filter(|edge| edge.node == id && !whole.results.contains(&id));
-                for edge in of_node.copied().collect::<Vec<_>>() {
+                for edge in of_node.copied().collect::<BTreeSet<_>>() {
                     let parts = found.pending.remove(&edge).unwrap_or_default();
                     results.insert(edge, self.aggregate(parts, &self.operation_by_id(id))?);
                 }
