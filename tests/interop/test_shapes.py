@@ -1,4 +1,4 @@
-"""Shapes inferred from a GraphDef are those that TensorFlow has, or say more."""
+"""Shapes inferred from a GraphDef are those that TensorFlow has, or say more; a GraphDef is written as it was read."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
 import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import function
 
 import harness
 
@@ -105,6 +106,41 @@ def test_shapes_equal_tensorflows(build, program, tmp_path):
                 if not says_as_much(found, tensor.shape):
                     differences.append(f"{tensor.name} ({operation.type}): {found}, TensorFlow has {tensor.shape}")
     assert not differences, "\n".join(differences)
+
+
+def everything():
+    """Adds what a GraphDef can hold beside plain nodes."""
+    mlp()
+    control_flow()
+
+    @function.Defun(tf.float32, func_name="twice")
+    def twice(x):
+        return x * 2.0
+
+    with tf.device("/job:ps/task:0/cpu:0"):
+        table = tf.get_variable("table", [4, 2])
+    with tf.control_dependencies([table.initializer]), tf.colocate_with(table):
+        y = tf.identity(table, name="after")
+    tf.gradients(twice(y), table)
+    tf.data.Dataset.range(3).map(lambda x: x + 1).make_one_shot_iterator().get_next()
+    tf.constant([b"\xff\x00", b""])
+
+
+@pytest.mark.parametrize("add_shapes", [False, True])
+def test_a_graph_is_written_as_it_was_read(program, tmp_path, add_shapes):
+    with tf.Graph().as_default() as graph:
+        everything()
+        exported = graph.as_graph_def(add_shapes=add_shapes)
+    path, copy = tmp_path / "graph.pb", tmp_path / "copy.pb"
+    path.write_bytes(exported.SerializeToString())
+    subprocess.run([program, path, copy], check=True)
+    written = tf.GraphDef.FromString(copy.read_bytes())
+    # One node at a time, so that a difference is easy to see.
+    for theirs, ours in zip(exported.node, written.node):
+        assert ours == theirs
+    for theirs, ours in zip(exported.library.function, written.library.function):
+        assert ours == theirs
+    assert written == exported
 
 
 def parse(text):

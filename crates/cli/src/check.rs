@@ -1,11 +1,20 @@
 //! `ferroflow check FILE`: what is in a GraphDef, MetaGraphDef or SavedModel, and what of it we can't run.
 
 use crate::Failure;
-use graph::{AttrMap, Node, OpLookup};
+use graph::{AttrMap, Graph, Node, OpLookup};
 use proto::{GraphDef, Message, MetaGraphDef, NodeDef, SavedModel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tensor::{DType, PartialShape};
+
+/// What was found to be wrong.
+#[derive(Default)]
+struct Problems {
+    /// How many ops can't be run.
+    ops: usize,
+    /// How many graphs are none.
+    graphs: usize,
+}
 
 /// What a file turned out to be.
 enum Contents {
@@ -16,31 +25,34 @@ enum Contents {
 
 /// Prints what is in the file; fails when it has ops that we can't run.
 pub fn run(path: &Path) -> Result<(), Failure> {
-    let file = if path.is_dir() { saved_model_in(path) } else { path.to_owned() };
+    let file = if path.is_dir() { saved_model_in(path)? } else { path.to_owned() };
     let bytes =
         std::fs::read(&file).map_err(|error| Failure::new(format!("can't read {}: {error}", file.display())))?;
     let contents = recognize(&bytes).map_or_else(|| recognize_text(&bytes), Ok).map_err(|reason| {
         Failure::new(format!("{} is not a GraphDef, MetaGraphDef or SavedModel: {reason}", file.display()))
     })?;
-    let mut missing = 0;
+    let mut problems = Problems::default();
     match &contents {
         Contents::Graph(graph) => {
             crate::say!("{}: GraphDef", file.display());
-            missing += describe_graph(graph);
+            describe_graph(graph, &mut problems);
         }
         Contents::MetaGraph(meta) => {
             crate::say!("{}: MetaGraphDef", file.display());
-            missing += describe_meta_graph(meta);
+            describe_meta_graph(meta, &mut problems);
         }
         Contents::SavedModel(model) => {
             crate::say!("{}: SavedModel, {} MetaGraph(s)", file.display(), model.meta_graphs.len());
             for meta in &model.meta_graphs {
-                missing += describe_meta_graph(meta);
+                describe_meta_graph(meta, &mut problems);
             }
         }
     }
-    if missing > 0 {
-        return Err(Failure::new(format!("{missing} op(s) can't be run")));
+    if problems.ops > 0 {
+        return Err(Failure::new(format!("{} op(s) can't be run", problems.ops)));
+    }
+    if problems.graphs > 0 {
+        return Err(Failure::new(format!("{} graph(s) can't be run", problems.graphs)));
     }
     crate::say!("every op can be run");
     Ok(())
@@ -80,13 +92,13 @@ fn recognize_text(bytes: &[u8]) -> Result<Contents, String> {
 }
 
 /// Returns the file of a SavedModel's directory: the binary one, unless there is only a text.
-fn saved_model_in(directory: &Path) -> PathBuf {
-    let text = directory.join("saved_model.pbtxt");
-    let binary = directory.join("saved_model.pb");
-    if text.exists() && !binary.exists() { text } else { binary }
+fn saved_model_in(directory: &Path) -> Result<PathBuf, Failure> {
+    let files = ["saved_model.pb", "saved_model.pbtxt"].map(|name| directory.join(name));
+    let none = || Failure::new(format!("{} has no saved_model.pb or saved_model.pbtxt", directory.display()));
+    files.into_iter().find(|file| file.exists()).ok_or_else(none)
 }
 
-fn describe_meta_graph(meta: &MetaGraphDef) -> usize {
+fn describe_meta_graph(meta: &MetaGraphDef, problems: &mut Problems) {
     if let Some(info) = &meta.meta_info_def {
         crate::say!("  tags: {}; written by TensorFlow {}", info.tags.join(", "), info.tensorflow_version);
     }
@@ -104,10 +116,19 @@ fn describe_meta_graph(meta: &MetaGraphDef) -> usize {
     for name in meta.collection_def.keys() {
         crate::say!("  collection {name}");
     }
-    meta.graph_def.as_ref().map_or(0, describe_graph)
+    for asset in &meta.asset_file_def {
+        let tensor = asset.tensor_info.as_ref().and_then(|info| match &info.encoding {
+            Some(proto::tensor_info::Encoding::Name(name)) => Some(format!(" for {name}")),
+            _ => None,
+        });
+        crate::say!("  asset {}{}", asset.filename, tensor.unwrap_or_default());
+    }
+    if let Some(graph) = &meta.graph_def {
+        describe_graph(graph, problems);
+    }
 }
 
-fn describe_graph(graph: &GraphDef) -> usize {
+fn describe_graph(graph: &GraphDef, found: &mut Problems) {
     let functions = graph.library.as_ref().map_or(&[][..], |library| &library.function);
     crate::say!("  {} nodes, {} functions", graph.node.len(), functions.len());
     let devices: BTreeSet<&str> =
@@ -143,13 +164,25 @@ fn describe_graph(graph: &GraphDef) -> usize {
         let more = if nodes.len() > SHOWN { format!(" and {} more", nodes.len() - SHOWN) } else { String::new() };
         crate::say!("  can't run: {problem}; nodes {}{more}", nodes[..nodes.len().min(SHOWN)].join(", "));
     }
-    problems.len()
+    found.ops += problems.len();
+    // With ops that are unknown it can't be looked at as a whole.
+    if problems.is_empty()
+        && let Err(status) = Graph::from_graph_def(graph, ops::registry())
+    {
+        crate::say!("  wrong: {}", status.message());
+        found.graphs += 1;
+    }
 }
 
 /// Says why a node can't be run. A function's body has attributes that only a call fills in, so there only the op counts.
 fn problem_of(def: &NodeDef, in_body: bool) -> Option<String> {
     let registry = ops::registry();
-    let Some(info) = registry.op(&def.op) else { return Some(format!("op {} is unknown", def.op)) };
+    let Some(info) = registry.op(&def.op) else {
+        return Some(match graph::why_only_the_client_runs(&def.op) {
+            Some(reason) => format!("op {} {reason}", def.op),
+            None => format!("op {} is unknown", def.op),
+        });
+    };
     if in_body {
         return None;
     }

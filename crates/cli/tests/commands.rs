@@ -1,6 +1,6 @@
 //! The small commands as processes: `hello`, `check`, `ops`, and what wrong arguments get.
 
-use proto::{AttrValue, GraphDef, Message, MetaGraphDef, NodeDef, SavedModel};
+use proto::{AssetFileDef, AttrValue, GraphDef, Message, MetaGraphDef, NodeDef, SavedModel};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -47,9 +47,24 @@ fn check_tells_what_is_in_a_file_and_what_cannot_run() {
     let (succeeded, text) = check(directory.path(), "bad.pb", &graph("Nonsense").encode_to_vec());
     assert!(!succeeded, "{text}");
     assert!(text.contains("op Nonsense is unknown; nodes y") && text.contains("1 op(s) can't be run"), "{text}");
-    let meta = MetaGraphDef { graph_def: Some(graph("Neg")), ..Default::default() };
+    let (succeeded, text) = check(directory.path(), "client.pb", &graph("PyFunc").encode_to_vec());
+    assert!(!succeeded && text.contains("op PyFunc calls a function of the client's Python program"), "{text}");
+    for (change, words) in [
+        ((|graph| graph.node[1].input[0] = "absent".to_owned()) as fn(&mut GraphDef), "Unknown input node 'absent'"),
+        (|graph| graph.node[1].name = "x".to_owned(), "Node 'x' is not unique"),
+        (|graph| graph.node[1].input[0] = "y".to_owned(), "cycle"),
+    ] {
+        let mut wrong = graph("Neg");
+        change(&mut wrong);
+        let (succeeded, text) = check(directory.path(), "wrong.pb", &wrong.encode_to_vec());
+        assert!(!succeeded && text.contains(words) && text.contains("1 graph(s) can't be run"), "{text}");
+    }
+    let (succeeded, text) = run(&["check", directory.path().to_str().unwrap()]);
+    assert!(!succeeded && text.contains("has no saved_model.pb"), "{text}");
+    let mut meta = MetaGraphDef { graph_def: Some(graph("Neg")), ..Default::default() };
+    meta.asset_file_def.push(AssetFileDef { filename: "words.txt".to_owned(), ..Default::default() });
     let (succeeded, text) = check(directory.path(), "model.meta", &meta.encode_to_vec());
-    assert!(succeeded && text.contains("MetaGraphDef"), "{text}");
+    assert!(succeeded && text.contains("MetaGraphDef") && text.contains("asset words.txt"), "{text}");
     let model = SavedModel { saved_model_schema_version: 1, meta_graphs: vec![meta] };
     check(directory.path(), "saved_model.pb", &model.encode_to_vec());
     let (succeeded, text) = run(&["check", directory.path().to_str().unwrap()]);

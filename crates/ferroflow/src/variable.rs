@@ -301,35 +301,43 @@ impl VariableBuilder<'_> {
     /// Adds the variable; `initial_value` builds its first value in the variable's name scope, placed with it.
     #[track_caller]
     pub fn build(self, initial_value: impl FnOnce(&GraphBuilder) -> Output) -> Variable {
+        added(self.add(|graph, scope| Ok(in_initializer(graph, scope, initial_value))))
+    }
+
+    /// As [`build`](Self::build), but adds no variable when `initial_value` fails.
+    #[track_caller]
+    pub fn try_build(self, initial_value: impl FnOnce(&GraphBuilder) -> Result<Output>) -> Result<Variable> {
         self.add(|graph, scope| in_initializer(graph, scope, initial_value))
     }
 
     /// Adds the variable with a first value that is in the graph already.
     #[track_caller]
     pub fn build_from(self, initial_value: &Output) -> Variable {
-        self.add(|_, _| initial_value.clone())
+        added(self.add(|_, _| Ok(initial_value.clone())))
     }
 
     /// Adds the variable with a constant as its first value.
     #[track_caller]
     pub fn build_constant(self, value: &Tensor) -> Variable {
         let kind = self.kind;
-        self.add(|graph, scope| match kind {
-            Kind::Ref => named_constant(graph, "initial_value", value),
-            Kind::Resource => in_initializer(graph, scope, |graph| named_constant(graph, "initial_value", value)),
-        })
+        let constant = |graph: &GraphBuilder| named_constant(graph, "initial_value", value);
+        added(self.add(|graph, scope| match kind {
+            Kind::Ref => Ok(constant(graph)),
+            Kind::Resource => Ok(in_initializer(graph, scope, constant)),
+        }))
     }
 
     #[track_caller]
-    fn add(self, initial_value: impl FnOnce(&GraphBuilder, &str) -> Output) -> Variable {
+    fn add(self, initial_value: impl FnOnce(&GraphBuilder, &str) -> Result<Output>) -> Result<Variable> {
         let graph = self.graph;
-        let variable = graph.without_control_dependencies(|graph| {
+        // A variable made in a branch or a loop's body is there, and can be initialized, whatever is run of these.
+        let variable = graph.outside_control_flow(|graph| {
             graph.name_scope(&self.name, |graph| {
                 let scope = graph.current_name_scope();
-                let initial_value = initial_value(graph, &scope);
-                self.finish(graph, &scope, initial_value)
+                let initial_value = initial_value(graph, &scope)?;
+                Ok::<_, Status>(self.finish(graph, &scope, initial_value))
             })
-        });
+        })?;
         let default: &[&'static str] = if variable.trainable {
             &[collections::GLOBAL_VARIABLES, collections::TRAINABLE_VARIABLES]
         } else {
@@ -346,7 +354,7 @@ impl VariableBuilder<'_> {
         for collection in self.collections.as_deref().unwrap_or(default) {
             graph.add_to_collection(collection, &variable.handle);
         }
-        variable
+        Ok(variable)
     }
 
     #[track_caller]
@@ -414,11 +422,19 @@ impl VariableBuilder<'_> {
     }
 }
 
+#[track_caller]
+fn added(variable: Result<Variable>) -> Variable {
+    match variable {
+        Ok(variable) => variable,
+        Err(status) => panic!("{status}"),
+    }
+}
+
 fn class_of(name: &str) -> proto::attr_value::ListValue {
     proto::attr_value::ListValue { s: vec![format!("loc:@{name}").into()], ..Default::default() }
 }
 
-fn in_initializer(graph: &GraphBuilder, scope: &str, build: impl FnOnce(&GraphBuilder) -> Output) -> Output {
+fn in_initializer<R>(graph: &GraphBuilder, scope: &str, build: impl FnOnce(&GraphBuilder) -> R) -> R {
     graph.with_attr("_class", class_of(scope), |graph| {
         graph.name_scope("Initializer", |graph| graph.without_device(build))
     })

@@ -134,23 +134,15 @@ impl VariableRequest<'_> {
         }
         let default = || if self.dtype.is_floating() { glorot_uniform(None) } else { zeros() };
         let initializer = self.initializer.clone().unwrap_or_else(default);
-        let mut failure = None;
         // The name scope has no part in the name of a variable.
         let variable = self.graph.in_name_scope("", |graph| {
             let mut builder = Variable::in_graph(graph, full).kind(self.kind).trainable(self.trainable);
             if let Some(collections) = &self.collections {
                 builder = builder.collections(collections);
             }
-            builder.build(|graph| {
-                initializer(graph, &self.shape, self.dtype).unwrap_or_else(|status| {
-                    failure = Some(status);
-                    graph.constant_tensor(&tensor::Tensor::scalar(0f32))
-                })
-            })
+            builder.try_build(|graph| initializer(graph, &self.shape, self.dtype))
         });
-        if let Some(status) = failure {
-            return Err(status.context(format!("the first value of variable '{full}'")));
-        }
+        let variable = variable.map_err(|status| status.context(format!("the first value of variable '{full}'")))?;
         store.variables.lock().insert(full.to_owned(), variable.handle().edge());
         Ok(variable)
     }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use prost::Message;
 use proto::attr_value::Value;
 use proto::tensor_shape_proto::Dim;
-use proto::{AttrValue, GraphDef, NodeDef, TensorProto, TensorShapeProto};
+use proto::{AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NodeDef, TensorProto, TensorShapeProto};
 use std::sync::Arc;
 
 fn attr(value: Value) -> AttrValue {
@@ -68,7 +68,12 @@ fn a_cycle_that_is_no_loop() {
 #[test]
 fn a_node_that_is_not_there() {
     check(vec![node("a", "Neg", &["absent"], &[("T", float())])], "a:0", Code::InvalidArgument, &["absent", "a"]);
-    check(vec![scalar("x"), node("a", "Neg", &["x:3"], &[("T", float())])], "a:0", Code::InvalidArgument, &["a"]);
+    check(
+        vec![scalar("x"), node("a", "Neg", &["x:3"], &[("T", float())])],
+        "a:0",
+        Code::InvalidArgument,
+        &["Node 'a'", "invalid output 3 of source node x"],
+    );
     check(vec![node("a", "NoOp", &["^absent"], &[])], "a:0", Code::InvalidArgument, &["absent"]);
 }
 
@@ -96,6 +101,48 @@ fn a_name_that_occurs_twice() {
     check(vec![scalar("x"), scalar("x")], "x:0", Code::InvalidArgument, &["x"]);
     check(vec![scalar("")], "x:0", Code::InvalidArgument, &[]);
     check(vec![scalar("no spaces")], "x:0", Code::InvalidArgument, &["no spaces"]);
+}
+
+/// A function of one number that does nothing but run `node`, of which `output` is the result.
+fn function(name: &str, node: NodeDef, output: &str) -> FunctionDef {
+    let arg = |name: &str| proto::op_def::ArgDef {
+        name: name.to_owned(),
+        r#type: proto::DataType::DtFloat as i32,
+        ..Default::default()
+    };
+    let signature = proto::OpDef {
+        name: name.to_owned(),
+        input_arg: vec![arg("a")],
+        output_arg: vec![arg("r")],
+        ..Default::default()
+    };
+    let ret = [("r".to_owned(), format!("{}:{output}:0", node.name))].into();
+    FunctionDef { signature: Some(signature), node_def: vec![node], ret, ..Default::default() }
+}
+
+#[test]
+fn a_function_that_calls_itself() {
+    let func = |name: &str| Value::Func(proto::NameAttrList { name: name.to_owned(), ..Default::default() });
+    let types = || Value::List(proto::attr_value::ListValue { r#type: vec![1], ..Default::default() });
+    let call = |name: &str, op: &str, input: &str, callee: &str| {
+        let attrs = [("Tin", types()), ("Tout", types()), ("f", func(callee))];
+        node(name, op, &[input], if op == callee { &[] } else { &attrs })
+    };
+    let direct = function("direct", call("again", "direct", "a", "direct"), "r");
+    let indirect = function("indirect", call("again", "StatefulPartitionedCall", "a", "other"), "output");
+    let other = function("other", call("back", "PartitionedCall", "a", "indirect"), "output");
+    let library = Some(FunctionDefLibrary { function: vec![direct, indirect, other], ..Default::default() });
+    let gradient = [("Tin", Value::List(proto::attr_value::ListValue { r#type: vec![1, 1], ..Default::default() }))];
+    let gradient_of = |callee: &str| [gradient[0].clone(), ("Tout", types()), ("f", func(callee))];
+    for (y, names) in [
+        (call("y", "direct", "x", "direct"), &["'direct'", "again"][..]),
+        (call("y", "PartitionedCall", "x", "direct"), &["'direct'", "again"]),
+        (call("y", "PartitionedCall", "x", "indirect"), &["does it call itself without end?"]),
+        (node("y", "SymbolicGradient", &["x", "x"], &gradient_of("direct")), &["call itself"]),
+    ] {
+        let def = GraphDef { node: vec![scalar("x"), y], library: library.clone(), ..Default::default() };
+        check_def(&def, "y:0", Code::FailedPrecondition, names);
+    }
 }
 
 fn shape(dims: &[i64]) -> Option<TensorShapeProto> {
@@ -146,6 +193,26 @@ fn good_graph() -> GraphDef {
     g.to_graph_def()
 }
 
+/// Ops of random graphs: what passes on, what makes frames and dead values, what calls functions, what nobody knows.
+const OPS: [&str; 16] = [
+    "NoOp",
+    "Const",
+    "Placeholder",
+    "Neg",
+    "Add",
+    "AddN",
+    "Identity",
+    "Switch",
+    "Merge",
+    "Enter",
+    "Exit",
+    "NextIteration",
+    "LoopCond",
+    "PartitionedCall",
+    "f",
+    "Nonsense",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -193,6 +260,73 @@ proptest! {
         let _ = RawGraph::from_graph_def(&def, ops::registry());
         let session = DirectSession::new(ops::registry());
         let _ = session.extend(&def);
+    }
+
+    #[test]
+    fn random_graphs_are_refused_or_run(
+        nodes in prop::collection::vec((0usize..OPS.len(), prop::collection::vec((0usize..8, 0u32..3, any::<bool>()), 0..4)), 1..8),
+        dtype in 0i32..25,
+        number in any::<i64>(),
+        fetch in any::<prop::sample::Index>(),
+    ) {
+        let input = |&(node, port, is_control): &(usize, u32, bool)| match (is_control, port) {
+            (true, _) => format!("^n{node}"),
+            (false, 0) => format!("n{node}"),
+            (false, port) => format!("n{node}:{port}"),
+        };
+        let values = [
+            Value::Type(dtype),
+            Value::I(number),
+            Value::S(b"frame"[..].to_owned().into()),
+            Value::Shape(shape(&[number]).unwrap_or_default()),
+            Value::Func(proto::NameAttrList { name: "f".to_owned(), ..Default::default() }),
+        ];
+        let build = |(index, (op, inputs)): (usize, &(usize, Vec<(usize, u32, bool)>))| NodeDef {
+            name: format!("n{index}"),
+            op: OPS[*op].to_owned(),
+            input: inputs.iter().map(input).collect(),
+            attr: ["T", "N", "frame_name", "shape", "f"].into_iter().map(str::to_owned).zip(values.iter().cloned().map(attr)).collect(),
+            ..Default::default()
+        };
+        let node: Vec<NodeDef> = nodes.iter().enumerate().map(build).collect();
+        // The same nodes are the body of a function, which some of them call.
+        let function = FunctionDef {
+            signature: Some(proto::OpDef { name: "f".to_owned(), ..Default::default() }),
+            node_def: node.clone(),
+            ..Default::default()
+        };
+        let library = Some(FunctionDefLibrary { function: vec![function], ..Default::default() });
+        let fetch = format!("n{}:0", fetch.index(node.len()));
+        let def = GraphDef { node, library, ..Default::default() };
+        let session = DirectSession::new(ops::registry());
+        if session.extend(&def).is_ok() {
+            let runs = RunOptions { timeout: Some(std::time::Duration::from_millis(100)), ..RunOptions::default() };
+            let outcome = session.run(&runs, &[], &[&fetch], &[]);
+            prop_assert!(!outcome.is_err_and(|status| status.code() == Code::Internal), "{def:?}");
+        }
+    }
+
+    #[test]
+    fn mutated_tensors_are_refused_or_read(
+        number in 1i32..26,
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        inline in any::<bool>(),
+    ) {
+        let Ok(dtype) = DType::from_i32(number) else { return Ok(()) };
+        let Ok(tensor) = Tensor::zeros(dtype, tensor::Shape::new(&[2, 3]).unwrap()) else { return Ok(()) };
+        let proto = if inline { tensor::tensor_to_proto_inline(&tensor) } else { tensor::tensor_to_proto(&tensor) };
+        let mut bytes = proto.unwrap().encode_to_vec();
+        for (place, byte) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        if let Ok(proto) = TensorProto::decode(bytes.as_slice())
+            && let Ok(tensor) = tensor::tensor_from_proto(&proto)
+        {
+            // What was read is a whole tensor: it can be written and read again.
+            let again = tensor::tensor_from_proto(&tensor::tensor_to_proto(&tensor).unwrap()).unwrap();
+            prop_assert_eq!(again.shape(), tensor.shape());
+        }
     }
 
     #[test]

@@ -60,15 +60,15 @@ mistakes! {
     a_product_of_integers_and_floats: "does not match type", |g| math::matmul(&floats(g, &[2, 2]), &int(g));
     a_bias_of_another_length: "4", |g| nn::bias_add(&floats(g, &[2, 3]), &floats(g, &[4]));
     a_reshape_to_another_size: "6", |g| array::reshape(&floats(g, &[2, 3]), &g.constant_tensor(&Tensor::vector(&[4i32])));
-    a_concatenation_of_ranks_that_differ: "", |g| array::concat(&[floats(g, &[2, 3]), floats(g, &[2])], 0);
+    a_concatenation_of_ranks_that_differ: "Shapes must be equal rank, but are 2 and 1", |g| array::concat(&[floats(g, &[2, 3]), floats(g, &[2])], 0);
     a_sum_over_an_axis_that_isnt_there: "5", |g| math::reduce_sum(&floats(g, &[2, 3]), Some(&[5]), false);
-    a_gather_with_float_indices: "", |g| array::gather(&floats(g, &[2, 3]), &floats(g, &[1]), 0);
-    relu_of_strings: "", |g| nn::relu(&g.constant_tensor(&Tensor::string("text")));
-    a_convolution_with_other_channels: "", |g| g.op("Conv2D").input(&floats(g, &[1, 4, 4, 2])).input(&floats(g, &[3, 3, 3, 8])).attr("strides", [1i64, 1, 1, 1].as_slice()).attr("padding", "SAME").output();
+    a_gather_with_float_indices: "attr 'Tindices' of float is not in the list of allowed values", |g| array::gather(&floats(g, &[2, 3]), &floats(g, &[1]), 0);
+    relu_of_strings: "attr 'T' of string is not in the list of allowed values", |g| nn::relu(&g.constant_tensor(&Tensor::string("text")));
+    a_convolution_with_other_channels: "Depth of input (2) is not a multiple of input depth of filter (3)", |g| g.op("Conv2D").input(&floats(g, &[1, 4, 4, 2])).input(&floats(g, &[3, 3, 3, 8])).attr("strides", [1i64, 1, 1, 1].as_slice()).attr("padding", "SAME").output();
     an_op_that_isnt_there: "Op type not registered 'Nonsense'", |g| g.op("Nonsense").output();
     a_missing_attribute: "dtype", |g| g.op("Placeholder").output();
     a_missing_input: "needs an input", |g| g.op("Add").input(&int(g)).output();
-    a_device_that_isnt_one: "", |g| g.device("/nonsense:x:y:z", |_| ());
+    a_device_that_isnt_one: "Malformed device specification '/nonsense:x:y:z'", |g| g.device("/nonsense:x:y:z", |_| ());
     a_predicate_that_isnt_bool: "not bool", |g| g.cond(&int(g), |_| vec![], |_| vec![]);
-    a_shape_that_contradicts: "", |g| array::placeholder(g, DType::Float, &PartialShape::from_dims(&[2])).set_shape(&PartialShape::from_dims(&[3])).unwrap_or_else(|status| panic!("{status}"));
+    a_shape_that_contradicts: "must be equal, but are 2 and 3", |g| array::placeholder(g, DType::Float, &PartialShape::from_dims(&[2])).set_shape(&PartialShape::from_dims(&[3])).unwrap_or_else(|status| panic!("{status}"));
 }

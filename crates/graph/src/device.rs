@@ -29,21 +29,22 @@ impl DeviceName {
         let number = |text: &str| -> Result<Option<u32>> {
             if text == "*" { Ok(None) } else { text.parse().map(Some).map_err(|_| malformed()) }
         };
-        for part in text.strip_prefix('/').unwrap_or(text).split('/') {
+        // As in TensorFlow, slashes may be doubled, and the first is optional.
+        for part in text.split('/').filter(|part| !part.is_empty()) {
             let fields: Vec<&str> = part.split(':').collect();
             match fields.as_slice() {
                 ["job", "*"] => {}
                 ["job", job] if is_job_name(job) => name.job = Some((*job).to_owned()),
                 ["replica", index] => name.replica = number(index)?,
                 ["task", index] => name.task = number(index)?,
-                ["device", kind] => name.device_type = Some(kind.to_ascii_uppercase()).filter(|kind| kind != "*"),
+                ["device", kind] => name.device_type = device_type(kind),
                 ["device", kind, id] => {
-                    name.device_type = Some(kind.to_ascii_uppercase()).filter(|kind| kind != "*");
+                    name.device_type = device_type(kind);
                     name.id = number(id)?;
                 }
-                [kind, id] if matches!(*kind, "cpu" | "CPU" | "gpu" | "GPU") => {
-                    name.device_type = Some(kind.to_ascii_uppercase());
-                    name.id = number(id)?;
+                [kind, id @ ..] if id.len() < 2 && matches!(*kind, "cpu" | "CPU" | "gpu" | "GPU") => {
+                    name.device_type = device_type(kind);
+                    name.id = id.first().map(|id| number(id)).transpose()?.flatten();
                 }
                 _ => return Err(malformed()),
             }
@@ -149,6 +150,15 @@ fn both<T: PartialEq + Clone>(a: &Option<T>, b: &Option<T>) -> Option<Option<T>>
     }
 }
 
+/// The two types that have names of their own are written in either case; others are what they are.
+fn device_type(kind: &str) -> Option<String> {
+    match kind {
+        "*" => None,
+        "cpu" | "gpu" => Some(kind.to_ascii_uppercase()),
+        _ => Some(kind.to_owned()),
+    }
+}
+
 fn is_job_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
@@ -188,6 +198,18 @@ mod tests {
         assert_eq!(show("/device:gpu:1").unwrap(), "/device:GPU:1");
         assert_eq!(show("/job:worker/replica:0/task:3").unwrap(), "/job:worker/replica:0/task:3");
         assert_eq!(show("").unwrap(), "");
+        assert_eq!(show("/").unwrap(), "");
+        assert_eq!(show("/GPU:*").unwrap(), "/device:GPU:*");
+        assert_eq!(show("/cpu").unwrap(), "/device:CPU:*");
+        assert_eq!(show("CPU").unwrap(), "/device:CPU:*");
+        assert_eq!(show("cpu:0").unwrap(), "/device:CPU:0");
+        assert_eq!(show("job:w").unwrap(), "/job:w");
+        assert_eq!(show("/job:a-b_c//task:12/").unwrap(), "/job:a-b_c/task:12");
+        assert_eq!(show("/device:CPU:0/task:1/job:w").unwrap(), "/job:w/task:1/device:CPU:0");
+        assert_eq!(show("/device:xla_cpu:0").unwrap(), "/device:xla_cpu:0");
+        assert!(show("/cpu:-1").is_err());
+        assert!(show("/cpu:0:0").is_err());
+        assert!(show("/job:1a").is_err());
         assert_eq!(show("/job:*/task:*").unwrap(), "");
         assert!(show("/job:").is_err());
         assert!(show("/task:x").is_err());

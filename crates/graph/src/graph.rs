@@ -137,7 +137,15 @@ impl Graph {
             let Some(source) = self.get(edge.node) else {
                 return Err(Status::invalid_argument(format!("Node '{}': input {index} does not exist", node.name)));
             };
-            let actual = source.output_type(edge.port)?;
+            let Some(&actual) = source.output_types.get(edge.port as usize) else {
+                return Err(Status::invalid_argument(format!(
+                    "Node '{}': Connecting to invalid output {} of source node {} which has {} outputs.",
+                    node.name,
+                    edge.port,
+                    source.name,
+                    source.output_types.len()
+                )));
+            };
             let ref_mismatch = expected.is_ref && !actual.is_ref;
             if actual.dtype != expected.dtype || ref_mismatch {
                 let show = |slot: TypeSlot| format!("{}{}", slot.dtype, if slot.is_ref { "_ref" } else { "" });

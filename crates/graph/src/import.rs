@@ -125,7 +125,12 @@ fn check_name(name: &str) -> Result<()> {
     Err(Status::invalid_argument(format!("Illegal op name '{name}'")))
 }
 
-/// Ops that call back into the program that built the graph.
+/// Says why no process but the client's can run an op, for those that call back into the program that built the graph.
+pub fn why_only_the_client_runs(op: &str) -> Option<&'static str> {
+    const REASON: &str = "calls a function of the client's Python program: that is not in this process";
+    OPS_OF_THE_CLIENT.contains(&op).then_some(REASON)
+}
+
 const OPS_OF_THE_CLIENT: [&str; 3] = ["PyFunc", "PyFuncStateless", "EagerPyFunc"];
 
 /// Lists the ops that are missing and the nodes that use them, so that a user sees all of them at once.
@@ -134,10 +139,7 @@ pub(crate) fn unknown_ops(unknown: &[(&str, Vec<&str>)]) -> Status {
     let mut lines: Vec<String> = Vec::new();
     for (op, users) in unknown {
         let more = if users.len() > SHOWN { format!(" and {} more", users.len() - SHOWN) } else { String::new() };
-        let why = match OPS_OF_THE_CLIENT.contains(op) {
-            true => ", which calls a function of the client's Python program: that is not in this process",
-            false => "",
-        };
+        let why = why_only_the_client_runs(op).map(|reason| format!(", which {reason}")).unwrap_or_default();
         lines.push(format!("'{op}' (node {}{more}){why}", users[..users.len().min(SHOWN)].join(", ")));
     }
     Status::not_found(format!("Op type not registered: {}", lines.join("; ")))

@@ -22,7 +22,7 @@ pub use builder::{Gradient, GradientFn, GraphBuilder, Operation, Output};
 pub use device::DeviceName;
 pub use function::{FunctionLibrary, SYMBOLIC_GRADIENT};
 pub use graph::{Edge, Graph, Node, NodeId};
-pub use import::import_graph_def;
+pub use import::{import_graph_def, why_only_the_client_runs};
 pub use op_def::{Arg, ArgType, OpDef, OpFlags, OpSchema, TypeSlot};
 pub use shape::{ShapeContext, ShapeFn};
 

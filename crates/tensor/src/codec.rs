@@ -17,8 +17,9 @@ pub fn tensor_from_proto(proto: &TensorProto) -> Result<Tensor> {
         return Err(Status::invalid_argument("a tensor's data type can't be a reference"));
     }
     let shape = match &proto.tensor_shape {
-        Some(shape) => Shape::from_proto(shape)?,
-        None => Shape::scalar(),
+        // TensorFlow looks at the dimensions only, of which a shape of unknown rank has none.
+        Some(shape) if !shape.unknown_rank => Shape::from_proto(shape)?,
+        _ => Shape::scalar(),
     };
     if !proto.tensor_content.is_empty() {
         return from_content(dtype, shape, &proto.tensor_content);
@@ -172,10 +173,6 @@ const REPEATED_BYTES_MAX: usize = 4 << 30;
 
 fn checked_count(shape: &Shape, values: usize, element_size: usize) -> Result<usize> {
     let count = shape.num_elements();
-    // TensorFlow's Python writes an empty tensor of strings with one value, and nobody reads it.
-    if count > 0 && values > count {
-        return Err(Status::invalid_argument(format!("{values} values don't fit shape {shape}, which has {count}")));
-    }
     if shape.num_bytes(element_size)? > REPEATED_BYTES_MAX && values < count {
         return Err(Status::resource_exhausted(format!(
             "a tensor of shape {shape} with one repeated value is too large"
@@ -184,7 +181,8 @@ fn checked_count(shape: &Shape, values: usize, element_size: usize) -> Result<us
     Ok(count)
 }
 
-/// Makes a tensor from the first values, of which the last repeats; no values at all mean zeros.
+/// Makes a tensor from the first values, of which the last repeats; no values at all mean zeros. Values beyond the shape are
+/// not read, as in TensorFlow: its Python writes an empty tensor of strings with one value.
 fn repeated<T: Element>(shape: Shape, values: impl ExactSizeIterator<Item = T>) -> Result<Tensor> {
     checked_count(&shape, values.len(), size_of::<T>())?;
     Tensor::build(shape, |elements: &mut [T]| {
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_an_empty_tensor_are_not_read() {
+    fn values_beyond_the_shape_are_not_read() {
         let proto = TensorProto {
             dtype: proto::DataType::DtString as i32,
             tensor_shape: shape_proto(&[0]),
@@ -220,8 +218,15 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(tensor_from_proto(&proto).unwrap().strings().unwrap().len(), 0);
-        let proto = TensorProto { tensor_shape: shape_proto(&[1]), string_val: vec![Bytes::new(); 2], ..proto };
-        assert!(tensor_from_proto(&proto).is_err());
+        let string_val = vec![Bytes::from_static(b"a"), Bytes::from_static(b"b")];
+        let proto = TensorProto { tensor_shape: shape_proto(&[1]), string_val, ..proto };
+        assert_eq!(tensor_from_proto(&proto).unwrap().strings().unwrap(), ["a"]);
+        let unknown = TensorShapeProto { unknown_rank: true, ..Default::default() };
+        for (shape, expected) in [(shape_proto(&[1]), &[1][..]), (Some(unknown), &[])] {
+            let proto = TensorProto { dtype: 1, tensor_shape: shape, float_val: vec![1.0, 2.0], ..Default::default() };
+            let tensor = tensor_from_proto(&proto).unwrap();
+            assert_eq!((tensor.shape().dims(), tensor.as_slice::<f32>().unwrap()), (expected, &[1f32][..]));
+        }
     }
 
     #[test]
@@ -275,7 +280,6 @@ mod tests {
                 tensor_content: Bytes::from_static(b"\x05\x05abc"),
                 ..Default::default()
             },
-            TensorProto { dtype: 1, tensor_shape: shape_proto(&[1]), float_val: vec![1.0, 2.0], ..Default::default() },
             TensorProto { dtype: 1, tensor_shape: shape_proto(&[1 << 40]), float_val: vec![1.0], ..Default::default() },
         ];
         for proto in cases {

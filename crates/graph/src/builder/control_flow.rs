@@ -8,7 +8,7 @@
 use super::recall::LoopGradient;
 use super::{GraphBuilder, NodeId, Operation, Output, State};
 use crate::Edge;
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet};
 use tensor::{DType, PartialShape, Result, Status};
 
 /// How a loop is run.
@@ -88,8 +88,14 @@ pub(super) struct Contexts {
     pub(super) conditionals: Vec<Conditional>,
     /// The conditional of each of the `Merge` nodes that end one.
     pub(super) conditional_of: HashMap<NodeId, usize>,
+    /// The conditional of each context that is a branch.
+    pub(super) conditional_of_branch: HashMap<usize, usize>,
     /// The loop of each `Exit`.
     pub(super) loop_of: HashMap<NodeId, usize>,
+    /// The nodes that pass a value from outside into a context.
+    pub(super) passing: HashSet<NodeId>,
+    /// What each `StackPopV2` of a gradient brings back.
+    pub(super) recalled: HashMap<NodeId, Edge>,
 }
 
 impl Context {
@@ -176,11 +182,14 @@ impl GraphBuilder {
         })
     }
 
-    fn note_conditional(&self, conditional: Conditional) {
+    pub(super) fn note_conditional(&self, conditional: Conditional) {
         let mut state = self.shared.state.lock();
         let index = state.contexts.conditionals.len();
         for &merge in &conditional.merges {
             state.contexts.conditional_of.insert(merge, index);
+        }
+        for branch in conditional.branches {
+            state.contexts.conditional_of_branch.insert(branch, index);
         }
         state.contexts.conditionals.push(conditional);
     }
@@ -363,6 +372,14 @@ impl GraphBuilder {
         let next = self.op("NextIteration").input(&value).try_build()?;
         merge.update_input(1, &next.output(0))?;
         let exit = self.op("Exit").input(&switch.output(0)).try_build()?;
+        let variable = LoopVariable {
+            enter: enter.op.id(),
+            merge: merge.id(),
+            inside: switch.output(1).edge(),
+            next: next.input(0).edge(),
+            exit: exit.id(),
+        };
+        self.with_loop(|kind| kind.variables.push(variable));
         self.leave_loop(&exit);
         Ok((exit.output(0), next))
     }
@@ -403,6 +420,11 @@ impl GraphBuilder {
             Kind::Loop(kind) => Some(change(kind)),
             Kind::Branch { .. } => None,
         }
+    }
+
+    /// Runs `body` as if it were called outside of every branch and loop: what it makes is there whatever they do.
+    pub fn outside_control_flow<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.within(None, body)
     }
 
     /// Runs `body` as if it were called in another context.
@@ -451,8 +473,8 @@ impl GraphBuilder {
             if state.is_inside(input.op.id(), context) {
                 return Ok(input.clone());
             }
+            let is_forward = state.counterpart(input.op.id(), context).is_some();
             let context = &state.contexts.all[context];
-            let is_forward = context.forward.is_some_and(|forward| state.is_inside(input.op.id(), forward));
             (context.outer, context.passed.get(&input.edge()).copied(), is_forward)
         };
         if let Some(edge) = known {
@@ -497,6 +519,7 @@ impl GraphBuilder {
         inner.set_shape(&outside.shape())?;
         let mut state = self.shared.state.lock();
         state.contexts.of_node.insert(op.id(), context);
+        state.contexts.passing.insert(op.id());
         for edge in [input.edge(), outside.edge()] {
             state.contexts.all[context].passed.insert(edge, inner.edge());
         }
@@ -532,13 +555,22 @@ fn check_invariant(merge: &Output, next: &Output) -> Result<()> {
 impl State {
     /// Returns whether a node was made in a context or in one inside it.
     pub(super) fn is_inside(&self, node: NodeId, context: usize) -> bool {
-        let mut at = self.contexts.of_node.get(&node).copied();
-        while let Some(index) = at {
-            if index == context {
-                return true;
-            }
-            at = self.contexts.all[index].outer;
-        }
-        false
+        self.contexts_of(node).any(|index| index == context)
+    }
+
+    /// Returns the contexts around a node, the innermost first.
+    pub(super) fn contexts_of(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
+        self.outwards(self.contexts.of_node.get(&node).copied())
+    }
+
+    /// Returns a context and those around it.
+    pub(super) fn outwards(&self, context: Option<usize>) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(context, |&index| self.contexts.all[index].outer)
+    }
+
+    /// Returns the outermost context around a node that isn't also around (or itself) `level`.
+    pub(super) fn outermost_below(&self, node: NodeId, level: Option<usize>) -> Option<usize> {
+        let is_around = |context: usize| self.outwards(level).any(|around| around == context);
+        self.contexts_of(node).take_while(|&context| !is_around(context)).last()
     }
 }

@@ -3,30 +3,48 @@
 //! The gradient of a conditional is a conditional on the same predicate, whose branches compute the gradients of the
 //! branches. The gradient of a loop is a loop that goes back over its iterations: its variables are the gradients with
 //! respect to the loop's variables, and sums over the iterations for what the loop takes from outside.
+//!
+//! A gradient also takes values from inside the conditional or loop that it belongs to: directly in a branch, from a stack in
+//! a loop. When the gradient itself is gone back over, what is found for such a value is known only inside, and waits
+//! until the conditional or loop that has the value is gone back over: it is one more result there.
 
-use super::control_flow::{Context, Kind, Loop, LoopOptions, LoopVariable};
-use super::recall::LoopGradient;
+use super::control_flow::{Conditional, Context, Kind, Loop, LoopOptions, LoopVariable};
+use super::gradients::{Around, Region};
+use super::recall::{LoopGradient, Source};
 use super::{Grad, GraphBuilder, IndexedSlices, NodeId, Output};
 use crate::Edge;
 use foldhash::HashSet;
+use std::collections::BTreeSet;
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
 /// The largest constant of zeros that is written into the graph.
 const CONSTANT_ELEMENTS_MAX: usize = 1024;
 
+/// A value from outside a context that is used in it and could have a gradient.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Captured {
+    /// The value.
+    outer: Edge,
+    /// What stands for it inside.
+    inner: Edge,
+    /// Whether it is inside the conditional or loop that this context computes a gradient of.
+    is_recalled: bool,
+}
+
 impl GraphBuilder {
     /// Returns the gradients with respect to what a conditional takes from outside, given those with respect to what it
-    /// returns.
+    /// returns and to values inside.
     pub(super) fn conditional_gradient(
         &self,
         conditional: usize,
         grads: &[Option<Grad>],
-        between: &HashSet<NodeId>,
-        gated: bool,
+        inside: &[(Edge, Output)],
+        around: &Around<'_>,
     ) -> Result<Vec<(Edge, Grad)>> {
         let conditional = self.shared.state.lock().contexts.conditionals[conditional].clone();
-        let captured = conditional.branches.map(|branch| self.captured(branch, between));
-        let mut outside: Vec<Edge> = captured.iter().flatten().map(|(outer, _)| *outer).collect();
+        let captured = conditional.branches.map(|branch| self.captured(branch, around.between));
+        let passed = captured.iter().flatten().filter(|captured| !captured.is_recalled);
+        let mut outside: Vec<Edge> = passed.map(|captured| captured.outer).collect();
         outside.sort_unstable();
         outside.dedup();
         self.name_scope("cond_grad", |graph| {
@@ -34,6 +52,7 @@ impl GraphBuilder {
             let switch = graph.op("Switch").input(&predicate).input(&predicate).try_build()?;
             let predicate = graph.op("Identity").name("pred_id").input(&predicate).try_build()?.output(0);
             let mut branches = Vec::with_capacity(2);
+            let mut results = Vec::new();
             for branch in 0..2 {
                 let pivot = graph.op("Identity").input(&switch.output(branch as u32)).try_build()?;
                 let kind = Kind::Branch { predicate: predicate.edge(), taken: branch == 1 };
@@ -44,18 +63,52 @@ impl GraphBuilder {
                 for (output, grad) in conditional.outputs[branch].iter().zip(grads) {
                     if let Some(grad) = grad {
                         ys.push(graph.from_edge(*output));
-                        grad_ys.push(Some(dense(grad)));
+                        grad_ys.push(Some(grad.to_dense()));
                     }
                 }
-                let xs: Vec<Output> = captured[branch].iter().map(|(_, inner)| graph.from_edge(*inner)).collect();
-                let (context, found) = graph.in_context(context, |graph| graph.walk(&ys, &xs, &grad_ys, &xs, gated));
+                let forward = conditional.branches[branch];
+                for (value, grad) in inside {
+                    if graph.shared.state.lock().is_inside(value.node, forward) {
+                        ys.push(graph.from_edge(*value));
+                        grad_ys.push(Some(grad.clone()));
+                    }
+                }
+                let mut xs: Vec<Output> =
+                    captured[branch].iter().map(|captured| graph.from_edge(captured.inner)).collect();
+                let stop = xs.clone();
+                // A gradient may be asked for with respect to something in the branch: it is there when the branch is taken.
+                let own = {
+                    let state = graph.shared.state.lock();
+                    let is_captured = |edge: &Edge| captured[branch].iter().any(|captured| captured.inner == *edge);
+                    let own = around.targets.iter().copied();
+                    own.filter(|edge| state.is_inside(edge.node, forward) && !is_captured(edge))
+                        .collect::<BTreeSet<_>>()
+                };
+                xs.extend(own.iter().map(|&edge| graph.from_edge(edge)));
+                let region = Region { context: forward, between: around.between };
+                let (context, found) = graph.in_context(context, |graph| {
+                    let (mut grads, left) = graph.walk(&ys, &xs, &grad_ys, &stop, around.gated, Some(region))?;
+                    results.extend(left);
+                    for (edge, grad) in own.iter().zip(grads.split_off(stop.len())) {
+                        results.extend(grad.map(|grad| (*edge, grad)));
+                    }
+                    for (captured, grad) in captured[branch].iter().zip(&grads) {
+                        if let Some(grad) = grad
+                            && captured.is_recalled
+                        {
+                            results.push((captured.outer, Grad::Dense(graph.passed_in(&grad.to_dense())?)));
+                        }
+                    }
+                    Ok::<_, Status>(grads)
+                });
                 branches.push((context, found?));
             }
             let grad_of = |branch: usize, outer: Edge| {
-                let index = captured[branch].iter().position(|(known, _)| *known == outer)?;
+                let index = captured[branch].iter().position(|known| known.outer == outer && !known.is_recalled)?;
                 branches[branch].1[index].clone()
             };
-            let mut results = Vec::new();
+            let mut outputs = [Vec::new(), Vec::new()];
+            let mut merges = Vec::new();
             for outer in outside {
                 let grads = [grad_of(0, outer), grad_of(1, outer)];
                 if grads.iter().all(Option::is_none) {
@@ -65,39 +118,46 @@ impl GraphBuilder {
                 for (grad, (context, _)) in grads.iter().zip(&branches) {
                     merged.push(graph.within(Some(*context), |graph| {
                         let value = match grad {
-                            Some(grad) => dense(grad),
+                            Some(grad) => grad.to_dense(),
                             None => graph.zeros_for(&graph.from_edge(outer))?,
                         };
                         Ok::<_, Status>(graph.op("Identity").input(&value).try_build()?.output(0))
                     })?);
                 }
                 let merge = graph.op("Merge").inputs(&merged).try_build()?.output(0);
-                graph.relax(&merge, &graph.from_edge(outer).shape())?;
+                merges.push(merge.op.id());
+                for (outputs, merged) in outputs.iter_mut().zip(&merged) {
+                    outputs.push(merged.edge());
+                }
+                graph.relax(&merge, &what_changes(&graph.from_edge(outer)).1)?;
                 results.push((outer, Grad::Dense(merge)));
             }
+            graph.note_conditional(Conditional {
+                predicate: predicate.edge(),
+                branches: [branches[0].0, branches[1].0],
+                outputs,
+                merges,
+            });
             Ok(results)
         })
     }
 
     /// Returns the gradients with respect to what a loop takes from outside, given those with respect to its variables
-    /// after the loop.
+    /// after the loop and to values in its body.
     pub(super) fn loop_gradient(
         &self,
         forward: usize,
         grads: &[Option<Grad>],
-        between: &HashSet<NodeId>,
-        gated: bool,
+        in_body: &[(Edge, Output)],
+        around: &Around<'_>,
     ) -> Result<Vec<(Edge, Grad)>> {
         let (kind, outer_loop, base) = {
             let state = self.shared.state.lock();
-            if state.contexts.all[forward].forward.is_some() {
-                return Err(Status::unimplemented("Second-order gradient for while loops not supported."));
-            }
             let Kind::Loop(kind) = &state.contexts.all[forward].kind else {
                 return Err(Status::internal("a loop that is a branch"));
             };
-            let around = state.gradient_loop_around(state.contexts.current);
-            (kind.clone(), around.and_then(|around| state.loop_gradient(around)), state.base_context())
+            let outer_loop = state.gradient_loop_around(state.contexts.current);
+            (kind.clone(), outer_loop, state.base_context())
         };
         // What the loop doesn't change much but only passes on may matter too, through other variables.
         let differentiable: Vec<(LoopVariable, Option<Grad>)> = kind
@@ -105,20 +165,20 @@ impl GraphBuilder {
             .iter()
             .enumerate()
             .map(|(index, variable)| (*variable, grads.get(index).cloned().flatten()))
-            .filter(|(variable, grad)| {
-                is_trainable(self.from_edge(variable.inside).dtype())
-                    && (grad.is_some() || between.contains(&variable.merge))
+            .filter(|(variable, _)| {
+                is_trainable(self.from_edge(variable.inside).dtype()) && around.between.contains(&variable.merge)
             })
             .collect();
-        let captured = self.captured(forward, between);
+        let captured = self.captured(forward, around.between);
         self.name_scope("while_grad", |graph| {
-            let count = graph.count_iterations(forward, outer_loop)?;
-            let mut variables = vec![count.total.clone()];
+            let count = graph.count_iterations(forward, graph.source_around(forward, outer_loop)?)?;
+            let start = graph.op("Identity").name("b_start").input(&count.total).try_build()?;
+            let mut variables = vec![start.output(0)];
             let mut invariants = vec![None];
             for (variable, grad) in &differentiable {
                 let exit = graph.operation_by_id(variable.exit).output(0);
                 variables.push(match grad {
-                    Some(grad) => dense(grad),
+                    Some(grad) => grad.to_dense(),
                     None => graph.zeros_for(&exit)?,
                 });
                 invariants.push(Some(graph.operation_by_id(variable.merge).output(0).shape()));
@@ -134,9 +194,8 @@ impl GraphBuilder {
                 let index = graph.op("Sub").input(&inside[0]).input(&one).try_build()?;
                 let sync = graph.op("ControlTrigger").name("b_sync").try_build()?;
                 let gradient = LoopGradient {
-                    forward_count: count.count,
-                    forward_next: count.next,
-                    forward_sync: None,
+                    sources: vec![Source { context: forward, count: count.count, next: count.next, sync: None }],
+                    start: start.id(),
                     count: index.id(),
                     sync: sync.id(),
                     base,
@@ -145,28 +204,38 @@ impl GraphBuilder {
                 let mut next = vec![
                     graph.op("Identity").name("b_count").input(&index.output(0)).control(&sync).try_build()?.output(0),
                 ];
-                let ys: Vec<Output> =
+                let mut ys: Vec<Output> =
                     differentiable.iter().map(|(variable, _)| graph.from_edge(variable.next)).collect();
-                let grad_ys: Vec<Option<Output>> = inside[1..].iter().cloned().map(Some).collect();
+                let mut grad_ys: Vec<Option<Output>> = inside[1..].iter().cloned().map(Some).collect();
+                for (value, grad) in in_body {
+                    ys.push(graph.from_edge(*value));
+                    grad_ys.push(Some(grad.clone()));
+                }
                 let mut xs: Vec<Output> =
                     differentiable.iter().map(|(variable, _)| graph.from_edge(variable.inside)).collect();
-                xs.extend(captured.iter().map(|(_, inner)| graph.from_edge(*inner)));
-                let mut grads = graph.walk(&ys, &xs, &grad_ys, &xs, gated)?;
-                let sums = grads.split_off(differentiable.len());
-                for ((outer, _), grad) in captured.iter().zip(sums) {
-                    if let Some(grad) = grad {
-                        results.push((*outer, graph.sum_over_iterations(*outer, grad)?));
-                    }
+                xs.extend(captured.iter().map(|captured| graph.from_edge(captured.inner)));
+                let region = Region { context: forward, between: around.between };
+                let (mut grads, left) = graph.walk(&ys, &xs, &grad_ys, &xs, around.gated, Some(region))?;
+                results.extend(left);
+                let of_captured = grads.split_off(differentiable.len());
+                for (captured, grad) in captured.iter().zip(of_captured) {
+                    let Some(grad) = grad else { continue };
+                    let grad = match captured.is_recalled {
+                        true => Grad::Dense(graph.passed_in(&grad.to_dense())?),
+                        false => graph.sum_over_iterations(captured.outer, grad)?,
+                    };
+                    results.push((captured.outer, grad));
                 }
                 for (grad, before) in grads.iter().zip(&inside[1..]) {
                     next.push(match grad {
-                        Some(grad) => dense(grad),
+                        Some(grad) => grad.to_dense(),
                         None => graph.op("ZerosLike").input(before).try_build()?.output(0),
                     });
                 }
                 Ok(next)
             })?;
-            if let Some(outer_loop) = outer_loop {
+            let outer_gradient = outer_loop.and_then(|outer| graph.shared.state.lock().loop_gradient(outer));
+            if let Some(outer_loop) = outer_gradient {
                 graph.operation_by_id(outer_loop.sync).add_control_input(&exits[0].op);
             }
             for ((variable, _), exit) in differentiable.iter().zip(&exits[1..]) {
@@ -177,19 +246,24 @@ impl GraphBuilder {
         })
     }
 
-    /// Returns what a context takes from outside and could have a gradient: in the context around it, and what stands for it
-    /// inside.
-    fn captured(&self, context: usize, between: &HashSet<NodeId>) -> Vec<(Edge, Edge)> {
+    /// Returns what a context takes from outside and could have a gradient.
+    fn captured(&self, context: usize, between: &HashSet<NodeId>) -> Vec<Captured> {
         let state = self.shared.state.lock();
-        let mut captured: Vec<(Edge, Edge)> = Vec::new();
+        let mut captured: Vec<Captured> = Vec::new();
         for &inner in state.contexts.all[context].passed.values() {
-            // What passes a value in has it as its first input.
             let Some(node) = state.graph.get(inner.node).filter(|_| between.contains(&inner.node)) else { continue };
-            let is_trainable = node.output_types.get(inner.port as usize).is_some_and(|slot| is_trainable(slot.dtype));
-            if let Some(&outer) = node.inputs.first()
-                && is_trainable
+            let is_variable = state.inferred.handle(inner).iter().any(|behind| is_trainable(behind.dtype));
+            if !is_variable && !node.output_types.get(inner.port as usize).is_some_and(|slot| is_trainable(slot.dtype))
             {
-                captured.push((outer, inner));
+                continue;
+            }
+            if state.contexts.passing.contains(&inner.node) {
+                // What passes a value in has it as its first input.
+                captured.extend(node.inputs.first().map(|&outer| Captured { outer, inner, is_recalled: false }));
+            } else if let Some(&outer) = state.contexts.recalled.get(&inner.node) {
+                captured.push(Captured { outer, inner, is_recalled: true });
+            } else if !state.is_inside(inner.node, context) {
+                captured.push(Captured { outer: inner, inner, is_recalled: true });
             }
         }
         captured.sort_unstable();
@@ -210,10 +284,10 @@ impl GraphBuilder {
             return self.rows_of_iterations(&value, slices, rows, around);
         }
         let zeros = self.within(around, |graph| graph.zeros_for(&value))?;
-        let grad = dense(&grad);
+        let grad = grad.to_dense();
         let (total, _) =
             self.add_loop_variable(&zeros, |sum| Ok(self.op("Add").input(sum).input(&grad).try_build()?.output(0)))?;
-        self.relax(&total, &value.shape())?;
+        self.relax(&total, &what_changes(&value).1)?;
         Ok(Grad::Dense(total))
     }
 
@@ -242,15 +316,15 @@ impl GraphBuilder {
         let mut known: Vec<Option<i64>> = dims.iter().copied().map(Some).collect();
         known[0] = None;
         self.relax(&values, &PartialShape::new(&known))?;
-        let dense_shape = self.within(around, |graph| graph.op("Shape").input(value).try_build())?.output(0);
+        let dense_shape = self.within(around, |graph| graph.op(shape_op(value)).input(value).try_build())?.output(0);
         Ok(Grad::Slices(IndexedSlices { values, indices, dense_shape: Some(dense_shape) }))
     }
 
-    /// Returns zeros of the shape of `value`, which needn't be in the current context.
+    /// Returns zeros of the shape of `value`, or of the variable that it is a handle of. It needn't be in the current context.
     fn zeros_for(&self, value: &Output) -> Result<Output> {
-        let dtype = value.dtype();
+        let (dtype, shape) = what_changes(value);
         let zero = || -> Result<Output> { Ok(self.constant_tensor(&Tensor::new(dtype, tensor::Shape::scalar())?)) };
-        if let Some(shape) = value.full_shape() {
+        if let Some(shape) = shape.to_shape() {
             if shape.num_elements() <= CONSTANT_ELEMENTS_MAX {
                 return Ok(self.constant_tensor(&Tensor::new(dtype, shape)?));
             }
@@ -259,16 +333,22 @@ impl GraphBuilder {
         }
         // Where the value is, so that only its shape is passed on.
         let home = self.shared.state.lock().contexts.of_node.get(&value.op.id()).copied();
-        let shape = self.within(home, |graph| graph.op("Shape").input(value).try_build())?.output(0);
+        let shape = self.within(home, |graph| graph.op(shape_op(value)).input(value).try_build())?.output(0);
         Ok(self.op("Fill").input(&shape).input(&zero()?).try_build()?.output(0))
     }
 }
 
-fn dense(grad: &Grad) -> Output {
-    match grad {
-        Grad::Dense(output) => output.clone(),
-        Grad::Slices(slices) => slices.to_dense(),
+/// Returns the type and shape of the gradient with respect to a value: for a variable's handle, those of the variable.
+fn what_changes(value: &Output) -> (DType, PartialShape) {
+    match value.handle_data().first() {
+        Some(behind) if value.dtype() == DType::Resource => (behind.dtype, behind.shape.clone()),
+        _ => (value.dtype(), value.shape()),
     }
+}
+
+/// Returns the op that gives the shape of a value, or of the variable that it is a handle of.
+fn shape_op(value: &Output) -> &'static str {
+    if value.dtype() == DType::Resource { "VariableShape" } else { "Shape" }
 }
 
 fn is_trainable(dtype: DType) -> bool {

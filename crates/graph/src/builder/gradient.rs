@@ -58,9 +58,16 @@ impl GradientArgs<'_> {
 
     /// Returns the gradient with respect to output `index` as a whole tensor, when there is one.
     pub fn grad(&self, index: usize) -> Option<Output> {
-        match self.grads.get(index)?.as_ref()? {
-            Grad::Dense(output) => Some(output.clone()),
-            Grad::Slices(slices) => Some(slices.to_dense()),
+        Some(self.grads.get(index)?.as_ref()?.to_dense())
+    }
+}
+
+impl Grad {
+    /// Returns the whole tensor.
+    pub fn to_dense(&self) -> Output {
+        match self {
+            Grad::Dense(output) => output.clone(),
+            Grad::Slices(slices) => slices.to_dense(),
         }
     }
 }

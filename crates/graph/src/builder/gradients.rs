@@ -4,7 +4,7 @@ use super::control_flow::Kind;
 use super::{Grad, Gradient, GradientArgs, GraphBuilder, IndexedSlices, NodeId, Operation, Output};
 use crate::Edge;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use tensor::{Result, Status, Tensor};
 
 /// A conditional or a loop, and the nodes that bring its results out of it.
@@ -13,9 +13,71 @@ struct Whole {
     results: Vec<NodeId>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum WholeKind {
     Conditional(usize),
     Loop(usize),
+}
+
+/// The branch or loop body that a walk is confined to, on behalf of a walk around it.
+#[derive(Clone, Copy)]
+pub(super) struct Region<'a> {
+    pub(super) context: usize,
+    /// The nodes on a path from a target to `ys` of the outermost walk.
+    pub(super) between: &'a HashSet<NodeId>,
+}
+
+/// What the gradient of a conditional or loop must know of the walk that reached it.
+pub(super) struct Around<'a> {
+    pub(super) between: &'a HashSet<NodeId>,
+    /// What gradients are asked for, in whatever context it is.
+    pub(super) targets: &'a HashSet<Edge>,
+    pub(super) gated: bool,
+}
+
+/// The gradients that a walk found so far.
+struct Found<'a> {
+    graph: &'a GraphBuilder,
+    /// The context in which the walk is.
+    level: Option<usize>,
+    is_confined: bool,
+    targets: &'a HashSet<Edge>,
+    between: &'a HashSet<NodeId>,
+    /// What flows into each output.
+    pending: HashMap<Edge, Vec<Grad>>,
+    /// What flows to values inside of conditionals and loops, which are gone back over as a whole.
+    inside: HashMap<WholeKind, Vec<(Edge, Output)>>,
+    /// What flows to values outside of the walk's region.
+    left: Vec<(Edge, Grad)>,
+    // Consumers have larger ids than what they consume, but for the back edges of loops.
+    queue: BinaryHeap<NodeId>,
+    queued: HashSet<NodeId>,
+}
+
+impl Found<'_> {
+    /// Adds a gradient with respect to an output that `ys` depend on.
+    fn add(&mut self, edge: Edge, grad: Grad) {
+        if !self.targets.contains(&edge) {
+            if self.is_confined && !self.level.is_none_or(|level| self.graph.is_inside(edge.node, level)) {
+                return self.left.push((edge, grad));
+            }
+            if !self.between.contains(&edge.node) {
+                return;
+            }
+        }
+        self.start(edge, grad);
+    }
+
+    /// Adds a gradient with respect to an output, whatever depends on it.
+    fn start(&mut self, edge: Edge, grad: Grad) {
+        match self.graph.whole_around(edge.node, self.level).filter(|_| !self.targets.contains(&edge)) {
+            Some(kind) => self.inside.entry(kind).or_default().push((edge, grad.to_dense())),
+            None => self.pending.entry(edge).or_default().push(grad),
+        }
+        if self.queued.insert(edge.node) {
+            self.queue.push(edge.node);
+        }
+    }
 }
 
 impl GraphBuilder {
@@ -32,7 +94,7 @@ impl GraphBuilder {
         xs: &[Output],
         grad_ys: &[Option<Output>],
     ) -> Result<Vec<Option<Grad>>> {
-        self.name_scope("gradients", |graph| graph.walk(ys, xs, grad_ys, &[], true))
+        self.in_gradients_scope(|graph| Ok(graph.walk(ys, xs, grad_ys, &[], true, None)?.0))
     }
 
     /// Returns gradients of which none is there before all are.
@@ -71,9 +133,11 @@ impl GraphBuilder {
         grad_ys: &[Option<Output>],
         stop: &[Output],
     ) -> Result<Vec<Option<Grad>>> {
-        self.name_scope("gradients", |graph| graph.walk(ys, xs, grad_ys, stop, false))
+        self.in_gradients_scope(|graph| Ok(graph.walk(ys, xs, grad_ys, stop, false, None)?.0))
     }
 
+    /// Returns the gradients with respect to `xs`, and those with respect to what is outside of the region that the walk is
+    /// confined to.
     pub(super) fn walk(
         &self,
         ys: &[Output],
@@ -81,14 +145,31 @@ impl GraphBuilder {
         grad_ys: &[Option<Output>],
         stop: &[Output],
         gated: bool,
-    ) -> Result<Vec<Option<Grad>>> {
+        region: Option<Region<'_>>,
+    ) -> Result<(Vec<Option<Grad>>, Vec<(Edge, Grad)>)> {
         let targets: HashSet<Edge> = xs.iter().map(Output::edge).collect();
         let stop: HashSet<NodeId> = stop.iter().map(|output| output.op.id()).collect();
-        let between = self.between(ys, &targets);
-        let mut pending: HashMap<Edge, Vec<Grad>> = HashMap::new();
-        // Consumers have larger ids than what they consume, but for the back edges of loops.
-        let mut queue: BinaryHeap<NodeId> = BinaryHeap::new();
-        let mut queued: HashSet<NodeId> = HashSet::new();
+        let own;
+        let between = match region {
+            Some(region) => region.between,
+            None => {
+                own = self.between(ys, &targets);
+                &own
+            }
+        };
+        let around = Around { between, targets: &targets, gated };
+        let mut found = Found {
+            graph: self,
+            level: region.map_or(self.shared.state.lock().contexts.current, |region| Some(region.context)),
+            is_confined: region.is_some(),
+            targets: &targets,
+            between,
+            pending: HashMap::new(),
+            inside: HashMap::new(),
+            left: Vec::new(),
+            queue: BinaryHeap::new(),
+            queued: HashSet::new(),
+        };
         for (index, y) in ys.iter().enumerate() {
             let grad = match grad_ys.get(index).cloned().flatten() {
                 Some(grad) => grad,
@@ -96,49 +177,46 @@ impl GraphBuilder {
                     .colocate_with(&y.op, |graph| graph.op("OnesLike").input(y).try_build())
                     .map(|op| op.output(0))?,
             };
-            pending.entry(y.edge()).or_default().push(Grad::Dense(grad));
-            if queued.insert(y.op.id()) {
-                queue.push(y.op.id());
-            }
+            found.start(y.edge(), Grad::Dense(grad));
         }
         let mut results: HashMap<Edge, Grad> = HashMap::new();
         // Conditionals and loops are gone back over as a whole, when the first of their results is reached.
-        let mut is_done: HashSet<NodeId> = HashSet::new();
-        while let Some(id) = queue.pop() {
-            if is_done.contains(&id) {
-                continue;
-            }
-            if let Some(whole) = self.whole_of(id) {
+        let mut is_done: HashSet<WholeKind> = HashSet::new();
+        while let Some(id) = found.queue.pop() {
+            if let Some(whole) = self.whole_of(id, found.level) {
+                // A gradient takes values from inside of what it belongs to.
+                let of_node = found.pending.keys().filter(|edge| edge.node == id && !whole.results.contains(&id));
+                for edge in of_node.copied().collect::<BTreeSet<_>>() {
+                    let parts = found.pending.remove(&edge).unwrap_or_default();
+                    results.insert(edge, self.aggregate(parts, &self.operation_by_id(id))?);
+                }
+                if !is_done.insert(whole.kind) {
+                    continue;
+                }
                 let mut grads = Vec::with_capacity(whole.results.len());
                 for &result in &whole.results {
-                    is_done.insert(result);
                     let edge = Edge { node: result, port: 0 };
-                    let grad = match pending.remove(&edge) {
+                    let grad = match found.pending.remove(&edge) {
                         Some(parts) => Some(self.aggregate(parts, &self.operation_by_id(result))?),
                         None => None,
                     };
                     if let Some(grad) = &grad
-                        && targets.contains(&edge)
+                        && found.targets.contains(&edge)
                     {
                         results.insert(edge, grad.clone());
                     }
                     grads.push(grad.filter(|_| between.contains(&result) && !stop.contains(&result)));
                 }
-                if grads.iter().all(Option::is_none) {
+                let inside = found.inside.remove(&whole.kind).unwrap_or_default();
+                if inside.is_empty() && grads.iter().all(Option::is_none) {
                     continue;
                 }
-                let found = match whole.kind {
-                    WholeKind::Conditional(index) => self.conditional_gradient(index, &grads, &between, gated),
-                    WholeKind::Loop(index) => self.loop_gradient(index, &grads, &between, gated),
+                let grads = match whole.kind {
+                    WholeKind::Conditional(index) => self.conditional_gradient(index, &grads, &inside, &around),
+                    WholeKind::Loop(index) => self.loop_gradient(index, &grads, &inside, &around),
                 }?;
-                for (edge, grad) in found {
-                    if !between.contains(&edge.node) && !targets.contains(&edge) {
-                        continue;
-                    }
-                    pending.entry(edge).or_default().push(grad);
-                    if queued.insert(edge.node) {
-                        queue.push(edge.node);
-                    }
+                for (edge, grad) in grads {
+                    found.add(edge, grad);
                 }
                 continue;
             }
@@ -146,18 +224,26 @@ impl GraphBuilder {
             let mut grads = Vec::with_capacity(op.num_outputs());
             for port in 0..op.num_outputs() as u32 {
                 let edge = Edge { node: id, port };
-                let grad = match pending.remove(&edge) {
+                let grad = match found.pending.remove(&edge) {
                     Some(parts) => Some(self.aggregate(parts, &op)?),
                     None => None,
                 };
                 if let Some(grad) = &grad
-                    && targets.contains(&edge)
+                    && found.targets.contains(&edge)
                 {
                     results.insert(edge, grad.clone());
                 }
                 grads.push(grad);
             }
             if !between.contains(&id) || stop.contains(&id) || grads.iter().all(Option::is_none) {
+                continue;
+            }
+            if self.is_passing(id) {
+                // A confined walk stops at what comes from outside; any other goes on there, as part of the branch or
+                // iteration that it is in.
+                if let Some(grad) = grads.into_iter().flatten().next().filter(|_| !found.is_confined) {
+                    found.add(op.input(0).edge(), grad);
+                }
                 continue;
             }
             let op_type = op.op_type();
@@ -193,32 +279,50 @@ impl GraphBuilder {
                 )));
             }
             for (input, grad) in inputs.into_iter().zip(input_grads) {
-                let Some(grad) = grad else { continue };
-                let source = input.op.id();
-                if !between.contains(&source) && !targets.contains(&input.edge()) {
-                    continue;
-                }
-                pending.entry(input.edge()).or_default().push(grad);
-                if queued.insert(source) {
-                    queue.push(source);
+                if let Some(grad) = grad {
+                    found.add(input.edge(), grad);
                 }
             }
         }
-        Ok(xs.iter().map(|x| results.get(&x.edge()).cloned()).collect())
+        Ok((xs.iter().map(|x| results.get(&x.edge()).cloned()).collect(), found.left))
     }
 
-    /// Returns the conditional or loop that a node is a result of.
-    fn whole_of(&self, id: NodeId) -> Option<Whole> {
+    /// Returns the conditional or loop that a node is a result of, or that it is in without the walk being in it.
+    fn whole_of(&self, id: NodeId, level: Option<usize>) -> Option<Whole> {
+        let around = self.whole_around(id, level);
         let state = self.shared.state.lock();
         let contexts = &state.contexts;
-        if let Some(&index) = contexts.conditional_of.get(&id) {
-            let results = contexts.conditionals[index].merges.clone();
-            return Some(Whole { kind: WholeKind::Conditional(index), results });
+        let kind = around
+            .or_else(|| contexts.conditional_of.get(&id).copied().map(WholeKind::Conditional))
+            .or_else(|| contexts.loop_of.get(&id).copied().map(WholeKind::Loop))?;
+        let results = match kind {
+            WholeKind::Conditional(index) => contexts.conditionals[index].merges.clone(),
+            WholeKind::Loop(index) => match &contexts.all[index].kind {
+                Kind::Loop(kind) => kind.variables.iter().map(|variable| variable.exit).collect(),
+                Kind::Branch { .. } => return None,
+            },
+        };
+        Some(Whole { kind, results })
+    }
+
+    /// Returns the outermost conditional or loop that a node is in and a walk at `level` isn't.
+    fn whole_around(&self, id: NodeId, level: Option<usize>) -> Option<WholeKind> {
+        let state = self.shared.state.lock();
+        let context = state.outermost_below(id, level)?;
+        match &state.contexts.all[context].kind {
+            Kind::Loop(_) => Some(WholeKind::Loop(context)),
+            Kind::Branch { .. } => {
+                state.contexts.conditional_of_branch.get(&context).copied().map(WholeKind::Conditional)
+            }
         }
-        let &index = contexts.loop_of.get(&id)?;
-        let Kind::Loop(kind) = &contexts.all[index].kind else { return None };
-        let results = kind.variables.iter().map(|variable| variable.exit).collect();
-        Some(Whole { kind: WholeKind::Loop(index), results })
+    }
+
+    fn is_inside(&self, id: NodeId, context: usize) -> bool {
+        self.shared.state.lock().is_inside(id, context)
+    }
+
+    fn is_passing(&self, id: NodeId) -> bool {
+        self.shared.state.lock().contexts.passing.contains(&id)
     }
 
     /// Gradient nodes of a colocated op stay where the op is; others follow the device scopes around the call.
@@ -230,11 +334,20 @@ impl GraphBuilder {
     /// Returns the nodes on a path from a target to `ys`.
     fn between(&self, ys: &[Output], targets: &HashSet<Edge>) -> HashSet<NodeId> {
         let graph = self.graph();
+        // What a gradient pops from a stack depends on what was pushed there.
+        let recalled = self.shared.state.lock().contexts.recalled.clone();
+        let mut pops: HashMap<Edge, Vec<NodeId>> = HashMap::new();
+        let mut values: HashMap<NodeId, Vec<Edge>> = HashMap::new();
+        for (&pop, &value) in &recalled {
+            pops.entry(value).or_default().push(pop);
+            values.entry(value.node).or_default().push(value);
+        }
         let mut behind: HashSet<NodeId> = HashSet::new();
         let mut stack: Vec<NodeId> = ys.iter().map(|y| y.op.id()).collect();
         while let Some(id) = stack.pop() {
             if behind.insert(id) {
                 stack.extend(graph.node(id).inputs.iter().map(|edge| edge.node));
+                stack.extend(recalled.get(&id).map(|value| value.node));
             }
         }
         let consumers = graph.consumers();
@@ -243,6 +356,7 @@ impl GraphBuilder {
         for target in targets {
             if behind.contains(&target.node) {
                 reached.insert(target.node);
+                stack.extend(pops.get(target).into_iter().flatten());
                 for &(consumer, input) in &consumers[target.node.index()] {
                     let uses = input.is_some_and(|input| graph.node(consumer).inputs[input] == *target);
                     if uses {
@@ -254,6 +368,8 @@ impl GraphBuilder {
         while let Some(id) = stack.pop() {
             if behind.contains(&id) && reached.insert(id) {
                 stack.extend(consumers[id.index()].iter().filter(|(_, input)| input.is_some()).map(|(id, _)| *id));
+                let values = values.get(&id).into_iter().flatten();
+                stack.extend(values.filter_map(|value| pops.get(value)).flatten());
             }
         }
         reached
@@ -274,13 +390,7 @@ impl GraphBuilder {
         self.colocated_if_needed(op, || match all_slices {
             Some(slices) => self.concat_slices(&slices),
             None => {
-                let dense: Vec<Output> = parts
-                    .iter()
-                    .map(|part| match part {
-                        Grad::Dense(output) => output.clone(),
-                        Grad::Slices(slices) => slices.to_dense(),
-                    })
-                    .collect();
+                let dense: Vec<Output> = parts.iter().map(Grad::to_dense).collect();
                 let sum = self.op("AddN").inputs(&dense).try_build()?;
                 Ok(Grad::Dense(sum.output(0)))
             }

@@ -4,26 +4,40 @@
 //! pushed on a stack there, and is popped in the iteration that goes back over it. Pushes and pops wait for the counters of
 //! their loops, and the counters for them, so that they happen in the order of the iterations. A loop's invariants and
 //! constants need no stack.
+//!
+//! A gradient of a gradient has a third loop over the same iterations, in the order of the first again. What it finds for a
+//! value of the first loop is pushed in its turn, and popped in the loop that goes back over the first loop once more.
 
 use super::control_flow::{Kind, Loop};
 use super::{GraphBuilder, NodeId, Operation, Output, State};
 use tensor::{Result, Status, Tensor};
 
 /// What a loop that computes a gradient knows of its forward loop and of itself.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct LoopGradient {
-    /// Counts the forward iterations: what an iteration pushes comes after it.
-    pub(super) forward_count: NodeId,
-    /// Takes the forward count to the next iteration, after all that this one pushes.
-    pub(super) forward_next: NodeId,
-    /// What waits for pushes that may not happen, those in branches, if there are such.
-    pub(super) forward_sync: Option<NodeId>,
+    /// The loops that push what is popped here: the forward loop, and perhaps loops of other gradients.
+    pub(super) sources: Vec<Source>,
+    /// How often the loop runs, known when all that it pops was pushed.
+    pub(super) start: NodeId,
     /// Counts down: what an iteration pops comes after it.
     pub(super) count: NodeId,
     /// What waits for pops, some of which may not happen.
     pub(super) sync: NodeId,
     /// The context in which the gradient was asked for.
     pub(super) base: Option<usize>,
+}
+
+/// A loop that pushes what another pops.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    /// Its context.
+    pub(super) context: usize,
+    /// Counts its iterations: what an iteration pushes comes after it.
+    pub(super) count: NodeId,
+    /// Takes the count to the next iteration, after all that this one pushes.
+    pub(super) next: NodeId,
+    /// What waits for pushes that may not happen, those in branches, if there are such.
+    pub(super) sync: Option<NodeId>,
 }
 
 /// The count of a loop's iterations.
@@ -37,17 +51,18 @@ pub(super) struct ForwardCount {
 impl GraphBuilder {
     /// Returns in the context of a gradient what `value` was in the context that the gradient belongs to.
     pub(super) fn recall(&self, value: &Output, context: usize) -> Result<Output> {
-        let (original, gradient_loop) = {
+        let (is_passing, gradient_loop) = {
             let state = self.shared.state.lock();
-            let forward = state.contexts.all[context].forward;
-            let passed = forward.map(|forward| &state.contexts.all[forward].passed);
-            let edge = value.edge();
-            let original =
-                passed.and_then(|all| all.iter().find(|(_, inner)| **inner == edge).map(|(outer, _)| *outer));
-            (original, state.gradient_loop_around(Some(context)))
+            let of_value = state.contexts.of_node.get(&value.op.id()).copied();
+            let is_passing = state.contexts.passing.contains(&value.op.id())
+                && of_value.is_some()
+                && of_value == state.contexts.all[context].forward;
+            let gradient_loop = state.gradient_loop_around(Some(context));
+            // What is in the same iteration is there.
+            (is_passing, gradient_loop.filter(|&around| !state.is_inside(value.op.id(), around)))
         };
-        if let Some(original) = original {
-            return self.passed_into(&self.from_edge(original), context);
+        if is_passing {
+            return self.passed_into(&value.op.input(0), context);
         }
         if value.op.op_type() == "Const" {
             let attrs = value.op.attrs();
@@ -69,13 +84,21 @@ impl GraphBuilder {
     }
 
     fn recall_from_stack(&self, value: &Output, context: usize, gradient_loop: usize) -> Result<Output> {
-        let (gradient, forward, value_context) = {
+        let (source_context, value_context) = {
             let state = self.shared.state.lock();
-            let lost = || Status::internal("the gradient of a loop without the loop");
-            let gradient = state.loop_gradient(gradient_loop).ok_or_else(lost)?;
-            let forward = state.contexts.all[gradient_loop].forward.ok_or_else(lost)?;
-            (gradient, forward, state.contexts.of_node.get(&value.op.id()).copied())
+            let source = state.counterpart(value.op.id(), gradient_loop);
+            // Of two loops that run in the same direction, the second would pop what the first pushed in the wrong order.
+            let source = source.filter(|&source| state.order(source) % 2 != state.order(gradient_loop) % 2);
+            (source, state.contexts.of_node.get(&value.op.id()).copied())
         };
+        let source_context = source_context.ok_or_else(|| {
+            Status::unimplemented(format!(
+                "the gradient of a while loop needs '{}', which no loop that goes the other way has",
+                value.name()
+            ))
+        })?;
+        let source = self.source(gradient_loop, source_context)?;
+        let gradient = self.gradient_of_loop(gradient_loop)?;
         let dtype = value.dtype();
         let stack = self.within(gradient.base, |graph| {
             graph.colocate_with(&value.op, |graph| {
@@ -86,14 +109,14 @@ impl GraphBuilder {
         let handle = stack.output(0);
         let push = self.within(value_context, |graph| {
             graph.colocate_with(&stack, |graph| {
-                let count = graph.operation_by_id(gradient.forward_count);
+                let count = graph.operation_by_id(source.count);
                 graph.op("StackPushV2").input(&handle).input(value).control(&count).try_build()
             })
         })?;
-        if value_context == Some(forward) {
-            self.operation_by_id(gradient.forward_next).add_control_input(&push);
+        if value_context == Some(source_context) {
+            self.operation_by_id(source.next).add_control_input(&push);
         } else {
-            self.forward_sync(gradient_loop, gradient, forward)?.add_control_input(&push);
+            self.source_sync(gradient_loop, source)?.add_control_input(&push);
         }
         let pop = self.within(Some(context), |graph| {
             graph.colocate_with(&stack, |graph| {
@@ -102,36 +125,87 @@ impl GraphBuilder {
             })
         })?;
         self.operation_by_id(gradient.sync).add_control_input(&pop);
+        self.shared.state.lock().contexts.recalled.insert(pop.id(), value.edge());
         let popped = pop.output(0);
         popped.set_shape(&value.shape())?;
         Ok(popped)
     }
 
-    /// Returns the node in the forward loop that waits for pushes in branches, after making it if there is none.
-    fn forward_sync(&self, gradient_loop: usize, gradient: LoopGradient, forward: usize) -> Result<Operation> {
-        if let Some(sync) = gradient.forward_sync {
+    /// Returns a loop whose values `gradient_loop` pops, after having its iterations counted if they aren't yet.
+    fn source(&self, gradient_loop: usize, context: usize) -> Result<Source> {
+        let gradient = self.gradient_of_loop(gradient_loop)?;
+        if let Some(source) = gradient.sources.iter().find(|source| source.context == context) {
+            return Ok(*source);
+        }
+        let outer_loop = {
+            let state = self.shared.state.lock();
+            state.gradient_loop_around(state.contexts.all[gradient_loop].outer)
+        };
+        let source_around = self.source_around(context, outer_loop)?;
+        let count = self.count_iterations(context, source_around)?;
+        // The pops begin when the last push was made: in this iteration of the loops around, or in all of them.
+        match outer_loop.zip(source_around) {
+            Some((outer_loop, source)) => self.source_sync(outer_loop, source)?.add_control_input(&count.total.op),
+            None => self.operation_by_id(gradient.start).add_control_input(&count.total.op),
+        }
+        let source = Source { context, count: count.count, next: count.next, sync: None };
+        self.change_gradient_of_loop(gradient_loop, |gradient| gradient.sources.push(source));
+        Ok(source)
+    }
+
+    /// Returns the loop around `context`, if there is one, whose values `outer_loop` pops.
+    pub(super) fn source_around(&self, context: usize, outer_loop: Option<usize>) -> Result<Option<Source>> {
+        let Some(outer_loop) = outer_loop else { return Ok(None) };
+        let outer = {
+            let state = self.shared.state.lock();
+            let root = state.root(outer_loop);
+            state.outwards(state.contexts.all[context].outer).find(|&outer| state.root(outer) == root)
+        };
+        // A loop in the same iteration of `outer_loop` itself needs no source.
+        match outer.filter(|&outer| outer != outer_loop) {
+            Some(outer) => self.source(outer_loop, outer).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the node in a source's loop that waits for pushes in branches, after making it if there is none.
+    fn source_sync(&self, gradient_loop: usize, source: Source) -> Result<Operation> {
+        let known = self.source(gradient_loop, source.context)?.sync;
+        if let Some(sync) = known {
             return Ok(self.operation_by_id(sync));
         }
-        let sync = self.within(Some(forward), |graph| graph.op("ControlTrigger").name("f_sync").try_build())?;
-        self.operation_by_id(gradient.forward_next).add_control_input(&sync);
-        let mut state = self.shared.state.lock();
-        if let Kind::Loop(Loop { gradient: Some(gradient), .. }) = &mut state.contexts.all[gradient_loop].kind {
-            gradient.forward_sync = Some(sync.id());
-        }
-        drop(state);
+        let sync = self.within(Some(source.context), |graph| graph.op("ControlTrigger").name("f_sync").try_build())?;
+        self.operation_by_id(source.next).add_control_input(&sync);
+        self.change_gradient_of_loop(gradient_loop, |gradient| {
+            for known in gradient.sources.iter_mut().filter(|known| known.context == source.context) {
+                known.sync = Some(sync.id());
+            }
+        });
         Ok(sync)
+    }
+
+    fn gradient_of_loop(&self, context: usize) -> Result<LoopGradient> {
+        let gradient = self.shared.state.lock().loop_gradient(context);
+        gradient.ok_or_else(|| Status::internal("the gradient of a loop without the loop"))
+    }
+
+    fn change_gradient_of_loop(&self, context: usize, change: impl FnOnce(&mut LoopGradient)) {
+        let mut state = self.shared.state.lock();
+        if let Kind::Loop(Loop { gradient: Some(gradient), .. }) = &mut state.contexts.all[context].kind {
+            change(gradient);
+        }
     }
 
     /// Counts the iterations of a loop. Inside another loop whose gradient is computed too, the count starts after what the
     /// iteration before pushed.
-    pub(super) fn count_iterations(&self, forward: usize, around: Option<LoopGradient>) -> Result<ForwardCount> {
+    pub(super) fn count_iterations(&self, forward: usize, around: Option<Source>) -> Result<ForwardCount> {
         let outer = self.shared.state.lock().contexts.all[forward].outer;
         let zero = self.within(outer, |graph| {
             let mut builder = graph.op("Const").name("f_count");
             builder = builder.attr("dtype", tensor::DType::Int32);
             builder = builder.attr("value", tensor::tensor_to_proto(&Tensor::scalar(0i32))?);
             if let Some(around) = around {
-                builder = builder.control(&graph.operation_by_id(around.forward_count));
+                builder = builder.control(&graph.operation_by_id(around.count));
             }
             builder.try_build()
         })?;
@@ -150,6 +224,23 @@ impl GraphBuilder {
 }
 
 impl State {
+    /// Returns the context that a context is the gradient of, or the gradient of the gradient, and so on.
+    pub(super) fn root(&self, context: usize) -> usize {
+        std::iter::successors(Some(context), |&at| self.contexts.all[at].forward).last().unwrap_or(context)
+    }
+
+    /// Returns how often the gradient was taken: a loop of an odd order goes back over the iterations.
+    fn order(&self, context: usize) -> usize {
+        std::iter::successors(Some(context), |&at| self.contexts.all[at].forward).count() - 1
+    }
+
+    /// Returns the context around a node that has the same branch or iterations as a context of a gradient.
+    pub(super) fn counterpart(&self, node: NodeId, context: usize) -> Option<usize> {
+        self.contexts.all[context].forward?;
+        let root = self.root(context);
+        self.contexts_of(node).find(|&around| self.root(around) == root)
+    }
+
     /// Returns the innermost loop around a context, or itself, that computes a gradient.
     pub(super) fn gradient_loop_around(&self, context: Option<usize>) -> Option<usize> {
         let mut at = context;
@@ -166,7 +257,7 @@ impl State {
 
     pub(super) fn loop_gradient(&self, context: usize) -> Option<LoopGradient> {
         match &self.contexts.all[context].kind {
-            Kind::Loop(kind) => kind.gradient,
+            Kind::Loop(kind) => kind.gradient.clone(),
             Kind::Branch { .. } => None,
         }
     }

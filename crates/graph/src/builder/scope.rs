@@ -29,6 +29,8 @@ pub(super) struct Scopes {
     attrs: Vec<(String, AttrValue)>,
     collections: BTreeMap<String, Vec<Edge>>,
     seed: Option<i64>,
+    /// The name scope of the call of `gradients` that is under way.
+    gradients: Option<String>,
 }
 
 /// What nodes wait for, and the nodes that do.
@@ -187,6 +189,24 @@ impl GraphBuilder {
     /// Returns the current name scope, without a slash at the end.
     pub fn current_name_scope(&self) -> String {
         self.shared.state.lock().scopes.name_scope.clone()
+    }
+
+    /// Returns the name scope of the call of `gradients` that is under way, or the current one if there is none. No two calls
+    /// have the same, so it tells what belongs to one of them.
+    pub fn gradients_scope(&self) -> String {
+        let state = self.shared.state.lock();
+        state.scopes.gradients.as_ref().unwrap_or(&state.scopes.name_scope).clone()
+    }
+
+    /// Runs `body`, which is a call of `gradients`, in a name scope of its own.
+    pub(super) fn in_gradients_scope<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+        self.name_scope("gradients", |graph| {
+            let scope = Some(graph.current_name_scope());
+            let previous = std::mem::replace(&mut graph.shared.state.lock().scopes.gradients, scope);
+            let result = body(graph);
+            graph.shared.state.lock().scopes.gradients = previous;
+            result
+        })
     }
 
     /// Returns a name in the current scope that nobody has yet, and reserves it.

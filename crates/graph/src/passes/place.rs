@@ -317,7 +317,11 @@ impl<'a> ColocationSets<'a> {
             }
         }
         if found.is_empty() {
-            let node = self.graph.node(id);
+            let mut node = self.graph.node(id);
+            // What brings a fetched value out stands where the value is made, and no user knows its name.
+            if let ("_Retval", Some(source)) = (node.op(), node.inputs.first()) {
+                node = self.graph.node(source.node);
+            }
             let why = self.candidates.explain(node, &member.requested);
             return Err(Status::invalid_argument(format!("Cannot assign a device for operation {}: {why}", node.name))
                 .with_node(&node.name));
@@ -484,6 +488,17 @@ w = VarHandleOp() {dtype=float, shape=[]} @/job:ps/task:1";
             expect![
                 "INVALID_ARGUMENT: Cannot colocate nodes {{colocation_node w}} and {{colocation_node v}}: Cannot merge devices with incompatible tasks: '/job:ps/task:1' and '/job:ps/task:0'"
             ],
+        );
+    }
+
+    #[test]
+    fn a_fetch_is_blamed_on_what_is_fetched() {
+        check(
+            false,
+            "x = Placeholder() {dtype=float} @/job:foo\nr = _Retval(x) {index=0} @/job:foo",
+            expect![[r#"
+            INVALID_ARGUMENT: Cannot assign a device for operation x: {{node x}} was explicitly assigned to /job:foo but available devices are [ /job:ps/replica:0/task:0/device:CPU:0, /job:ps/replica:0/task:1/device:CPU:0, /job:worker/replica:0/task:0/device:CPU:0, /job:worker/replica:0/task:1/device:CPU:0, /job:worker/replica:0/task:1/device:CPU:1 ]. Make sure the device specification refers to a valid device. The nearest match is '/job:worker/replica:0/task:1/device:CPU:0'.
+            	 [[{{node x}}]]"#]],
         );
     }
 

@@ -29,7 +29,8 @@ impl GradientArray {
         let handle = args.input(0);
         let array = graph.colocate_with(&handle.op, |graph| {
             let op = graph.op(&format!("TensorArrayGrad{version}")).input(&handle).input(flow);
-            op.attr("source", source(&graph.current_name_scope())).try_build()
+            // Two calls of the gradient function don't share arrays.
+            op.attr("source", graph.gradients_scope()).try_build()
         })?;
         let ordered = graph.control_dependencies(std::slice::from_ref(&array), |graph| {
             graph.op("Identity").name("gradient_flow").input(flow).try_build()
@@ -39,15 +40,6 @@ impl GradientArray {
 
     fn op(&self, name: &str) -> graph::builder::OpBuilder {
         self.handle.graph().op(&format!("{name}{}", self.version)).input(&self.handle)
-    }
-}
-
-/// Names the call of the gradient function by its name scope, so that two calls don't share arrays.
-fn source(scope: &str) -> String {
-    let parts: Vec<&str> = scope.split('/').collect();
-    match parts.iter().rposition(|part| part.starts_with("gradients")) {
-        Some(position) => parts[..=position].join("/"),
-        None => scope.to_owned(),
     }
 }
 
@@ -115,6 +107,7 @@ mod tests {
         tensor_array_v3,
     };
     use crate::testing::check_gradient;
+    use std::collections::BTreeSet;
     use tensor::{DType, Tensor};
 
     fn constant(graph: &graph::GraphBuilder, values: &[i32]) -> Output {
@@ -156,7 +149,19 @@ mod tests {
 
     #[test]
     fn calls_of_the_gradient_function_have_arrays_of_their_own() {
-        assert_eq!(source("gradients_1/a/b_grad"), "gradients_1");
-        assert_eq!(source("outer/gradients/while/gradients_2/x_grad"), "outer/gradients/while/gradients_2");
+        let graph = graph::GraphBuilder::new(crate::registry());
+        let size = graph.constant_tensor(&Tensor::scalar(1i32));
+        let (handle, flow) = tensor_array_v3(&graph, &size, DType::Double, &PartialShape::unknown(), false);
+        let x = graph.constant_tensor(&Tensor::from_slice(&[1, 1], &[3f64]).unwrap());
+        let flow = tensor_array_scatter(&handle, &constant(&graph, &[0]), &x, &flow);
+        let index = graph.constant_tensor(&Tensor::scalar(0i32));
+        let y = tensor_array_read(&handle, &index, &flow, DType::Double);
+        for _ in 0..2 {
+            graph.name_scope("outer", |graph| graph.gradients(&[&y * &y], &[x.clone()]).map(drop)).unwrap();
+        }
+        let nodes = graph.graph();
+        let arrays = nodes.iter().map(|(_, node)| node).filter(|node| node.op() == "TensorArrayGradV3");
+        let sources: BTreeSet<String> = arrays.map(|node| node.attrs.string("source").unwrap()).collect();
+        assert_eq!(sources.into_iter().collect::<Vec<_>>(), ["outer/gradients", "outer_1/gradients"]);
     }
 }
