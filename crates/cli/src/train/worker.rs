@@ -8,7 +8,7 @@ use ferroflow::session::Target;
 use ferroflow::train::{
     Coordinator, Every, MonitoredSession, NanTensorHook, RunArgs, Saver, Scaffold, StopAtStepHook, latest_checkpoint,
 };
-use ferroflow::{Code, Output, Result, Session, Status, Tensor};
+use ferroflow::{Code, Output, Result, RunOptions, Session, Status, Tensor};
 use parking_lot::Mutex;
 use proto::ConfigProto;
 use std::sync::Arc;
@@ -60,6 +60,9 @@ const WAITING: Duration = Duration::from_secs(4);
 /// How many digits are evaluated in one step.
 const EVALUATED: usize = 1000;
 
+/// How many digits tell whether a model is worth saving.
+const SAMPLED: usize = 100;
+
 impl Worker {
     /// Trains until the last step; the chief returns what came of it.
     pub fn run(&self) -> Result<Option<Trained>> {
@@ -108,6 +111,7 @@ impl Worker {
             saver: session.scaffold().saver.clone(),
             prefix: self.checkpoint_prefix(),
             step: model.global_step.value().clone(),
+            sample: Sample::new(model, &self.digits)?,
         };
         let raw = leaving.raw.clone();
         let last_step_at = Arc::new(Mutex::new(Instant::now()));
@@ -129,6 +133,14 @@ impl Worker {
             Err(status) => return Err(status),
         };
         let figures = if self.task == 0 && !is_interrupted { Some(self.evaluate(model, &mut session)?) } else { None };
+        let is_bad = match figures {
+            Some((_, loss, _)) => loss.is_nan(),
+            None => self.task == 0 && Sample::new(model, &self.digits)?.is_bad(&session.raw_session()?),
+        };
+        // Closed, the session would save what is good for nothing, and the next training would go on from it.
+        if is_bad {
+            return Err(NanTensorHook::diverged(&model.loss));
+        }
         session.close()?;
         self.trained(steps, figures)
     }
@@ -235,6 +247,30 @@ impl Worker {
     }
 }
 
+/// Some digits, to see whether the model is worth saving when nobody has looked at the loss since it was changed last.
+struct Sample {
+    images: (Output, Tensor),
+    labels: (Output, Tensor),
+    loss: Output,
+}
+
+impl Sample {
+    fn new(model: &Model, digits: &Mnist) -> Result<Sample> {
+        let (images, labels) = digits.train.batches(0).next_batch(SAMPLED)?;
+        let (images, labels) = ((model.images.clone(), images), (model.labels.clone(), labels));
+        Ok(Sample { images, labels, loss: model.loss.clone() })
+    }
+
+    /// Returns whether the loss isn't a number. A model that can't be asked is not called bad.
+    fn is_bad(&self, session: &Session) -> bool {
+        let ((images, pixels), (labels, digits)) = (&self.images, &self.labels);
+        let run = session.runner().feed(images, pixels.clone()).feed(labels, digits.clone()).fetch(&self.loss);
+        let values = run.options(RunOptions { timeout: Some(LEAVING), ..Default::default() }).run();
+        let loss = values.and_then(|values| values.first().map_or(Ok(0.0), Tensor::to_scalar::<f32>));
+        loss.is_ok_and(f32::is_nan)
+    }
+}
+
 /// Waits for the wish to leave.
 struct Leaving {
     wish: Coordinator,
@@ -245,6 +281,7 @@ struct Leaving {
     saver: Option<Arc<Saver>>,
     prefix: Option<String>,
     step: Output,
+    sample: Sample,
 }
 
 impl Leaving {
@@ -257,7 +294,9 @@ impl Leaving {
         // The step waits for workers that have left: what there is is saved, and the step given up.
         let session = self.raw.lock().take();
         let Some(session) = session else { return };
-        if let (Some(saver), Some(prefix)) = (&self.saver, &self.prefix) {
+        if let (Some(saver), Some(prefix)) = (&self.saver, &self.prefix)
+            && !self.sample.is_bad(&session)
+        {
             let saved = session.eval_index(&self.step).and_then(|step| saver.save(&session, prefix, Some(step)));
             if let Err(status) = saved {
                 tracing::warn!("no checkpoint was saved on leaving: {status}");

@@ -155,12 +155,12 @@ impl SessionRunHook for CheckpointSaverHook {
 
     fn after_create_session(&mut self, session: &Session, _coordinator: &Coordinator) -> Result<()> {
         write_graph(session.graph(), &self.directory, GRAPH_FILE, true)?;
-        let Some(step) = &self.step else { return Ok(()) };
-        let step = session.eval_index(step.value())?;
-        if self.saver.has_newest(&self.prefix, step) {
+        if let Some(step) = self.saver.newest_step(&self.prefix) {
             self.timer.update(step);
             return Ok(());
         }
+        let Some(step) = &self.step else { return Ok(()) };
+        let step = session.eval_index(step.value())?;
         self.save(session, step)
     }
 
@@ -353,6 +353,11 @@ pub struct NanTensorHook {
 }
 
 impl NanTensorHook {
+    /// Returns the error for a loss that isn't a number.
+    pub fn diverged(loss: &Output) -> Status {
+        Status::invalid_argument(format!("Model diverged with loss = NaN ({})", loss.name()))
+    }
+
     /// Fails when the loss isn't a number; with `is_failure` false, asks to stop instead.
     pub fn new(loss: &Output, is_failure: bool) -> NanTensorHook {
         NanTensorHook { loss: loss.clone(), is_failure }
@@ -373,11 +378,11 @@ impl SessionRunHook for NanTensorHook {
         if !is_nan {
             return Ok(());
         }
-        let message = format!("Model diverged with loss = NaN ({})", self.loss.name());
+        let failure = NanTensorHook::diverged(&self.loss);
         if self.is_failure {
-            return Err(Status::invalid_argument(message));
+            return Err(failure);
         }
-        tracing::warn!("{message}");
+        tracing::warn!("{}", failure.message());
         context.request_stop();
         Ok(())
     }

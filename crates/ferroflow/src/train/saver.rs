@@ -255,11 +255,14 @@ impl Saver {
         Ok(())
     }
 
-    /// Returns whether the newest checkpoint that this saver has written, or found when it restored, is `PREFIX-STEP`.
+    /// Returns the step of the newest checkpoint `PREFIX-STEP` that this saver has written, or found when it restored.
     ///
-    /// Written again, it would hold what other workers have made of the variables meanwhile, in place of what it promises.
-    pub fn has_newest(&self, prefix: &str, step: i64) -> bool {
-        self.kept.lock().checkpoints.last().is_some_and(|(name, _)| *name == format!("{prefix}-{step}"))
+    /// With it there is no need to save when training begins: that would keep what other workers have made of the variables
+    /// since they were restored, even if it is good for nothing.
+    pub fn newest_step(&self, prefix: &str) -> Option<i64> {
+        let kept = self.kept.lock();
+        let (name, _) = kept.checkpoints.last()?;
+        name.strip_prefix(prefix)?.strip_prefix('-')?.parse().ok()
     }
 
     /// Notes a new checkpoint; returns the new state of the directory and what is to be deleted.

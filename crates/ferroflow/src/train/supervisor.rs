@@ -248,9 +248,7 @@ impl Supervisor {
             let mut is_first = true;
             self.loop_every(self.save_model, "checkpoints", move || {
                 let is_start = std::mem::take(&mut is_first);
-                if let (true, Some(step)) = (is_start, &step)
-                    && saver.has_newest(&prefix, session.eval_index(step.value())?)
-                {
+                if is_start && step.is_some() && saver.newest_step(&prefix).is_some() {
                     return Ok(());
                 }
                 save(&saver, &session, &prefix, step.as_ref(), writer.as_ref()).map(drop)
