@@ -360,6 +360,37 @@ fn a_loss_that_is_no_number_leaves_the_last_good_checkpoint() -> Result<()> {
     Ok(())
 }
 
+/// What others do to the variables between their restoring and the first step is not saved before that step.
+#[test]
+fn a_training_that_goes_on_does_not_save_before_it_begins() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoints = directory.path().to_str().unwrap();
+    let saved = || latest_checkpoint(checkpoints).map(|newest| newest.unwrap_or_default());
+    let start = |model: &Model, meanwhile: Option<&Operation>| {
+        let scaffold = meanwhile.iter().fold(Scaffold::new(), |scaffold, op| scaffold.local_init_op(op));
+        MonitoredSession::training(&model.graph)
+            .checkpoint_dir(checkpoints)
+            .save_checkpoint(Some(Every::Steps(1000)))
+            .scaffold(scaffold)
+            .build()
+    };
+    let first = model(None)?;
+    let mut session = start(&first, None)?;
+    session.raw_session()?;
+    assert!(saved()?.ends_with("model.ckpt-0"), "{}", saved()?);
+    session.run(&RunArgs::new().target(&first.train))?;
+    session.close()?;
+    assert!(saved()?.ends_with("model.ckpt-1"), "{}", saved()?);
+    let second = model(None)?;
+    let mut session = start(&second, Some(&second.train))?;
+    assert_eq!(session.raw_session()?.eval_index(second.step.value())?, 2);
+    assert!(saved()?.ends_with("model.ckpt-1"), "{}", saved()?);
+    // In the end it is: the step has changed since the checkpoint.
+    session.close()?;
+    assert!(saved()?.ends_with("model.ckpt-2"), "{}", saved()?);
+    Ok(())
+}
+
 #[test]
 fn a_truncated_checkpoint_is_an_error_and_those_before_it_restore() -> Result<()> {
     let directory = tempfile::tempdir().unwrap();
