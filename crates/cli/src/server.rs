@@ -65,7 +65,8 @@ pub struct Flags {
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("info")?;
     let config = flags.config(std::env::var("TF_CONFIG").ok().as_deref())?;
-    let runtime = serving_runtime(flags.threads)?;
+    let runtime = cluster::serving_runtime(flags.threads)
+        .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))?;
     let (job, index) = (config.job.clone(), config.task_index);
     // A worker's server has one worker only.
     let workers = if job == "worker" { 1 } else { config.cluster.num_tasks("worker") as u32 };
@@ -100,12 +101,6 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     });
     runtime.shutdown_background();
     Ok(())
-}
-
-/// Returns the threads of a process that only serves.
-pub fn serving_runtime(threads: Option<usize>) -> Result<tokio::runtime::Runtime, Failure> {
-    cluster::serving_runtime(threads)
-        .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))
 }
 
 /// Says what the server listens on, where the task's address in the cluster doesn't say it.

@@ -54,7 +54,7 @@ fn announce(job: &str, index: u32, address: &str) {
 }
 
 fn serve(config: ServerConfig, index: u32, workers: u32, has_parent: bool) -> Result<(), Failure> {
-    let runtime = crate::server::serving_runtime(None)?;
+    let runtime = runtime()?;
     let (leaves, parent) = tokio::sync::oneshot::channel();
     // Without a parent nobody sends, and the channel stays open.
     let _unused = if has_parent {
@@ -65,7 +65,7 @@ fn serve(config: ServerConfig, index: u32, workers: u32, has_parent: bool) -> Re
     } else {
         Some(leaves)
     };
-    let server = Arc::new(Server::start(config, ops::registry(), runtime.handle().clone())?);
+    let server = Arc::new(Server::start(config, ops::registry(), runtime.clone())?);
     announce("ps", index, server.address());
     let over = done::watch(server.clone(), "ps", index, workers)?;
     let ended = runtime.block_on(async {
@@ -76,7 +76,6 @@ fn serve(config: ServerConfig, index: u32, workers: u32, has_parent: bool) -> Re
         server.stop().await;
         ended
     });
-    runtime.shutdown_background();
     ended.map_err(Failure::from)
 }
 

@@ -204,8 +204,11 @@ pub(crate) fn pack_columns<T: HasMicrokernel + Pod>(
                 }
             } else {
                 for (step, row) in panel.chunks_exact_mut(width).enumerate() {
-                    row[..filled].copy_from_slice(&source[step * b.row_stride..][..filled]);
-                    row[filled..].fill(T::ZERO);
+                    let from = &source[step * b.row_stride..][..filled];
+                    // Element by element: a call for each of these short rows would take longer.
+                    for (column, to) in row.iter_mut().enumerate() {
+                        *to = if column < filled { from[column] } else { T::ZERO };
+                    }
                 }
             }
         } else {
