@@ -7,7 +7,7 @@
 //! The bytes of a block are always initialized: new ones are zero, recycled ones hold what was there before.
 
 use crate::copy::copy_bytes;
-use crate::huge_pages::{self, HUGE_BYTES_MIN};
+use crate::huge_pages::{self, HUGE_BYTES_MAX, HUGE_BYTES_MIN};
 use crate::{Result, Status};
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -161,7 +161,7 @@ impl Buffer {
     /// used here and there, and which stays. A table that nobody else has leaves its old memory piece by piece, so that
     /// there is never room for two of them needed.
     pub fn move_to_huge_pages(&mut self) {
-        if self.len < HUGE_BYTES_MIN || self.header().source == Source::HugePages {
+        if !(HUGE_BYTES_MIN..=HUGE_BYTES_MAX).contains(&self.len) || self.header().source == Source::HugePages {
             return;
         }
         let Some(header) = allocate_in_huge_pages(self.len) else { return };
@@ -602,7 +602,9 @@ mod tests {
         table.move_to_huge_pages();
         assert!(table.bytes().iter().enumerate().all(|(index, &byte)| byte == pattern(index)));
         table.bytes_mut().unwrap()[len - 1] = 1;
-        for mut there in [table, Buffer::zeroed(HUGE_BYTES_MIN - 1).unwrap()] {
+        for mut there in
+            [table, Buffer::zeroed(HUGE_BYTES_MIN - 1).unwrap(), Buffer::zeroed(HUGE_BYTES_MAX + 1).unwrap()]
+        {
             let address = there.bytes().as_ptr();
             there.move_to_huge_pages();
             assert_eq!(there.bytes().as_ptr(), address);

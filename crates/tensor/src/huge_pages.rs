@@ -15,6 +15,9 @@ const PAGE_BYTES_MAX: usize = 64 << 10;
 /// What is smaller fits what the processor remembers of small pages.
 pub(crate) const HUGE_BYTES_MIN: usize = 8 << 20;
 
+/// What is larger stays where it is: to move it takes seconds, in which others wait.
+pub(crate) const HUGE_BYTES_MAX: usize = 512 << 20;
+
 /// Returns `len` zero bytes at the beginning of a huge page; `None` where the system has none.
 #[cfg(target_os = "linux")]
 pub(crate) fn allocate(len: usize) -> Option<NonNull<u8>> {
