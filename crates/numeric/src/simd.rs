@@ -36,6 +36,10 @@ pub trait MulAdd: Copy {
     fn times(self, other: Self) -> Self;
     /// Returns `self * factor + addend`.
     fn times_plus(self, factor: Self, addend: Self) -> Self;
+    /// Returns whether it is zero, of either sign.
+    fn is_zero(self) -> bool;
+    /// Returns whether zero times it is zero, which it is not for infinite numbers and what is no number.
+    fn is_finite(self) -> bool;
 }
 
 macro_rules! impl_mul_add_for_floats {
@@ -58,6 +62,14 @@ macro_rules! impl_mul_add_for_floats {
             fn times_plus(self, factor: Self, addend: Self) -> Self {
                 self * factor + addend
             }
+            #[inline(always)]
+            fn is_zero(self) -> bool {
+                self == 0.0
+            }
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                self.abs() < <$scalar>::INFINITY
+            }
         }
         impl MulAdd for Complex<$scalar> {
             const ZERO: Self = Complex { re: 0.0, im: 0.0 };
@@ -76,6 +88,14 @@ macro_rules! impl_mul_add_for_floats {
             #[inline(always)]
             fn times_plus(self, factor: Self, addend: Self) -> Self {
                 self * factor + addend
+            }
+            #[inline(always)]
+            fn is_zero(self) -> bool {
+                self.re == 0.0 && self.im == 0.0
+            }
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                self.re.abs() < <$scalar>::INFINITY && self.im.abs() < <$scalar>::INFINITY
             }
         }
     )*};
@@ -100,6 +120,14 @@ macro_rules! impl_mul_add_for_integers {
             #[inline(always)]
             fn times_plus(self, factor: Self, addend: Self) -> Self {
                 self.wrapping_mul(factor).wrapping_add(addend)
+            }
+            #[inline(always)]
+            fn is_zero(self) -> bool {
+                self == 0
+            }
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                true
             }
         }
     )*};

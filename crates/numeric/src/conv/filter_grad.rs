@@ -154,6 +154,7 @@ unsafe fn add_block<T: HasMicrokernel + Pod>(
                 rows: piece.len,
                 segments: pixels,
                 a: RowsOfA::Strided { data: region[piece.offset..].as_ptr(), row_stride: 1, column_stride: pixel_step },
+                chosen: None,
                 b: b.as_ptr(),
                 b_row_stride: kernel.columns,
                 c: c.as_mut_ptr(),

@@ -161,6 +161,7 @@ unsafe fn band_of_group<T: HasMicrokernel + Pod>(
                         row_stride: shape.strides[2] * shape.in_channels,
                         column_stride: 1,
                     },
+                    chosen: None,
                     b: b.as_ptr(),
                     b_row_stride: kernel.columns,
                     c: c.as_mut_ptr(),

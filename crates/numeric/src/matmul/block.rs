@@ -1,6 +1,7 @@
 //! The blocked matrix product: cuts A, B and C so that what the micro-kernel reads stays in the caches.
 
-use super::kernel::{HasMicrokernel, Microkernel, Panel, RowsOfA, Segment, group_rows};
+use super::kernel::{ChosenSteps, HasMicrokernel, Microkernel, Panel, RowsOfA, Segment, group_rows};
+use super::zeros::{self, Block};
 use crate::parallel::{self, SharedMut};
 use crate::scratch::with_scratch;
 use bytemuck::Pod;
@@ -68,6 +69,7 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
     let depth_blocks = k.div_ceil(most_depth);
     let depth_step = k.div_ceil(depth_blocks);
     let row_step = round_up((A_BLOCK_BYTES / (depth_step * element)).max(kernel.rows), kernel.rows);
+    let skip_zeros = zeros::pays(m, n, k, a, b, kernel.rows, kernel.columns);
     // A row-major A is read in place. Otherwise a group of rows would touch a cache line for every step of the depth.
     let pack_a = a.column_stride != 1;
     // Packing B costs a pass over it, which few rows can't repay.
@@ -81,53 +83,62 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
     };
     let packed_columns = if pack_b { round_up(n.min(column_step), kernel.columns) } else { kernel.columns };
     let packed_rows = if pack_a { row_step.min(m) } else { 0 };
+    let chosen_groups = if skip_zeros { row_step.min(m).div_ceil(kernel.rows) } else { 0 };
     with_scratch(packed_columns * depth_step, |packed_b: &mut [T]| {
         with_scratch(packed_rows * depth_step, |packed_a: &mut [T]| {
-            let mut rows_of = |a: MatrixView<'_, T>, rows: usize, depth: usize| {
-                if pack_a {
-                    pack_rows(a, rows, depth, kernel.rows, packed_a);
-                    return RowsOfA::Packed { data: packed_a.as_ptr() };
-                }
-                RowsOfA::Strided { data: a.data.as_ptr(), row_stride: a.row_stride, column_stride: a.column_stride }
-            };
-            let outer_step = if one_block { n } else { column_step };
-            for outer_column in (0..n).step_by(outer_step) {
-                for first_depth in (0..k).step_by(depth_step) {
-                    let depth = depth_step.min(k - first_depth);
-                    let mut rows_of_a = None;
-                    for first_column in (outer_column..n.min(outer_column + outer_step)).step_by(column_step) {
-                        let columns = column_step.min(n - first_column);
-                        let b = b.part(first_depth, first_column);
-                        if pack_b {
-                            pack_columns(b, depth, columns, kernel.columns, packed_b);
-                        }
-                        for first_row in (0..m).step_by(row_step) {
-                            let rows = row_step.min(m - first_row);
-                            let block_of_a = match rows_of_a {
-                                Some(block_of_a) if one_block => block_of_a,
-                                _ => rows_of(a.part(first_row, first_depth), rows, depth),
-                            };
-                            rows_of_a = Some(block_of_a);
-                            // SAFETY: inside C by the loop bounds; the packed buffers hold the block.
-                            unsafe {
-                                block(
-                                    &kernel,
-                                    rows,
-                                    depth,
-                                    columns,
-                                    block_of_a,
-                                    b,
-                                    pack_b,
-                                    packed_b,
-                                    c.add(first_row * c_row_stride + first_column),
-                                    c_row_stride,
-                                    accumulate || first_depth > 0,
-                                );
+            with_scratch(chosen_groups * (depth_step + 1), |chosen: &mut [u32]| {
+                let (counts, steps) = chosen.split_at_mut(chosen_groups);
+                let mut rows_of = |a: MatrixView<'_, T>, rows: usize, depth: usize| {
+                    let mut chosen =
+                        |block| skip_zeros.then(|| zeros::choose(block, rows, depth, kernel.rows, steps, counts));
+                    if pack_a {
+                        pack_rows(a, rows, depth, kernel.rows, packed_a);
+                        let chosen = chosen(Block::Packed(packed_a));
+                        return (RowsOfA::Packed { data: packed_a.as_ptr() }, chosen);
+                    }
+                    let MatrixView { data, row_stride, column_stride } = a;
+                    let chosen = chosen(Block::Rows { data, row_stride });
+                    (RowsOfA::Strided { data: data.as_ptr(), row_stride, column_stride }, chosen)
+                };
+                let outer_step = if one_block { n } else { column_step };
+                for outer_column in (0..n).step_by(outer_step) {
+                    for first_depth in (0..k).step_by(depth_step) {
+                        let depth = depth_step.min(k - first_depth);
+                        let mut rows_of_a = None;
+                        for first_column in (outer_column..n.min(outer_column + outer_step)).step_by(column_step) {
+                            let columns = column_step.min(n - first_column);
+                            let b = b.part(first_depth, first_column);
+                            if pack_b {
+                                pack_columns(b, depth, columns, kernel.columns, packed_b);
+                            }
+                            for first_row in (0..m).step_by(row_step) {
+                                let rows = row_step.min(m - first_row);
+                                let block_of_a = match rows_of_a {
+                                    Some(block_of_a) if one_block => block_of_a,
+                                    _ => rows_of(a.part(first_row, first_depth), rows, depth),
+                                };
+                                rows_of_a = Some(block_of_a);
+                                // SAFETY: inside C by the loop bounds; the packed buffers hold the block.
+                                unsafe {
+                                    block(
+                                        &kernel,
+                                        rows,
+                                        depth,
+                                        columns,
+                                        block_of_a,
+                                        b,
+                                        pack_b,
+                                        packed_b,
+                                        c.add(first_row * c_row_stride + first_column),
+                                        c_row_stride,
+                                        accumulate || first_depth > 0,
+                                    );
+                                }
                             }
                         }
                     }
                 }
-            }
+            });
         });
     });
 }
@@ -141,7 +152,7 @@ unsafe fn block<T: HasMicrokernel + Pod>(
     rows: usize,
     depth: usize,
     columns: usize,
-    a: RowsOfA<T>,
+    (a, chosen): (RowsOfA<T>, Option<ChosenSteps>),
     b: MatrixView<'_, T>,
     pack_b: bool,
     packed_b: &mut [T],
@@ -164,6 +175,7 @@ unsafe fn block<T: HasMicrokernel + Pod>(
             rows,
             segments: &[Segment { offset: 0, len: depth }],
             a,
+            chosen,
             b: panel,
             b_row_stride: panel_row_stride,
             // SAFETY: `column` is inside the block.

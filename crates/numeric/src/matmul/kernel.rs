@@ -11,6 +11,8 @@ pub(crate) struct Panel<'a, T> {
     /// Where along the depth the rows of A lie; one segment from 0 for a matrix.
     pub segments: &'a [Segment],
     pub a: RowsOfA<T>,
+    /// Which steps count, of a matrix: there is one segment then.
+    pub chosen: Option<ChosenSteps>,
     /// The panel: as many rows as the segments are long together, each as wide as the kernel.
     pub b: *const T,
     pub b_row_stride: usize,
@@ -38,6 +40,15 @@ pub(crate) enum RowsOfA<T> {
     Strided { data: *const T, row_stride: usize, column_stride: usize },
     /// The groups that [`group_rows`] makes, one after the other, each stored with its rows adjacent.
     Packed { data: *const T },
+}
+
+/// The steps of the depth that count for each group of rows, in order; the others are left out.
+#[derive(Clone, Copy)]
+pub(crate) struct ChosenSteps {
+    /// For each group as many places as the depth has steps; the first of them are taken.
+    pub steps: *const u32,
+    /// How many, for each group.
+    pub counts: *const u32,
 }
 
 /// Returns how many of the remaining rows the next group takes: full groups, and two even ones at the end, since a
@@ -78,7 +89,10 @@ where
 {
     let depth: usize = panel.segments.iter().map(|segment| segment.len).sum();
     let mut row = 0;
-    while row < panel.rows {
+    for number in 0.. {
+        if row >= panel.rows {
+            break;
+        }
         let group = group_rows(panel.rows - row, ROWS);
         let (a, row_stride, column_stride) = match panel.a {
             // SAFETY: `row` is below `rows`, for which the caller vouches.
@@ -88,6 +102,10 @@ where
             // SAFETY: earlier groups hold `row * depth` elements.
             RowsOfA::Packed { data } => (unsafe { data.add(row * depth) }, 1, group),
         };
+        // SAFETY: earlier groups have room for `depth` steps each.
+        let chosen = panel.chosen.map(|ChosenSteps { steps, counts }| unsafe {
+            std::slice::from_raw_parts(steps.add(number * depth), *counts.add(number) as usize)
+        });
         // SAFETY: as above.
         let c = unsafe { panel.c.add(row * panel.c_row_stride) };
         macro_rules! tile {
@@ -96,10 +114,15 @@ where
                 if $rows <= ROWS {
                     // SAFETY: the caller vouches for the panel.
                     unsafe {
-                        if panel.columns <= V::LANES {
-                            tile::<V, $rows, 1>(panel, a, row_stride, column_stride, c)
-                        } else {
-                            tile::<V, $rows, 2>(panel, a, row_stride, column_stride, c)
+                        match (chosen, panel.columns <= V::LANES) {
+                            (None, true) => tile::<V, $rows, 1>(panel, a, row_stride, column_stride, c),
+                            (None, false) => tile::<V, $rows, 2>(panel, a, row_stride, column_stride, c),
+                            (Some(steps), true) => {
+                                tile_of_steps::<V, $rows, 1>(panel, a, row_stride, column_stride, steps, c)
+                            }
+                            (Some(steps), false) => {
+                                tile_of_steps::<V, $rows, 2>(panel, a, row_stride, column_stride, steps, c)
+                            }
                         }
                     }
                 }
@@ -140,20 +163,72 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize>(
         for segment in panel.segments {
             let mut a = a.add(segment.offset);
             for _ in 0..segment.len {
-                let mut columns = [V::splat(V::Scalar::ZERO); VECTORS];
-                for vector in 0..VECTORS {
-                    columns[vector] = V::load(b.add(vector * V::LANES));
-                }
-                for row in 0..ROWS {
-                    let factor = V::splat(*a.add(row * row_stride));
-                    for vector in 0..VECTORS {
-                        sums[row][vector] = factor.mul_add(columns[vector], sums[row][vector]);
-                    }
-                }
+                add_step(&mut sums, a, row_stride, b);
                 a = a.add(column_stride);
                 b = b.add(panel.b_row_stride);
             }
         }
+        finish_tile(panel, &sums, c);
+    }
+}
+
+/// As [`tile`], with some steps of the depth only.
+#[inline(always)]
+unsafe fn tile_of_steps<V: Lanes, const ROWS: usize, const VECTORS: usize>(
+    panel: &Panel<'_, V::Scalar>,
+    a: *const V::Scalar,
+    row_stride: usize,
+    column_stride: usize,
+    steps: &[u32],
+    c: *mut V::Scalar,
+) where
+    V::Scalar: MulAdd,
+{
+    // SAFETY: as for `tile`; the steps are below the depth.
+    unsafe {
+        let mut sums = [[V::splat(V::Scalar::ZERO); VECTORS]; ROWS];
+        for &step in steps {
+            let step = step as usize;
+            add_step(&mut sums, a.add(step * column_stride), row_stride, panel.b.add(step * panel.b_row_stride));
+        }
+        finish_tile(panel, &sums, c);
+    }
+}
+
+/// Adds what one step of the depth brings: a column of A times a row of the panel.
+#[inline(always)]
+unsafe fn add_step<V: Lanes, const ROWS: usize, const VECTORS: usize>(
+    sums: &mut [[V; VECTORS]; ROWS],
+    a: *const V::Scalar,
+    row_stride: usize,
+    b: *const V::Scalar,
+) {
+    // SAFETY: the caller vouches for the instruction set and the pointers.
+    unsafe {
+        let mut columns = [V::load(b); VECTORS];
+        for vector in 1..VECTORS {
+            columns[vector] = V::load(b.add(vector * V::LANES));
+        }
+        for row in 0..ROWS {
+            let factor = V::splat(*a.add(row * row_stride));
+            for vector in 0..VECTORS {
+                sums[row][vector] = factor.mul_add(columns[vector], sums[row][vector]);
+            }
+        }
+    }
+}
+
+/// Writes or adds the sums of a tile to C.
+#[inline(always)]
+unsafe fn finish_tile<V: Lanes, const ROWS: usize, const VECTORS: usize>(
+    panel: &Panel<'_, V::Scalar>,
+    sums: &[[V; VECTORS]; ROWS],
+    c: *mut V::Scalar,
+) where
+    V::Scalar: MulAdd,
+{
+    // SAFETY: the caller vouches for the instruction set and for the sizes in `panel`.
+    unsafe {
         if panel.columns == VECTORS * V::LANES {
             for row in 0..ROWS {
                 for vector in 0..VECTORS {
@@ -235,6 +310,7 @@ mod tests {
                         rows,
                         segments: &[Segment { offset: 0, len: 3 }, Segment { offset: 3, len: depth - 3 }],
                         a: RowsOfA::Strided { data: a.as_ptr(), row_stride: depth, column_stride: 1 },
+                        chosen: None,
                         b: b.as_ptr(),
                         b_row_stride: 32,
                         c: c.as_mut_ptr(),

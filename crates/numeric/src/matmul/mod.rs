@@ -7,6 +7,7 @@ mod block;
 mod epilogue;
 mod kernel;
 mod narrow;
+mod zeros;
 
 pub use epilogue::Activation;
 pub(crate) use epilogue::EpilogueElement;

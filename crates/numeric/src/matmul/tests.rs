@@ -159,3 +159,52 @@ fn batches_broadcast_by_item() {
         }
     }
 }
+
+/// A matrix with zeros in all but some places, as images and one-hot rows have.
+fn mostly_zero(rows: usize, columns: usize, counts: impl Fn(usize, usize) -> bool) -> Vec<f32> {
+    let at = |i: usize| if counts(i / columns, i % columns) { ((i * 7) % 9) as f32 - 4.0 } else { -0.0 };
+    (0..rows * columns).map(at).collect()
+}
+
+#[test]
+fn zeros_that_are_left_out_change_nothing() {
+    let pictures: [fn(usize, usize) -> bool; 4] = [
+        |_, _| false,
+        |_, column| column % 28 > 8 && column % 28 < 20,
+        |row, column| (row * 31) % 97 == column % 97,
+        |row, column| row > 20 && column > 300,
+    ];
+    for (m, k, n) in [(100, 784, 100), (784, 100, 100), (13, 900, 130), (409, 300, 49)] {
+        for picture in pictures {
+            for a_stored in [Operand::Plain, Operand::Transposed] {
+                for b_stored in [Operand::Plain, Operand::Transposed] {
+                    let shape = MatMulShape::new(m, k, n).stored(a_stored, b_stored);
+                    let a = match a_stored {
+                        Operand::Plain => mostly_zero(m, k, picture),
+                        _ => mostly_zero(k, m, picture),
+                    };
+                    let b = values(k * n, 2, |v| v as f32);
+                    let mut out = vec![f32::NAN; m * n];
+                    matmul(shape, &a, &b, &mut out);
+                    assert!(out == naive(shape, &a, &b), "{shape:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn zero_times_what_is_not_finite_is_no_number() {
+    let (m, k, n) = (100, 784, 100);
+    let shape = MatMulShape::new(m, k, n);
+    let a = mostly_zero(m, k, |_, column| column > 600);
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut b = values(k * n, 2, |v| v as f32);
+        b[5 * n + 70] = value;
+        let mut out = vec![0.0; m * n];
+        matmul(shape, &a, &b, &mut out);
+        for (i, value) in out.iter().enumerate() {
+            assert_eq!(value.is_nan(), i % n == 70, "at {i}");
+        }
+    }
+}
