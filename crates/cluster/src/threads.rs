@@ -20,6 +20,16 @@ pub fn serving_runtime(threads: Option<usize>) -> std::io::Result<Runtime> {
         .build()
 }
 
+/// Starts a thread that serves one peer. It is scheduled as the thread that starts it.
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    let started = thread.spawn(move || {
+        executor::serve_others_on_this_thread();
+        body();
+    });
+    started.map(drop)
+}
+
 /// Has this thread, and the threads that it starts, wait for a core when they are woken rather than take it from a thread
 /// that runs. A task writes to its peer and then has a word left to say or to read; if the peer takes its core for a whole step
 /// before that, a third one that waits for this word waits for the step.

@@ -92,6 +92,11 @@ impl Connection {
     /// Gives the connection its socket, and sends `first` before anything else.
     pub(crate) fn up(&self, socket: Arc<Socket>, first: OutFrame) {
         let mut outgoing = self.outgoing.lock();
+        if matches!(outgoing.link, Link::Broken(_)) {
+            // It was ended before it began.
+            socket.end_reading();
+            return;
+        }
         for piece in first.pieces.into_iter().rev() {
             outgoing.queue.push_front(piece);
         }
@@ -265,7 +270,9 @@ impl Connection {
             if matches!(outgoing.link, Link::Broken(_)) {
                 return Vec::new();
             }
-            outgoing.link = Link::Broken(status.clone());
+            if let Link::Up(socket) = std::mem::replace(&mut outgoing.link, Link::Broken(status.clone())) {
+                socket.end_reading();
+            }
             outgoing.queue.clear();
             std::mem::take(&mut outgoing.waiting_steps)
         };

@@ -7,6 +7,7 @@
 //! for what comes. TensorFlow's tasks never see the attribute, and keep `RecvTensor`.
 
 mod address;
+mod calls;
 mod connection;
 mod frame;
 mod messages;
@@ -19,10 +20,12 @@ pub(crate) use connection::Connection;
 pub(crate) use frame::PREFACE;
 pub(crate) use socket::Socket;
 
-use crate::interface::{Answer, RunGraphReply, WorkerInterface};
+use crate::interface::WorkerInterface;
 use crate::rpc::connection_options;
+use crate::threads;
 use crate::worker::Worker;
 use address::{Place, StreamAddress};
+use calls::Running;
 use foldhash::{HashMap, HashMapExt};
 use frame::{FrameWriter, Kind, OutFrame, malformed};
 use futures_util::FutureExt;
@@ -30,12 +33,13 @@ use parking_lot::Mutex;
 use reader::{FrameReader, InFrame};
 use shared_memory::{PeerMemory, SharedHeap};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::net::{TcpStream, UnixListener};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tracing::{debug, info};
 
 /// The attribute of a Send and its Recv that holds the receiver's address, when the tensor is to be pushed.
@@ -46,6 +50,12 @@ const VERSION: u64 = 2;
 
 /// A bound on the devices that a peer names.
 const INCARNATIONS_MAX: u64 = 1 << 12;
+
+/// How many peers on this machine have a thread of their own here; the runtime serves those that come later.
+const THREADS_MAX: usize = 64;
+
+/// How long a thread waits for a peer's first words.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The streams of one server, in both directions.
 pub(crate) struct StreamHub {
@@ -61,10 +71,14 @@ pub(crate) struct StreamHub {
     heap: Option<&'static SharedHeap>,
     /// By the incarnation of the peer's first device.
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    /// All that are served, also those that a second connection to the same peer stands in for; `None` once the task stops.
+    served: Mutex<Option<Vec<Arc<Connection>>>>,
     /// Whether no new partitions are run, because the task stops.
     is_stopping: AtomicBool,
     /// How many partitions run for peers.
     num_running: watch::Sender<usize>,
+    /// How many threads serve a peer each.
+    num_threads: AtomicUsize,
 }
 
 impl StreamHub {
@@ -86,8 +100,10 @@ impl StreamHub {
             offer,
             heap,
             connections,
+            served: Mutex::new(Some(Vec::new())),
             is_stopping: AtomicBool::new(false),
             num_running: watch::Sender::new(0),
+            num_threads: AtomicUsize::new(0),
         }
     }
 
@@ -122,11 +138,12 @@ impl StreamHub {
         let _ = self.num_running.subscribe().wait_for(|&count| count == 0).await;
     }
 
-    /// Ends all streams.
+    /// Ends all streams, and takes no others.
     pub fn stop(&self) {
         let connections = std::mem::take(&mut *self.connections.lock());
-        for connection in connections.into_values() {
-            connection.broken(&Status::unavailable("this task is stopping"));
+        let served = self.served.lock().take().unwrap_or_default();
+        for connection in connections.into_values().chain(served) {
+            connection.broken(&stopping());
         }
     }
 
@@ -134,16 +151,37 @@ impl StreamHub {
     pub async fn listen(self: Arc<Self>, listener: UnixListener) {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => match stream.into_std().and_then(Socket::unix) {
-                    Ok(socket) => drop(self.runtime.spawn(self.clone().accept(socket))),
-                    Err(error) => debug!("can't take a stream: {error}"),
-                },
+                Ok((stream, _)) => {
+                    if let Err(error) = stream.into_std().and_then(|stream| self.serve(stream)) {
+                        debug!("can't take a stream: {error}");
+                    }
+                }
                 Err(error) => {
                     debug!("can't accept a stream: {error}");
                     tokio::task::yield_now().await;
                 }
             }
         }
+    }
+
+    /// Serves a peer on this machine that has opened a stream, on a thread of its own as long as there are not many.
+    ///
+    /// A peer that has asked for something mostly waits for the answer. The thread that it has woken is all the kernel sees of
+    /// that, so it goes on where the peer just was. With one thread for all peers, what one has asked for waits where
+    /// another one computes, while the core of the first is idle.
+    fn serve(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<()> {
+        let is_within = |count: usize| (count < THREADS_MAX).then_some(count + 1);
+        if self.num_threads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_within).is_err() {
+            self.runtime.spawn(self.clone().accept(Socket::unix(stream)?));
+            return Ok(());
+        }
+        let place = ThreadPlace(self.clone());
+        let socket = Socket::blocking(stream)?;
+        threads::spawn("ferroflow-stream", move || {
+            let _runtime = place.0.runtime.enter();
+            // Nothing of this waits for the runtime, so that it ends with the connection.
+            let _ = place.0.clone().accept(socket).now_or_never();
+        })
     }
 
     /// Opens the Unix socket, if the task's offer has one.
@@ -216,6 +254,9 @@ impl StreamHub {
     /// Ends a connection for whoever uses it.
     fn over(&self, connection: &Arc<Connection>, lost: &Status) {
         self.connections.lock().retain(|_, known| !Arc::ptr_eq(known, connection));
+        if let Some(served) = self.served.lock().as_mut() {
+            served.retain(|known| !Arc::ptr_eq(known, connection));
+        }
         let unsent = connection.broken(lost);
         if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
             worker.fail_steps(&unsent, lost);
@@ -224,6 +265,10 @@ impl StreamHub {
 
     /// Serves a connection until it ends; returns why. Whoever opened it says whom it expects there.
     async fn run(self: Arc<Self>, connection: Arc<Connection>, socket: Arc<Socket>, expected: Option<u64>) -> Status {
+        match self.served.lock().as_mut() {
+            Some(served) => served.push(connection.clone()),
+            None => return stopping(),
+        }
         let running = Running::default();
         let mut incarnations: SmallVec<[u64; 2]> = SmallVec::new();
         let reading = async {
@@ -237,14 +282,20 @@ impl StreamHub {
                 }
             }
             while let Some(frame) = reader.next().await? {
-                self.take(&connection, frame, &running)?;
+                calls::then_answer(|| self.take(&connection, frame, &running))?;
             }
             Ok(())
         };
-        let ended: Result<()> = tokio::select! {
-            ended = reading => ended,
-            ended = connection.write_the_rest(&socket) => ended.map_err(|error| Status::unavailable(error.to_string())),
-            never = connection.give_back() => match never {},
+        let ended: Result<()> = if socket.is_blocking() {
+            let writing = self.runtime.spawn(keep_writing(connection.clone(), socket.clone()));
+            let ended = reading.await;
+            writing.abort();
+            ended
+        } else {
+            tokio::select! {
+                ended = reading => ended,
+                ended = keep_writing(connection.clone(), socket.clone()) => ended,
+            }
         };
         running.abort_all();
         let lost = match ended {
@@ -267,6 +318,7 @@ impl StreamHub {
     ) -> Result<(FrameReader, Hello)> {
         let broken = |error: std::io::Error| Status::unavailable(format!("the stream did not begin: {error}"));
         let heap = self.heap.map(SharedHeap::file);
+        socket.set_read_timeout(Some(GREETING_TIMEOUT)).map_err(broken)?;
         let mut reader = FrameReader::new(socket.clone());
         if expected.is_some() {
             socket.send_preface(heap).await.map_err(broken)?;
@@ -296,6 +348,7 @@ impl StreamHub {
         if theirs.receiver != 0 && self.incarnations.first() != Some(&theirs.receiver) {
             return Err(Status::aborted("a stream was meant for a task that was here before"));
         }
+        socket.set_read_timeout(None).map_err(broken)?;
         connection.up(socket.clone(), hello);
         self.greeted(connection, socket, &theirs);
         Ok((reader, theirs))
@@ -350,6 +403,10 @@ fn abstract_address(name: &str) -> std::io::Result<std::os::unix::net::SocketAdd
     std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes())
 }
 
+fn stopping() -> Status {
+    Status::unavailable("this task is stopping")
+}
+
 fn refused() -> Status {
     Status::unavailable("the task refused the stream: it was probably restarted")
 }
@@ -383,58 +440,85 @@ impl Hello {
     }
 }
 
-/// Counts a partition that runs for a peer, however it ends.
-struct Counted(Arc<StreamHub>);
-
-impl Counted {
-    fn new(hub: &Arc<StreamHub>) -> Counted {
-        hub.num_running.send_modify(|count| *count += 1);
-        Counted(hub.clone())
-    }
+/// Writes what a socket does not take at once, and gives back what no frame takes along, until the connection breaks.
+async fn keep_writing(connection: Arc<Connection>, socket: Arc<Socket>) -> Result<()> {
+    let ended = tokio::select! {
+        ended = connection.write_the_rest(&socket) => ended.map_err(|error| Status::unavailable(error.to_string())),
+        never = connection.give_back() => match never {},
+    };
+    socket.end_reading();
+    ended
 }
 
-impl Drop for Counted {
+/// The place of a thread among those that there may be.
+struct ThreadPlace(Arc<StreamHub>);
+
+impl Drop for ThreadPlace {
     fn drop(&mut self) {
-        self.0.num_running.send_modify(|count| *count -= 1);
+        self.0.num_threads.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The partitions that run for a peer.
-#[derive(Clone, Default)]
-struct Running {
-    calls: Arc<Mutex<HashMap<u64, Option<AbortHandle>>>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::frame::{HEADER_BYTES, Header};
+    use super::*;
+    use crate::Transport;
+    use std::io::{Read, Write};
 
-impl Running {
-    /// Answers once the answer is there.
-    fn add(&self, hub: &Arc<StreamHub>, connection: &Arc<Connection>, id: u64, answer: Answer<RunGraphReply>) {
-        self.calls.lock().insert(id, None);
-        let (calls, connection) = (self.calls.clone(), connection.clone());
-        let counted = Counted::new(hub);
-        let task = hub.runtime.spawn(async move {
-            let _counted = counted;
-            let reply = answer.await;
-            if calls.lock().remove(&id).is_some()
-                && let Err(status) = connection.reply(id, reply)
-            {
-                debug!("an answer could not be sent: {status}");
+    fn hub(incarnation: u64) -> Arc<StreamHub> {
+        let offer = StreamOffer::new(Transport::Unix, incarnation).unwrap();
+        let runtime = tokio::runtime::Handle::current();
+        let hub = StreamHub::new(runtime, "a task".to_owned(), vec![incarnation], offer, false);
+        let hub = Arc::new(hub);
+        let listener = hub.bind().unwrap().expect("this machine has Unix sockets");
+        tokio::spawn(hub.clone().listen(listener));
+        hub
+    }
+
+    fn connect(hub: &StreamHub) -> UnixStream {
+        UnixStream::connect_addr(&abstract_address(&hub.offer.unix).unwrap()).unwrap()
+    }
+
+    /// Says who this is, and reads who the other side is.
+    fn greet(hub: &StreamHub, stream: &mut UnixStream) {
+        stream.write_all(PREFACE).unwrap();
+        stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
+        stream.write_all(&hub.hello(0, false).unwrap().pieces.concat()).unwrap();
+        let mut header = [0; HEADER_BYTES];
+        stream.read_exact(&mut header).unwrap();
+        let header = Header::read(&header).unwrap();
+        assert_eq!(header.kind, Kind::Hello);
+        stream.read_exact(&mut vec![0; header.head_len]).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn peers_for_whom_no_thread_is_left_are_served_too() {
+        let hub = hub(0xabc1);
+        // They say nothing, and are taken in the order in which they came.
+        let silent: Vec<UnixStream> = (0..THREADS_MAX).map(|_| connect(&hub)).collect();
+        let peer = tokio::task::spawn_blocking({
+            let hub = hub.clone();
+            move || greet(&hub, &mut connect(&hub))
+        });
+        peer.await.unwrap();
+        assert_eq!(hub.num_threads.load(Ordering::Relaxed), THREADS_MAX);
+        drop(silent);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_that_stops_ends_the_threads_of_its_peers() {
+        let hub = hub(0xabc2);
+        let ended = tokio::task::spawn_blocking({
+            let hub = hub.clone();
+            move || {
+                let mut stream = connect(&hub);
+                greet(&hub, &mut stream);
+                hub.stop();
+                // The thread sees the end as this side does, and gives its place up.
+                stream.read(&mut [0]).unwrap()
             }
         });
-        if let Some(handle) = self.calls.lock().get_mut(&id) {
-            *handle = Some(task.abort_handle());
-        }
-    }
-
-    /// Gives a call up: the partition is cancelled.
-    fn abort(&self, id: u64) {
-        if let Some(Some(task)) = self.calls.lock().remove(&id) {
-            task.abort();
-        }
-    }
-
-    fn abort_all(&self) {
-        for task in std::mem::take(&mut *self.calls.lock()).into_values().flatten() {
-            task.abort();
-        }
+        assert_eq!(ended.await.unwrap(), 0);
     }
 }

@@ -1,24 +1,43 @@
 //! [`Socket`]: a connection over TCP or, on one machine, over a Unix socket.
 //!
 //! The runtime is told only of what can be read. A Unix socket is said to take more each time its peer has read something, and
-//! a thread would wake up for every one of those although nobody waits to write; who does wait says so for that time.
+//! a thread would wake up for every one of those although nobody waits to write; who does wait says so for that time. A socket
+//! may also have a thread of its own that reads it, of which the runtime knows nothing.
 
 use super::frame::PREFACE;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 
 /// A connection to a peer.
 pub(crate) struct Socket {
-    file: AsyncFd<socket2::Socket>,
+    file: File,
     is_unix: bool,
+}
+
+/// A socket by how its reader waits.
+enum File {
+    /// The runtime tells it.
+    Watched(AsyncFd<socket2::Socket>),
+    /// It sleeps in the system call.
+    Blocking(socket2::Socket),
+}
+
+impl File {
+    fn get_ref(&self) -> &socket2::Socket {
+        match self {
+            File::Watched(file) => file.get_ref(),
+            File::Blocking(socket) => socket,
+        }
+    }
 }
 
 impl Socket {
@@ -34,7 +53,34 @@ impl Socket {
 
     fn new(socket: socket2::Socket, is_unix: bool) -> io::Result<Socket> {
         socket.set_nonblocking(true)?;
-        Ok(Socket { file: watch(socket, Interest::READABLE)?, is_unix })
+        Ok(Socket { file: File::Watched(watch(socket, Interest::READABLE)?), is_unix })
+    }
+
+    /// Takes a connection on this machine that a thread of its own will read: reading never waits for the runtime.
+    pub fn blocking(stream: UnixStream) -> io::Result<Socket> {
+        stream.set_nonblocking(false)?;
+        Ok(Socket { file: File::Blocking(stream.into()), is_unix: true })
+    }
+
+    /// Returns whether a thread of its own reads it.
+    pub fn is_blocking(&self) -> bool {
+        matches!(self.file, File::Blocking(_))
+    }
+
+    /// Bounds how long the thread of a blocking socket waits for something to read.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match &self.file {
+            File::Watched(_) => Ok(()),
+            File::Blocking(socket) => socket.set_read_timeout(timeout),
+        }
+    }
+
+    /// Wakes the thread that reads a blocking socket: for it, the connection is over.
+    pub fn end_reading(&self) {
+        if let File::Blocking(socket) = &self.file {
+            // One that is not connected any more needs no end.
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
     }
 
     /// Says what it is, for people.
@@ -44,7 +90,7 @@ impl Socket {
 
     /// Writes what can be written at once.
     pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.file.get_ref().write_vectored(pieces)
+        self.file.get_ref().send_vectored_with_flags(pieces, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
     }
 
     /// Waits until something can be written.
@@ -56,7 +102,14 @@ impl Socket {
     /// Reads what is there, at least one byte; 0 is the end.
     pub async fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
-            let mut ready = self.file.readable().await?;
+            let file = match &self.file {
+                File::Watched(file) => file,
+                File::Blocking(socket) => match { socket }.read(bytes) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    outcome => return outcome,
+                },
+            };
+            let mut ready = file.readable().await?;
             match ready.get_inner().read(bytes) {
                 Ok(count) => {
                     // Less than was asked for is all there was: the next read waits without asking.
@@ -107,14 +160,17 @@ impl Socket {
         let mut heap = None;
         while filled < found.len() {
             let count = if self.is_unix {
-                let mut ready = self.file.readable().await?;
-                match self.receive_with(&mut found[filled..], &mut heap) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut ready = match &self.file {
+                    File::Watched(file) => Some(file.readable().await?),
+                    File::Blocking(_) => None,
+                };
+                match (self.receive_with(&mut found[filled..], &mut heap), &mut ready) {
+                    (Err(error), Some(ready)) if error.kind() == io::ErrorKind::WouldBlock => {
                         ready.clear_ready();
                         continue;
                     }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    outcome => outcome?,
+                    (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    (outcome, _) => outcome?,
                 }
             } else {
                 self.read(&mut found[filled..]).await?

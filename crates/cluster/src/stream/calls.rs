@@ -1,0 +1,222 @@
+//! The partitions that run for a peer, and who sends their answers: the thread that ends one, where that can be.
+//!
+//! A partition mostly ends because a frame has arrived, on the thread that has read it. Its answer leaves from there, once the
+//! frame has been dealt with, and no other thread is woken for it.
+
+use super::{Connection, StreamHub};
+use crate::interface::{Answer, RunGraphReply};
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use tracing::debug;
+
+thread_local! {
+    /// The calls that ended while this thread deals with a frame; `None` while it doesn't.
+    static ENDED: RefCell<Option<Vec<Arc<Call>>>> = const { RefCell::new(None) };
+}
+
+/// Deals with a frame, then answers the calls that ended by it.
+pub(super) fn then_answer<T>(deal: impl FnOnce() -> T) -> T {
+    ENDED.set(Some(Vec::new()));
+    let _dealing = Dealing;
+    let result = deal();
+    // An answer may end others.
+    while let Some(call) = ENDED.with_borrow_mut(|ended| ended.as_mut().and_then(Vec::pop)) {
+        call.go_on();
+    }
+    result
+}
+
+/// A frame is being dealt with; whatever happens meanwhile, what has ended is answered.
+struct Dealing;
+
+impl Drop for Dealing {
+    fn drop(&mut self) {
+        for call in ENDED.take().unwrap_or_default() {
+            call.go_on_elsewhere();
+        }
+    }
+}
+
+/// The calls of one peer.
+#[derive(Clone, Default)]
+pub(super) struct Running {
+    calls: Arc<Mutex<HashMap<u64, Arc<Call>>>>,
+}
+
+impl Running {
+    /// Answers a call once the answer is there.
+    pub fn add(&self, hub: &Arc<StreamHub>, connection: &Arc<Connection>, id: u64, answer: Answer<RunGraphReply>) {
+        let call = Arc::new(Call {
+            id,
+            answer: Mutex::new(Some(answer)),
+            connection: connection.clone(),
+            running: self.clone(),
+            runtime: hub.runtime.clone(),
+            _counted: Counted::new(hub),
+        });
+        self.calls.lock().insert(id, call.clone());
+        call.go_on();
+    }
+
+    /// Gives a call up: the partition is cancelled.
+    pub fn abort(&self, id: u64) {
+        let call = self.calls.lock().remove(&id);
+        if let Some(call) = call {
+            call.give_up();
+        }
+    }
+
+    /// Gives all calls up.
+    pub fn abort_all(&self) {
+        let calls = std::mem::take(&mut *self.calls.lock());
+        for call in calls.into_values() {
+            call.give_up();
+        }
+    }
+}
+
+/// A partition that runs for a peer.
+struct Call {
+    id: u64,
+    /// What it will end with; `None` once it is answered or given up.
+    answer: Mutex<Option<Answer<RunGraphReply>>>,
+    connection: Arc<Connection>,
+    running: Running,
+    runtime: tokio::runtime::Handle,
+    _counted: Counted,
+}
+
+impl Call {
+    /// Sends the answer if it is there.
+    fn go_on(self: &Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let reply = {
+            let mut answer = self.answer.lock();
+            let Some(waiting) = answer.as_mut() else { return };
+            let Poll::Ready(reply) = waiting.as_mut().poll(&mut Context::from_waker(&waker)) else { return };
+            *answer = None;
+            reply
+        };
+        let was_wanted = self.running.calls.lock().remove(&self.id).is_some();
+        if was_wanted && let Err(status) = self.connection.reply(self.id, reply) {
+            debug!("an answer could not be sent: {status}");
+        }
+    }
+
+    fn go_on_elsewhere(self: Arc<Self>) {
+        let runtime = self.runtime.clone();
+        runtime.spawn(async move { self.go_on() });
+    }
+
+    fn give_up(&self) {
+        // Ended without the lock, since cancelling a step runs what waits for that.
+        let answer = self.answer.lock().take();
+        drop(answer);
+    }
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        // Never on the spot: whoever wakes may hold locks.
+        let left = ENDED.with_borrow_mut(|ended| match ended {
+            Some(ended) => {
+                ended.push(self.clone());
+                None
+            }
+            None => Some(self),
+        });
+        if let Some(call) = left {
+            call.go_on_elsewhere();
+        }
+    }
+}
+
+/// Counts a partition that runs for a peer, however it ends.
+struct Counted(Arc<StreamHub>);
+
+impl Counted {
+    fn new(hub: &Arc<StreamHub>) -> Counted {
+        hub.num_running.send_modify(|count| *count += 1);
+        Counted(hub.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.num_running.send_modify(|count| *count -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Transport;
+    use crate::stream::socket::Socket;
+    use crate::stream::{OutFrame, StreamOffer};
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use tensor::Status;
+    use tokio::sync::oneshot;
+
+    /// A hub, a connection of it, and the peer's end.
+    fn connected() -> (Arc<StreamHub>, Arc<Connection>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let runtime = tokio::runtime::Handle::current();
+        let offer = StreamOffer::new(Transport::Tcp, 1).unwrap();
+        let hub = Arc::new(StreamHub::new(runtime, "a task".to_owned(), vec![1], offer, false));
+        let connection = Arc::new(Connection::connecting("peer"));
+        connection.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame { pieces: Default::default() });
+        (hub, connection, theirs)
+    }
+
+    fn failing_with(outcome: oneshot::Receiver<Status>) -> Answer<RunGraphReply> {
+        Box::pin(async move { Err(outcome.await.unwrap_or_else(|_| Status::internal("given up"))) })
+    }
+
+    fn read(stream: &mut UnixStream) -> String {
+        let mut bytes = [0; 4096];
+        let count = stream.read(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn what_ends_by_a_frame_is_answered_on_its_thread() {
+        let (hub, connection, mut theirs) = connected();
+        let running = Running::default();
+        let (end, ended) = oneshot::channel();
+        then_answer(|| running.add(&hub, &connection, 1, failing_with(ended)));
+        assert_eq!(*hub.num_running.borrow(), 1);
+        // This test's only thread is here all the time, so nobody else can have answered.
+        then_answer(|| end.send(Status::aborted("it ended by a frame")).unwrap());
+        assert!(read(&mut theirs).contains("it ended by a frame"));
+        assert_eq!(*hub.num_running.borrow(), 0);
+        assert!(running.calls.lock().is_empty());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn what_ends_elsewhere_is_answered_by_the_runtime() {
+        let (hub, connection, mut theirs) = connected();
+        let running = Running::default();
+        let (end, ended) = oneshot::channel();
+        then_answer(|| running.add(&hub, &connection, 1, failing_with(ended)));
+        std::thread::spawn(move || end.send(Status::aborted("it ended elsewhere")).unwrap()).join().unwrap();
+        let answer = tokio::task::spawn_blocking(move || read(&mut theirs)).await.unwrap();
+        assert!(answer.contains("it ended elsewhere"));
+    }
+
+    #[tokio::test]
+    async fn what_is_given_up_is_dropped_and_not_answered() {
+        let (hub, connection, mut theirs) = connected();
+        let running = Running::default();
+        let (end, ended) = oneshot::channel();
+        then_answer(|| running.add(&hub, &connection, 1, failing_with(ended)));
+        then_answer(|| running.abort(1));
+        assert!(end.is_closed());
+        assert_eq!(*hub.num_running.borrow(), 0);
+        theirs.set_nonblocking(true).unwrap();
+        assert_eq!(theirs.read(&mut [0; 16]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    }
+}
