@@ -3,8 +3,13 @@
 A case is the same TensorFlow 1 program whichever servers it runs on. Variables live on ps, the rest on the worker, as
 `replica_device_setter` puts them. `_table.py` says which of them are measured, and what is asked of them.
 """
+import gzip
+import pathlib
+
 import numpy as np
 import tensorflow.compat.v1 as tf
+
+DIGITS = pathlib.Path(__file__).resolve().parent.parent / "data" / "mnist"
 
 
 class Case:
@@ -164,7 +169,14 @@ def worker_device(worker):
     return tf.device(f"/job:worker/task:{worker}")
 
 
-def digits(worker, x, y_):
-    random = np.random.RandomState(worker)
-    labels = np.eye(10, dtype=np.float32)[random.randint(0, 10, 100)]
-    return {x: random.rand(100, 784).astype(np.float32), y_: labels}
+def digits(worker, x, y_, batch=100):
+    """A batch of the digits that come along, another one for each worker."""
+    images = idx("train-images-idx3-ubyte.gz", 16, worker * batch * 784, batch * 784)
+    labels = idx("train-labels-idx1-ubyte.gz", 8, worker * batch, batch)
+    return {x: images.reshape(batch, 784).astype(np.float32) / 255, y_: np.eye(10, dtype=np.float32)[labels]}
+
+
+def idx(name, header, first, count):
+    """Returns bytes of a file of the digits, which begins with a header of so many bytes."""
+    with gzip.open(DIGITS / name) as file:
+        return np.frombuffer(file.read(header + first + count)[header + first:], np.uint8)
