@@ -272,7 +272,10 @@ impl StreamHub {
         let running = Running::default();
         let mut incarnations: SmallVec<[u64; 2]> = SmallVec::new();
         let reading = async {
+            let bounded = |timeout| socket.set_read_timeout(timeout).map_err(|error| unavailable(&error));
+            bounded(Some(GREETING_TIMEOUT))?;
             let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
+            bounded(None)?;
             incarnations = hello.incarnations;
             if expected.is_none() {
                 // What is sent to that peer goes back over the same connection, unless there is another one already.
@@ -318,7 +321,6 @@ impl StreamHub {
     ) -> Result<(FrameReader, Hello)> {
         let broken = |error: std::io::Error| Status::unavailable(format!("the stream did not begin: {error}"));
         let heap = self.heap.map(SharedHeap::file);
-        socket.set_read_timeout(Some(GREETING_TIMEOUT)).map_err(broken)?;
         let mut reader = FrameReader::new(socket.clone());
         if expected.is_some() {
             socket.send_preface(heap).await.map_err(broken)?;
@@ -348,7 +350,6 @@ impl StreamHub {
         if theirs.receiver != 0 && self.incarnations.first() != Some(&theirs.receiver) {
             return Err(Status::aborted("a stream was meant for a task that was here before"));
         }
-        socket.set_read_timeout(None).map_err(broken)?;
         connection.up(socket.clone(), hello);
         self.greeted(connection, socket, &theirs);
         Ok((reader, theirs))
@@ -403,6 +404,10 @@ fn abstract_address(name: &str) -> std::io::Result<std::os::unix::net::SocketAdd
     std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes())
 }
 
+fn unavailable(error: &std::io::Error) -> Status {
+    Status::unavailable(error.to_string())
+}
+
 fn stopping() -> Status {
     Status::unavailable("this task is stopping")
 }
@@ -443,7 +448,7 @@ impl Hello {
 /// Writes what a socket does not take at once, and gives back what no frame takes along, until the connection breaks.
 async fn keep_writing(connection: Arc<Connection>, socket: Arc<Socket>) -> Result<()> {
     let ended = tokio::select! {
-        ended = connection.write_the_rest(&socket) => ended.map_err(|error| Status::unavailable(error.to_string())),
+        ended = connection.write_the_rest(&socket) => ended.map_err(|error| unavailable(&error)),
         never = connection.give_back() => match never {},
     };
     socket.end_reading();
