@@ -13,6 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np  # noqa: E402
 import _figures  # noqa: E402
 import _report  # noqa: E402
+from _cases import digits  # noqa: E402
 from _processes import LOGS, BenchError, example, run_part  # noqa: E402
 import tensorflow as tf2  # noqa: E402
 
@@ -43,7 +44,7 @@ def mlp():
     y = tf.nn.softmax(tf.nn.xw_plus_b(hid, sm_w, sm_b))
     loss = -tf.reduce_sum(y_ * tf.log(tf.clip_by_value(y, 1e-10, 1.0)))
     step = tf.train.AdamOptimizer(0.01).minimize(loss)
-    return {"feeds": digits(784, x, y_), "fetches": [loss], "targets": [step], "bar": 1.5, "per_step": 1, "unit": "steps"}
+    return {"feeds": digits(0, x, y_), "fetches": [loss], "targets": [step], "bar": 1.5, "per_step": 1, "unit": "steps"}
 
 
 def cnn():
@@ -65,13 +66,7 @@ def cnn():
     logits = tf.matmul(hid, variable([512, 10], 7)) + variable([10], 8)
     loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits_v2(labels=y_, logits=logits))
     step = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
-    return {"feeds": digits(784, x, y_), "fetches": [loss], "targets": [step], "bar": 1.1, "per_step": 1, "unit": "steps"}
-
-
-def digits(width, x, y_):
-    random = np.random.RandomState(0)
-    labels = np.eye(10, dtype=np.float32)[random.randint(0, 10, 100)]
-    return {x: random.rand(100, width).astype(np.float32), y_: labels}
+    return {"feeds": digits(0, x, y_), "fetches": [loss], "targets": [step], "bar": 1.1, "per_step": 1, "unit": "steps"}
 
 
 CASES = {
