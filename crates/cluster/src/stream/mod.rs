@@ -171,17 +171,21 @@ impl StreamHub {
     /// another one computes, while the core of the first is idle.
     fn serve(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<()> {
         let is_within = |count: usize| (count < THREADS_MAX).then_some(count + 1);
-        if self.num_threads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_within).is_err() {
-            self.runtime.spawn(self.clone().accept(Socket::unix(stream)?));
-            return Ok(());
+        if self.num_threads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_within).is_ok() {
+            let place = ThreadPlace(self.clone());
+            let socket = Socket::blocking(stream.try_clone()?)?;
+            let started = threads::spawn("ferroflow-stream", move || {
+                let _runtime = place.0.runtime.enter();
+                // Nothing of this waits for the runtime, so that it ends with the connection.
+                let _ = place.0.clone().accept(socket).now_or_never();
+            });
+            match started {
+                Ok(()) => return Ok(()),
+                Err(error) => debug!("no thread for a stream: {error}"),
+            }
         }
-        let place = ThreadPlace(self.clone());
-        let socket = Socket::blocking(stream)?;
-        threads::spawn("ferroflow-stream", move || {
-            let _runtime = place.0.runtime.enter();
-            // Nothing of this waits for the runtime, so that it ends with the connection.
-            let _ = place.0.clone().accept(socket).now_or_never();
-        })
+        self.runtime.spawn(self.clone().accept(Socket::unix(stream)?));
+        Ok(())
     }
 
     /// Opens the Unix socket, if the task's offer has one.
