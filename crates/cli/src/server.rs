@@ -56,7 +56,7 @@ pub struct Flags {
     #[arg(long = "exit_when_done")]
     exit_when_done: bool,
     /// How many threads serve calls and run short steps; half as many as there are cores if not given. What takes long
-    /// runs on as many threads as there are cores.
+    /// runs on as many threads as there are cores. Each task of this machine that asks this one has one more.
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
 }
