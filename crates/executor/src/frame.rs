@@ -3,6 +3,7 @@
 //! Everything here is plain single-threaded code under the step's lock.
 
 use crate::plan::{CONTROL_PORT, MERGE_WAITS, OutEdge, Plan, PlanNode};
+use crate::run::no_outputs;
 use foldhash::{HashMap, HashMapExt};
 use graph::control_flow::NodeClass;
 use kernel::{FrameAndIteration, Outputs, Value, Values};
@@ -204,29 +205,35 @@ impl State {
         outputs: &mut Outputs,
     ) {
         for edge in plan.out_edges(node) {
-            let (value, dead) = if edge.port == CONTROL_PORT {
-                (Value::None, is_dead)
+            let (output, dead) = if edge.port == CONTROL_PORT {
+                (None, is_dead)
             } else {
                 let output = &mut outputs[edge.port as usize];
-                let value = if edge.is_last { std::mem::take(output) } else { output.clone() };
-                let dead = is_dead || matches!(value, Value::None);
-                (value, dead)
+                let dead = is_dead || matches!(output, Value::None);
+                (Some(output), dead)
             };
-            self.deliver(plan, edge, frame, iteration, value, dead, node.class == NodeClass::Enter);
+            self.deliver(plan, edge, frame, iteration, output, dead, node.class == NodeClass::Enter);
         }
     }
 
-    /// Delivers one value, and makes its consumer ready if that was the last thing it waited for.
+    /// Delivers one value, and makes its consumer ready if that was the last thing it waited for. Where it goes it is moved or
+    /// cloned to from where it is: on the way it would be copied once more.
+    #[inline(always)]
     fn deliver(
         &mut self,
         plan: &Plan,
         edge: &OutEdge,
         frame: u32,
         iteration: u64,
-        value: Value,
+        output: Option<&mut Value>,
         is_dead: bool,
         from_enter: bool,
     ) {
+        let hand_over = |slot: &mut Value| match output {
+            Some(output) if edge.is_last => *slot = std::mem::take(output),
+            Some(output) => slot.clone_from(output),
+            None => {}
+        };
         let consumer = &plan.nodes[edge.node as usize];
         let Some(state) = self.iteration_mut(frame, iteration) else { return };
         let local = consumer.local as usize;
@@ -243,7 +250,7 @@ impl State {
                     None
                 } else {
                     *pending &= !MERGE_WAITS;
-                    state.slots[edge.slot as usize] = value;
+                    hand_over(&mut state.slots[edge.slot as usize]);
                     (*pending == 0).then_some(false)
                 }
             } else {
@@ -261,7 +268,7 @@ impl State {
             if is_dead {
                 state.dead[local] += 1;
             } else if edge.port != CONTROL_PORT {
-                state.slots[edge.slot as usize] = value;
+                hand_over(&mut state.slots[edge.slot as usize]);
             }
             // A trigger runs whatever its inputs are.
             (*pending == 0).then_some(state.dead[local] > 0 && consumer.class != NodeClass::ControlTrigger)
@@ -428,7 +435,7 @@ impl State {
         self.children.remove(&(parent, parent_iteration, frame.static_frame));
         for node in frame.dead_exits {
             let node = &plan.nodes[node as usize];
-            let mut outputs: Outputs = (0..node.num_outputs).map(|_| Value::None).collect();
+            let mut outputs = no_outputs(node.num_outputs);
             self.propagate(plan, node, parent, parent_iteration, true, &mut outputs);
         }
         if let Some(iteration) = self.iteration_mut(parent, parent_iteration) {

@@ -78,7 +78,7 @@ impl Executor {
             executor: self.clone(),
             step,
             state: Mutex::new(Some(state)),
-            arrived: Mutex::new(Vec::new()),
+            arrived: Arrived::default(),
             has_failed: AtomicBool::new(false),
             failure: Mutex::new(None),
             done: Mutex::new(Some(Box::new(done))),
@@ -106,12 +106,42 @@ struct Run {
     step: Arc<Step>,
     /// Who holds this does the bookkeeping; `None` once the step is over.
     state: Mutex<Option<State>>,
-    /// What finished while somebody else held the state.
-    arrived: Mutex<Vec<(Ready, Result<Outputs>)>>,
+    arrived: Arrived,
     has_failed: AtomicBool,
     failure: Mutex<Option<Status>>,
     done: Mutex<Option<Done>>,
     token: Mutex<Option<CancellationToken>>,
+}
+
+/// What finished while somebody else held the state.
+#[derive(Default)]
+struct Arrived {
+    /// Whether there may be something, for who asks after every node; changed under the lock only.
+    any: AtomicBool,
+    list: Mutex<Vec<(Ready, Result<Outputs>)>>,
+}
+
+impl Arrived {
+    fn push(&self, ready: Ready, result: Result<Outputs>) {
+        let mut list = self.list.lock();
+        list.push((ready, result));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Returns what there is; what comes at the same moment may be left for later.
+    fn take(&self) -> Vec<(Ready, Result<Outputs>)> {
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut list = self.list.lock();
+        self.any.store(false, Ordering::Release);
+        std::mem::take(&mut *list)
+    }
+
+    /// Returns whether there is nothing, for sure.
+    fn is_empty(&self) -> bool {
+        self.list.lock().is_empty()
+    }
 }
 
 thread_local! {
@@ -196,21 +226,22 @@ impl Run {
                 self.take_arrived(state);
                 let next = state.ready.pop_front();
                 if self.has_failed.load(Ordering::Acquire) {
-                    if next.or_else(|| state.expensive.pop()).is_none() {
+                    if next.is_none() && state.expensive.pop().is_none() {
                         break;
                     }
                     state.dropped();
                     continue;
                 }
-                pause = match next {
-                    Some(ready) => self.start(state, ready),
-                    None => self.start_expensive(state),
-                };
                 num_nodes += 1;
+                let Some(ready) = next else {
+                    pause = self.start_expensive(state);
+                    break;
+                };
+                pause = self.start(state, ready);
                 if num_nodes.is_multiple_of(FLUSH_NODES) {
                     self.step.rendezvous.flush();
                 }
-                if pause.is_some() || next.is_none() || num_nodes >= SLICE_NODES_MAX {
+                if pause.is_some() || num_nodes >= SLICE_NODES_MAX {
                     break;
                 }
             }
@@ -245,7 +276,7 @@ impl Run {
                 return;
             }
             drop(guard);
-            if self.arrived.lock().is_empty() {
+            if self.arrived.is_empty() {
                 return;
             }
         }
@@ -253,7 +284,7 @@ impl Run {
 
     fn take_arrived(&self, state: &mut State) {
         loop {
-            let arrived = std::mem::take(&mut *self.arrived.lock());
+            let arrived = self.arrived.take();
             if arrived.is_empty() {
                 return;
             }
@@ -287,12 +318,12 @@ impl Run {
     }
 
     /// Runs a cheap node on the spot; returns work that must be done without the lock.
-    fn start(self: &Arc<Self>, state: &mut State, ready: Ready) -> Option<Work> {
+    fn start(self: &Arc<Self>, state: &mut State, ready: Ready) -> Option<Box<Work>> {
         let plan = &self.executor.plan;
         let node = &plan.nodes[ready.node as usize];
         if ready.is_dead && !passes_death_on(node.class) {
-            state.inputs(node, ready).fill(Value::None);
-            let mut outputs: Outputs = (0..node.num_outputs).map(|_| Value::None).collect();
+            drop_values(state.inputs(node, ready));
+            let mut outputs = no_outputs(node.num_outputs);
             state.finished(plan, ready, &mut outputs);
             return None;
         }
@@ -308,7 +339,7 @@ impl Run {
         match &*node.kernel {
             BoxedKernel::Async(_) => {
                 let inputs = state.take_inputs(node, ready);
-                Some(Work { ready, inputs, frame })
+                Some(Box::new(Work { ready, inputs, frame }))
             }
             BoxedKernel::Sync(kernel) => {
                 let is_cheap = match node.cost {
@@ -321,9 +352,9 @@ impl Run {
                     state.expensive.push(ready);
                     return None;
                 }
-                let mut outputs: Outputs = (0..node.num_outputs).map(|_| Value::None).collect();
+                let mut outputs = no_outputs(node.num_outputs);
                 let result = self.compute(&**kernel, node, inputs, &mut outputs, frame, ready.is_dead);
-                inputs.fill(Value::None);
+                drop_values(inputs);
                 match result {
                     Ok(()) => state.finished(plan, ready, &mut outputs),
                     Err(status) => {
@@ -337,7 +368,7 @@ impl Run {
     }
 
     /// Keeps one of the expensive nodes for this thread and gives the others to the pool.
-    fn start_expensive(self: &Arc<Self>, state: &mut State) -> Option<Work> {
+    fn start_expensive(self: &Arc<Self>, state: &mut State) -> Option<Box<Work>> {
         let own = state.expensive.pop()?;
         while let Some(ready) = state.expensive.pop() {
             let work = self.take_work(state, ready);
@@ -346,15 +377,15 @@ impl Run {
         Some(self.take_work(state, own))
     }
 
-    fn take_work(&self, state: &mut State, ready: Ready) -> Work {
+    fn take_work(&self, state: &mut State, ready: Ready) -> Box<Work> {
         let node = &self.executor.plan.nodes[ready.node as usize];
-        Work { ready, inputs: state.take_inputs(node, ready), frame: state.frame_and_iteration(ready) }
+        Box::new(Work { ready, inputs: state.take_inputs(node, ready), frame: state.frame_and_iteration(ready) })
     }
 
     /// Runs an expensive or asynchronous node; the lock is not held.
-    fn work(self: &Arc<Self>, work: Work) {
+    fn work(self: &Arc<Self>, work: Box<Work>) {
         let node = &self.executor.plan.nodes[work.ready.node as usize];
-        let mut outputs: Outputs = (0..node.num_outputs).map(|_| Value::None).collect();
+        let mut outputs = no_outputs(node.num_outputs);
         match &*node.kernel {
             BoxedKernel::Sync(kernel) => {
                 let mut inputs = work.inputs;
@@ -362,7 +393,7 @@ impl Run {
                 let result = self.compute(&**kernel, node, &mut inputs, &mut outputs, work.frame, work.ready.is_dead);
                 node.usual_time.note(start.elapsed());
                 drop(inputs);
-                self.arrived.lock().push((work.ready, result.map(|()| outputs)));
+                self.arrived.push(work.ready, result.map(|()| outputs));
             }
             BoxedKernel::Async(kernel) => {
                 let completion = Box::new(NodeDone {
@@ -429,7 +460,8 @@ impl Run {
     }
 }
 
-/// A node to be run without the lock.
+/// A node to be run without the lock. It is boxed, since most nodes are run with it, and room for the inputs of one that is not
+/// would be moved about for each of them.
 struct Work {
     ready: Ready,
     inputs: Values,
@@ -449,8 +481,29 @@ impl Completion for NodeDone {
             let node = &self.run.executor.plan.nodes[self.ready.node as usize];
             trace.record(&node.name, &node.op, started_ns, started_ns, now_ns(), total_bytes(outputs));
         }
-        self.run.arrived.lock().push((self.ready, result));
+        self.run.arrived.push(self.ready, result);
         self.run.wake();
+    }
+}
+
+/// Returns room for so many outputs; in place, since moving them takes longer.
+#[inline(always)]
+pub(crate) fn no_outputs(count: u32) -> Outputs {
+    match count {
+        0 => Outputs::new(),
+        1 => Outputs::from_buf_and_len([Value::None, Value::None], 1),
+        2 => Outputs::from_buf_and_len([Value::None, Value::None], 2),
+        _ => (0..count).map(|_| Value::None).collect(),
+    }
+}
+
+/// Drops what is left of a node's inputs, most of which were taken.
+#[inline(always)]
+fn drop_values(values: &mut [Value]) {
+    for value in values {
+        if !matches!(value, Value::None) {
+            *value = Value::None;
+        }
     }
 }
 
