@@ -399,7 +399,7 @@ fn the_processes_of_all_tasks_leave_with_the_one_that_started_them() {
 
 #[test]
 fn a_worker_is_killed_and_the_rest_go_on() {
-    let tasks = Tasks::new(1, 2, &["--hidden_units=16", "--train_steps=2500", "--batch_size=20"]);
+    let tasks = Tasks::new(1, 2, &["--hidden_units=16", "--train_steps=4000", "--batch_size=20"]);
     let mut ps = tasks.start("ps", 0);
     let mut chief = tasks.start("worker", 0);
     let mut worker = tasks.start("worker", 1);
@@ -412,7 +412,7 @@ fn a_worker_is_killed_and_the_rest_go_on() {
 #[test]
 fn a_ps_is_killed_and_the_workers_go_on_from_the_last_checkpoint_when_it_is_back() {
     let directory = tempfile::tempdir().unwrap();
-    let flags = ["--hidden_units=16", "--train_steps=2500", "--batch_size=20", "--save_checkpoint_secs=0.2"];
+    let flags = ["--hidden_units=16", "--train_steps=4000", "--batch_size=20", "--save_checkpoint_secs=0.2"];
     let logdir = logdir_flag(directory.path());
     let tasks = Tasks::new(1, 2, &[&flags[..], &[&logdir]].concat());
     let mut ps = tasks.start("ps", 0);
@@ -433,7 +433,7 @@ fn a_ps_is_killed_and_the_workers_go_on_from_the_last_checkpoint_when_it_is_back
 #[test]
 fn the_chief_is_killed_and_its_successor_goes_on_from_the_last_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
-    let flags = ["--hidden_units=16", "--train_steps=2500", "--batch_size=20", "--save_checkpoint_secs=0.2"];
+    let flags = ["--hidden_units=16", "--train_steps=4000", "--batch_size=20", "--save_checkpoint_secs=0.2"];
     let logdir = logdir_flag(directory.path());
     let tasks = Tasks::new(1, 2, &[&flags[..], &[&logdir]].concat());
     let mut ps = tasks.start("ps", 0);
@@ -452,7 +452,7 @@ fn the_chief_is_killed_and_its_successor_goes_on_from_the_last_checkpoint() {
 #[test]
 fn a_worker_is_killed_in_synchronous_training_and_a_backup_is_there() {
     let flags =
-        ["--hidden_units=16", "--train_steps=400", "--batch_size=20", "--sync_replicas", "--replicas_to_aggregate=2"];
+        ["--hidden_units=16", "--train_steps=1500", "--batch_size=20", "--sync_replicas", "--replicas_to_aggregate=2"];
     let tasks = Tasks::new(1, 3, &flags);
     let mut ps = tasks.start("ps", 0);
     let mut chief = tasks.start("worker", 0);
@@ -467,7 +467,7 @@ fn a_worker_is_killed_in_synchronous_training_and_a_backup_is_there() {
 
 #[test]
 fn a_worker_is_killed_in_synchronous_training_and_waited_for() {
-    let tasks = Tasks::new(1, 2, &["--hidden_units=16", "--train_steps=400", "--batch_size=20", "--issync=1"]);
+    let tasks = Tasks::new(1, 2, &["--hidden_units=16", "--train_steps=1500", "--batch_size=20", "--issync=1"]);
     let mut ps = tasks.start("ps", 0);
     let mut chief = tasks.start("worker", 0);
     let mut worker = tasks.start("worker", 1);

@@ -1,6 +1,9 @@
 """Cases of test_errors.py: ops with state, sparse tensors, strings, files, random numbers, datasets and functions."""
 
+import atexit
 import itertools
+import shutil
+import tempfile
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -8,6 +11,11 @@ import tensorflow.compat.v1 as tf
 from error_table import BIG, HUGE, INITIALIZERS, INVALID, TOO_LARGE, R, i64, ours, same, words, zeros
 
 NAMES = itertools.count()
+
+# A folder that is not there, whatever runs before this have left: some ops make the folder of what they write.
+EMPTY = tempfile.mkdtemp(prefix="ferroflow-errors-")
+GONE = (EMPTY + "/gone").encode()
+atexit.register(shutil.rmtree, EMPTY, ignore_errors=True)
 
 
 def new_name(kind):
@@ -249,7 +257,7 @@ same("LookupTableInsertV2/counts", lambda g: R.LookupTableInsertV2(table_handle=
 same("LookupTableInsertV2/fixed", lambda g: R.LookupTableInsertV2(table_handle=table(), keys=g(words(b"a")), values=g(i64(0), tf.int64)))
 same("InitializeTableV2/counts", lambda g: R.InitializeTableV2(table_handle=table(), keys=g(words(b"a", b"b")), values=g(i64(0), tf.int64)))
 same("InitializeTableV2/twice", lambda g: R.InitializeTableV2(table_handle=table(), keys=g(words(b"a", b"a")), values=g(i64(0, 1), tf.int64)))
-same("InitializeTableFromTextFileV2/missing", lambda g: R.InitializeTableFromTextFileV2(table_handle=table(), filename=g(np.array(b"/nonexistent/words")), key_index=-2, value_index=-1))
+same("InitializeTableFromTextFileV2/missing", lambda g: R.InitializeTableFromTextFileV2(table_handle=table(), filename=g(np.array(GONE + b"/words")), key_index=-2, value_index=-1))
 
 
 def dense_table(g, buckets, empty=0, deleted=-1):
@@ -403,39 +411,39 @@ for op in ("StatelessRandomUniform", "StatelessRandomNormal", "StatelessTruncate
     same(f"{op}/negative", lambda g, op=op: getattr(R, op)(shape=g([-2]), seed=g([1, 2])))
 
 # Files.
-same("SaveV2/names", lambda g: R.SaveV2(prefix=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a", b"b")), shape_and_slices=g(words(b"", b"")), tensors=[g(zeros(2))]))
-same("SaveV2/slices", lambda g: R.SaveV2(prefix=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a")), shape_and_slices=g(words(b"", b"")), tensors=[g(zeros(2))]))
+same("SaveV2/names", lambda g: R.SaveV2(prefix=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a", b"b")), shape_and_slices=g(words(b"", b"")), tensors=[g(zeros(2))]))
+same("SaveV2/slices", lambda g: R.SaveV2(prefix=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a")), shape_and_slices=g(words(b"", b"")), tensors=[g(zeros(2))]))
 same("SaveV2/prefixes", lambda g: R.SaveV2(prefix=g(words(b"a", b"b")), tensor_names=g(words(b"a")), shape_and_slices=g(words(b"")), tensors=[g(zeros(2))]))
 same("SaveV2/slice", lambda g: R.SaveV2(prefix=g(np.array(b"/tmp/never-written")), tensor_names=g(words(b"a")), shape_and_slices=g(words(b"4 9,9")), tensors=[g(zeros(2))]))
-same("RestoreV2/names", lambda g: R.RestoreV2(prefix=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a", b"b")), shape_and_slices=g(words(b"", b"")), dtypes=[tf.float32])[0])
-same("RestoreV2/slices", lambda g: R.RestoreV2(prefix=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a")), shape_and_slices=g(words(b"", b"")), dtypes=[tf.float32])[0])
-same("RestoreV2/missing", lambda g: R.RestoreV2(prefix=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a")), shape_and_slices=g(words(b"")), dtypes=[tf.float32])[0])
+same("RestoreV2/names", lambda g: R.RestoreV2(prefix=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a", b"b")), shape_and_slices=g(words(b"", b"")), dtypes=[tf.float32])[0])
+same("RestoreV2/slices", lambda g: R.RestoreV2(prefix=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a")), shape_and_slices=g(words(b"", b"")), dtypes=[tf.float32])[0])
+same("RestoreV2/missing", lambda g: R.RestoreV2(prefix=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a")), shape_and_slices=g(words(b"")), dtypes=[tf.float32])[0])
 same("RestoreV2/prefixes", lambda g: R.RestoreV2(prefix=g(words(b"a", b"b")), tensor_names=g(words(b"a")), shape_and_slices=g(words(b"")), dtypes=[tf.float32])[0])
-same("Save/names", lambda g: R.Save(filename=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a", b"b")), data=[g(zeros(2))]))
-same("Save/folder", lambda g: R.Save(filename=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a")), data=[g(zeros(2))]))
-same("Save/type", lambda g: R.Save(filename=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a")), data=[g(np.array([1, 2], np.uint64))]))
-same("Save/bfloat16", lambda g: R.Save(filename=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a")), data=[tf.cast(g(zeros(2)), tf.bfloat16)]))
+same("Save/names", lambda g: R.Save(filename=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a", b"b")), data=[g(zeros(2))]))
+same("Save/folder", lambda g: R.Save(filename=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a")), data=[g(zeros(2))]))
+same("Save/type", lambda g: R.Save(filename=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a")), data=[g(np.array([1, 2], np.uint64))]))
+same("Save/bfloat16", lambda g: R.Save(filename=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a")), data=[tf.cast(g(zeros(2)), tf.bfloat16)]))
 same("Save/filenames", lambda g: R.Save(filename=g(words(b"a", b"b")), tensor_names=g(words(b"a")), data=[g(zeros(2))]))
-same("SaveSlices/slices", lambda g: R.SaveSlices(filename=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a")), shapes_and_slices=g(words(b"", b"")), data=[g(zeros(2))]))
-same("SaveSlices/slice", lambda g: R.SaveSlices(filename=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a")), shapes_and_slices=g(words(b"4 0,3")), data=[g(zeros(2))]))
-same("SaveSlices/text", lambda g: R.SaveSlices(filename=g(np.array(b"/nonexistent/x")), tensor_names=g(words(b"a")), shapes_and_slices=g(words(b"4")), data=[g(zeros(2))]))
-same("Restore/missing", lambda g: R.Restore(file_pattern=g(np.array(b"/nonexistent/x")), tensor_name=g(np.array(b"a")), dt=tf.float32))
-same("Restore/names", lambda g: R.Restore(file_pattern=g(np.array(b"/nonexistent/x")), tensor_name=g(words(b"a", b"b")), dt=tf.float32))
+same("SaveSlices/slices", lambda g: R.SaveSlices(filename=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a")), shapes_and_slices=g(words(b"", b"")), data=[g(zeros(2))]))
+same("SaveSlices/slice", lambda g: R.SaveSlices(filename=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a")), shapes_and_slices=g(words(b"4 0,3")), data=[g(zeros(2))]))
+same("SaveSlices/text", lambda g: R.SaveSlices(filename=g(np.array(GONE + b"/x")), tensor_names=g(words(b"a")), shapes_and_slices=g(words(b"4")), data=[g(zeros(2))]))
+same("Restore/missing", lambda g: R.Restore(file_pattern=g(np.array(GONE + b"/x")), tensor_name=g(np.array(b"a")), dt=tf.float32))
+same("Restore/names", lambda g: R.Restore(file_pattern=g(np.array(GONE + b"/x")), tensor_name=g(words(b"a", b"b")), dt=tf.float32))
 same("Restore/no_table", lambda g: R.Restore(file_pattern=g(np.array(__file__.encode())), tensor_name=g(np.array(b"a")), dt=tf.float32))
-same("RestoreSlice/missing", lambda g: R.RestoreSlice(file_pattern=g(np.array(b"/nonexistent/x")), tensor_name=g(np.array(b"a")), shape_and_slice=g(np.array(b"")), dt=tf.float32))
-same("RestoreSlice/slices", lambda g: R.RestoreSlice(file_pattern=g(np.array(b"/nonexistent/x")), tensor_name=g(np.array(b"a")), shape_and_slice=g(words(b"", b"")), dt=tf.float32))
-same("RecordInput/missing", lambda g: R.RecordInput(file_pattern="/nonexistent/x*"))
+same("RestoreSlice/missing", lambda g: R.RestoreSlice(file_pattern=g(np.array(GONE + b"/x")), tensor_name=g(np.array(b"a")), shape_and_slice=g(np.array(b"")), dt=tf.float32))
+same("RestoreSlice/slices", lambda g: R.RestoreSlice(file_pattern=g(np.array(GONE + b"/x")), tensor_name=g(np.array(b"a")), shape_and_slice=g(words(b"", b"")), dt=tf.float32))
+same("RecordInput/missing", lambda g: R.RecordInput(file_pattern=GONE.decode() + "/x*"))
 same("RecordInput/no_records", lambda g: R.RecordInput(file_pattern=__file__))
 same("RecordInput/batch_size", lambda g: R.RecordInput(file_pattern=__file__, batch_size=-1))
 # With these TensorFlow waits forever.
 ours("RecordInput/buffer", INVALID, lambda g: R.RecordInput(file_pattern=__file__, file_buffer_size=0))
 ours("RecordInput/parallelism", INVALID, lambda g: R.RecordInput(file_pattern=__file__, file_parallelism=0))
 ours("RecordInput/huge", TOO_LARGE, lambda g: R.RecordInput(file_pattern=__file__, batch_size=HUGE))
-same("ReadFile/missing", lambda g: R.ReadFile(filename=g(np.array(b"/nonexistent/x"))))
+same("ReadFile/missing", lambda g: R.ReadFile(filename=g(np.array(GONE + b"/x"))))
 same("ReadFile/names", lambda g: R.ReadFile(filename=g(words(b"a", b"b"))))
 same("WriteFile/missing", lambda g: R.WriteFile(filename=g(np.array(b"/proc/x/y")), contents=g(np.array(b""))))
 same("ShardedFilename/vector", lambda g: R.ShardedFilename(basename=g(words(b"a", b"b")), shard=g(np.int32(0)), num_shards=g(np.int32(1))))
-ours("MergeV2Checkpoints/missing", tf.errors.NotFoundError, lambda g: R.MergeV2Checkpoints(checkpoint_prefixes=g(words(b"/nonexistent/a")), destination_prefix=g(np.array(b"/nonexistent/b"))))
+ours("MergeV2Checkpoints/missing", tf.errors.NotFoundError, lambda g: R.MergeV2Checkpoints(checkpoint_prefixes=g(words(GONE + b"/a")), destination_prefix=g(np.array(GONE + b"/b"))))
 
 
 # Datasets, which fail when they are iterated.
@@ -468,11 +476,11 @@ same("BatchDatasetV2/shapes", lambda g: first_of(R.BatchDatasetV2(input_dataset=
                                                                   drop_remainder=g(np.array(False)), **TYPED)))
 same("TensorSliceDataset/sizes", lambda g: first_of(R.TensorSliceDataset(components=[g(zeros(2)), g(zeros(3))], output_shapes=[[], []]), (tf.float32, tf.float32), ((), ())))
 same("TFRecordDataset/missing", lambda g: first_of(R.TFRecordDataset(
-    filenames=g(words(b"/nonexistent/records")), compression_type=g(np.array(b"")), buffer_size=long(g, 0)), (tf.string,)))
+    filenames=g(words(GONE + b"/records")), compression_type=g(np.array(b"")), buffer_size=long(g, 0)), (tf.string,)))
 same("TFRecordDataset/compression", lambda g: first_of(R.TFRecordDataset(
-    filenames=g(words(b"/nonexistent/records")), compression_type=g(np.array(b"what")), buffer_size=long(g, 0)), (tf.string,)))
+    filenames=g(words(GONE + b"/records")), compression_type=g(np.array(b"what")), buffer_size=long(g, 0)), (tf.string,)))
 same("TextLineDataset/missing", lambda g: first_of(R.TextLineDataset(
-    filenames=g(words(b"/nonexistent/lines")), compression_type=g(np.array(b"")), buffer_size=long(g, 0)), (tf.string,)))
+    filenames=g(words(GONE + b"/lines")), compression_type=g(np.array(b"")), buffer_size=long(g, 0)), (tf.string,)))
 same("TensorSliceDataset/types", lambda g: first_of(R.TensorSliceDataset(components=[g(zeros(2))], output_shapes=[[]])))
 same("IteratorGetNext/unmade", lambda g: R.IteratorGetNext(
     iterator=R.IteratorV2(shared_name=new_name("iterator"), container="", output_types=[tf.int64], output_shapes=[[]]), output_types=[tf.int64], output_shapes=[[]])[0])
