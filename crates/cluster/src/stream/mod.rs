@@ -475,7 +475,9 @@ mod tests {
     use crate::Transport;
     use std::io::{Read, Write};
 
-    fn hub(incarnation: u64) -> Arc<StreamHub> {
+    fn hub(number: u64) -> Arc<StreamHub> {
+        // Sockets are named by it, and other runs of this may go on at the same time.
+        let incarnation = (number << 32) | u64::from(std::process::id());
         let offer = StreamOffer::new(Transport::Unix, incarnation).unwrap();
         let runtime = tokio::runtime::Handle::current();
         let hub = StreamHub::new(runtime, "a task".to_owned(), vec![incarnation], offer, false);
@@ -503,7 +505,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn peers_for_whom_no_thread_is_left_are_served_too() {
-        let hub = hub(0xabc1);
+        let hub = hub(1);
         // They say nothing, and are taken in the order in which they came.
         let silent: Vec<UnixStream> = (0..THREADS_MAX).map(|_| connect(&hub)).collect();
         let peer = tokio::task::spawn_blocking({
@@ -516,15 +518,15 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_task_that_stops_ends_the_threads_of_its_peers() {
-        let hub = hub(0xabc2);
+    async fn a_task_that_stops_ends_the_streams_that_threads_read() {
+        let hub = hub(2);
         let ended = tokio::task::spawn_blocking({
             let hub = hub.clone();
             move || {
                 let mut stream = connect(&hub);
                 greet(&hub, &mut stream);
                 hub.stop();
-                // The thread sees the end as this side does, and gives its place up.
+                // The thread reads the same end from its side of the socket.
                 stream.read(&mut [0]).unwrap()
             }
         });
