@@ -3,10 +3,14 @@
 `python bench/_report.py` does so without measuring, and prints the results in short.
 """
 import datetime
+import functools
 import json
 import os
 import pathlib
 import platform
+import re
+import subprocess
+import sys
 
 import _figures
 import _plot
@@ -27,7 +31,7 @@ def load(name):
 def write(name, results, seconds, rounds):
     """Keeps the results of a driver, with how they were measured; those of cases that were not run this time stay."""
     measured = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "machine": machine(),
-                "seconds": seconds, "rounds": rounds}
+                "seconds": seconds, "rounds": rounds, "tensorflow": tensorflow_kernels(), "instructions": instructions()}
     if os.environ.get("FERROFLOW_BENCH_STAND_IN"):
         measured["stand_in"] = True
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -47,8 +51,32 @@ def machine():
     return f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores"
 
 
+@functools.cache
+def tensorflow_kernels():
+    """Returns which of its kernels TensorFlow uses: what it does by itself depends on the processor, and users have that."""
+    if os.environ.get("FERROFLOW_BENCH_STAND_IN"):
+        return ""
+    question = "from tensorflow.python.util import _pywrap_util_port as port; print(port.IsMklEnabled())"
+    output = subprocess.run([sys.executable, "-c", question], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    return "with oneDNN" if output.split() == ["True"] else "without oneDNN"
+
+
+@functools.cache
+def instructions():
+    """Returns the level of instructions that ours uses, or nothing where the binary doesn't say."""
+    run = subprocess.run([os.environ["FERROFLOW_BIN"], "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    found = re.search(r"^instructions: (.+)$", run.stdout, re.MULTILINE)
+    return found[1] if found else ""
+
+
 def machine_line(seconds, rounds):
-    return f"{machine()}; {rounds} rounds of {seconds:g} s in turns, TensorFlow's figures first"
+    return f"{machine()}{kinds(tensorflow_kernels(), instructions())}; {rounds} rounds of {seconds:g} s in turns, TensorFlow's figures first"
+
+
+def kinds(tensorflow, level):
+    """Returns what to say of both sides' kernels, where it is known."""
+    words = [f"TensorFlow {tensorflow}" if tensorflow else "", f"ours at {level}" if level else ""]
+    return "".join(f", {word}" for word in words if word)
 
 
 def render():
@@ -211,7 +239,8 @@ def how(results):
         measured = r.get("measured")
         if not measured:
             continue
-        text = (f"Measured {measured['date']} on {measured['machine']}: the median of {measured['rounds']} rounds of "
+        sides = kinds(measured.get("tensorflow"), measured.get("instructions"))
+        text = (f"Measured {measured['date']} on {measured['machine']}{sides}: the median of {measured['rounds']} rounds of "
                 f"{measured['seconds']:g} s in turns.")
         if measured.get("stand_in"):
             text += " Our servers stand in for TensorFlow's: this shows nothing but that the measuring works."

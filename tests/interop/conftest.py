@@ -6,6 +6,8 @@ import sys
 import threading
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Otherwise TensorFlow computes with oneDNN on some processors and not on others, here and in the servers that tests start.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 # Session targets are on loopback, whatever the machine's proxy settings are.
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
 
@@ -15,6 +17,7 @@ import harness
 
 DEFAULT_WATCHDOG_SECS = 600
 GRACE_SECS = 30
+NOTE = "note"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -22,10 +25,21 @@ def pytest_runtest_protocol(item):
     marker = item.get_closest_marker("watchdog")
     limit = marker.args[0] if marker else DEFAULT_WATCHDOG_SECS
     watchdog = Watchdog(item.nodeid, limit)
+    harness.TAKE_NOTE = lambda text: item.user_properties.append((NOTE, text))
     try:
         return (yield)
     finally:
         watchdog.stop()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Shows what tests noted about TensorFlow, such as that it crashes."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports if getattr(report, "when", "") == "call"]
+    notes = [(report.nodeid, text) for report in reports for kind, text in report.user_properties if kind == NOTE]
+    if notes:
+        terminalreporter.section("notes about TensorFlow")
+    for nodeid, text in notes:
+        terminalreporter.line(f"{nodeid}: {text}")
 
 
 class Watchdog:

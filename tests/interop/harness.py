@@ -7,6 +7,7 @@ only as watchdogs: they end a wait that would otherwise never end, and name what
 import atexit
 import collections
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -43,6 +44,15 @@ LOG_LINES_KEPT = 2000
 LOG_LINES_SHOWN = 60
 
 
+def note(text):
+    """Keeps a line about the running test that is shown at the end of the run, whether the test passes or not."""
+    TAKE_NOTE(str(text))
+
+
+# The conftest puts in what belongs to the running test.
+TAKE_NOTE = print
+
+
 class HarnessError(AssertionError):
     """Something that the test stands on failed; the message holds the logs."""
 
@@ -69,6 +79,17 @@ def tensorflow_stand_in():
         path.chmod(0o755)
         atexit.register(path.unlink)
     return str(path)
+
+
+@functools.cache
+def lower_levels():
+    """Returns the levels of instructions that this processor has below the one that servers use."""
+    if default_kind() == TENSORFLOW:
+        return []
+    output = subprocess.run([ferroflow_bin(), "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    used = re.search(r"^instructions: (\w+)$", output, re.MULTILINE)[1]
+    available = re.search(r"^this processor has: (.+)$", output, re.MULTILINE)[1].split(", ")
+    return available[:available.index(used)]
 
 
 def default_kind():

@@ -63,6 +63,9 @@ def check_part(directory, part, cases, *arguments, kept=(), **options):
     results = {result["case"]: result for result in json.loads((directory / "results" / f"{part}.json").read_text())}
     assert sorted(results) == sorted([*cases, *kept]), output
     page = (directory / "performance.md").read_text()
+    # Which kernels both sides had: TensorFlow's own depend on the processor.
+    assert re.search(r"ours at (baseline|avx2|avx512);", output) and re.search(r", ours at (baseline|avx2|avx512): the median", page), output
+    assert options.get("stand_in") or "TensorFlow without oneDNN, ours" in output, output
     for case, result in results.items():
         assert case in output or case in kept
         if "ratio" in result:

@@ -12,6 +12,8 @@ import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorflow.core.util import saved_tensor_slice_pb2
 
+import reference
+
 tf.disable_v2_behavior()
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -278,11 +280,11 @@ def test_damaged_records_have_tensorflows_errors(tool, tmp_path):
         b"x" + content[1:],
     ]:
         open(path, "wb").write(damaged)
-        with tf.Graph().as_default(), tf.Session() as session:
+        with tf.Graph().as_default() as graph:
             record = tf.data.make_one_shot_iterator(tf.data.TFRecordDataset(path)).get_next()
-            with pytest.raises(tf.errors.DataLossError) as theirs:
-                while True:
-                    session.run(record)
+        with reference.Session(graph) as session, pytest.raises(tf.errors.DataLossError) as theirs:
+            while True:
+                session.run(record)
         ours = tool("records", path, tmp_path / "copy", "", "", fails="DATA_LOSS")
         message = ours.removeprefix("DATA_LOSS: ").strip()
         assert message in theirs.value.message

@@ -3,6 +3,7 @@
 mod bench;
 mod fuzz;
 mod interop;
+mod levels;
 mod process;
 mod test;
 #[cfg(test)]
@@ -15,11 +16,12 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   test [--quick] [--filter X] [--rust-only | --interop-only]
-        Runs every check: format, clippy, Rust tests, doc tests, and the tests against real
-        TensorFlow. --quick leaves out the interop tests marked slow. --filter runs the tests
+        Runs every check: format, clippy, Rust tests, those of arithmetic again at every level of
+        instructions below FERROFLOW_CPU, doc tests, and the tests against real TensorFlow. --quick leaves out the interop tests marked slow. --filter runs the tests
         whose name contains X.
   interop [-- PYTEST ARGUMENTS]
-        Sets up the venv, builds the binary and runs pytest on tests/interop.
+        Sets up the venv, builds the binary and runs pytest on tests/interop, in two processes;
+        with -n 0 in one, as a debugger needs it.
   opdef OP...
         Prints TensorFlow's definition of each op as the literal that crates/ops holds.
   bench [PART [-- ARGUMENTS]]

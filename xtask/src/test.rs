@@ -1,6 +1,6 @@
 //! `cargo xtask test`: every check there is, one part after the other, and a last line that sums them up.
 
-use crate::{interop, process, venv};
+use crate::{interop, levels, process, venv};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -74,6 +74,14 @@ fn run_rust_parts(options: &Options, report: &mut Report) {
         command.env("PROPTEST_RNG_SEED", "20161");
         process::run(command.args(&filter))
     });
+    match levels::lower() {
+        Ok(lower) => {
+            for level in lower {
+                report.part(&format!("rust tests at {level}"), || levels::run_tests(level, &filter));
+            }
+        }
+        Err(message) => report.failed("rust tests at lower levels", Instant::now(), &message),
+    }
     report.part("doc tests", || {
         let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast", "--doc"]);
         process::run(command.args(&filter))

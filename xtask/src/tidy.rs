@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The crates in the order in which they may depend on each other: a crate names only crates before it.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 14] = [
+    "cpu",
+    "cpu_macros",
     "proto",
     "tensor",
     "numeric",
@@ -47,6 +49,9 @@ fn every_source_file_is_tidy() {
             if text.contains(&word) {
                 complaints.push(format!("{shown}: has `{word}`"));
             }
+        }
+        if text.contains(&["_feature", "_detected!"].concat()) && !shown.starts_with("crates/cpu/") {
+            complaints.push(format!("{shown}: asks the processor itself instead of the crate `cpu`"));
         }
         if let Some(complaint) = dead_file(&path, &shown) {
             complaints.push(complaint);

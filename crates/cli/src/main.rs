@@ -13,13 +13,14 @@ mod train;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Distributed TensorFlow 1 in Rust.
 #[derive(Parser)]
-#[command(name = "ferroflow", version, about)]
+#[command(name = "ferroflow", version, long_version = LONG_VERSION.as_str(), about)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -69,7 +70,18 @@ impl From<tensor::Status> for Failure {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse_from(train::spelled(server::with_underscores(std::env::args_os())));
-    let result = match &arguments.command {
+    match run(&arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(message)) => {
+            eprintln!("ferroflow: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    cpu::requested().map_err(Failure::new)?;
+    match command {
         Command::Hello => hello::run(),
         Command::Server(flags) => server::run(flags),
         Command::Check { file } => check::run(file),
@@ -79,12 +91,12 @@ fn main() -> ExitCode {
         }
         Command::Train(flags) => train::run(flags),
         Command::Checkpoint(command) => checkpoint::run(command),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(message)) => {
-            eprintln!("ferroflow: {message}");
-            ExitCode::FAILURE
-        }
     }
 }
+
+/// What `--version` prints after the name: the version, and the instruction sets that a report of a problem needs.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    let available: Vec<&str> = cpu::available().iter().map(|level| level.name()).collect();
+    let used = cpu::requested().map_or_else(|message| message, |level| level.to_string());
+    format!("{}\ninstructions: {used}\nthis processor has: {}", env!("CARGO_PKG_VERSION"), available.join(", "))
+});

@@ -120,6 +120,20 @@ fn a_reader_may_leave_early() {
 }
 
 #[test]
+fn the_level_of_instructions_can_be_lowered_and_a_wrong_one_is_named() {
+    let with_level = |level: &str, argument: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ferroflow"));
+        let output = command.env("FERROFLOW_CPU", level).arg(argument).output().unwrap();
+        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let (succeeded, text) = with_level("baseline", "--version");
+    assert!(succeeded && text.contains("\ninstructions: baseline\nthis processor has: baseline"), "{text}");
+    assert_eq!(with_level("baseline", "hello"), (true, "Hello, distributed TensorFlow!\n".to_owned()));
+    let (succeeded, text) = with_level("sse9", "hello");
+    assert!(!succeeded && text.contains("FERROFLOW_CPU=sse9") && text.contains("baseline, avx2, avx512"), "{text}");
+}
+
+#[test]
 fn wrong_arguments_are_named() {
     for (arguments, part) in [
         (&["train", "--no_such_flag"][..], "no_such_flag"),

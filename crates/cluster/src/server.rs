@@ -96,6 +96,7 @@ impl Server {
         registry: &'static OpRegistry,
         runtime: tokio::runtime::Handle,
     ) -> Result<Server> {
+        cpu::requested().map_err(Status::invalid_argument)?;
         let mut cluster = config.cluster.clone();
         let configured = cluster.task_address(&config.job, config.task_index)?.to_owned();
         let (host, port) = split_address(&configured).map_err(Status::invalid_argument)?;
@@ -366,6 +367,7 @@ impl EmbeddedCluster {
         registry: &'static OpRegistry,
         runtime: tokio::runtime::Handle,
     ) -> Result<EmbeddedCluster> {
+        cpu::requested().map_err(Status::invalid_argument)?;
         let ids = Arc::new(RandomIds::from_system());
         let connector = Arc::new(EmbeddedConnector::default());
         let mut tasks = HashMap::new();

@@ -3,6 +3,7 @@
 use crate::float::Float;
 use crate::parallel::{self, SharedMut};
 use crate::simd_math::SimdMath;
+use cpu_macros::each_level;
 
 /// Rows that one part of a sum takes. Fixed, so that the result does not depend on the number of threads.
 const PART_ROWS: usize = 1024;
@@ -218,7 +219,7 @@ fn column_sums<const K: usize>(
     })
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn add_rows<const K: usize, F: Fn(usize, [&mut [f32]; K])>(
     rows: std::ops::Range<usize>,
     channels: usize,
@@ -242,7 +243,7 @@ fn add_rows<const K: usize, F: Fn(usize, [&mut [f32]; K])>(
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn normalize_rows<T: Float<Wide = f32>>(
     x: &[T],
     mean: &[f32],
@@ -271,7 +272,7 @@ fn normalize_rows<T: Float<Wide = f32>>(
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn combine_rows<T: Float<Wide = f32>>(gradient: &[T], x: &[T], mean: &[f32], coefficients: &[[f32; 3]], out: &mut [T]) {
     let channels = mean.len();
     let rows = gradient.chunks_exact(channels).zip(x.chunks_exact(channels)).zip(out.chunks_exact_mut(channels));

@@ -4,6 +4,7 @@
 
 use crate::float::WideFloat;
 use crate::softmax;
+use cpu_macros::each_level;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::{cmp, mem};
 
@@ -137,7 +138,7 @@ impl<T: WideFloat> Lattice<T> {
 }
 
 /// Writes for each state the sum of the ways from itself, from the one before and from the one before that.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn advance<T: WideFloat>(before: &[T], stay: &[T], skip: &[T], emitted: &[T], ways: &mut [T]) {
     let states = ways.len();
     let (two_before, one_before, same) = (&before[..states], &before[1..states + 1], &before[2..states + 2]);

@@ -12,6 +12,7 @@
 
 use crate::parallel;
 use crate::simd_math::SimdMath;
+use cpu_macros::each_level;
 
 /// How many elements go through the program at a time.
 const BLOCK: usize = 256;
@@ -329,7 +330,7 @@ macro_rules! impl_element {
             }
         }
 
-        #[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+        #[each_level]
         fn $compute_block(function: Function, x: &[$scalar], y: &[$scalar], out: &mut [$scalar]) {
             for_each_function!(function, $scalar, x, y, out);
         }

@@ -3,8 +3,9 @@
 //! Nothing here knows a tensor, a graph or a message. Functions take arguments that the caller has validated; a length that
 //! does not fit its neighbours is a bug of the caller and panics at entry, before any memory is touched.
 //!
-//! The binary is built for a plain x86-64. Hot loops are compiled a second time for AVX2 and FMA (`multiversion`, or a
-//! `#[target_feature]` function where the registers matter) and chosen at run time. All threads come from [`parallel`].
+//! The binary is built for a plain x86-64. Hot loops are compiled once more for each better instruction set (by the
+//! attribute `each_level`, or as a `#[target_feature]` function where the registers matter), and the crate `cpu` says which is used.
+//! All threads come from [`parallel`].
 
 pub mod batch_norm;
 pub mod bias;

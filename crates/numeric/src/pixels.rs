@@ -1,8 +1,10 @@
 //! Pixels as bytes, and as numbers from 0 to 1.
 
+use cpu_macros::each_level;
+
 /// Writes each byte as the fraction of 255 that it is. The division is a real one, so that the numbers are what TensorFlow's
 /// programs feed, to the last bit.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 pub fn fractions(bytes: &[u8], to: &mut [f32]) {
     assert_eq!(bytes.len(), to.len(), "bytes and fractions differ in length");
     for (to, &byte) in to.iter_mut().zip(bytes) {

@@ -5,6 +5,7 @@
 use crate::float::{Float, WideFloat};
 use crate::parallel::{self, SharedMut};
 use crate::prefetch;
+use cpu_macros::each_level;
 
 /// Combines row `i` of `updates` into row `indices[i]` of `target`: `target = combine(target, update)`. Negative indices are
 /// skipped where `skip_negative` is set; others outside of the target are refused by a panic, so the caller checks them.
@@ -221,7 +222,7 @@ fn combine_row<T: Copy, U: Copy>(row: &mut [T], update: &[U], combine: &impl Fn(
     combine_long_row(row, update, combine);
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn combine_long_row<T: Copy, U: Copy, F: Fn(T, U) -> T>(row: &mut [T], update: &[U], combine: &F) {
     for (value, &update) in row.iter_mut().zip(update) {
         *value = combine(*value, update);

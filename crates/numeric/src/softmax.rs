@@ -3,6 +3,7 @@
 use crate::float::{Float, WideFloat};
 use crate::parallel::{self, SharedMut};
 use crate::simd_math::SimdMath;
+use cpu_macros::each_level;
 
 /// Nanoseconds for an element: an exponential, and reading it three times.
 const COST_NS: f64 = 2.0;
@@ -112,7 +113,7 @@ fn sum_of<T: Copy, W: WideFloat>(row: &[T], value: impl Fn(T) -> W) -> W {
     sum
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn softmax_rows<T: Float>(logits: &[T], classes: usize, out: &mut [T]) {
     for (logits, out) in logits.chunks_exact(classes).zip(out.chunks_exact_mut(classes)) {
         let most = largest(logits);
@@ -126,7 +127,7 @@ fn softmax_rows<T: Float>(logits: &[T], classes: usize, out: &mut [T]) {
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn log_softmax_rows<T: Float>(logits: &[T], classes: usize, out: &mut [T]) {
     for (logits, out) in logits.chunks_exact(classes).zip(out.chunks_exact_mut(classes)) {
         let most = largest(logits);
@@ -137,7 +138,7 @@ fn log_softmax_rows<T: Float>(logits: &[T], classes: usize, out: &mut [T]) {
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn dense_rows<T: Float>(logits: &[T], labels: &[T], classes: usize, loss: &mut [T], backprop: &mut [T]) {
     for (row, loss) in loss.iter_mut().enumerate() {
         let logits = &logits[row * classes..][..classes];
@@ -160,7 +161,7 @@ fn dense_rows<T: Float>(logits: &[T], labels: &[T], classes: usize, loss: &mut [
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn sparse_rows<T: Float, I: Copy + TryInto<usize>>(
     logits: &[T],
     labels: &[I],

@@ -3,6 +3,7 @@
 //! Elements are moved as bytes of their size, so one loop serves every type of that size.
 
 use crate::parallel::{self, SharedMut};
+use cpu_macros::each_level;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 
@@ -176,7 +177,7 @@ unsafe fn copy_row<T: Copy>(from: *const T, from_step: isize, to: *mut T, to_ste
 }
 
 /// Copies `len` lines of `width` adjacent source elements; each line goes down a column of the target.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 unsafe fn transpose_strip<T: Copy>(
     from: *const T,
     from_step: isize,

@@ -14,8 +14,8 @@ const WIDE_BYTES_MIN: usize = 2 << 10;
 pub fn copy_bytes(to: &mut [u8], from: &[u8]) {
     assert_eq!(to.len(), from.len(), "the source and the target of a copy differ in length");
     #[cfg(target_arch = "x86_64")]
-    if from.len() >= WIDE_BYTES_MIN && is_x86_feature_detected!("avx") {
-        // SAFETY: the processor has AVX.
+    if from.len() >= WIDE_BYTES_MIN && cpu::level() >= cpu::Level::Avx2 {
+        // SAFETY: the level is never above what the processor has.
         unsafe { copy_wide(to, from) };
         return;
     }

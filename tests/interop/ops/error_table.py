@@ -22,7 +22,7 @@ OURS = {}
 INITIALIZERS = []
 
 
-# On these TensorFlow 2.15 ends the process.
+# On these TensorFlow 2.15 ends the process, on every processor that was tried.
 CRASHING = {
     "QueueEnqueueManyV2/scalar", "TensorArraySplitV3/negative", "SparseFillEmptyRows/overflowing", "SparseFillEmptyRows/negative_shape",
     "SparseTensorDenseMatMul/negative_shape", "ParseExampleV2/text", "ResourceGather/batch_dims_past_indices",

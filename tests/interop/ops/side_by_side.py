@@ -3,6 +3,9 @@
 A `Table` holds the cases of one family. All of them are built into one graph and run at once on each side, which takes
 seconds for hundreds; only when that run fails are they cut in halves until the failing ones are found. Inputs are fed, so
 that nothing can be folded away, and where an expression has gradients, those are compared as well.
+
+Each case is compared with TensorFlow's plain kernels. Each table is then compared once more as a whole: at every lower level
+of instructions that this processor has, and with TensorFlow's other kernels, those of oneDNN.
 """
 
 import numpy as np
@@ -10,12 +13,27 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import kernels, op_def_registry
 
+import harness
+import reference
+
 tf.disable_v2_behavior()
 
 # Half types have some three digits; sums of them in another order differ in the last.
 TOLERANCES = {
     tf.float16: (2e-3, 2e-3), tf.bfloat16: (2e-2, 2e-2), tf.float32: (3e-5, 3e-6), tf.float64: (1e-9, 1e-10),
     tf.complex64: (3e-5, 3e-6), tf.complex128: (1e-9, 1e-10),
+}
+# oneDNN adds up in another order, computes some functions by shorter polynomials, and rounds half types in other places. Only
+# some processors have its kernels for half types: what differs there by more than this is noted, and fails no test.
+ONEDNN_TOLERANCES = {
+    **TOLERANCES, tf.float16: (1e-2, 1e-2), tf.bfloat16: (1e-1, 1e-1), tf.float32: (2e-4, 2e-5), tf.complex64: (2e-4, 2e-5),
+}
+HALF_TYPES = ("float16", "bfloat16")
+# Cases that are not compared with oneDNN, by the start of their names, and what it does there.
+ONEDNN_DIFFERS = {
+    "Softmax/odd": "a row that holds infinity is not all NaN",
+    "Conv2D/empty": "the result of an empty batch has the channels of its input",
+    "Quantize": "integers are off by one, and by what depends on the processor",
 }
 SWEPT_TYPES = {
     tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32,
@@ -144,16 +162,37 @@ class Table:
         return self._built
 
     def tests(self):
-        """Returns the fixture and the test that a module binds to names of its own."""
+        """Returns a fixture and the tests that use it; a module binds each to a name of its own."""
         @pytest.fixture(scope="module")
         def results(op_server):
-            return run_side_by_side(self.cases, op_server.target, self.built())
+            return SideBySide(self.cases, self.built(), op_server.target)
 
         @pytest.mark.parametrize("name", sorted(self.cases))
         def test(results, name):
-            results[name]()
+            results.check(name)
 
-        return results, test
+        @pytest.mark.parametrize("level", harness.lower_levels())
+        def test_at_a_lower_level(results, level_targets, level):
+            got = results.run_on(level_targets[level])
+            assert_none_failed(self.cases, lambda name: results.check(name, got=got))
+
+        def test_beside_onednn(results):
+            expected = results.run_reference(onednn=True)
+
+            def check(name):
+                if isinstance(expected[name], Exception):
+                    harness.note(f"{name} with oneDNN: {expected[name]}")
+                    return
+                try:
+                    results.check(name, expected=expected, tolerances=ONEDNN_TOLERANCES)
+                except AssertionError as difference:
+                    if not name.endswith(HALF_TYPES):
+                        raise
+                    harness.note(f"{name} differs with oneDNN: {difference}")
+
+            assert_none_failed([name for name in self.cases if not name.startswith(tuple(ONEDNN_DIFFERS))], check)
+
+        return results, test, test_at_a_lower_level, test_beside_onednn
 
 
 class Built:
@@ -206,21 +245,55 @@ def add_ops(found, node, functions):
                     add_ops(found, inner, functions)
 
 
-def run_side_by_side(cases, target, built=None):
-    """Returns for each case a function that raises what was wrong with it."""
-    built = built or Built(cases)
-    with built.graph.as_default():
-        config = tf.ConfigProto(isolate_session_state=True)
-        # What is compared is what the ops compute, not what an optimizer makes of them.
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        config.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
-        sides = []
-        for where in ("", target):
-            with tf.Session(where, config=config) as session:
-                session.run(built.initializers)
-                sides.append(run_all(session, built.fetches, built.feed))
-    expected, got = sides
-    return {name: lambda name=name: check(name, cases[name], built.fetches[name], expected[name], got[name]) for name in cases}
+class SideBySide:
+    """What the cases of a table give in TensorFlow and on a server."""
+
+    def __init__(self, cases, built, target):
+        self.cases = cases
+        self.built = built
+        self.expected = self.run_reference()
+        self.got = self.run_on(target)
+
+    def run_reference(self, onednn=False):
+        """Returns for each case what TensorFlow gives, or the error or crash that it ends with."""
+        with reference.Session(self.built.graph, self.built.initializers, config(), onednn) as session:
+            return run_all(session, self.built.fetches, self.built.feed)
+
+    def run_on(self, target):
+        """Returns for each case what a server gives, or the error that it ends with."""
+        with tf.Session(target, graph=self.built.graph, config=config()) as session:
+            session.run(self.built.initializers)
+            return run_all(session, self.built.fetches, self.built.feed)
+
+    def check(self, name, expected=None, got=None, tolerances=TOLERANCES):
+        """Raises what is wrong with a case; `expected` and `got` are those of the plain run unless given."""
+        expected, got = (expected or self.expected)[name], (got or self.got)[name]
+        if isinstance(expected, Exception):
+            raise AssertionError(f"TensorFlow itself fails: {expected}")
+        if isinstance(got, Exception):
+            raise got
+        for index, (tensor, one, other) in enumerate(zip(self.built.fetches[name], expected, got)):
+            what = f"{name}, output {index}, {tensor.op.type}"
+            compare(what, tensor.dtype, np.asarray(one), np.asarray(other), self.cases[name], tolerances)
+
+
+def config():
+    made = tf.ConfigProto(isolate_session_state=True)
+    # What is compared is what the ops compute, not what an optimizer makes of them.
+    made.graph_options.rewrite_options.disable_meta_optimizer = True
+    made.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
+    return made
+
+
+def assert_none_failed(names, check):
+    """Runs a check for each name and fails once, with all that was wrong."""
+    failures = {}
+    for name in names:
+        try:
+            check(name)
+        except (AssertionError, tf.errors.OpError) as failure:
+            failures[name] = str(failure)
+    assert not failures, "\n\n".join(f"{name}: {text[:1500]}" for name, text in failures.items())
 
 
 def run_all(session, built, feed):
@@ -229,7 +302,7 @@ def run_all(session, built, feed):
         fetches = [built[name] for name in names]
         try:
             return dict(zip(names, session.run(fetches, feed)))
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, reference.Crashed) as error:
             if len(names) == 1:
                 return {names[0]: error}
         middle = len(names) // 2
@@ -273,38 +346,48 @@ def weights(output):
     return tf.reshape(tf.cast(numbers, output.dtype), tf.shape(output))
 
 
-def check(name, case, fetches, expected, got):
-    if isinstance(expected, Exception):
-        raise AssertionError(f"TensorFlow itself fails: {expected}")
-    if isinstance(got, Exception):
-        raise got
-    for index, (tensor, one, other) in enumerate(zip(fetches, expected, got)):
-        compare(f"{name}, output {index}, {tensor.op.type}", tensor.dtype, np.asarray(one), np.asarray(other), case)
-
-
-def compare(what, dtype, expected, got, case):
+def compare(what, dtype, expected, got, case, tolerances=TOLERANCES):
     assert got.dtype == expected.dtype and got.shape == expected.shape, (
         f"{what}: {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}")
-    if dtype not in TOLERANCES:
+    if dtype not in tolerances:
         np.testing.assert_array_equal(got, expected, err_msg=what)
         return
-    rtol, atol = TOLERANCES[dtype]
+    rtol, atol = tolerances[dtype]
     wide = np.complex128 if dtype.is_complex else np.float64
     np.testing.assert_allclose(
         got.astype(wide), expected.astype(wide), rtol=max(case.rtol or 0, rtol), atol=max(case.atol or 0, atol), err_msg=what)
 
 
-def failure(expression, target):
-    """Returns the class of the error with which an expression fails, in the local session and on the server."""
-    found = []
-    with tf.Graph().as_default():
+def check_failure(expression, target):
+    """Runs an expression that both refuse, with the same code, and returns the server's message.
+
+    Where TensorFlow crashes, the server must refuse it with some code.
+    """
+    with tf.Graph().as_default() as graph:
         given = Given()
         fetches = expression(given)
-        for where in ("", target):
-            with tf.Session(where) as session:
-                try:
-                    session.run(fetches, given.feed)
-                    found.append((None, ""))
-                except tf.errors.OpError as error:
-                    found.append((type(error), error.message))
-    return found
+    with reference.Session(graph) as session:
+        expected = ending(session, fetches, given.feed)
+    with tf.Session(target, graph=graph) as session:
+        got = ending(session, fetches, given.feed)
+    assert expected is not None, "TensorFlow takes it"
+    assert_same_ending(got, expected)
+    return got.message
+
+
+def ending(session, fetches, feed):
+    """Returns the error or the crash with which a step ends, or None."""
+    try:
+        session.run([fetches], feed)
+        return None
+    except (tf.errors.OpError, reference.Crashed) as error:
+        return error
+
+
+def assert_same_ending(got, expected):
+    """Fails unless a step ended with TensorFlow's code, or with any where TensorFlow crashed."""
+    if isinstance(expected, reference.Crashed):
+        harness.note(expected)
+        assert got is not None, f"it is taken, and {expected}"
+    else:
+        assert type(got) is type(expected), f"{got}\nTensorFlow: {expected}"

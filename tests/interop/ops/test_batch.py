@@ -58,7 +58,7 @@ TABLE.add("BatchFunction", lambda given: function(given, 3), gradient=False)
 TABLE.add("BatchFunction/padded", lambda given: function(given, 3, allowed_batch_sizes=[2, 4, 6]), gradient=False)
 TABLE.add("BatchFunction/split", lambda given: function(given, 3, allowed_batch_sizes=[1, 2], enable_large_batch_splitting=True), gradient=False)
 
-results, test_op = TABLE.tests()
+results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()
 
 
 def run_at_once(session, fetches, feeds):

@@ -417,4 +417,4 @@ JSON_FEATURES = {"n": tf.FixedLenFeature([2], tf.int64), "x": tf.FixedLenFeature
 add("DecodeJSONExample", lambda given: list(tf.io.parse_example(R.DecodeJSONExample(json_examples=given(JSON_EXAMPLES)), JSON_FEATURES).values()), gradient=False)
 add("DecodeJSONExample/nothing", lambda given: R.DecodeJSONExample(json_examples=given(np.array([["{}", '{"features": {}}']], object))), gradient=False)
 
-results, test_op = TABLE.tests()
+results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()

@@ -160,4 +160,4 @@ add("While", lambda given: [getattr(R, op)(input=[given(A + 2)], cond=is_small, 
 add("For", lambda given: R.For(start=given(np.int32(1)), limit=given(np.int32(6)), delta=given(np.int32(2)), input=[given(A)], body=add_index)[0])
 add("calls", lambda given: [R.PartitionedCall(args=[given(A)], f=times_two, **FLOAT)[0], R.StatefulPartitionedCall(args=[given(A)], f=plus_one, **FLOAT)[0]])
 
-results, test_op = TABLE.tests()
+results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()

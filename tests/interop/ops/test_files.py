@@ -162,4 +162,4 @@ add("RecordInput/parallel", lambda given: tf.sort(tf.strings.to_hash_bucket_fast
     R.RecordInput(file_pattern=SHARDS + "*", batch_size=210, compression_type="GZIP", file_parallelism=3, file_buffer_size=20), 1 << 40)))
 add("WriteFile", written)
 
-results, test_op = TABLE.tests()
+results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()

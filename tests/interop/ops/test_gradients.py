@@ -14,6 +14,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import harness
+import reference
 import side_by_side
 import tables
 
@@ -97,7 +98,7 @@ for name, expression in {
 }.items():
     TABLE.add(f"gradient/{name}", expression)
 
-results, test_op = TABLE.tests()
+results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()
 
 # What TensorFlow has of loops and conditionals is in the graph only as ops; the Rust library goes back over those that it built.
 CONTROL_FLOW = {"Switch", "Merge", "Enter", "Exit", "RefSwitch", "NextIteration", "LoopCond", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"}
@@ -164,18 +165,17 @@ class Outcome:
                 self.gradients[case].append(rest[0] or None)
             else:
                 self.errors[case] = rest[0]
-        with self.imported(tf.GraphDef.FromString(path.with_suffix(".added").read_bytes())).as_default():
-            pairs = {}
-            for case, names in self.gradients.items():
-                if case not in self.errors:
-                    expected = [gradient.name for gradient in built.differentiated[case].gradients if gradient is not None]
-                    pairs[case] = [expected, [name for name in names if name is not None]]
-            config = tf.ConfigProto(isolate_session_state=True)
-            config.graph_options.rewrite_options.disable_meta_optimizer = True
-            with tf.Session(config=config) as session:
-                session.run([op.name for op in built.initializers])
-                feed = {placeholder.name: value for placeholder, value in built.feed.items()}
-                self.values = side_by_side.run_all(session, pairs, feed)
+        graph = self.imported(tf.GraphDef.FromString(path.with_suffix(".added").read_bytes()))
+        pairs = {}
+        for case, names in self.gradients.items():
+            if case not in self.errors:
+                expected = [gradient.name for gradient in built.differentiated[case].gradients if gradient is not None]
+                pairs[case] = [expected, [name for name in names if name is not None]]
+        config = tf.ConfigProto(isolate_session_state=True)
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        with reference.Session(graph, built.initializers, config) as session:
+            feed = {placeholder.name: value for placeholder, value in built.feed.items()}
+            self.values = side_by_side.run_all(session, pairs, feed)
 
     def imported(self, added):
         """Returns the client's graph with what was added; cases whose nodes TensorFlow refuses are left out."""

@@ -59,4 +59,4 @@ for low, high in ((-3.5, 2.25), (0.0, 10.0), (-4.0, -1.0), (2.0, 2.0)):
                 input=q32(given), requested_output_min=np.float32(out_low), requested_output_max=np.float32(out_high), out_type=dtype, **bounds)))
     add(f"QuantizedRelu/{low}", lambda given, low=low, high=high: seen(R.QuantizedRelu(features=q8(given, IMAGE), min_features=np.float32(low), max_features=np.float32(high), out_type=tf.quint8)))
 
-results, test_op = TABLE.tests()
+results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()

@@ -107,4 +107,4 @@ for label, values, dense, strong in (
         dense_inputs=[given(dense, None if dense.dtype == object else tf.int64)], num_buckets=given(np.int64(0), tf.int64), strong_hash=given(np.array(strong)),
         salt=given([3, 4], tf.int64)), gradient=False)
 
-results, test_op = TABLE.tests()
+results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()

@@ -220,4 +220,4 @@ TABLE.add("RngReadAndSkip", lambda given: generator(given, False), gradient=Fals
 TABLE.add("RngSkip", lambda given: generator(given, True), gradient=False)
 TABLE.add("NonDeterministicInts", lambda given: [tf.shape(tf.raw_ops.NonDeterministicInts(shape=given([2, 3], tf.int64), dtype=dtype)) for dtype in (tf.int32, tf.int64, tf.uint32, tf.uint64)], gradient=False)
 
-results, test_op = TABLE.tests()
+results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()

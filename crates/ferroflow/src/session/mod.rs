@@ -74,7 +74,7 @@ struct Shared {
 impl Session {
     /// Makes a session that runs the graph in this process.
     pub fn new(graph: &GraphBuilder) -> Result<Session> {
-        Ok(Session::with_backend(graph, Box::new(DirectSession::new(ops::registry()))))
+        Session::connect(graph, "")
     }
 
     /// Makes a session on the server at `grpc://host:port`; an empty target means this process.
@@ -85,6 +85,7 @@ impl Session {
     /// As [`connect`](Self::connect), with settings such as device filters, soft placement and how graphs are optimized.
     pub fn connect_with(graph: &GraphBuilder, target: &str, config: proto::ConfigProto) -> Result<Session> {
         if target.is_empty() {
+            cpu::requested().map_err(tensor::Status::invalid_argument)?;
             let backend = DirectSession::with_config(ops::registry(), &config);
             return Ok(Session::with_backend(graph, Box::new(backend)));
         }

@@ -3,6 +3,7 @@
 use crate::float::Float;
 use crate::parallel;
 use crate::simd::MulAdd;
+use cpu_macros::each_level;
 
 /// The sizes of a depthwise convolution. The filter is `[rows, columns, in_channels, multiplier]`, the output has
 /// `in_channels * multiplier` channels.
@@ -102,7 +103,7 @@ pub fn depthwise_conv2d_filter_grad<T: Float>(shape: &DepthwiseShape, input: &[T
     });
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn forward_lines<T: Float>(shape: &DepthwiseShape, input: &[T], filter: &[T], first: usize, lines: &mut [T]) {
     let channels = shape.out_channels();
     let mut sums = vec![T::Wide::ZERO; channels];
@@ -138,7 +139,7 @@ fn forward_lines<T: Float>(shape: &DepthwiseShape, input: &[T], filter: &[T], fi
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn input_grad_lines<T: Float>(shape: &DepthwiseShape, filter: &[T], gradient: &[T], first: usize, lines: &mut [T]) {
     let channels = shape.out_channels();
     let mut sums = vec![T::Wide::ZERO; shape.in_channels];
@@ -174,7 +175,7 @@ fn input_grad_lines<T: Float>(shape: &DepthwiseShape, filter: &[T], gradient: &[
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn filter_grad_tap<T: Float>(shape: &DepthwiseShape, input: &[T], gradient: &[T], tap: usize, out: &mut [T]) {
     let channels = shape.out_channels();
     let (tap_y, tap_x) = (tap / shape.filter[1], tap % shape.filter[1]);

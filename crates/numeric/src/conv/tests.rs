@@ -114,7 +114,7 @@ fn shapes() -> Vec<ConvShape> {
 #[test]
 fn some_shapes_go_through_winograds_transform() {
     let tiled = shapes().iter().filter(|shape| winograd::Tiling::of(shape).is_some()).count();
-    assert!(tiled >= 6 || crate::simd::level() < crate::simd::Level::Avx2, "{tiled} shapes");
+    assert!(tiled >= 6 || cpu::level() < cpu::Level::Avx2, "{tiled} shapes");
 }
 
 #[test]

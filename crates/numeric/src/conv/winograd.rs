@@ -12,7 +12,8 @@ use super::transform::{
 use crate::matmul::{HasMicrokernel, MatrixView, Microkernel, Panel, RowsOfA, Segment, pack_columns};
 use crate::parallel::{self, SharedMut};
 use crate::scratch::with_scratch;
-use crate::simd::{Lanes, Level, level};
+use crate::simd::Lanes;
+use cpu::{Level, level};
 
 /// Registers of the transforms.
 #[cfg(target_arch = "x86_64")]

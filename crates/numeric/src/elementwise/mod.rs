@@ -19,7 +19,7 @@ mod plan;
 
 pub use plan::{Broadcast, BroadcastPlan};
 
-use crate::{parallel, simd};
+use crate::parallel;
 use plan::RowWalk;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -125,7 +125,7 @@ pub fn ternary<A: Copy + Sync, B: Copy + Sync, C: Copy + Sync, R: Copy + Send>(
     parallel::for_each_chunk(plan.out_len(), CHEAP, |range| {
         // SAFETY: the lengths were checked against the plan, and ranges are disjoint.
         unsafe {
-            match simd::has_avx2() {
+            match cpu::is_wide() {
                 true => ternary_wide(plan, range, a, b, c, out, &f),
                 false => ternary_shared(plan, range, a, b, c, out, &f),
             }
@@ -162,7 +162,7 @@ fn unary_at<A: Copy, R: Copy>(cost_ns: f64, a: Pointer<A>, out: Pointer<R>, len:
     parallel::for_each_chunk(len, cost_ns, |range| {
         // SAFETY: both pointers are valid for `len` elements and ranges are disjoint.
         unsafe {
-            match simd::has_avx2() {
+            match cpu::is_wide() {
                 true => unary_wide(range, a, out, &f),
                 false => unary_shared(range, a, out, &f),
             }
@@ -216,7 +216,7 @@ fn binary_at<A: Copy, B: Copy, R: Copy>(
     parallel::for_each_chunk(plan.out_len(), cost_ns, |range| {
         // SAFETY: the callers checked the operands against the plan, and ranges are disjoint.
         unsafe {
-            match simd::has_avx2() {
+            match cpu::is_wide() {
                 true => binary_wide(plan, range, a, b, out, &f),
                 false => binary_shared(plan, range, a, b, out, &f),
             }

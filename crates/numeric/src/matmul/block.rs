@@ -5,6 +5,7 @@ use super::zeros::{self, Block};
 use crate::parallel::{self, SharedMut};
 use crate::scratch::with_scratch;
 use bytemuck::Pod;
+use cpu_macros::each_level;
 
 /// A matrix as it lies in memory: element (i, j) is at `i * row_stride + j * column_stride`.
 #[derive(Clone, Copy)]
@@ -190,7 +191,7 @@ unsafe fn block<T: HasMicrokernel + Pod>(
 }
 
 /// Copies columns of B into panels of `width` columns, the last one padded with zeros.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 pub(crate) fn pack_columns<T: HasMicrokernel + Pod>(
     b: MatrixView<'_, T>,
     depth: usize,
@@ -230,7 +231,7 @@ pub(crate) fn pack_columns<T: HasMicrokernel + Pod>(
 }
 
 /// Copies rows of A into the groups that the kernel reads.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn pack_rows<T: HasMicrokernel + Pod>(
     a: MatrixView<'_, T>,
     rows: usize,

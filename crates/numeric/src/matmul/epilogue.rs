@@ -2,6 +2,7 @@
 
 use super::Epilogue;
 use crate::simd_math::SimdMath;
+use cpu_macros::each_level;
 
 /// An activation that can follow a product or a convolution, as TensorFlow's fused ops name them.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
@@ -38,7 +39,7 @@ macro_rules! impl_apply {
             }
         }
 
-        #[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+        #[each_level]
         fn $apply(row: &mut [$scalar], bias: Option<&[$scalar]>, activation: Activation) {
             if let Some(bias) = bias {
                 for (value, &bias) in row.iter_mut().zip(bias) {

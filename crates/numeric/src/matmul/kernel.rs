@@ -2,7 +2,8 @@
 //!
 //! One generic tile is compiled for every element type and instruction set. [`Microkernel::of`] picks at run time.
 
-use crate::simd::{Lanes, Level, MulAdd, level};
+use crate::simd::{Lanes, MulAdd};
+use cpu::{Level, level};
 use num_complex::Complex;
 
 /// Rows of A, one panel of B and the columns of C that they make.

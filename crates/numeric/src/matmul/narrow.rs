@@ -3,6 +3,7 @@
 use super::kernel::HasMicrokernel;
 use super::{MatMulElement, MatMulShape, Operand};
 use crate::parallel::{self, SharedMut};
+use cpu_macros::each_level;
 
 /// Computes the product if it is a narrow one, and returns whether it was.
 pub(super) fn matmul_narrow<T: HasMicrokernel + MatMulElement>(
@@ -48,7 +49,7 @@ pub(super) fn matmul_narrow<T: HasMicrokernel + MatMulElement>(
 }
 
 /// Computes `out = row × matrix` for a row-major matrix with the given stride.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn row_times_matrix<T: HasMicrokernel>(row: &[T], matrix: &[T], stride: usize, out: &mut [T]) {
     const STEPS: usize = 4;
     let columns = out.len();
@@ -76,7 +77,7 @@ fn row_times_matrix<T: HasMicrokernel>(row: &[T], matrix: &[T], stride: usize, o
 }
 
 /// Computes elements of `a × bᵀ` from the one at `first`, where the rows of both have `k` elements.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn dot_products<T: HasMicrokernel>(first: usize, a: &[T], b: &[T], k: usize, n: usize, out: &mut [T]) {
     const LANES: usize = 16;
     for (offset, out) in out.iter_mut().enumerate() {

@@ -8,6 +8,7 @@ use super::block::MatrixView;
 use super::kernel::{ChosenSteps, HasMicrokernel, group_rows};
 use crate::scratch::with_scratch;
 use bytemuck::Pod;
+use cpu_macros::each_level;
 
 /// Multiplications below which a look at the operands would take longer than what it can save.
 const LEAST_MULTIPLICATIONS: usize = 1 << 19;
@@ -61,7 +62,7 @@ fn is_finite<T: HasMicrokernel + Pod>(b: MatrixView<'_, T>, depth: usize, column
     (0..lines).all(|line| all_finite(&b.data[line * line_stride..][..len]))
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn all_finite<T: HasMicrokernel + Pod>(values: &[T]) -> bool {
     values.iter().fold(true, |all, value| all & value.is_finite())
 }
@@ -103,7 +104,7 @@ pub(super) fn choose<T: HasMicrokernel + Pod>(
 }
 
 /// Finds the steps of a group that lies in rows; returns how many they are.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn of_rows<T: HasMicrokernel>(
     rows: &[T],
     row_stride: usize,
@@ -128,7 +129,7 @@ fn of_rows<T: HasMicrokernel>(
 }
 
 /// The same for a packed group.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn of_packed<T: HasMicrokernel>(packed: &[T], group: usize, marks: &mut [u8], steps: &mut [u32]) -> usize {
     let marks = &mut marks[..packed.len() + WORD];
     for (mark, value) in marks.iter_mut().zip(packed) {

@@ -16,7 +16,7 @@ mod rules;
 pub use rules::*;
 
 use crate::float::{Float, WideFloat};
-use crate::{parallel, prefetch, simd};
+use crate::{parallel, prefetch};
 use std::marker::PhantomData;
 
 /// What an optimizer does with one element: new values of the variable and its slots from the old ones and the gradient.
@@ -147,7 +147,7 @@ unsafe fn update_range<T: Float, R: Rule<T::Wide, N>, const N: usize>(
 ) {
     // SAFETY: as the caller promises; the wide loop runs where the processor has it.
     unsafe {
-        match simd::has_avx2() {
+        match cpu::is_wide() {
             true => update_range_wide(rule, streams, start, len),
             false => update_range_shared(rule, streams, start, len),
         }

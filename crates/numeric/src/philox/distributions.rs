@@ -2,6 +2,7 @@
 
 use super::{Philox, RESERVED_PER_OUTPUT, WORDS, Words};
 use crate::parallel;
+use cpu_macros::each_level;
 use half::{bf16, f16};
 
 /// Samples that are generated side by side.
@@ -86,7 +87,7 @@ fn fill<T: Copy + Send>(
     });
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn fill_groups<T: Copy, F: Fn([u32; WORDS], &mut [T])>(
     philox: Philox,
     first: u64,

@@ -3,6 +3,7 @@
 use super::PoolShape;
 use crate::float::{Float, WideFloat};
 use crate::simd::MulAdd;
+use cpu_macros::each_level;
 
 /// Writes the mean of the elements under each window, for each channel.
 pub fn avg_pool<T: Float>(shape: &PoolShape, input: &[T], out: &mut [T]) {
@@ -20,7 +21,7 @@ pub fn avg_pool_grad<T: Float>(shape: &PoolShape, gradient: &[T], out: &mut [T])
     });
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn mean_pixels<T: Float>(shape: &PoolShape, input: &[T], first: usize, pixels: &mut [T]) {
     let pixels_per_image: usize = shape.output.iter().product();
     let mut sums = vec![T::Wide::ZERO; shape.channels];
@@ -40,7 +41,7 @@ fn mean_pixels<T: Float>(shape: &PoolShape, input: &[T], first: usize, pixels: &
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn grad_of_image<T: Float>(shape: &PoolShape, gradient: &[T], out: &mut [T]) {
     let channels = shape.channels;
     for (index, gradient) in gradient.chunks_exact(channels).enumerate() {

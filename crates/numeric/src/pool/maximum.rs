@@ -4,6 +4,7 @@ use super::PoolShape;
 use crate::parallel::{self, SharedMut};
 use crate::scratch::with_scratch;
 use bytemuck::Pod;
+use cpu_macros::each_level;
 use half::{bf16, f16};
 
 /// An element type that can be pooled for its maximum.
@@ -115,7 +116,7 @@ pub fn max_pool_grad_grad<T: PoolElement>(shape: &PoolShape, input: &[T], gradie
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn max_pixels<T: PoolElement>(shape: &PoolShape, input: &[T], first: usize, pixels: &mut [T]) {
     let pixels_per_image: usize = shape.output.iter().product();
     for (offset, out) in pixels.chunks_exact_mut(shape.channels).enumerate() {
@@ -153,7 +154,7 @@ fn find_first_largest<T: PoolElement>(
 }
 
 /// Adds the gradient of one image: finds which tap of each window is the largest, then adds to that tap only.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn grad_of_image<T: PoolElement>(
     shape: &PoolShape,
     input: &[T],

@@ -2,6 +2,7 @@
 
 use crate::parallel;
 use crate::scratch::with_scratch;
+use cpu_macros::each_level;
 use half::{bf16, f16};
 
 /// An element type that can be compared for [`argmax`] and [`argmin`].
@@ -78,7 +79,7 @@ fn arg<T: ArgElement, I: Index>(
 }
 
 /// First the extreme, which vectorises, then its place.
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn along_rows<T: ArgElement, I: Index, F: Fn(T, T) -> bool>(a: &[T], axis: usize, out: &mut [I], worst: T, better: &F) {
     const LANES: usize = 32;
     for (row, out) in out.iter_mut().enumerate() {
@@ -100,7 +101,7 @@ fn along_rows<T: ArgElement, I: Index, F: Fn(T, T) -> bool>(a: &[T], axis: usize
     }
 }
 
-#[multiversion::multiversion(targets("x86_64+avx2+fma+bmi1+bmi2+f16c"))]
+#[each_level]
 fn along_columns<T: ArgElement, I: Index, F: Fn(T, T) -> bool>(
     a: &[T],
     out: &mut [I],

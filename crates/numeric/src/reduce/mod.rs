@@ -15,7 +15,7 @@ pub use arg::{ArgElement, argmax, argmin};
 pub use plan::ReducePlan;
 pub use reducer::{All, Any, EuclideanNorm, Max, Mean, Min, Product, Reducer, Sum, SumOfSquares};
 
-use crate::{parallel, simd};
+use crate::parallel;
 use plan::Group;
 
 /// Lanes that accumulate side by side along a contiguous run.
@@ -88,7 +88,7 @@ fn runs<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T], out: &mut [T], plan: &Red
 
 /// Reduces contiguous rows, one after the other.
 fn many_runs<R: Reducer<T>, T: Copy>(a: &[T], run_len: usize, out: &mut [T]) {
-    if simd::has_avx2() {
+    if cpu::is_wide() {
         // SAFETY: the processor has what the loop is compiled for.
         return unsafe { many_runs_wide::<R, T>(a, run_len, out) };
     }
@@ -106,7 +106,7 @@ unsafe fn many_runs_wide<R: Reducer<T>, T: Copy>(a: &[T], run_len: usize, out: &
 
 /// Adds a contiguous run to `total`.
 fn run<R: Reducer<T>, T: Copy>(total: R::Total, a: &[T]) -> R::Total {
-    match simd::has_avx2() {
+    match cpu::is_wide() {
         // SAFETY: the processor has what the loop is compiled for.
         true => unsafe { run_wide::<R, T>(total, a) },
         false => run_plain::<R, T>(total, a),
@@ -210,7 +210,7 @@ fn rows<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T], out: &mut [T], plan: &Red
 
 /// Adds `rows` rows, `stride` apart, to the totals of the columns.
 fn add_rows<R: Reducer<T>, T: Copy>(a: &[T], rows: usize, stride: usize, totals: &mut [R::Total]) {
-    if simd::has_avx2() {
+    if cpu::is_wide() {
         // SAFETY: the processor has what the loop is compiled for.
         return unsafe { add_rows_wide::<R, T>(a, rows, stride, totals) };
     }

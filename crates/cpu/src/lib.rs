@@ -1,0 +1,142 @@
+//! Which instruction set the loops use: the best that the processor has, or less where `FERROFLOW_CPU` asks for less.
+//!
+//! This is the one place that looks at the processor. Loops come in a version for each [`Level`], made by
+//! `cpu_macros::each_level` or written by hand where the registers matter, and ask [`level`].
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The environment variable that lowers the level, for tests and for comparing results between machines.
+pub const VARIABLE: &str = "FERROFLOW_CPU";
+
+/// The instruction sets that loops are compiled for, from the least to the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// What every processor of the architecture has.
+    Baseline,
+    /// AVX2 with FMA, BMI1, BMI2 and F16C, of x86-64.
+    Avx2,
+    /// AVX-512F, with all that [`Level::Avx2`] has.
+    Avx512,
+}
+
+impl Level {
+    const ALL: [Level; 3] = [Level::Baseline, Level::Avx2, Level::Avx512];
+
+    /// Returns the name by which `FERROFLOW_CPU` knows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Baseline => "baseline",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Returns the levels that this processor has.
+pub fn available() -> &'static [Level] {
+    &Level::ALL[..=detected() as usize]
+}
+
+/// Returns the level in use.
+///
+/// It does not change while the process runs. Where `FERROFLOW_CPU` holds what [`requested`] refuses, it is the
+/// processor's best.
+#[inline]
+pub fn level() -> Level {
+    match CHOSEN.load(Ordering::Relaxed) {
+        0 => Level::Baseline,
+        1 => Level::Avx2,
+        2 => Level::Avx512,
+        _ => choose(),
+    }
+}
+
+/// Returns whether loops that are compiled for AVX2 and its kin can run. Architectures without such a thing compile them for
+/// what every processor has.
+// Not inlined: every loop for every type asks.
+#[inline(never)]
+pub fn is_wide() -> bool {
+    cfg!(not(target_arch = "x86_64")) || level() >= Level::Avx2
+}
+
+/// Returns the level that `FERROFLOW_CPU` asks for, the best without it, or what is wrong with it.
+pub fn requested() -> Result<Level, String> {
+    match std::env::var_os(VARIABLE) {
+        Some(value) if !value.is_empty() => parse(&value.to_string_lossy(), detected()),
+        _ => Ok(detected()),
+    }
+}
+
+/// The level as a number, or [`UNKNOWN`] before it was first asked for.
+static CHOSEN: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = u8::MAX;
+
+#[cold]
+fn choose() -> Level {
+    let chosen = requested().unwrap_or_else(|_| detected());
+    CHOSEN.store(chosen as u8, Ordering::Relaxed);
+    chosen
+}
+
+fn parse(value: &str, best: Level) -> Result<Level, String> {
+    let names = |levels: &[Level]| levels.iter().map(|level| level.name()).collect::<Vec<_>>().join(", ");
+    let Some(level) = Level::ALL.into_iter().find(|level| level.name() == value) else {
+        return Err(format!("{VARIABLE}={value} is not a level of instructions; there are: {}", names(&Level::ALL)));
+    };
+    if level > best {
+        let had = names(&Level::ALL[..=best as usize]);
+        return Err(format!("{VARIABLE}={value} asks for what this processor does not have; it has: {had}"));
+    }
+    Ok(level)
+}
+
+fn detected() -> Level {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let avx2 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("f16c");
+        match avx2 {
+            true if is_x86_feature_detected!("avx512f") => Level::Avx512,
+            true => Level::Avx2,
+            false => Level::Baseline,
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    Level::Baseline
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run that is meant to test a level must not silently test another one.
+    #[test]
+    fn the_level_in_use_is_the_one_that_was_asked_for() {
+        assert_eq!(Ok(level()), requested());
+    }
+
+    #[test]
+    fn levels_are_known_by_their_names() {
+        for level in Level::ALL {
+            assert_eq!(parse(level.name(), Level::Avx512), Ok(level));
+        }
+    }
+
+    #[test]
+    fn wrong_levels_are_refused_with_those_that_there_are() {
+        let unknown = parse("sse9", Level::Avx2).expect_err("no such level");
+        assert!(unknown.contains("sse9") && unknown.contains("baseline, avx2, avx512"), "{unknown}");
+        let missing = parse("avx512", Level::Avx2).expect_err("not on this processor");
+        assert!(missing.ends_with("it has: baseline, avx2"), "{missing}");
+    }
+}
