@@ -39,6 +39,10 @@ DIES_WITH_PARENT = ["setpriv", "--pdeathsig=KILL"]
 if not shutil.which("setpriv") or subprocess.run([*DIES_WITH_PARENT, "true"], capture_output=True).returncode != 0:
     DIES_WITH_PARENT = []
 
+# A script that puts a test run in the background leaves it with SIGINT ignored, and so all that the run starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 READY = re.compile(r"server ready: (/job:\S+) at (\S+)")
 LOG_LINES_KEPT = 2000
 LOG_LINES_SHOWN = 60
