@@ -144,7 +144,12 @@ class Session:
         theirs.close()
         self._stream = ours.makefile("rwb")
         ours.close()
-        [self.pid] = self._ask(self._opening)
+        try:
+            [self.pid] = self._ask(self._opening)
+        except self._tf.errors.OpError:
+            # A child whose session did not begin serves no steps.
+            self.close()
+            raise
 
     def _ask(self, question):
         try:

@@ -58,6 +58,14 @@ def test_errors_and_values_are_those_of_a_session(graph):
         assert (endings[0] is tf.errors.InvalidArgumentError) == (size == 3)
 
 
+def test_a_session_that_does_not_begin_says_so_each_time(graph):
+    refused = tf.Assert(tf.constant(False), ["no beginning"])
+    with reference.Session(graph, refused) as session:
+        for _ in range(2):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="no beginning"):
+                session.run(refused)
+
+
 def test_a_test_whose_process_dies_fails_alone(tmp_path):
     (tmp_path / "test_some.py").write_text("""
 import tensorflow.compat.v1 as tf
