@@ -18,6 +18,8 @@ sys.path.insert(0, str(ROOT / "tests" / "interop"))
 import harness  # noqa: E402
 from harness import FERROFLOW, TENSORFLOW  # noqa: E402, F401
 
+# Servers of the binary that `--against` names.
+BEFORE = "before"
 TICK = os.sysconf("SC_CLK_TCK")
 LOGS = pathlib.Path(os.environ.get("FERROFLOW_BENCH_LOGS") or pathlib.Path(tempfile.gettempdir()) / "ferroflow-bench-logs")
 # Tests of the drivers put our servers in the place of TensorFlow's, which take seconds to start.
@@ -119,15 +121,15 @@ class Server(Logged):
 def server_program(kind):
     if kind == TENSORFLOW and not STANDS_IN:
         return [sys.executable, ROOT / "tests" / "interop" / "tf_server.py"]
-    return [binary(), "server"]
+    return [binary("FERROFLOW_BENCH_AGAINST" if kind == BEFORE else "FERROFLOW_BIN"), "server"]
 
 
-def binary():
-    if "FERROFLOW_BIN" not in os.environ:
-        raise BenchError("FERROFLOW_BIN is not set: run this with `cargo xtask bench`")
-    path = os.environ["FERROFLOW_BIN"]
+def binary(variable="FERROFLOW_BIN"):
+    if variable not in os.environ:
+        raise BenchError(f"{variable} is not set: run this with `cargo xtask bench`")
+    path = os.environ[variable]
     if not os.access(path, os.X_OK):
-        raise BenchError(f"{path} can't be run: build it with `cargo xtask bench`")
+        raise BenchError(f"{path} can't be run")
     return path
 
 

@@ -119,26 +119,39 @@ class Steps:
         self.process.wait()
 
 
+def step_rate_arguments(graph, case, init, directory):
+    """Writes a case's graph and feeds to files, and returns the arguments with which `step_rate` takes its steps."""
+    path = os.path.join(directory, "graph.pb")
+    with open(path, "wb") as file:
+        file.write(graph.as_graph_def().SerializeToString())
+    arguments = [path]
+    if tf.global_variables():
+        arguments += ["--init", init.name]
+    for tensor, value in case["feeds"].items():
+        feed = os.path.join(directory, tensor.op.name + ".pb")
+        with open(feed, "wb") as file:
+            file.write(tf.make_tensor_proto(value).SerializeToString())
+        arguments += ["--feed", f"{tensor.name}={feed}"]
+    for tensor in case["fetches"]:
+        arguments += ["--fetch", tensor.name]
+    for operation in case["targets"]:
+        arguments += ["--target", operation.name]
+    return arguments
+
+
+def written(build, directory):
+    """Builds a case and returns the arguments of `step_rate` for it."""
+    with tf.Graph().as_default() as graph:
+        case = build()
+        return step_rate_arguments(graph, case, tf.global_variables_initializer(), directory)
+
+
 def measure(name, build, binary, directory):
     graph = tf.Graph()
     with graph.as_default():
         case = build()
         init = tf.global_variables_initializer()
-        path = os.path.join(directory, "graph.pb")
-        with open(path, "wb") as file:
-            file.write(graph.as_graph_def().SerializeToString())
-        command = [binary, path]
-        if tf.global_variables():
-            command += ["--init", init.name]
-        for tensor, value in case["feeds"].items():
-            feed = os.path.join(directory, tensor.op.name + ".pb")
-            with open(feed, "wb") as file:
-                file.write(tf.make_tensor_proto(value).SerializeToString())
-            command += ["--feed", f"{tensor.name}={feed}"]
-        for tensor in case["fetches"]:
-            command += ["--fetch", tensor.name]
-        for operation in case["targets"]:
-            command += ["--target", operation.name]
+        command = [binary, *step_rate_arguments(graph, case, init, directory)]
         # Rewrites by Grappler would fold the chain away for one side only.
         config = tf.ConfigProto()
         if name.startswith("chain"):

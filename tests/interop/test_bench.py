@@ -27,9 +27,9 @@ pytestmark = [
 BENCH = harness.ROOT / "bench"
 
 
-def start_driver(directory, part, *arguments, stand_in=False, rounds=2, binary=None):
+def start_driver(directory, part, *arguments, stand_in=False, rounds=2, binary=None, environment=None):
     """Starts a driver that puts its results in a directory."""
-    environment = {"FERROFLOW_BIN": binary or harness.ferroflow_bin(), "FERROFLOW_BENCH_SECONDS": "0.1",
+    environment = {**(environment or {}), "FERROFLOW_BIN": binary or harness.ferroflow_bin(), "FERROFLOW_BENCH_SECONDS": "0.1",
                    "FERROFLOW_BENCH_ROUNDS": str(rounds), "FERROFLOW_BENCH_OUTPUT": str(directory),
                    "FERROFLOW_BENCH_LOGS": str(directory / "logs"), "FERROFLOW_BENCH_STAND_IN": "1" if stand_in else ""}
     return harness.Process(f"bench {part}", [sys.executable, BENCH / f"{part}.py", *arguments], environment).start()
@@ -147,6 +147,37 @@ def test_bandwidth(tmp_path):
     _, page = check_part(tmp_path, "bandwidth", ["1 kB", "256 kB"], "--bytes=1024,262144", stand_in=True)
     assert table_rows(page, "Tensors from one task to another")[1:] == ["1 kB", "256 kB"]
     assert (tmp_path / "performance-bandwidth.svg").read_text().count("<polyline") == 5
+
+
+def start_against(directory, *arguments, old=None):
+    environment = {"FERROFLOW_BENCH_AGAINST": old or harness.ferroflow_bin()}
+    return start_driver(directory, "_against", *arguments, stand_in=True, rounds=6, environment=environment)
+
+
+def test_a_binary_beside_one_of_before(tmp_path):
+    for arguments in (["cluster", "scalar"], ["core", "chain"]):
+        process = start_against(tmp_path, *arguments)
+        code, output = finish_driver(tmp_path, process)
+        # Both are the same, but nothing is asked of how fast each was in a tenth of a second.
+        assert code == 0 or "slower than before" in output, output
+        ratio, low, high = map(float, re.search(r"ratio (\S+) \((\S+)-(\S+), 6 pairs\)", output).groups())
+        assert 0 < low <= ratio <= high < math.inf
+        assert ("LOST" in output) == (code == 1) == (high < 0.97), output
+
+
+def test_the_interval_of_a_median(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import _against
+
+    # The fourth of fifteen at either end: three or fewer heads of fifteen have a probability of 1.8 %.
+    assert _against.interval([float(index) for index in range(15, 0, -1)]) == (4.0, 12.0)
+    assert _against.interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) == (1.0, 6.0)
+    with pytest.raises(_against.BenchError, match="too few"):
+        _against.interval([1.0] * 5)
+    samples = {"before": [{"rate": 100.0}] * 15, "ferroflow": [{"rate": 96.0}] * 8 + [{"rate": 90.0}] * 7}
+    assert _against.Outcome("slow", samples).is_lost
+    samples["ferroflow"] = [{"rate": 98.0}] * 5 + [{"rate": 90.0}] * 10
+    assert not _against.Outcome("unclear", samples).is_lost
 
 
 @pytest.mark.parametrize("part", ["cluster", "rust", "sweep", "bandwidth"])

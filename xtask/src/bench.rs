@@ -2,14 +2,20 @@
 
 use crate::interop::{self, Profile};
 use crate::{after_dashes, process, venv};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The parts of the benchmark, each a driver `bench/NAME.py`, in the order in which they are run.
 const PARTS: [&str; 6] = ["cluster", "rust", "core", "sessions", "sweep", "bandwidth"];
 
+/// The parts that can be measured against another binary of ours.
+const AGAINST_PARTS: [&str; 2] = ["cluster", "core"];
+
 /// Runs the named part; without a name, all of them, and what they found is printed in short at the end.
 pub fn run(arguments: &[String]) -> Result<(), String> {
+    if let Some(comparison) = Comparison::parse(arguments)? {
+        return comparison.run();
+    }
     let (parts, rest) = chosen(arguments)?;
     let python = venv::python().map_err(venv::Missing::into_message)?;
     interop::build(Profile::Release)?;
@@ -25,6 +31,55 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     println!("== results");
     process::run(&mut script(&python, "_report.py"))?;
     if failed.is_empty() { Ok(()) } else { Err(format!("not all of this could be measured: {}", failed.join(", "))) }
+}
+
+/// `--against OLD_BINARY`: the binary of now beside one of before, in pairs.
+#[derive(Debug, PartialEq, Eq)]
+struct Comparison {
+    old: PathBuf,
+    parts: Vec<&'static str>,
+    cases: Vec<String>,
+}
+
+impl Comparison {
+    /// Reads `--against OLD_BINARY [PART…] [-- CASE…]`, in any order before the cases; `None` when nobody asks for it.
+    fn parse(arguments: &[String]) -> Result<Option<Comparison>, String> {
+        let cut = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
+        let (own, cases) = (&arguments[..cut], after_dashes(&arguments[cut..]));
+        let Some(at) = own.iter().position(|argument| argument == "--against") else { return Ok(None) };
+        let Some(old) = own.get(at + 1) else { return Err("--against needs the path of a binary".to_string()) };
+        let mut parts = Vec::new();
+        for name in own[..at].iter().chain(&own[at + 2..]) {
+            match AGAINST_PARTS.iter().find(|part| *part == name) {
+                Some(part) => parts.push(*part),
+                None => {
+                    let known = AGAINST_PARTS.join(", ");
+                    return Err(format!("`{name}` can't be measured against another binary; these can: {known}"));
+                }
+            }
+        }
+        if parts.is_empty() {
+            parts = AGAINST_PARTS.to_vec();
+        }
+        Ok(Some(Comparison { old: PathBuf::from(old), parts, cases: cases.to_vec() }))
+    }
+
+    fn run(&self) -> Result<(), String> {
+        let old = self.old.canonicalize().map_err(|error| format!("{}: {error}", self.old.display()))?;
+        let python = venv::python().map_err(venv::Missing::into_message)?;
+        interop::build(Profile::Release)?;
+        let mut failed = Vec::new();
+        for part in &self.parts {
+            println!("== {part}, against {}", old.display());
+            let mut command = script(&python, "_against.py");
+            command.env("FERROFLOW_BENCH_AGAINST", &old).arg(part).args(&self.cases);
+            if let Err(message) = process::run(&mut command) {
+                eprintln!("xtask: {message}");
+                failed.push(*part);
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+    }
 }
 
 /// Returns which parts to run, and what to tell them.
@@ -59,6 +114,19 @@ mod tests {
         let mut parts = PARTS.to_vec();
         parts.sort();
         assert_eq!(drivers, parts);
+    }
+
+    #[test]
+    fn a_comparison_names_a_binary_parts_and_cases() {
+        let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+        let parsed = Comparison::parse(&words("cluster --against old/ferroflow -- MLP CNN"));
+        let expected = Comparison { old: "old/ferroflow".into(), parts: vec!["cluster"], cases: words("MLP CNN") };
+        assert_eq!(parsed, Ok(Some(expected)));
+        let all = Comparison { old: "old".into(), parts: AGAINST_PARTS.to_vec(), cases: Vec::new() };
+        assert_eq!(Comparison::parse(&words("--against old")), Ok(Some(all)));
+        assert_eq!(Comparison::parse(&words("cluster -- --against old")), Ok(None));
+        assert!(Comparison::parse(&words("cluster --against")).is_err());
+        assert!(Comparison::parse(&words("--against old sweep")).is_err_and(|message| message.contains("sweep")));
     }
 
     #[test]

@@ -29,6 +29,10 @@ cargo xtask COMMAND
         cluster, rust, core, sessions, sweep, bandwidth. Writes bench/results and
         docs/performance.md; FERROFLOW_BENCH_SECONDS and FERROFLOW_BENCH_ROUNDS say how long,
         FERROFLOW_BENCH_OUTPUT=DIR puts results and page elsewhere.
+  bench --against OLD_BINARY [cluster] [core] [-- CASES]
+        Measures the release build beside another binary of ours, in at least 15 pairs a case, and
+        fails where the 95 % interval of the ratio lies wholly below 0.97. core needs the example
+        step_rate beside the old binary.
   fuzz [--seconds N] [--seed N]
         Runs random graphs on an embedded server: nothing may panic or hang.
   ops-document
