@@ -16,11 +16,7 @@ const WRITE_BUFFER_BYTES: usize = 128 << 10;
 
 impl FileSystem for LocalFileSystem {
     fn open(&self, path: &str) -> Result<Box<dyn RandomAccessFile>> {
-        let file = at(path, File::open(path::local(path)))?;
-        if at(path, file.metadata())?.is_dir() {
-            return Err(status_from_io(path, &io::Error::from_raw_os_error(libc::EISDIR)));
-        }
-        Ok(Box::new(LocalFile { file, path: path.to_owned() }))
+        reader(at(path, File::open(path::local(path)))?, path)
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn WritableFile>> {
@@ -44,15 +40,7 @@ impl FileSystem for LocalFileSystem {
     }
 
     fn stat(&self, path: &str) -> Result<FileStatistics> {
-        let metadata = at(path, fs::metadata(path::local(path)))?;
-        let modified = at(path, metadata.modified())?;
-        let nanos = match modified.duration_since(UNIX_EPOCH) {
-            Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-            Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
-        };
-        let is_directory = metadata.is_dir();
-        let length = if is_directory { 0 } else { metadata.len() };
-        Ok(FileStatistics { length, modified_nanos: nanos, is_directory })
+        statistics(path, &at(path, fs::metadata(path::local(path)))?)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -99,21 +87,48 @@ impl FileSystem for LocalFileSystem {
             "" => ".",
             local => local,
         };
-        match File::open(local).and_then(|directory| directory.sync_all()) {
-            // Some file systems can't sync a directory; their renames are as durable as they get.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-            result => at(path, result),
-        }
+        sync_directory(path, &at(path, File::open(local))?)
     }
 }
 
-fn at<T>(path: &str, result: io::Result<T>) -> Result<T> {
+pub(super) fn at<T>(path: &str, result: io::Result<T>) -> Result<T> {
     result.map_err(|error| status_from_io(path, &error))
 }
 
 fn open_writable(path: &str, options: &OpenOptions) -> Result<Box<dyn WritableFile>> {
-    let file = at(path, options.open(path::local(path)))?;
+    writer(at(path, options.open(path::local(path)))?, path)
+}
+
+/// Wraps a file that is open for reading.
+pub(super) fn reader(file: File, path: &str) -> Result<Box<dyn RandomAccessFile>> {
+    if at(path, file.metadata())?.is_dir() {
+        return Err(status_from_io(path, &io::Error::from_raw_os_error(libc::EISDIR)));
+    }
+    Ok(Box::new(LocalFile { file, path: path.to_owned() }))
+}
+
+/// Wraps a file that is open for writing.
+pub(super) fn writer(file: File, path: &str) -> Result<Box<dyn WritableFile>> {
     Ok(Box::new(LocalWriter { file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file), path: path.to_owned() }))
+}
+
+pub(super) fn statistics(path: &str, metadata: &fs::Metadata) -> Result<FileStatistics> {
+    let modified = at(path, metadata.modified())?;
+    let nanos = match modified.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
+    };
+    let is_directory = metadata.is_dir();
+    let length = if is_directory { 0 } else { metadata.len() };
+    Ok(FileStatistics { length, modified_nanos: nanos, is_directory })
+}
+
+pub(super) fn sync_directory(path: &str, directory: &File) -> Result<()> {
+    match directory.sync_all() {
+        // Some file systems can't sync a directory; their renames are as durable as they get.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        result => at(path, result),
+    }
 }
 
 struct LocalFile {
