@@ -1,6 +1,7 @@
 //! The local file system does what its traits say, with TensorFlow's errors.
 
 use super::*;
+use tensor::Code;
 
 fn directory() -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
