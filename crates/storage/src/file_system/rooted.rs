@@ -5,12 +5,16 @@
 //! points.
 
 use super::local::{self, at};
-use super::{FileStatistics, FileSystem, RandomAccessFile, WritableFile, path, status_from_io};
+use super::{
+    ExistingLock, FileStatistics, FileSystem, LocalFileSystem, Locking, RandomAccessFile, WritableFile, path,
+    status_from_io,
+};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use tensor::{Code, Result, Status};
 
@@ -118,7 +122,7 @@ impl RootedFileSystem {
     fn writer(&self, path: &str, flags: OFlags) -> Result<Box<dyn WritableFile>> {
         let place = self.place(path, Purpose::Change)?;
         let file = place.open(OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | flags)?;
-        local::writer(file, path)
+        Ok(local::writer(file, path))
     }
 }
 
@@ -182,6 +186,36 @@ impl FileSystem for RootedFileSystem {
 
     fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>> {
         self.writer(path, OFlags::EXCL)
+    }
+
+    fn create_locked(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        let place = self.place(path, Purpose::Change)?;
+        let (directory, name) = place.parent()?;
+        let file = place.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+        local::lock_created(file, &through(&directory, name), path)
+    }
+
+    fn lock_existing(&self, path: &str) -> Result<Option<ExistingLock>> {
+        let place = self.place(path, Purpose::Change)?;
+        let (directory, name) = place.parent()?;
+        let local = through(&directory, name);
+        LocalFileSystem.lock_existing(&local).map_err(|status| named(&status, &local, path))
+    }
+
+    fn locks_reach_all_hosts(&self, directory: &str) -> bool {
+        let opened =
+            self.place(directory, Purpose::Read).and_then(|place| place.open(OFlags::PATH | OFlags::DIRECTORY));
+        opened.is_ok_and(|opened| LocalFileSystem.locks_reach_all_hosts(&through(&opened, ".")))
+    }
+
+    fn try_lock_file(&self, path: &str, holder: &str) -> Result<Locking> {
+        let place = self.place(path, Purpose::Change)?;
+        let (directory, name) = place.parent()?;
+        let local = through(&directory, name);
+        match LocalFileSystem.try_lock_file(&local, holder).map_err(|status| named(&status, &local, path))? {
+            Locking::Held(lock) => Ok(Locking::Held(lock.beneath(directory))),
+            other => Ok(other),
+        }
     }
 
     fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>> {
@@ -331,6 +365,17 @@ impl<F: FileSystem> FileSystem for ReadOnlyFileSystem<F> {
     fn glob(&self, pattern: &str) -> Result<Vec<String>> {
         self.0.glob(pattern)
     }
+}
+
+/// Returns a path that leads to a name in an open directory, wherever that has been moved. Whoever uses it must not follow a
+/// link that has the name.
+fn through(directory: &File, name: &str) -> String {
+    format!("/proc/self/fd/{}/{name}", directory.as_raw_fd())
+}
+
+/// Puts the client's path in place of ours.
+fn named(status: &Status, local: &str, path: &str) -> Status {
+    Status::new(status.code(), status.message().replace(local, path))
 }
 
 fn make_directory(parent: &File, name: &str) -> rustix::io::Result<()> {

@@ -1,6 +1,7 @@
 //! The local file system does what its traits say, with TensorFlow's errors.
 
 use super::*;
+use tensor::Code;
 
 fn directory() -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
@@ -258,4 +259,25 @@ fn the_innermost_root_decides() {
     assert!(FileSystems::confined(&[at("missing").parse().unwrap()], false).is_err());
     assert!(FileSystems::confined(&[at("data/out/x").parse().unwrap()], false).is_err());
     assert!("".parse::<FileRoot>().is_err() && ":ro".parse::<FileRoot>().is_err());
+}
+
+#[test]
+fn locks_beneath_a_root() {
+    let confined = Confined::new("", false);
+    let (files, path) = (&confined.files, confined.path("root/lock"));
+    let Locking::Held(lock) = files.try_lock_file(&path, "one").unwrap() else { panic!("not locked") };
+    assert!(matches!(files.try_lock_file(&path, "two").unwrap(), Locking::Taken(who) if who == "one"));
+    assert!(matches!(LocalFileSystem.try_lock_file(&path, "two").unwrap(), Locking::Taken(who) if who == "one"));
+    drop(lock);
+    assert!(!files.exists(&path).unwrap());
+    check_denied(files.try_lock_file(&confined.path("lock"), "one"));
+    check_denied(files.create_locked(&confined.path("root/above/x")));
+    check_denied(files.lock_existing(&confined.path("secret")));
+    // A link to a file outside is not followed.
+    assert!(files.lock_existing(&confined.path("root/link")).is_err());
+    let locked = files.create_locked(&confined.path("root/locked")).unwrap();
+    assert!(files.lock_existing(&confined.path("root/locked")).unwrap().is_none());
+    locked.close().unwrap();
+    assert!(files.lock_existing(&confined.path("root/locked")).unwrap().is_some());
+    assert_eq!(files.locks_reach_all_hosts(&path), LocalFileSystem.locks_reach_all_hosts(&path));
 }
