@@ -28,6 +28,7 @@ use parking_lot::RwLock;
 use proto::ConfigProto;
 use session::MasterSession;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tasks::SessionTasks;
@@ -50,6 +51,8 @@ struct Shared {
     default_config: ConfigProto,
     incarnation: u64,
     sessions: RwLock<HashMap<String, Arc<MasterSession>>>,
+    /// How many sessions were opened, by which lines number them.
+    num_opened: AtomicU64,
     connections: Arc<Connections>,
     /// How long a session is kept that nobody is connected to and nobody uses.
     session_gc: Option<Duration>,
@@ -103,6 +106,7 @@ impl Master {
             default_config,
             incarnation,
             sessions,
+            num_opened: AtomicU64::new(0),
             connections,
             session_gc,
         });
@@ -162,7 +166,8 @@ impl Shared {
             for (handle, idle) in verdict.ended {
                 if let Some(session) = sessions.remove(&handle) {
                     info!(
-                        "session {handle} is ended: its client's connection is gone, and it was not used for {} s",
+                        "{} is ended: its client's connection is gone, and it was not used for {} s",
+                        session.tasks.label(),
                         idle.as_secs()
                     );
                     ended.push(session);
@@ -190,7 +195,8 @@ impl Shared {
                 Arc::new(self.workers.for_cluster(cluster, own_task))
             }
         };
-        let tasks = SessionTasks::new(workers, &handle, &config, own_cluster, self.incarnation)?;
+        let label = format!("session {}", self.num_opened.fetch_add(1, Ordering::Relaxed) + 1);
+        let tasks = SessionTasks::new(workers, &handle, label, &config, own_cluster, self.incarnation)?;
         let session = Arc::new(MasterSession::new(
             handle.clone(),
             config,
@@ -271,7 +277,8 @@ impl Shared {
     async fn reset(&self, request: proto::ResetRequest) -> Result<()> {
         let config = ConfigProto { device_filters: request.device_filters, ..self.default_config.clone() };
         let handle = self.ids.next_handle();
-        let tasks = SessionTasks::new(self.workers.clone(), &handle, &config, None, self.incarnation)?;
+        let tasks =
+            SessionTasks::new(self.workers.clone(), &handle, "a reset".to_owned(), &config, None, self.incarnation)?;
         let names: Vec<String> = tasks.names().map(str::to_owned).collect();
         let cleanups = names.iter().map(|name| {
             let (name, containers) = (name.clone(), request.container.clone());

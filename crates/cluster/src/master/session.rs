@@ -32,7 +32,7 @@ const PLACEMENT_ROUNDS_MAX: usize = 8;
 
 /// One client's session.
 pub(crate) struct MasterSession {
-    /// What the client and the workers know it by.
+    /// What the client and the workers know it by: a secret, which gives all rights to the session and goes into no line.
     pub handle: Arc<str>,
     /// Its settings.
     pub config: ConfigProto,
@@ -224,7 +224,7 @@ impl MasterSession {
         };
         let placement = place(graph, &self.tasks.devices()?, &options, &has_kernel)?;
         for note in placement.notes {
-            info!("session {}: {note}", self.handle);
+            info!("{}: {note}", self.tasks.label());
         }
         Ok(())
     }
