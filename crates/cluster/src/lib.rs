@@ -3,16 +3,19 @@
 //!
 //! Invariants: only `rpc` names the HTTP stack, and the master names no op.
 
+mod client;
 mod cluster_spec;
 mod config;
 mod device;
 mod interface;
+mod listen;
 mod log_limit;
 mod master;
 mod peer_policy;
 mod random;
 mod rpc;
 mod server;
+mod shares;
 mod stream;
 mod threads;
 mod worker;
