@@ -1,6 +1,7 @@
 //! `ferroflow server`: one task of a cluster as a process.
 
 use crate::files::FileFlags;
+use crate::listen::ListenFlags;
 use crate::{Failure, done};
 use clap::Args;
 use cluster::{ClusterSpec, Server, ServerConfig, Transport};
@@ -41,9 +42,8 @@ pub struct Flags {
     /// The port to listen on, in place of the one in the cluster; alone, the port of a cluster of one.
     #[arg(long)]
     port: Option<u16>,
-    /// The address to listen on, in place of what follows from the cluster; 0.0.0.0 means all interfaces.
-    #[arg(long, value_name = "ADDRESS")]
-    bind: Option<IpAddr>,
+    #[command(flatten)]
+    listen: ListenFlags,
     /// How tensors go to other tasks of ours: auto, shm, unix, tcp or grpc.
     #[arg(long, value_name = "TRANSPORT", default_value = "auto")]
     transport: Transport,
@@ -180,7 +180,7 @@ impl Flags {
 
     fn finish(&self, mut config: ServerConfig, port: Option<u16>) -> Result<ServerConfig, Failure> {
         config.port = port.or(config.port);
-        config.bind = self.bind;
+        self.listen.apply(&mut config)?;
         config.transport = self.transport;
         config.session_gc = (self.session_gc_seconds > 0).then(|| Duration::from_secs(self.session_gc_seconds));
         if let Some(count) = self.device_count {
@@ -264,6 +264,20 @@ mod tests {
         assert_eq!(config(&["--task_index=1"], Some(tf_config)).unwrap().task_index, 1);
         assert_eq!(config(&["--ps_hosts=c:3", "--job_name=ps"], Some(tf_config)).unwrap().cluster.num_tasks("ps"), 1);
         assert!(config(&["--task_index=7"], Some(tf_config)).unwrap_err().contains("no task 7"));
+    }
+
+    #[test]
+    fn who_is_served_is_said_by_flags() {
+        let usual = config(&[], None).unwrap();
+        assert!(!usual.is_insecure && usual.bind.is_none());
+        assert_eq!(usual.allowed_users, cluster::PeerPolicy::own_user());
+        let told =
+            config(&["--insecure", "--allow-users=65534,root", "--allow_users", "7", "--bind=::1"], None).unwrap();
+        assert!(told.is_insecure && [7, 65534].into_iter().all(|uid| told.allowed_users.allows(uid)));
+        assert!(!told.allowed_users.allows(8));
+        assert_eq!(told.bind, Some("::1".parse().unwrap()));
+        assert!(config(&["--allow_users=*"], None).unwrap().allowed_users.allows(8));
+        assert!(config(&["--allow_users=no-such-user"], None).unwrap_err().contains("no user 'no-such-user'"));
     }
 
     #[test]

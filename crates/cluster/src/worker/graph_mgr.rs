@@ -2,6 +2,7 @@
 
 use super::step_log::NodeTrace;
 use crate::device::LocalDevice;
+use crate::random::system_secret;
 use executor::{Executor, FunctionLibraryRuntime};
 use foldhash::{HashMap, HashMapExt};
 use graph::passes::{PartitionOptions, by_device, partition};
@@ -10,7 +11,6 @@ use kernel::{CallFrame, Logger, OpRegistry, Rendezvous, Runner, SessionState, St
 use parking_lot::RwLock;
 use proto::GraphDef;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tensor::{Result, Status, Tensor};
 
@@ -20,20 +20,20 @@ use super::rendezvous_mgr::StepState;
 pub(crate) struct GraphMgr {
     registry: &'static OpRegistry,
     graphs: RwLock<HashMap<Arc<str>, Arc<RegisteredGraph>>>,
-    next_handle: AtomicU64,
 }
 
 impl GraphMgr {
     /// Makes a manager without partitions.
     pub fn new(registry: &'static OpRegistry) -> GraphMgr {
-        GraphMgr { registry, graphs: RwLock::new(HashMap::new()), next_handle: AtomicU64::new(1) }
+        GraphMgr { registry, graphs: RwLock::new(HashMap::new()) }
     }
 
     /// Compiles a partition and returns its handle.
     pub fn register(&self, def: &GraphDef, devices: &[LocalDevice], session: &Arc<SessionState>) -> Result<String> {
         let graph = Graph::from_graph_def(def, self.registry)?;
         let registered = RegisteredGraph::new(graph, devices, session, self.registry)?;
-        let handle = format!("{:016x}", self.next_handle.fetch_add(1, Ordering::Relaxed));
+        // Not a number that others can guess: all masters that open no worker session share one.
+        let handle = system_secret();
         self.graphs.write().insert(handle.as_str().into(), Arc::new(registered));
         Ok(handle)
     }

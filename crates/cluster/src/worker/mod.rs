@@ -10,9 +10,11 @@ mod step_log;
 pub(crate) use graph_mgr::client_key;
 
 use crate::ClusterSpec;
+use crate::client::caller;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::*;
 use crate::random::RandomIds;
+use crate::shares::Shares;
 use crate::worker_cache::WorkerCache;
 use foldhash::{HashMap, HashMapExt};
 use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
@@ -34,6 +36,8 @@ pub(crate) struct Worker {
     devices: Vec<LocalDevice>,
     registry: &'static OpRegistry,
     sessions: RwLock<HashMap<String, Arc<WorkerSession>>>,
+    /// How many sessions each client may have.
+    places: Arc<Shares>,
     /// For masters that open no worker session.
     default_session: Arc<WorkerSession>,
     steps: Arc<RendezvousMgr>,
@@ -45,6 +49,9 @@ pub(crate) struct Worker {
 
 /// A bound on the worker sessions at once; masters that die leave theirs behind.
 const SESSIONS_MAX: usize = 1 << 16;
+
+/// A client may have so many times as many worker sessions as are free: alone, seven eighths of them.
+const SESSIONS_SHARE_FACTOR: usize = 7;
 
 /// A bound on the graphs whose steps are numbered for others.
 const STEP_SEQUENCES_MAX: usize = 1 << 16;
@@ -61,6 +68,7 @@ impl Worker {
         let log = Arc::new(StepLog::default());
         let transfers = Arc::new(TransferContext { task: workers.own_task().to_owned(), workers, runtime, ids, log });
         let default_session = Arc::new(WorkerSession {
+            _place: None,
             devices: devices.clone(),
             state: Arc::new(SessionState::new()),
             graphs: GraphMgr::new(registry),
@@ -71,6 +79,7 @@ impl Worker {
             devices,
             registry,
             sessions: RwLock::new(HashMap::new()),
+            places: Shares::new(SESSIONS_MAX, SESSIONS_SHARE_FACTOR),
             default_session,
             steps: Arc::new(RendezvousMgr::new()),
             partial_runs: Arc::new(PartialRuns::default()),
@@ -140,7 +149,14 @@ impl Worker {
                 device.resources = Arc::new(ResourceManager::new());
             }
         }
+        let client = caller().client;
+        let place = self.places.take(client).ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "{client} has as many worker sessions on this task as it may have: others need some of the {SESSIONS_MAX}, too"
+            ))
+        })?;
         Ok(WorkerSession {
+            _place: Some(place),
             devices,
             state: Arc::new(SessionState::new()),
             graphs: GraphMgr::new(self.registry),
@@ -312,9 +328,6 @@ impl WorkerInterface for Worker {
             // A master that comes back has forgotten the sessions that it opened before.
             let (task, incarnation) = session.master.clone();
             sessions.retain(|_, known| task.is_empty() || known.master.0 != task || known.master.1 == incarnation);
-            if sessions.len() >= SESSIONS_MAX {
-                return Err(Status::resource_exhausted("too many worker sessions"));
-            }
             sessions.insert(request.session_handle, Arc::new(session));
             Ok(())
         });
