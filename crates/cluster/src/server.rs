@@ -13,7 +13,7 @@ use crate::stream::{StreamHub, StreamOffer};
 use crate::turns::Turns;
 use crate::worker::Worker;
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
-use crate::{ClusterSpec, PeerPolicy, ServerConfig, Transport};
+use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
 use kernel::OpRegistry;
 use parking_lot::{Mutex, RwLock};
@@ -41,6 +41,7 @@ const IDLE_TIME: Duration = Duration::from_secs(10);
 /// One task of a cluster in this process. Dropping it stops it without draining.
 pub struct Server {
     task: Task,
+    services: Arc<Services>,
     address: String,
     /// What the sockets are bound to.
     bound: Vec<SocketAddr>,
@@ -143,6 +144,7 @@ impl Server {
         serving.push(runtime.spawn(give_memory_back(stopping.subscribe())));
         Ok(Server {
             task,
+            services,
             address,
             bound,
             stopping,
@@ -165,6 +167,11 @@ impl Server {
     /// Returns the task's address in the cluster.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Tells how long the steps of each client took that is connected now, from the arrival of the call to the answer.
+    pub fn latencies(&self) -> Vec<(String, LatencySummary)> {
+        self.services.turns.latencies()
     }
 
     /// Returns the whole name of the task.

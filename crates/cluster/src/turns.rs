@@ -10,6 +10,7 @@
 //! a call is woken.
 
 use crate::client::Client;
+use crate::latency::{Latencies, LatencySummary};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use std::collections::{HashMap, VecDeque};
@@ -27,6 +28,8 @@ pub(crate) struct Turns {
 pub(crate) struct ClientTurns {
     per_client: usize,
     queue: Mutex<Queue>,
+    /// How long the client's steps took, from the arrival of the call to the answer.
+    pub latencies: Latencies,
 }
 
 #[derive(Default)]
@@ -83,9 +86,20 @@ impl Turns {
         }
         // Those that have left are swept by those that come, so there are never more than have been here at once.
         clients.retain(|_, turns| turns.strong_count() > 0);
-        let turns = Arc::new(ClientTurns { per_client: self.per_client, queue: Mutex::default() });
+        let turns = Arc::new(ClientTurns {
+            per_client: self.per_client,
+            queue: Mutex::default(),
+            latencies: Latencies::default(),
+        });
         clients.insert(client, Arc::downgrade(&turns));
         turns
+    }
+
+    /// Tells how long the steps of each client that is here took.
+    pub fn latencies(&self) -> Vec<(String, LatencySummary)> {
+        let clients: Vec<_> =
+            self.clients.lock().iter().filter_map(|(c, turns)| Some((*c, turns.upgrade()?))).collect();
+        clients.iter().map(|(client, turns)| (client.to_string(), turns.latencies.summary())).collect()
     }
 }
 

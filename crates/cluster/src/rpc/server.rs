@@ -12,7 +12,7 @@ use crate::log_limit::LogLimit;
 use crate::master::Connections;
 use crate::stream::{PREFACE, Socket, StreamHub};
 use crate::threads::for_message;
-use crate::turns::Turns;
+use crate::turns::{ClientTurns, Turns};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
@@ -24,7 +24,7 @@ use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::{Result, Status};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
@@ -163,7 +163,7 @@ async fn serve_connection(
         match accepted {
             // A task of its own, which runs next on this thread: one slow call must not hold up the others.
             Some(Ok((request, respond))) => {
-                let call = serve_call(request, respond, services.clone());
+                let call = serve_call(request, respond, services.clone(), turns.clone(), Instant::now());
                 drop(tokio::spawn(turns.take(called_by(caller, call))));
             }
             Some(Err(error)) => {
@@ -225,7 +225,13 @@ async fn begin(stream: TcpStream) -> std::io::Result<Beginning> {
     Ok(Beginning::Http(Box::new(connection)))
 }
 
-async fn serve_call(request: Request<h2::RecvStream>, mut respond: SendResponse<Bytes>, services: Arc<Services>) {
+async fn serve_call(
+    request: Request<h2::RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    services: Arc<Services>,
+    turns: Arc<ClientTurns>,
+    arrived: Instant,
+) {
     let (head, mut body) = request.into_parts();
     let Some(method) = METHODS.iter().find(|method| method.path == head.uri.path()) else {
         return respond_with_error(
@@ -252,6 +258,9 @@ async fn serve_call(request: Request<h2::RecvStream>, mut respond: SendResponse<
         Some(Ok(segments)) => {
             if let Err(error) = respond_with(&mut respond, segments) {
                 debug!("an answer to {} could not be sent: {error}", method.path);
+            }
+            if method.path == master::RUN_STEP || method.path == master::RUN_CALLABLE {
+                turns.latencies.record(arrived.elapsed());
             }
         }
         Some(Err(status)) => respond_with_error(&mut respond, status),
