@@ -5,7 +5,7 @@ use crate::cluster_spec::split_address;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::{MasterInterface, WorkerInterface};
 use crate::listen::{Choice, INSECURE_VARIABLE, listen};
-use crate::master::Master;
+use crate::master::{Master, SESSIONS_MAX};
 use crate::random::RandomIds;
 use crate::rpc::Gate;
 use crate::rpc::server::{Services, serve};
@@ -82,7 +82,9 @@ impl Task {
         }
         let default_config = config.default_session_config.clone();
         let gc = config.session_gc;
-        let master = Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation, gc);
+        let max_sessions = config.max_sessions.unwrap_or(SESSIONS_MAX);
+        let master =
+            Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation, gc, max_sessions);
         Task { name, master, worker, streams }
     }
 }

@@ -2,6 +2,7 @@
 //! tensors that they send to whoever asks.
 
 mod graph_mgr;
+mod masters;
 mod partial_run;
 mod rendezvous_mgr;
 mod session;
@@ -19,7 +20,8 @@ use crate::worker_cache::WorkerCache;
 use foldhash::{HashMap, HashMapExt};
 use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
 use kernel::{Logger, OpRegistry, Rendezvous, RendezvousKey, ResourceManager, SessionState};
-use parking_lot::{Mutex, RwLock};
+use masters::{Masters, Sessions};
+use parking_lot::Mutex;
 use partial_run::PartialRuns;
 use proto::DeviceAttributes;
 use rendezvous_mgr::{RendezvousMgr, StepState, TaskRendezvous, TransferContext};
@@ -35,7 +37,8 @@ use tokio::sync::oneshot;
 pub(crate) struct Worker {
     devices: Vec<LocalDevice>,
     registry: &'static OpRegistry,
-    sessions: RwLock<HashMap<String, Arc<WorkerSession>>>,
+    sessions: Sessions,
+    masters: Masters,
     /// How many sessions each client may have.
     places: Arc<Shares>,
     /// For masters that open no worker session.
@@ -78,7 +81,8 @@ impl Worker {
         Worker {
             devices,
             registry,
-            sessions: RwLock::new(HashMap::new()),
+            sessions: Sessions::default(),
+            masters: Masters::default(),
             places: Shares::new(SESSIONS_MAX, SESSIONS_SHARE_FACTOR),
             default_session,
             steps: Arc::new(RendezvousMgr::new()),
@@ -324,11 +328,10 @@ impl WorkerInterface for Worker {
 
     fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Answer<()> {
         let made = self.make_session(&request).and_then(|session| {
-            let mut sessions = self.sessions.write();
-            // A master that comes back has forgotten the sessions that it opened before.
-            let (task, incarnation) = session.master.clone();
-            sessions.retain(|_, known| task.is_empty() || known.master.0 != task || known.master.1 == incarnation);
-            sessions.insert(request.session_handle, Arc::new(session));
+            let session = Arc::new(session);
+            let replaced = self.sessions.write().insert(request.session_handle, session.clone());
+            drop(replaced);
+            self.look_for_sessions_of_before(&session);
             Ok(())
         });
         answer(made)
