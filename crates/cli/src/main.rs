@@ -3,6 +3,7 @@
 mod check;
 mod checkpoint;
 mod done;
+mod files;
 mod hello;
 mod list_ops;
 mod log;

@@ -1,5 +1,6 @@
 //! `ferroflow server`: one task of a cluster as a process.
 
+use crate::files::FileFlags;
 use crate::{Failure, done};
 use clap::Args;
 use cluster::{ClusterSpec, Server, ServerConfig, Transport};
@@ -59,12 +60,15 @@ pub struct Flags {
     /// runs on as many threads as there are cores. Each task of this machine that asks this one has one more.
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
+    #[command(flatten)]
+    files: FileFlags,
 }
 
 /// Runs the task until it is told to stop.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("info")?;
     let config = flags.config(std::env::var("TF_CONFIG").ok().as_deref())?;
+    flags.files.apply()?;
     let runtime = cluster::serving_runtime(flags.threads)
         .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))?;
     let (job, index) = (config.job.clone(), config.task_index);

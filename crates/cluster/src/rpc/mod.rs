@@ -14,7 +14,7 @@ mod split;
 mod status;
 mod wire;
 
-pub(crate) use client::Channel;
+pub(crate) use client::{Channel, WeakChannel};
 pub use remote::RemoteMaster;
 pub(crate) use remote::RemoteWorker;
 
