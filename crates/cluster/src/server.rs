@@ -9,7 +9,7 @@ use crate::master::{Master, SESSIONS_MAX};
 use crate::random::RandomIds;
 use crate::rpc::Gate;
 use crate::rpc::server::{Services, serve};
-use crate::stream::{StreamHub, StreamOffer};
+use crate::stream::{StreamHub, StreamOffer, StreamSettings};
 use crate::worker::Worker;
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
 use crate::{ClusterSpec, PeerPolicy, ServerConfig, Transport};
@@ -71,7 +71,8 @@ impl Task {
             devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
-            Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, shares_memory))
+            let settings = StreamSettings { shares_memory, ..StreamSettings::default() };
+            Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
         let worker = Arc::new(Worker::new(devices, registry, workers.clone(), runtime.clone(), ids.clone()));

@@ -180,13 +180,14 @@ impl Worker {
         let is_traced = call.options.record_timeline || call.options.record_costs;
         let prepared = graph.prepare(call.sends, &step, &rendezvous, &self.step_context, is_traced)?;
         let steps = call.cleans_itself.then(|| self.steps.clone());
-        let running = Running { graph, prepared, step, keys: call.receives, options: call.options, steps };
+        let transfers = session.transfers.clone();
+        let running = Running { graph, prepared, step, transfers, keys: call.receives, options: call.options, steps };
         let mut outcome = run_executors(&running.prepared, &running.step);
         Ok(match outcome.try_recv() {
             // Most steps of a ps end right here, without a task or a wake-up.
             Ok(outcome) => Box::pin(ready(running.reply(outcome))),
             Err(_) => {
-                let guard = CancelOnDrop(Some(running.step.clone()));
+                let guard = CancelOnDrop::new(&running.step, Some(&running.transfers));
                 Box::pin(async move {
                     let ended = outcome.await.unwrap_or_else(|_| Err(Status::internal("a step ended without a word")));
                     guard.disarm();
@@ -236,6 +237,7 @@ struct Running {
     graph: Arc<RegisteredGraph>,
     prepared: GraphStep,
     step: Arc<StepState>,
+    transfers: Arc<TransferContext>,
     keys: Arc<[Arc<str>]>,
     options: proto::ExecutorOpts,
     /// Where the step ends by itself, if it does.
@@ -244,7 +246,10 @@ struct Running {
 
 impl Running {
     fn reply(&self, outcome: Result<()>) -> Result<RunGraphReply> {
-        outcome?;
+        if let Err(status) = outcome {
+            self.transfers.forget_step(self.step.id);
+            return Err(status);
+        }
         if let Some(steps) = &self.steps {
             steps.cleanup(self.step.id);
         }
@@ -301,18 +306,29 @@ fn run_executors(prepared: &GraphStep, step: &Arc<StepState>) -> oneshot::Receiv
 }
 
 /// Cancels a step when whoever asked for it goes away.
-pub(super) struct CancelOnDrop(Option<Arc<StepState>>);
+pub(super) struct CancelOnDrop {
+    step: Option<Arc<StepState>>,
+    transfers: Option<Arc<TransferContext>>,
+}
 
 impl CancelOnDrop {
+    /// Guards a step, whose tensors that have not left for other tasks are dropped too.
+    fn new(step: &Arc<StepState>, transfers: Option<&Arc<TransferContext>>) -> CancelOnDrop {
+        CancelOnDrop { step: Some(step.clone()), transfers: transfers.cloned() }
+    }
+
     fn disarm(mut self) {
-        self.0 = None;
+        self.step = None;
     }
 }
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if let Some(step) = self.0.take() {
+        if let Some(step) = self.step.take() {
             step.abort(Status::cancelled("the step was cancelled").derived());
+            if let Some(transfers) = &self.transfers {
+                transfers.forget_step(step.id);
+            }
         }
     }
 }
@@ -365,6 +381,7 @@ impl WorkerInterface for Worker {
     fn cleanup_graph(&self, step_id: i64) -> Answer<()> {
         self.steps.cleanup(step_id);
         self.partial_runs.remove(step_id);
+        self.transfers.forget_step(step_id);
         answer(Ok(()))
     }
 
