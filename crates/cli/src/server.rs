@@ -50,6 +50,9 @@ pub struct Flags {
     /// How many CPU devices the task has.
     #[arg(long = "device_count", value_name = "COUNT")]
     device_count: Option<u32>,
+    /// How many sessions clients may have at once. One client leaves an eighth of them to others.
+    #[arg(long = "max_sessions", value_name = "COUNT", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..))]
+    max_sessions: u32,
     /// Ends a session that nobody has used for as many seconds and whose client's connection is gone; 0 means never.
     #[arg(long = "session_gc_seconds", value_name = "SECONDS", default_value_t = 0)]
     session_gc_seconds: u64,
@@ -197,6 +200,7 @@ impl Flags {
         config.port = port.or(config.port);
         self.listen.apply(&mut config)?;
         config.transport = self.transport;
+        config.max_sessions = Some(self.max_sessions as usize);
         config.session_gc = (self.session_gc_seconds > 0).then(|| Duration::from_secs(self.session_gc_seconds));
         if let Some(count) = self.device_count {
             config.set_device_count(i64::from(count))?;

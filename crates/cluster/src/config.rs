@@ -35,6 +35,8 @@ pub struct ServerConfig {
     pub transport: Transport,
     /// The settings of sessions that bring none.
     pub default_session_config: ConfigProto,
+    /// How many sessions clients may have at once; 16,384 if not given. One client leaves some of them to others.
+    pub max_sessions: Option<usize>,
     /// After which time a session is ended that nobody uses and whose client's connection is gone. Without it such a session
     /// stays, as on TensorFlow's servers, because its client may connect again.
     pub session_gc: Option<Duration>,

@@ -5,11 +5,11 @@ use crate::cluster_spec::split_address;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::{MasterInterface, WorkerInterface};
 use crate::listen::{Choice, INSECURE_VARIABLE, listen};
-use crate::master::Master;
+use crate::master::{Master, SESSIONS_MAX};
 use crate::random::RandomIds;
 use crate::rpc::Gate;
 use crate::rpc::server::{Services, serve};
-use crate::stream::{StreamHub, StreamOffer};
+use crate::stream::{StreamHub, StreamOffer, StreamSettings};
 use crate::turns::Turns;
 use crate::worker::Worker;
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
@@ -78,7 +78,8 @@ impl Task {
             devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
-            Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, shares_memory))
+            let settings = StreamSettings { shares_memory, ..StreamSettings::default() };
+            Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
         let worker = Arc::new(Worker::new(devices, registry, workers.clone(), runtime.clone(), ids.clone()));
@@ -89,7 +90,9 @@ impl Task {
         }
         let default_config = config.default_session_config.clone();
         let gc = config.session_gc;
-        let master = Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation, gc);
+        let max_sessions = config.max_sessions.unwrap_or(SESSIONS_MAX);
+        let master =
+            Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation, gc, max_sessions);
         Task { name, master, worker, streams }
     }
 }

@@ -58,7 +58,10 @@ impl Holdings {
 }
 
 /// What clients hold places of.
-pub(crate) struct Shares(Mutex<Holdings>);
+pub(crate) struct Shares {
+    max: usize,
+    holdings: Mutex<Holdings>,
+}
 
 /// A place that a client holds until this is dropped.
 pub(crate) struct Place {
@@ -69,12 +72,12 @@ pub(crate) struct Place {
 impl Shares {
     /// Makes `max` places, of which a client that is alone gets `factor / (factor + 1)`.
     pub fn new(max: usize, factor: usize) -> Arc<Shares> {
-        Arc::new(Shares(Mutex::new(Holdings::new(max, factor))))
+        Arc::new(Shares { max, holdings: Mutex::new(Holdings::new(max, factor)) })
     }
 
     /// Takes a place; `None` when the client has its share, or there is none.
     pub fn take(self: &Arc<Self>, client: Client) -> Option<Place> {
-        let mut holdings = self.0.lock();
+        let mut holdings = self.holdings.lock();
         if !holdings.has_room(client) {
             return None;
         }
@@ -82,16 +85,21 @@ impl Shares {
         Some(Place { shares: self.clone(), client })
     }
 
+    /// Returns how many places there are.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
     /// Returns how many places are taken.
     #[cfg(test)]
     pub fn taken(&self) -> usize {
-        self.0.lock().total
+        self.holdings.lock().total
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shares.0.lock().remove(self.client);
+        self.shares.holdings.lock().remove(self.client);
     }
 }
 

@@ -86,8 +86,8 @@ impl Drop for SessionInUse {
     }
 }
 
-/// A bound on the sessions at once.
-const SESSIONS_MAX: usize = 1 << 14;
+/// How many sessions there may be at once, unless a server is told otherwise.
+pub(crate) const SESSIONS_MAX: usize = 1 << 14;
 
 /// A client may have so many times as many sessions as are free: alone, seven eighths of them.
 const SESSIONS_SHARE_FACTOR: usize = 7;
@@ -102,6 +102,7 @@ impl Master {
         default_config: ConfigProto,
         incarnation: u64,
         session_gc: Option<Duration>,
+        max_sessions: usize,
     ) -> Master {
         let sessions = RwLock::new(HashMap::new());
         let connections = Arc::new(Connections::default());
@@ -113,7 +114,7 @@ impl Master {
             default_config,
             incarnation,
             sessions,
-            places: Shares::new(SESSIONS_MAX, SESSIONS_SHARE_FACTOR),
+            places: Shares::new(max_sessions, SESSIONS_SHARE_FACTOR),
             num_opened: AtomicU64::new(0),
             connections,
             session_gc,
@@ -194,8 +195,9 @@ impl Shared {
         let client = caller().client;
         let place = self.places.take(client).ok_or_else(|| {
             Status::resource_exhausted(format!(
-                "{client} has as many sessions on this server as it may have: others need some of the {SESSIONS_MAX}, too. \
-                 Close sessions that are not used any more."
+                "{client} has as many sessions on this server as it may have: others need some of the {}, too. \
+                 Close sessions that are not used any more.",
+                self.places.max()
             ))
         })?;
         let handle = self.ids.next_handle();

@@ -235,7 +235,8 @@ impl SessionTasks {
     fn attach_stream(&self, name: &str, contacted: &ContactedTask) {
         let Some(streams) = self.workers.streams().filter(|_| name != self.own_task()) else { return };
         let Some((offer, incarnation)) = &contacted.stream else { return };
-        let address = streams.offer().address_of(offer, self.workers.address(name).unwrap_or_default(), *incarnation);
+        let address =
+            streams.offer().address_of(offer, name, self.workers.address(name).unwrap_or_default(), *incarnation);
         match streams.get(&address) {
             Ok(stream) => contacted.worker.attach_stream(stream),
             Err(status) => debug!("{name} gets no stream: {status}"),
@@ -246,7 +247,7 @@ impl SessionTasks {
     pub fn push_address(&self, from: &str, to: &str) -> Option<String> {
         let (source, _) = self.contacted(from)?.stream.as_ref()?;
         let (destination, incarnation) = self.contacted(to)?.stream.as_ref()?;
-        Some(source.address_of(destination, self.workers.address(to)?, *incarnation))
+        Some(source.address_of(destination, to, self.workers.address(to)?, *incarnation))
     }
 
     /// Tells a task of the session.

@@ -12,7 +12,7 @@ use http::header::{CONTENT_TYPE, HeaderName, TE, USER_AGENT};
 use http::{HeaderValue, Method, Request, Uri};
 use parking_lot::Mutex;
 use std::future::{poll_fn, ready};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tensor::{Result, Status};
 use tokio::net::TcpStream;
 use tracing::{info, warn};
@@ -21,6 +21,24 @@ use tracing::{info, warn};
 #[derive(Clone)]
 pub(crate) struct Channel {
     peer: Arc<Peer>,
+}
+
+/// A channel for as long as others use it.
+#[derive(Clone)]
+pub(crate) struct WeakChannel {
+    peer: Weak<Peer>,
+}
+
+impl WeakChannel {
+    /// Returns the channel, if anybody uses it.
+    pub fn upgrade(&self) -> Option<Channel> {
+        self.peer.upgrade().map(|peer| Channel { peer })
+    }
+
+    /// Returns whether anybody uses the channel.
+    pub fn is_used(&self) -> bool {
+        self.peer.strong_count() > 0
+    }
 }
 
 struct Peer {
@@ -57,6 +75,11 @@ impl Channel {
         }
         let (name, address) = (name.to_owned(), address.to_owned());
         Ok(Channel { peer: Arc::new(Peer { name, address, uris, runtime, state: Mutex::default() }) })
+    }
+
+    /// Returns the channel for whoever only looks for it.
+    pub fn downgrade(&self) -> WeakChannel {
+        WeakChannel { peer: Arc::downgrade(&self.peer) }
     }
 
     /// Makes a call. When there is a connection, the request is on its way before this returns; dropping the answer

@@ -141,3 +141,46 @@ fn may_have_foreign_addresses(ip: IpAddr) -> bool {
     };
     std::fs::read_to_string(setting).is_ok_and(|text| text.trim() == "1")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use tensor::Code;
+
+    fn allow(users: &[&str]) -> PeerPolicy {
+        PeerPolicy::own_user().allow_users(users).unwrap()
+    }
+
+    /// The kernel says that such a socket is root's, and root is served.
+    #[tokio::test]
+    async fn who_sends_and_closes_at_once_is_not_taken_for_root() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let bound = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(bound).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        let usual = Gate::new(allow(&[]), bound);
+        assert!(usual.enter(peer, server.local_addr().unwrap()).await.is_ok(), "its own user");
+        client.write_all(b"do it").unwrap();
+        drop(client);
+        let Err(refused) = usual.enter(peer, server.local_addr().unwrap()).await else { panic!("it was let in") };
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        assert!(refused.message().contains("--allow_users='*'"), "{refused}");
+        let open = Gate::new(allow(&["*"]), bound);
+        assert!(open.enter(peer, server.local_addr().unwrap()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn other_machines_are_clients_by_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let bound = listener.local_addr().unwrap();
+        let gate = Gate::new(allow(&[]), bound);
+        let far: SocketAddr = "203.0.113.7:5000".parse().unwrap();
+        let entered = gate.enter(far, bound).await.unwrap();
+        assert_eq!(entered.client, Client::at(far.ip()));
+        // Nothing is known of this socket, but loopback is this machine for sure.
+        let here: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        assert!(gate.enter(here, bound).await.is_err());
+    }
+}

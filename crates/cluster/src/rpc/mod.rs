@@ -17,7 +17,7 @@ mod split;
 mod status;
 mod wire;
 
-pub(crate) use client::Channel;
+pub(crate) use client::{Channel, WeakChannel};
 pub(crate) use gate::Gate;
 pub use remote::RemoteMaster;
 pub(crate) use remote::RemoteWorker;
