@@ -311,6 +311,12 @@ impl Connection {
         Some((place, token))
     }
 
+    /// Returns how many bytes the peer was lent.
+    #[cfg(test)]
+    pub(super) fn lent_bytes(&self) -> usize {
+        self.lent_bytes.load(Ordering::Relaxed)
+    }
+
     /// Takes back what the peer never got to know of.
     fn unlend(&self, tokens: &[u64]) {
         tokens.iter().for_each(|&token| self.take_back(token));
