@@ -8,6 +8,7 @@ use crate::interface::{RunGraphCall, RunGraphReply};
 use bytes::{Buf, Bytes};
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
@@ -36,6 +37,10 @@ pub struct Connection {
     address: String,
     /// Which task it is, as it says itself.
     task: OnceLock<String>,
+    /// The incarnations of its devices.
+    incarnations: OnceLock<SmallVec<[u64; 2]>>,
+    /// Told when the peer has greeted, or the connection is over.
+    settling: Notify,
     outgoing: Mutex<Outgoing>,
     /// Told when there is something left to be written.
     unfinished: Notify,
@@ -73,6 +78,8 @@ impl Connection {
         Connection {
             address: address.to_owned(),
             task: OnceLock::new(),
+            incarnations: OnceLock::new(),
+            settling: Notify::new(),
             outgoing: Mutex::new(Outgoing {
                 link: Link::Connecting,
                 queue: VecDeque::new(),
@@ -105,9 +112,44 @@ impl Connection {
         self.flush(&mut outgoing);
     }
 
-    /// Notes which task the peer is.
-    pub(crate) fn greeted_by(&self, task: &str) {
+    /// Notes which task the peer is, and which devices it has.
+    pub(crate) fn greeted_by(&self, task: &str, incarnations: &[u64]) {
+        let _ = self.incarnations.set(incarnations.into());
         let _ = self.task.set(task.to_owned());
+        self.settling.notify_waiters();
+    }
+
+    /// Returns the incarnations of the peer's devices; none before it has told them.
+    pub(crate) fn incarnations(&self) -> &[u64] {
+        self.incarnations.get().map_or(&[], |incarnations| incarnations.as_slice())
+    }
+
+    /// Returns whether the peer has greeted, and the connection lasts.
+    pub(crate) fn is_greeted(&self) -> bool {
+        self.task.get().is_some() && self.is_usable()
+    }
+
+    /// Waits until the peer has greeted; an error is why it never will.
+    pub(crate) async fn settled(&self) -> Result<()> {
+        loop {
+            let mut changed = std::pin::pin!(self.settling.notified());
+            // Before looking, so that a change in between is not missed.
+            changed.as_mut().enable();
+            if let Link::Broken(status) = &self.outgoing.lock().link {
+                return Err(status.clone());
+            }
+            if self.task.get().is_some() {
+                return Ok(());
+            }
+            changed.await;
+        }
+    }
+
+    /// Asks the peer how far it is with steps whose tensors are waited for.
+    pub(crate) fn ask_progress(&self, id: u64, steps: &[i64]) -> Result<()> {
+        let mut writer = FrameWriter::plain(Kind::AskProgress, id);
+        steps.iter().for_each(|&step_id| writer.u64(step_id as u64));
+        self.send(writer.finish()?)
     }
 
     /// Returns the name of the peer, or its address as long as it has told nothing else.
@@ -277,6 +319,7 @@ impl Connection {
             std::mem::take(&mut outgoing.waiting_steps)
         };
         self.unfinished.notify_one();
+        self.settling.notify_waiters();
         let lent = std::mem::take(&mut *self.lent.lock());
         drop(lent);
         let calls = std::mem::take(&mut *self.calls.lock());

@@ -52,12 +52,16 @@ pub(crate) enum Kind {
     Cleanup = 7,
     /// Shared contents that the receiver needs no longer.
     Release = 8,
+    /// Asks how far the receiver is with steps whose tensors the sender waits for; the id names the question.
+    AskProgress = 13,
+    /// Answers that, after all tensors that were pushed before.
+    Progress = 14,
 }
 
 impl Kind {
     fn from_u8(value: u8) -> Option<Kind> {
         use Kind::*;
-        [Hello, RunGraph, RunGraphReply, Error, Cancel, Tensor, Cleanup, Release]
+        [Hello, RunGraph, RunGraphReply, Error, Cancel, Tensor, Cleanup, Release, AskProgress, Progress]
             .into_iter()
             .find(|&kind| kind as u8 == value)
     }
