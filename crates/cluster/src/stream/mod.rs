@@ -40,7 +40,6 @@ use parking_lot::Mutex;
 use reader::InFrame;
 use recipient::Recipient;
 use shared_memory::SharedHeap;
-use smallvec::SmallVec;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,6 +133,21 @@ impl StreamHub {
         Ok(connection)
     }
 
+    /// Returns the stream to the task that has a device of this incarnation, if there is one and it has greeted.
+    pub fn connected_to(&self, incarnation: u64) -> Option<Arc<Connection>> {
+        let connections = self.connections.lock();
+        let mut greeted = connections.values().filter(|known| known.incarnations().contains(&incarnation));
+        greeted.find(|known| known.is_greeted()).cloned()
+    }
+
+    /// Returns the stream over which tensors are pushed to the peer of a connection, so that what is sent comes after them.
+    fn pushing_to(&self, connection: &Arc<Connection>) -> Arc<Connection> {
+        let connections = self.connections.lock();
+        let first = connection.incarnations().first();
+        let known = first.and_then(|incarnation| connections.get(incarnation)).filter(|known| known.is_greeted());
+        known.unwrap_or(connection).clone()
+    }
+
     /// Takes no new work, and waits until what runs for peers has ended.
     pub async fn drain(&self) {
         self.is_stopping.store(true, Ordering::Release);
@@ -202,12 +216,10 @@ impl StreamHub {
         if let Some(served) = self.served.lock().as_mut() {
             served.retain(|known| !Arc::ptr_eq(known, connection));
         }
-        guarded(connection, || {
-            let unsent = connection.broken(lost);
-            if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
-                worker.fail_steps(&unsent, lost);
-            }
-        });
+        guarded(connection, || connection.broken(lost));
+        if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
+            guarded(connection, || worker.peer_lost(connection, connection.incarnations(), lost));
+        }
     }
 
     /// Serves a connection until it ends; returns why. Whoever opened it says whom it expects there.
@@ -217,10 +229,9 @@ impl StreamHub {
             None => return stopping(),
         }
         let running = Running::default();
-        let mut incarnations: SmallVec<[u64; 2]> = SmallVec::new();
         let reading = async {
             let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
-            incarnations = hello.incarnations;
+            let incarnations = hello.incarnations;
             if expected.is_none() {
                 // What is sent to that peer goes back over the same connection, unless there is another one already.
                 let mut connections = self.connections.lock();
@@ -252,9 +263,6 @@ impl StreamHub {
             Err(status) => Status::unavailable(format!("{} ({})", status.message(), connection.peer())),
         };
         debug!("{}", lost.message());
-        if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
-            guarded(&connection, || worker.peer_lost(&incarnations, &lost));
-        }
         lost
     }
 
@@ -278,7 +286,7 @@ impl StreamHub {
             Kind::Tensor => {
                 let (tensor, is_dead) = frame.tensors.pop().ok_or_else(malformed)?;
                 let key: Arc<str> = frame.fields().text()?.into();
-                worker.pushed(frame.id as i64, &key, tensor, is_dead);
+                worker.pushed(connection, frame.id as i64, &key, tensor, is_dead);
             }
             Kind::RunGraph if self.is_stopping.load(Ordering::Acquire) => {
                 connection.reply(frame.id, Err(Status::unavailable("the task is stopping")))?;
@@ -300,6 +308,14 @@ impl StreamHub {
                 connection.forget_answer(frame.id);
             }
             Kind::Cleanup => worker.cleanup_graph(frame.id as i64),
+            Kind::AskProgress => {
+                let answer = messages::write_progress(frame.id, frame.fields(), |step_id| worker.progress(step_id))?;
+                self.pushing_to(connection).send(answer)?;
+            }
+            Kind::Progress => {
+                let steps = messages::read_progress(frame.fields())?;
+                worker.told_progress(connection.incarnations(), frame.id, &steps);
+            }
         }
         Ok(())
     }

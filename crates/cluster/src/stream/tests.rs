@@ -7,6 +7,7 @@ use super::settings::StreamLimits;
 use super::*;
 use crate::Transport;
 use crate::interface::{Answer, RunGraphCall, RunGraphReply};
+use crate::worker::StepProgress;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -91,15 +92,23 @@ fn as_nobody<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> Op
     outcome
 }
 
-/// What came to a worker.
-#[derive(Default)]
+/// A worker that tells what it was told.
 struct Worker {
-    failed: Mutex<Option<mpsc::Sender<(Vec<i64>, Status)>>>,
-    lost: Mutex<Option<mpsc::Sender<(Vec<u64>, Status)>>>,
+    lost: Mutex<mpsc::Sender<(Vec<u64>, Status)>>,
+}
+
+impl Worker {
+    /// Makes the worker of a hub; returns what it is told, too.
+    fn of(hub: &StreamHub) -> (Arc<Worker>, mpsc::Receiver<(Vec<u64>, Status)>) {
+        let (sender, lost) = mpsc::channel();
+        let worker = Arc::new(Worker { lost: Mutex::new(sender) });
+        hub.set_worker(Arc::downgrade(&worker));
+        (worker, lost)
+    }
 }
 
 impl Recipient for Worker {
-    fn pushed(&self, step_id: i64, _key: &Arc<str>, _tensor: Tensor, _is_dead: bool) {
+    fn pushed(&self, _: &Arc<Connection>, step_id: i64, _key: &Arc<str>, _tensor: Tensor, _is_dead: bool) {
         assert_ne!(step_id, 13, "injected by a test");
     }
 
@@ -109,17 +118,15 @@ impl Recipient for Worker {
 
     fn cleanup_graph(&self, _step_id: i64) {}
 
-    fn peer_lost(&self, incarnations: &[u64], status: &Status) {
-        if let Some(lost) = &*self.lost.lock() {
-            let _ = lost.send((incarnations.to_vec(), status.clone()));
-        }
-        panic!("injected by a test, at the end");
+    fn progress(&self, _step_id: i64) -> StepProgress {
+        StepProgress::Unknown
     }
 
-    fn fail_steps(&self, steps: &[i64], status: &Status) {
-        if let Some(failed) = &*self.failed.lock() {
-            let _ = failed.send((steps.to_vec(), status.clone()));
-        }
+    fn told_progress(&self, _incarnations: &[u64], _id: u64, _steps: &[(i64, StepProgress)]) {}
+
+    fn peer_lost(&self, _: &Arc<Connection>, incarnations: &[u64], status: &Status) {
+        let _ = self.lost.lock().send((incarnations.to_vec(), status.clone()));
+        panic!("injected by a test, at the end");
     }
 }
 
@@ -360,27 +367,23 @@ async fn connecting_ends_in_time_and_names_the_task() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_is_told_when_the_peer_takes_the_connection_and_stays_silent() {
-    let (hub, worker) = (silent_hub(settings(quick())), Arc::new(Worker::default()));
-    let (sender, failed) = mpsc::channel();
-    *worker.failed.lock() = Some(sender);
-    hub.set_worker(Arc::downgrade(&worker));
+async fn a_worker_is_told_when_the_peer_takes_the_connection_and_stays_silent() {
+    let hub = silent_hub(settings(quick()));
+    let (_worker, lost) = Worker::of(&hub);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let place = silent.local_addr().unwrap();
     let connection = hub.get(&format!("tcp:{place}#1@/job:b/task:7")).unwrap();
     connection.push(5, "key", &Tensor::scalar(1f32), false).unwrap();
-    let (steps, status) = blocking(move || failed.recv_timeout(FAR).expect("the step was not told")).await;
-    assert_eq!((steps, status.code()), (vec![5], Code::Unavailable));
+    let (_, status) = blocking(move || lost.recv_timeout(FAR).expect("the worker was not told")).await;
+    assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains(&format!("/job:b/task:7 at {place}")), "{status}");
     assert!(connection.push(5, "key", &Tensor::scalar(1f32), false).is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_ends_the_stream_as_any_other_error() {
-    let (hub, worker) = (hub(StreamSettings::default()), Arc::new(Worker::default()));
-    let (sender, lost) = mpsc::channel();
-    *worker.lost.lock() = Some(sender);
-    hub.set_worker(Arc::downgrade(&worker));
+    let hub = hub(StreamSettings::default());
+    let (_worker, lost) = Worker::of(&hub);
     let incarnation = hub.incarnations[0];
     let push = |step: u64| {
         let tensor = Tensor::scalar(1f32);
