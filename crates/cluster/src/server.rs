@@ -11,7 +11,7 @@ use crate::rpc::Gate;
 use crate::rpc::server::{Services, serve};
 use crate::stream::{StreamHub, StreamOffer, StreamSettings};
 use crate::turns::Turns;
-use crate::worker::Worker;
+use crate::worker::{Worker, watch};
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
 use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
@@ -87,6 +87,7 @@ impl Task {
         workers.set_own(itself);
         if let Some(streams) = &streams {
             streams.set_worker(Arc::downgrade(&worker));
+            runtime.spawn(watch(Arc::downgrade(&worker), config.peer_times.check));
         }
         let default_config = config.default_session_config.clone();
         let gc = config.session_gc;
@@ -115,7 +116,7 @@ impl Server {
         let address = if port == 0 { format!("{host}:{}", listening.port) } else { configured };
         cluster.set_address(&config.job, config.task_index, address.clone());
         let ids = Arc::new(RandomIds::from_system());
-        let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone()));
+        let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone(), config.peer_times));
         let task = Task::new(&config, cluster, registry, &runtime, &ids, connector, Some(config.transport));
         let services = Arc::new(Services {
             master: Arc::new(task.master.clone()),
