@@ -81,6 +81,7 @@ impl Task {
         workers.set_own(itself);
         if let Some(streams) = &streams {
             streams.set_worker(Arc::downgrade(&worker));
+            streams.set_connect_timeout(config.peer_times.connect);
             runtime.spawn(watch(Arc::downgrade(&worker), config.peer_times.check));
         }
         let default_config = config.default_session_config.clone();
@@ -171,6 +172,12 @@ impl Server {
     /// Returns what the server listens on.
     pub fn bound(&self) -> &[SocketAddr] {
         &self.bound
+    }
+
+    /// Returns the worker.
+    #[cfg(test)]
+    pub(crate) fn worker(&self) -> &Arc<Worker> {
+        &self.task.worker
     }
 
     /// Returns the master, for a client in this process.

@@ -61,6 +61,7 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct StreamHub {
     runtime: tokio::runtime::Handle,
     worker: OnceLock<Weak<Worker>>,
+    connect_timeout: OnceLock<Duration>,
     /// The name of this task.
     task: String,
     /// The incarnations of this task's devices.
@@ -95,6 +96,7 @@ impl StreamHub {
         StreamHub {
             runtime,
             worker: OnceLock::new(),
+            connect_timeout: OnceLock::new(),
             task,
             incarnations,
             offer,
@@ -110,6 +112,11 @@ impl StreamHub {
     /// Returns how this task takes streams.
     pub fn offer(&self) -> &StreamOffer {
         &self.offer
+    }
+
+    /// Sets how long making a connection may take.
+    pub fn set_connect_timeout(&self, timeout: Duration) {
+        let _ = self.connect_timeout.set(timeout);
     }
 
     /// Sets the worker that takes what arrives.
@@ -221,7 +228,10 @@ impl StreamHub {
     }
 
     async fn open(self: Arc<Self>, connection: Arc<Connection>, address: &str) {
-        let lost = match self.connect(address).await {
+        let timeout = self.connect_timeout.get().copied().unwrap_or(GREETING_TIMEOUT);
+        let late = || Status::unavailable(format!("no stream to the task at {address} in {} s", timeout.as_secs_f32()));
+        let connected = tokio::time::timeout(timeout, self.connect(address)).await;
+        let lost = match connected.unwrap_or_else(|_| Err(late())) {
             Ok(socket) => {
                 let socket = Arc::new(socket);
                 let incarnation = StreamAddress::parse(address).map_or(0, |address| address.incarnation);
@@ -292,7 +302,14 @@ impl StreamHub {
         let reading = async {
             let bounded = |timeout| socket.set_read_timeout(timeout).map_err(|error| unavailable(&error));
             bounded(Some(GREETING_TIMEOUT))?;
-            let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
+            let greeting = self.greet(&connection, &socket, expected);
+            let (mut reader, hello) = if expected.is_some() {
+                let timeout = self.connect_timeout.get().copied().unwrap_or(GREETING_TIMEOUT);
+                let silent = |_| Status::unavailable("the peer took the stream and said nothing");
+                tokio::time::timeout(timeout, greeting).await.map_err(silent)??
+            } else {
+                greeting.await?
+            };
             bounded(None)?;
             let incarnations = hello.incarnations;
             if expected.is_none() {
