@@ -9,7 +9,7 @@ use crate::master::{Master, SESSIONS_MAX};
 use crate::random::RandomIds;
 use crate::rpc::Gate;
 use crate::rpc::server::{Services, serve};
-use crate::stream::{StreamHub, StreamOffer, StreamSettings};
+use crate::stream::{StreamHub, StreamLimits, StreamOffer, StreamSettings};
 use crate::turns::Turns;
 use crate::worker::{Worker, watch};
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
@@ -78,7 +78,14 @@ impl Task {
             devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
-            let settings = StreamSettings { shares_memory, ..StreamSettings::default() };
+            let times = &config.peer_times;
+            let limits = StreamLimits {
+                connect_timeout: times.connect,
+                greeting_timeout: times.connect,
+                silence_max: times.silence,
+                ..StreamLimits::default()
+            };
+            let settings = StreamSettings { shares_memory, peers: config.allowed_users.clone(), limits };
             Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
@@ -191,6 +198,12 @@ impl Server {
     /// Returns what the server listens on.
     pub fn bound(&self) -> &[SocketAddr] {
         &self.bound
+    }
+
+    /// Returns the worker.
+    #[cfg(test)]
+    pub(crate) fn worker(&self) -> &Arc<Worker> {
+        &self.task.worker
     }
 
     /// Returns the master, for a client in this process.
