@@ -211,6 +211,11 @@ impl Server {
         Arc::new(self.task.master.clone())
     }
 
+    /// Returns how many sessions masters of other tasks have open here.
+    pub fn num_sessions_of_others(&self) -> usize {
+        self.task.worker.num_sessions_of_others()
+    }
+
     /// Waits until the server has stopped.
     pub async fn join(&self) {
         let _ = self.stopped.subscribe().wait_for(|&is_stopped| is_stopped).await;
