@@ -137,7 +137,7 @@ fn describe_graph(graph: &GraphDef, found: &mut Problems) {
         crate::say!("  device {device}");
     }
     for node in graph.node.iter().filter(|node| node.op.starts_with("Placeholder")) {
-        let attrs = AttrMap(node.attr.clone());
+        let attrs = AttrMap::from(&node.attr);
         let dtype = attrs.dtype("dtype").map_or("?", DType::name);
         crate::say!("  input {}: {dtype} {}", node.name, attrs.shape("shape").unwrap_or_default());
     }
@@ -186,7 +186,7 @@ fn problem_of(def: &NodeDef, in_body: bool) -> Option<String> {
     if in_body {
         return None;
     }
-    match Node::new(def.name.clone(), info.schema.clone(), String::new(), AttrMap(def.attr.clone())) {
+    match Node::new(def.name.clone(), info.schema.clone(), String::new(), AttrMap::from(&def.attr)) {
         Err(status) => Some(format!("op {}: {}", def.op, status.message())),
         Ok(node) if !registry.has_kernel(&node) => {
             let types: Vec<String> = info

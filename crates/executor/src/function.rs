@@ -70,7 +70,7 @@ impl FunctionLibraryRuntime {
 
 impl FunctionRuntime for FunctionLibraryRuntime {
     fn instantiate(&self, name: &str, attrs: &AttrMap) -> Result<FunctionHandle> {
-        let key = format!("{name}{:?}", attrs.0);
+        let key = format!("{name}{:?}", attrs);
         if let Some(&handle) = self.instances.lock().by_key.get(&key) {
             return Ok(handle);
         }

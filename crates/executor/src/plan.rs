@@ -206,7 +206,7 @@ fn create_kernel(
 /// of the node, not of the function.
 fn call_by_name(node: &Node) -> Result<BoxedKernel> {
     let own = node.attrs.iter().filter(|(name, _)| !name.starts_with('_'));
-    let attrs = AttrMap(own.map(|(name, value)| (name.clone(), value.clone())).collect());
+    let attrs = own.map(|(name, value)| (name.clone(), value.clone())).collect::<AttrMap>();
     BoxedKernel::new_async(FunctionCall::new(node.op(), attrs))
 }
 

@@ -31,7 +31,7 @@ fn float() -> Value {
 }
 
 fn constant(name: &str, tensor: TensorProto) -> NodeDef {
-    node(name, "Const", &[], &[("dtype", Value::Type(tensor.dtype)), ("value", Value::Tensor(tensor))])
+    node(name, "Const", &[], &[("dtype", Value::Type(tensor.dtype)), ("value", Value::Tensor(tensor.into()))])
 }
 
 fn scalar(name: &str) -> NodeDef {
@@ -122,8 +122,8 @@ fn function(name: &str, node: NodeDef, output: &str) -> FunctionDef {
 
 #[test]
 fn a_function_that_calls_itself() {
-    let func = |name: &str| Value::Func(proto::NameAttrList { name: name.to_owned(), ..Default::default() });
-    let types = || Value::List(proto::attr_value::ListValue { r#type: vec![1], ..Default::default() });
+    let func = |name: &str| Value::Func(proto::NameAttrList { name: name.to_owned(), ..Default::default() }.into());
+    let types = || Value::List(proto::attr_value::ListValue { r#type: vec![1], ..Default::default() }.into());
     let call = |name: &str, op: &str, input: &str, callee: &str| {
         let attrs = [("Tin", types()), ("Tout", types()), ("f", func(callee))];
         node(name, op, &[input], if op == callee { &[] } else { &attrs })
@@ -132,7 +132,8 @@ fn a_function_that_calls_itself() {
     let indirect = function("indirect", call("again", "StatefulPartitionedCall", "a", "other"), "output");
     let other = function("other", call("back", "PartitionedCall", "a", "indirect"), "output");
     let library = Some(FunctionDefLibrary { function: vec![direct, indirect, other], ..Default::default() });
-    let gradient = [("Tin", Value::List(proto::attr_value::ListValue { r#type: vec![1, 1], ..Default::default() }))];
+    let gradient =
+        [("Tin", Value::List(proto::attr_value::ListValue { r#type: vec![1, 1], ..Default::default() }.into()))];
     let gradient_of = |callee: &str| [gradient[0].clone(), ("Tout", types()), ("f", func(callee))];
     for (y, names) in [
         (call("y", "direct", "x", "direct"), &["'direct'", "again"][..]),
@@ -279,7 +280,7 @@ proptest! {
             Value::I(number),
             Value::S(b"frame"[..].to_owned().into()),
             Value::Shape(shape(&[number]).unwrap_or_default()),
-            Value::Func(proto::NameAttrList { name: "f".to_owned(), ..Default::default() }),
+            Value::Func(proto::NameAttrList { name: "f".to_owned(), ..Default::default() }.into()),
         ];
         let build = |(index, (op, inputs)): (usize, &(usize, Vec<(usize, u32, bool)>))| NodeDef {
             name: format!("n{index}"),

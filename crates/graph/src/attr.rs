@@ -1,26 +1,144 @@
 //! Attributes of nodes: [`AttrMap`] with typed getters, and [`IntoAttr`] for values to set.
 
+use crate::op_def::OpSchema;
 use bytes::Bytes;
+use foldhash::HashSet;
 use proto::attr_value::{ListValue, Value};
 use proto::{AttrValue, NameAttrList};
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// A node's attributes by name.
+///
+/// They lie in the order of their names in one block that clones share until one of them changes: a server keeps several
+/// graphs made of the same nodes, and each node has few attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AttrMap(pub BTreeMap<String, AttrValue>);
+pub struct AttrMap {
+    entries: Arc<Vec<(Arc<str>, AttrValue)>>,
+}
 
-impl Deref for AttrMap {
-    type Target = BTreeMap<String, AttrValue>;
-    fn deref(&self) -> &Self::Target {
-        &self.0
+impl AttrMap {
+    /// Makes the attributes of a NodeDef. Names that the op's definition has are shared with it, and others by way of `names`.
+    pub fn from_def(attrs: &BTreeMap<String, AttrValue>, schema: &OpSchema, names: &mut AttrNames) -> AttrMap {
+        let known = |name: &str| schema.attr_names.iter().find(|known| ***known == *name).cloned();
+        let shared =
+            |(name, value): (&String, &AttrValue)| (known(name).unwrap_or_else(|| names.shared(name)), value.clone());
+        AttrMap { entries: Arc::new(attrs.iter().map(shared).collect()) }
+    }
+
+    /// Returns the attributes as messages have them.
+    pub fn to_def(&self) -> BTreeMap<String, AttrValue> {
+        self.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+    }
+
+    /// Returns an attribute, if there is one of this name.
+    pub fn get(&self, name: &str) -> Option<&AttrValue> {
+        let index = self.find(name).ok()?;
+        self.entries.get(index).map(|(_, value)| value)
+    }
+
+    /// Returns whether there is an attribute of this name.
+    pub fn contains_key(&self, name: &str) -> bool {
+        self.find(name).is_ok()
+    }
+
+    /// Sets an attribute, whatever it was before.
+    pub fn insert(&mut self, name: impl Into<Arc<str>>, value: AttrValue) {
+        let name = name.into();
+        match self.find(&name) {
+            Ok(index) => Arc::make_mut(&mut self.entries)[index].1 = value,
+            Err(index) => Arc::make_mut(&mut self.entries).insert(index, (name, value)),
+        }
+    }
+
+    /// Sets an attribute that isn't there yet.
+    pub fn insert_if_absent(&mut self, name: impl Into<Arc<str>>, value: impl FnOnce() -> AttrValue) {
+        let name = name.into();
+        if let Err(index) = self.find(&name) {
+            Arc::make_mut(&mut self.entries).insert(index, (name, value()));
+        }
+    }
+
+    /// Takes an attribute away, if it is there.
+    pub fn remove(&mut self, name: &str) -> Option<AttrValue> {
+        let index = self.find(name).ok()?;
+        Some(Arc::make_mut(&mut self.entries).remove(index).1)
+    }
+
+    /// Returns the attributes in the order of their names.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Arc<str>, &AttrValue)> + ExactSizeIterator {
+        self.entries.iter().map(|(name, value)| (name, value))
+    }
+
+    /// Returns the names in order.
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &Arc<str>> + ExactSizeIterator {
+        self.entries.iter().map(|(name, _)| name)
+    }
+
+    /// Returns the values in the order of their names.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &AttrValue> + ExactSizeIterator {
+        self.entries.iter().map(|(_, value)| value)
+    }
+
+    /// Returns the values for changing.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut AttrValue> {
+        Arc::make_mut(&mut self.entries).iter_mut().map(|(_, value)| value)
+    }
+
+    /// Returns how many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn find(&self, name: &str) -> std::result::Result<usize, usize> {
+        self.entries.binary_search_by(|(known, _)| (**known).cmp(name))
     }
 }
 
-impl DerefMut for AttrMap {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
+impl From<&BTreeMap<String, AttrValue>> for AttrMap {
+    fn from(attrs: &BTreeMap<String, AttrValue>) -> AttrMap {
+        let entry = |(name, value): (&String, &AttrValue)| (name.as_str().into(), value.clone());
+        AttrMap { entries: Arc::new(attrs.iter().map(entry).collect()) }
+    }
+}
+
+impl<N: Into<Arc<str>>> FromIterator<(N, AttrValue)> for AttrMap {
+    fn from_iter<I: IntoIterator<Item = (N, AttrValue)>>(entries: I) -> AttrMap {
+        let mut attrs = AttrMap::default();
+        for (name, value) in entries {
+            attrs.insert(name, value);
+        }
+        attrs
+    }
+}
+
+impl IntoIterator for AttrMap {
+    type Item = (Arc<str>, AttrValue);
+    type IntoIter = std::vec::IntoIter<(Arc<str>, AttrValue)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        Arc::unwrap_or_clone(self.entries).into_iter()
+    }
+}
+
+/// The names of attributes that several nodes have, each once.
+#[derive(Default)]
+pub struct AttrNames(HashSet<Arc<str>>);
+
+impl AttrNames {
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(name) {
+            return known.clone();
+        }
+        let made: Arc<str> = name.into();
+        self.0.insert(made.clone());
+        made
     }
 }
 
@@ -84,7 +202,7 @@ impl AttrMap {
 
     /// Sets an attribute.
     pub fn set(&mut self, name: &str, value: impl IntoAttr) {
-        self.insert(name.to_owned(), value.into_attr());
+        self.insert(name, value.into_attr());
     }
 
     /// Returns the colocation groups of `_class` (the part behind `loc:@`).
@@ -116,6 +234,10 @@ macro_rules! into_attr {
     )*};
 }
 
+fn list(values: ListValue) -> Value {
+    Value::List(Box::new(values))
+}
+
 into_attr! {
     DType, dtype => Value::Type(dtype as i32);
     i64, number => Value::I(number);
@@ -126,22 +248,22 @@ into_attr! {
     Bytes, text => Value::S(text);
     Shape, shape => Value::Shape(shape.to_proto());
     PartialShape, shape => Value::Shape(shape.to_proto());
-    &[i64], numbers => Value::List(ListValue { i: numbers.to_vec(), ..Default::default() });
-    &[f32], numbers => Value::List(ListValue { f: numbers.to_vec(), ..Default::default() });
-    &[bool], flags => Value::List(ListValue { b: flags.to_vec(), ..Default::default() });
-    &[DType], types => Value::List(ListValue { r#type: types.iter().map(|&ty| ty as i32).collect(), ..Default::default() });
+    &[i64], numbers => list(ListValue { i: numbers.to_vec(), ..Default::default() });
+    &[f32], numbers => list(ListValue { f: numbers.to_vec(), ..Default::default() });
+    &[bool], flags => list(ListValue { b: flags.to_vec(), ..Default::default() });
+    &[DType], types => list(ListValue { r#type: types.iter().map(|&ty| ty as i32).collect(), ..Default::default() });
     &[PartialShape], shapes =>
-        Value::List(ListValue { shape: shapes.iter().map(PartialShape::to_proto).collect(), ..Default::default() });
+        list(ListValue { shape: shapes.iter().map(PartialShape::to_proto).collect(), ..Default::default() });
     &[String], texts =>
-        Value::List(ListValue { s: texts.iter().map(|text| Bytes::from(text.clone())).collect(), ..Default::default() });
-    &[Bytes], texts => Value::List(ListValue { s: texts.to_vec(), ..Default::default() });
-    &[&str], texts => Value::List(ListValue {
+        list(ListValue { s: texts.iter().map(|text| Bytes::from(text.clone())).collect(), ..Default::default() });
+    &[Bytes], texts => list(ListValue { s: texts.to_vec(), ..Default::default() });
+    &[&str], texts => list(ListValue {
         s: texts.iter().map(|text| Bytes::copy_from_slice(text.as_bytes())).collect(),
         ..Default::default()
     });
-    NameAttrList, function => Value::Func(function);
-    proto::TensorProto, tensor => Value::Tensor(tensor);
-    ListValue, list => Value::List(list);
+    NameAttrList, function => Value::Func(Box::new(function));
+    proto::TensorProto, tensor => Value::Tensor(Box::new(tensor));
+    ListValue, values => list(values);
 }
 
 impl IntoAttr for AttrValue {

@@ -150,7 +150,7 @@ fn called_functions<'a>(attrs: impl Iterator<Item = &'a AttrValue>, into: &mut V
     let mut pending: Vec<&AttrValue> = attrs.collect();
     while let Some(value) = pending.pop() {
         let functions = match &value.value {
-            Some(Value::Func(function)) => std::slice::from_ref(function),
+            Some(Value::Func(function)) => std::slice::from_ref(&**function),
             Some(Value::List(list)) => &list.func,
             _ => continue,
         };
@@ -193,7 +193,7 @@ fn instantiate(
             // Attributes of the argument (such as its shape) travel on the `_Arg` node.
             if let Some(extra) = function.def.arg_attr.get(&(index as u32)) {
                 for (name, value) in &extra.attr {
-                    arg_attrs.entry(name.clone()).or_insert_with(|| value.clone());
+                    arg_attrs.insert_if_absent(name.as_str(), || value.clone());
                 }
             }
             let name = if range.len() == 1 { arg.name.clone() } else { format!("{}_{offset}", arg.name) };
@@ -246,7 +246,7 @@ fn add_body(
     for node_def in &def.node_def {
         let schema = crate::graph::find_schema(ops, &graph.library, &node_def.op)
             .ok_or_else(|| unknown_ops(&[(&node_def.op, vec![&node_def.name])]))?;
-        let mut node_attrs = AttrMap(node_def.attr.clone());
+        let mut node_attrs = AttrMap::from(&node_def.attr);
         for value in node_attrs.values_mut() {
             substitute(value, attrs)?;
         }

@@ -3,9 +3,13 @@
 use crate::attr::AttrMap;
 use crate::op_def::{OpSchema, TypeSlot};
 use crate::{FunctionLibrary, OpLookup};
-use foldhash::{HashMap, HashMapExt};
-use proto::{GraphDef, NodeDef, VersionDef};
-use std::sync::Arc;
+use foldhash::quality::RandomState;
+use hashbrown::HashTable;
+use prost::Message;
+use proto::attr_value::{ListValue, Value};
+use proto::{AttrValue, GraphDef, NodeDef, TensorProto, VersionDef};
+use std::hash::BuildHasher;
+use std::sync::{Arc, LazyLock};
 use tensor::{DType, Result, Status};
 
 /// A node's index in its graph.
@@ -48,11 +52,11 @@ pub struct Node {
     /// The types of the outputs.
     pub output_types: Vec<TypeSlot>,
     /// What came with the NodeDef and has no meaning here, kept so that a round trip loses nothing.
-    pub debug_info: Option<proto::node_def::ExperimentalDebugInfo>,
+    pub debug_info: Option<Box<proto::node_def::ExperimentalDebugInfo>>,
     /// As above.
-    pub full_type: Option<proto::FullTypeDef>,
+    pub full_type: Option<Box<proto::FullTypeDef>>,
     /// The attributes that the NodeDef itself had, without defaults, in case it is written out again.
-    pub explicit_attrs: Option<Arc<Vec<String>>>,
+    pub explicit_attrs: Option<Arc<Vec<Arc<str>>>>,
 }
 
 impl Node {
@@ -75,10 +79,13 @@ impl Node {
 }
 
 /// A directed graph of nodes. Nodes are never moved; a removed one leaves a gap until [`Graph::compact`].
+///
+/// A clone shares the nodes with the original until one of the two changes them.
 #[derive(Clone, Default)]
 pub struct Graph {
-    nodes: Vec<Option<Node>>,
-    by_name: HashMap<String, NodeId>,
+    nodes: Vec<Option<Arc<Node>>>,
+    /// Finds nodes by their names, which only the nodes hold.
+    by_name: HashTable<NodeId>,
     /// The functions that nodes may call.
     pub library: Arc<FunctionLibrary>,
     /// The versions of the GraphDef.
@@ -88,17 +95,20 @@ pub struct Graph {
 impl Graph {
     /// Makes an empty graph with a function library.
     pub fn new(library: Arc<FunctionLibrary>) -> Graph {
-        Graph { nodes: Vec::new(), by_name: HashMap::new(), library, versions: None }
+        Graph { nodes: Vec::new(), by_name: HashTable::new(), library, versions: None }
     }
 
     /// Adds a node whose edges lead to nodes that are already here; a name that is taken is an error.
-    pub fn add(&mut self, node: Node) -> Result<NodeId> {
+    pub fn add(&mut self, node: impl Into<Arc<Node>>) -> Result<NodeId> {
+        let node = node.into();
         let id = NodeId(u32::try_from(self.nodes.len()).map_err(|_| Status::resource_exhausted("too many nodes"))?);
-        if self.by_name.contains_key(&node.name) {
+        if self.find(&node.name).is_some() {
             return Err(Status::invalid_argument(format!("Node '{}' is not unique", node.name)));
         }
-        self.by_name.insert(node.name.clone(), id);
+        let hash = name_hash(&node.name);
         self.nodes.push(Some(node));
+        let nodes = &self.nodes;
+        self.by_name.insert_unique(hash, id, |id| name_at(nodes, *id).map_or(0, name_hash));
         Ok(id)
     }
 
@@ -164,7 +174,7 @@ impl Graph {
 
     /// Returns a node.
     pub fn get(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.get(id.index()).and_then(Option::as_ref)
+        self.nodes.get(id.index())?.as_deref()
     }
 
     /// Returns a node that is known to be there; panics otherwise.
@@ -174,18 +184,21 @@ impl Graph {
 
     /// Returns a node for changing; panics when it isn't there.
     pub fn node_mut(&mut self, id: NodeId) -> &mut Node {
-        self.nodes[id.index()].as_mut().expect("the node is in the graph")
+        Arc::make_mut(self.nodes[id.index()].as_mut().expect("the node is in the graph"))
     }
 
     /// Returns the node of a name.
     pub fn find(&self, name: &str) -> Option<NodeId> {
-        self.by_name.get(name).copied()
+        let is_named = |id: &NodeId| name_at(&self.nodes, *id) == Some(name);
+        self.by_name.find(name_hash(name), is_named).copied()
     }
 
     /// Removes a node. Edges to it must be gone already.
     pub fn remove(&mut self, id: NodeId) {
-        if let Some(node) = self.nodes[id.index()].take() {
-            self.by_name.remove(&node.name);
+        if let Some(node) = self.nodes[id.index()].take()
+            && let Ok(entry) = self.by_name.find_entry(name_hash(&node.name), |known| *known == id)
+        {
+            entry.remove();
         }
     }
 
@@ -197,7 +210,7 @@ impl Graph {
     /// Returns all nodes with their ids.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> + '_ {
         let nodes = self.nodes.iter().enumerate();
-        nodes.filter_map(|(index, node)| node.as_ref().map(|node| (NodeId(index as u32), node)))
+        nodes.filter_map(|(index, node)| node.as_deref().map(|node| (NodeId(index as u32), node)))
     }
 
     /// Returns the number of nodes.
@@ -231,13 +244,13 @@ impl Graph {
 
     /// Returns a name that no node has, made from `prefix`.
     pub fn unique_name(&self, prefix: &str) -> String {
-        if !self.by_name.contains_key(prefix) {
+        if self.find(prefix).is_none() {
             return prefix.to_owned();
         }
         let mut suffix = 1;
         loop {
             let name = format!("{prefix}_{suffix}");
-            if !self.by_name.contains_key(&name) {
+            if self.find(&name).is_none() {
                 return name;
             }
             suffix += 1;
@@ -313,13 +326,12 @@ impl Graph {
         for &control in &node.control_inputs {
             input.push(format!("^{}", self.node(control).name));
         }
-        let mut attr = node.attrs.0.clone();
-        if let Some(explicit) = &node.explicit_attrs {
-            attr.retain(|name, value| {
-                explicit.binary_search(name).is_ok()
-                    || node.schema.attr(name).is_none_or(|def| def.default_value.as_ref() != Some(value))
-            });
-        }
+        let is_written = |name: &Arc<str>, value: &AttrValue| {
+            node.explicit_attrs.as_ref().is_none_or(|explicit| explicit.binary_search(name).is_ok())
+                || node.schema.attr(name).is_none_or(|def| def.default_value.as_ref() != Some(value))
+        };
+        let written = node.attrs.iter().filter(|(name, value)| is_written(name, value));
+        let attr = written.map(|(name, value)| (name.to_string(), value.clone())).collect();
         NodeDef {
             name: node.name.clone(),
             op: node.op().to_owned(),
@@ -329,6 +341,16 @@ impl Graph {
             experimental_debug_info: node.debug_info.clone(),
             experimental_type: node.full_type.clone(),
         }
+    }
+
+    /// Returns about how much memory the nodes take, for an account.
+    pub fn held_bytes(&self) -> usize {
+        self.iter().map(|(_, node)| node.held_bytes() + node.held_attr_bytes()).sum()
+    }
+
+    /// As [`held_bytes`](Self::held_bytes), for a graph that shares its attributes with another one.
+    pub fn held_bytes_without_attrs(&self) -> usize {
+        self.iter().map(|(_, node)| node.held_bytes()).sum()
     }
 
     /// Returns a copy without gaps, with ids in topological order.
@@ -376,6 +398,31 @@ impl Node {
         })
     }
 
+    /// Returns about how much memory the node takes.
+    fn held_bytes(&self) -> usize {
+        /// What the allocator and the graph's own tables keep beside each node, and beside each block of one.
+        const NODE_BYTES: usize = 64;
+        const BLOCK_BYTES: usize = 16;
+        let lists = size_of_val(&*self.inputs)
+            + size_of_val(&*self.control_inputs)
+            + size_of_val(&*self.input_types)
+            + size_of_val(&*self.output_types);
+        size_of::<Node>() + NODE_BYTES + self.name.len() + self.device.len() + lists + 5 * BLOCK_BYTES
+    }
+
+    /// Returns about how much memory the node's attributes take.
+    fn held_attr_bytes(&self) -> usize {
+        let attr = |value: &AttrValue| {
+            let beside = match &value.value {
+                Some(Value::Tensor(_)) => size_of::<TensorProto>(),
+                Some(Value::List(_)) => size_of::<ListValue>(),
+                _ => 0,
+            };
+            size_of::<(Arc<str>, AttrValue)>() + beside + value.encoded_len()
+        };
+        64 + self.attrs.values().map(attr).sum::<usize>()
+    }
+
     /// Returns the element type of an output; an output that doesn't exist is an error.
     pub fn dtype(&self, port: u32) -> Result<DType> {
         Ok(self.output_type(port)?.dtype)
@@ -385,4 +432,14 @@ impl Node {
 /// Returns the definition of an op or of a function that may be called like one.
 pub(crate) fn find_schema(ops: &dyn OpLookup, library: &FunctionLibrary, op: &str) -> Option<Arc<OpSchema>> {
     ops.op(op).map(|info| info.schema.clone()).or_else(|| library.schema(op))
+}
+
+fn name_at(nodes: &[Option<Arc<Node>>], id: NodeId) -> Option<&str> {
+    nodes.get(id.index())?.as_ref().map(|node| node.name.as_str())
+}
+
+/// Hashes a node's name with a seed of this process's, so that nobody can choose names whose hashes are equal.
+fn name_hash(name: &str) -> u64 {
+    static SEEDED: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+    SEEDED.hash_one(name)
 }

@@ -1,6 +1,6 @@
 //! GraphDef in: checks everything that a message from outside may get wrong, and names the node.
 
-use crate::attr::AttrMap;
+use crate::attr::{AttrMap, AttrNames};
 use crate::graph::find_schema;
 use crate::{Edge, FunctionLibrary, Graph, Node, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
@@ -18,6 +18,7 @@ pub fn import_graph_def(graph: &mut Graph, def: &GraphDef, ops: &dyn OpLookup) -
         None => graph.library.clone(),
     };
     let base = graph.id_bound();
+    check_number_of_nodes(base.saturating_add(def.node.len()))?;
     let mut by_name: HashMap<&str, NodeId> = HashMap::with_capacity(def.node.len());
     for (index, node) in def.node.iter().enumerate() {
         check_name(&node.name)?;
@@ -29,14 +30,17 @@ pub fn import_graph_def(graph: &mut Graph, def: &GraphDef, ops: &dyn OpLookup) -
     }
     let mut nodes = Vec::with_capacity(def.node.len());
     let mut unknown: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut names = AttrNames::default();
+    let mut explicit_lists: HashMap<String, Arc<Vec<Arc<str>>>> = HashMap::new();
+    let mut num_slots = 0;
     for node_def in &def.node {
         match find_schema(ops, &library, &node_def.op) {
             Some(schema) => {
-                let mut node =
-                    Node::new(node_def.name.clone(), schema, node_def.device.clone(), AttrMap(node_def.attr.clone()))?;
-                let mut explicit: Vec<String> = node_def.attr.keys().cloned().collect();
-                explicit.sort_unstable();
-                node.explicit_attrs = Some(Arc::new(explicit));
+                let attrs = AttrMap::from_def(&node_def.attr, &schema, &mut names);
+                let explicit: Vec<Arc<str>> = attrs.keys().cloned().collect();
+                let mut node = Node::new(node_def.name.clone(), schema, node_def.device.clone(), attrs)?;
+                check_arguments(&node, node_def, &mut num_slots)?;
+                node.explicit_attrs = Some(shared_list(&mut explicit_lists, node.op(), explicit));
                 node.debug_info = node_def.experimental_debug_info.clone();
                 node.full_type = node_def.experimental_type.clone();
                 resolve_inputs(&mut node, node_def, graph, &by_name)?;
@@ -74,6 +78,54 @@ impl Graph {
         import_graph_def(&mut graph, def, ops)?;
         Ok(graph)
     }
+}
+
+/// The most nodes that a graph may have.
+pub const NODES_MAX: usize = 1 << 22;
+
+/// Refuses a graph of more nodes than anybody can have meant.
+pub fn check_number_of_nodes(count: usize) -> Result<()> {
+    if count > NODES_MAX {
+        return Err(Status::resource_exhausted(format!(
+            "a graph has at most {NODES_MAX} nodes, and this one has {count}"
+        )));
+    }
+    Ok(())
+}
+
+/// The most inputs and outputs that the nodes of one GraphDef may have in all. An attribute of a few bytes may say that a node
+/// has a million of them.
+const SLOTS_MAX: usize = 1 << 26;
+
+/// Refuses a node that its attributes give more inputs than its NodeDef names, and the outputs of one too many.
+fn check_arguments(node: &Node, def: &NodeDef, num_slots: &mut usize) -> Result<()> {
+    if node.input_types.len() > def.input.len() {
+        return Err(Status::invalid_argument(format!(
+            "Node '{}': op {} takes {} inputs, but {} were given",
+            node.name,
+            node.op(),
+            node.input_types.len(),
+            def.input.iter().filter(|input| !input.starts_with('^')).count()
+        )));
+    }
+    *num_slots += node.input_types.len() + node.output_types.len();
+    if *num_slots > SLOTS_MAX {
+        return Err(Status::resource_exhausted(format!(
+            "the nodes of a graph up to '{}' have more than {SLOTS_MAX} inputs and outputs",
+            node.name
+        )));
+    }
+    Ok(())
+}
+
+/// Returns a list that equals the one given: that of another node of the same op where the two are equal, as most are.
+fn shared_list(lists: &mut HashMap<String, Arc<Vec<Arc<str>>>>, op: &str, list: Vec<Arc<str>>) -> Arc<Vec<Arc<str>>> {
+    if let Some(known) = lists.get(op).filter(|known| ***known == list) {
+        return known.clone();
+    }
+    let list = Arc::new(list);
+    lists.insert(op.to_owned(), list.clone());
+    list
 }
 
 fn resolve_inputs(node: &mut Node, def: &NodeDef, graph: &Graph, by_name: &HashMap<&str, NodeId>) -> Result<()> {

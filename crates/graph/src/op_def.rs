@@ -9,6 +9,7 @@ use crate::attr::AttrMap;
 use proto::attr_value::Value;
 use proto::op_def::{ArgDef, AttrDef};
 use std::ops::Range;
+use std::sync::Arc;
 use tensor::{DType, Result, Status};
 
 /// The definition of an op, as a literal.
@@ -66,6 +67,8 @@ pub struct OpSchema {
     pub outputs: Vec<Arg>,
     /// The attributes, in the order of the definition.
     pub attrs: Vec<AttrDef>,
+    /// The names of the attributes, for nodes to share.
+    pub attr_names: Vec<Arc<str>>,
     /// The op's properties.
     pub flags: OpFlags,
 }
@@ -133,6 +136,7 @@ impl OpSchema {
             inputs: def.input_arg.iter().map(Arg::from_proto).collect::<Result<_>>()?,
             outputs: def.output_arg.iter().map(Arg::from_proto).collect::<Result<_>>()?,
             attrs: def.attr.clone(),
+            attr_names: attr_names(&def.attr),
             flags,
         })
     }
@@ -185,11 +189,11 @@ impl OpSchema {
 
     /// Fills in defaults, then checks that every attribute is there, of the right type and within its bounds.
     pub fn complete_attrs(&self, attrs: &mut AttrMap) -> Result<()> {
-        for def in &self.attrs {
+        for (def, name) in self.attrs.iter().zip(&self.attr_names) {
             match (attrs.get(&def.name), &def.default_value) {
                 (Some(value), _) => check_attr(def, value)?,
                 (None, Some(default)) => {
-                    attrs.insert(def.name.clone(), default.clone());
+                    attrs.insert(name.clone(), default.clone());
                 }
                 (None, None) => {
                     return Err(Status::invalid_argument(format!(
@@ -267,6 +271,10 @@ impl Arg {
         }
         Ok(())
     }
+}
+
+fn attr_names(attrs: &[AttrDef]) -> Vec<Arc<str>> {
+    attrs.iter().map(|attr| attr.name.as_str().into()).collect()
 }
 
 fn expand(args: &[Arg], attrs: &AttrMap) -> Result<Vec<TypeSlot>> {

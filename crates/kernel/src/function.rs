@@ -34,7 +34,7 @@ pub struct Callee {
 impl Callee {
     /// Names the function that an attribute refers to; it is found when first bound.
     pub fn new(function: &NameAttrList) -> Callee {
-        Callee::named(&function.name, AttrMap(function.attr.clone()))
+        Callee::named(&function.name, AttrMap::from(&function.attr))
     }
 
     fn named(name: &str, attrs: AttrMap) -> Callee {

@@ -30,7 +30,7 @@ pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<
         feeds.push((output.edge(), input.clone()));
         builder = builder.input(&output);
     }
-    for (name, value) in attrs.0 {
+    for (name, value) in attrs {
         builder = builder.attr(&name, value);
     }
     let op = builder.try_build()?;

@@ -469,7 +469,7 @@ pub mod attr_value {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Value {
         #[prost(message, tag = "1")]
-        List(ListValue),
+        List(::prost::alloc::boxed::Box<ListValue>),
         #[prost(bytes, tag = "2")]
         S(::prost::bytes::Bytes),
         #[prost(int64, tag = "3")]
@@ -483,12 +483,12 @@ pub mod attr_value {
         #[prost(message, tag = "7")]
         Shape(super::TensorShapeProto),
         #[prost(message, tag = "8")]
-        Tensor(super::TensorProto),
+        Tensor(::prost::alloc::boxed::Box<super::TensorProto>),
         /// Stands in a function body for the attribute of that name given by the caller.
         #[prost(string, tag = "9")]
         Placeholder(::prost::alloc::string::String),
         #[prost(message, tag = "10")]
-        Func(super::NameAttrList),
+        Func(::prost::alloc::boxed::Box<super::NameAttrList>),
     }
 }
 /// A function and the attributes with which to instantiate it.
@@ -520,10 +520,14 @@ pub struct NodeDef {
         ::prost::alloc::string::String,
         AttrValue,
     >,
-    #[prost(message, optional, tag = "6")]
-    pub experimental_debug_info: ::core::option::Option<node_def::ExperimentalDebugInfo>,
-    #[prost(message, optional, tag = "7")]
-    pub experimental_type: ::core::option::Option<FullTypeDef>,
+    #[prost(message, optional, boxed, tag = "6")]
+    pub experimental_debug_info: ::core::option::Option<
+        ::prost::alloc::boxed::Box<node_def::ExperimentalDebugInfo>,
+    >,
+    #[prost(message, optional, boxed, tag = "7")]
+    pub experimental_type: ::core::option::Option<
+        ::prost::alloc::boxed::Box<FullTypeDef>,
+    >,
 }
 /// Nested message and enum types in `NodeDef`.
 pub mod node_def {

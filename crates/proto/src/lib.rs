@@ -5,9 +5,11 @@
 //! `proto::data::Options`). Maps are ordered, and `bytes` fields are [`bytes::Bytes`]: a message that is decoded from
 //! `Bytes` shares them with the received buffer.
 //!
-//! There is no logic here but the [`text`] form of messages, and no service code: [`service`] has the paths of the calls.
+//! There is no logic here but the [`text`] form of messages and the [`size`] that one takes once it is decoded, and no service
+//! code: [`service`] has the paths of the calls.
 
 pub mod service;
+pub mod size;
 pub mod text;
 
 pub use generated::core::platform as core_platform;

@@ -5,7 +5,7 @@
 
 mod format;
 mod parse;
-mod schema;
+pub(crate) mod schema;
 
 use prost::{DecodeError, Message};
 use schema::{MessageSchema, Schema};

@@ -39,6 +39,12 @@ fn generate() -> Result<Files, Box<dyn Error>> {
         .btree_map(["."])
         // A message that is decoded from `Bytes` shares its byte fields with the received buffer.
         .bytes(["."])
+        // Rare and large parts lie elsewhere, so that the many small nodes and attributes of a graph take little.
+        .boxed(".tensorflow.AttrValue.value.list")
+        .boxed(".tensorflow.AttrValue.value.tensor")
+        .boxed(".tensorflow.AttrValue.value.func")
+        .boxed(".tensorflow.NodeDef.experimental_debug_info")
+        .boxed(".tensorflow.NodeDef.experimental_type")
         // `Any` then has `Bytes` as well, and nothing depends on `prost-types` at run time.
         .compile_well_known_types()
         .compile_fds(descriptors.clone())?;

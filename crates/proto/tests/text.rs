@@ -152,9 +152,9 @@ fn graph() -> GraphDef {
         ("bool", Value::B(false)),
         ("float", Value::F(-1.5e-30)),
         ("int", Value::I(i64::MAX)),
-        ("list", Value::List(list)),
+        ("list", Value::List(Box::new(list))),
         ("none", Value::Placeholder("é".to_owned())),
-        ("value", Value::Tensor(tensor)),
+        ("value", Value::Tensor(Box::new(tensor))),
     ];
     let mut attr: BTreeMap<String, AttrValue> =
         values.into_iter().map(|(name, value)| (name.to_owned(), AttrValue { value: Some(value) })).collect();

@@ -334,7 +334,7 @@ impl Mutation<'_> {
             node.op = "Const".to_owned();
             node.attr.remove("shape");
             node.attr.insert("dtype".to_owned(), AttrValue { value: Some(Value::Type(value.dtype)) });
-            node.attr.insert("value".to_owned(), AttrValue { value: Some(Value::Tensor(value)) });
+            node.attr.insert("value".to_owned(), AttrValue { value: Some(Value::Tensor(Box::new(value))) });
         }
     }
 }

@@ -281,7 +281,7 @@ impl Maker<'_> {
             self.push(&name, "Placeholder", Vec::new(), attrs);
             self.feeds.push((format!("{name}:0"), value));
         } else {
-            attrs.insert("value".to_owned(), Value::Tensor(value));
+            attrs.insert("value".to_owned(), Value::Tensor(Box::new(value)));
             self.push(&name, "Const", Vec::new(), attrs);
         }
         name
@@ -302,7 +302,7 @@ impl Maker<'_> {
         if self.chooser.once_in(4) {
             return variable;
         }
-        let attrs = BTreeMap::from([("dtype".into(), dtype.clone()), ("value".into(), Value::Tensor(value))]);
+        let attrs = BTreeMap::from([("dtype".into(), dtype.clone()), ("value".into(), Value::Tensor(Box::new(value)))]);
         self.push(&constant, "Const", Vec::new(), attrs);
         self.push(&assign, "Assign", vec![variable, constant], BTreeMap::from([("T".into(), dtype)]));
         assign
@@ -370,7 +370,7 @@ impl Maker<'_> {
             _ => None,
         });
         match attr.r#type.as_str() {
-            "type" => Value::Type(self.type_number(allowed.as_ref())),
+            "type" => Value::Type(self.type_number(allowed.as_deref())),
             "int" => {
                 let low = if attr.has_minimum { attr.minimum } else { 0 };
                 let number = self.small_number();
@@ -391,10 +391,10 @@ impl Maker<'_> {
             "shape" => Value::Shape(self.shape()),
             "tensor" => {
                 let dtype = self.dtype();
-                Value::Tensor(self.tensor_proto(dtype, ""))
+                Value::Tensor(Box::new(self.tensor_proto(dtype, "")))
             }
-            "func" => Value::Func(self.function()),
-            kind => Value::List(self.list(kind, attr, allowed.as_ref())),
+            "func" => Value::Func(Box::new(self.function())),
+            kind => Value::List(Box::new(self.list(kind, attr, allowed.as_deref()))),
         }
     }
 
@@ -564,10 +564,10 @@ fn library() -> proto::FunctionDefLibrary {
     let types = |name: &str| {
         (
             name.to_owned(),
-            AttrValue { value: Some(Value::List(ListValue { r#type: vec![float], ..Default::default() })) },
+            AttrValue { value: Some(Value::List(ListValue { r#type: vec![float], ..Default::default() }.into())) },
         )
     };
-    let itself = Value::Func(NameAttrList { name: "endless".to_owned(), ..Default::default() });
+    let itself = Value::Func(NameAttrList { name: "endless".to_owned(), ..Default::default() }.into());
     let call = NodeDef {
         name: "again".to_owned(),
         op: "PartitionedCall".to_owned(),
@@ -581,7 +581,7 @@ fn library() -> proto::FunctionDefLibrary {
         op: "Const".to_owned(),
         attr: [
             ("dtype".to_owned(), AttrValue { value: Some(Value::Type(truth.dtype)) }),
-            ("value".to_owned(), AttrValue { value: Some(Value::Tensor(truth.clone())) }),
+            ("value".to_owned(), AttrValue { value: Some(Value::Tensor(truth.clone().into())) }),
         ]
         .into(),
         ..Default::default()

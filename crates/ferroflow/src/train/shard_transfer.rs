@@ -174,9 +174,9 @@ fn like(
 ) -> Result<Operation> {
     let name = op.name();
     let mut copy = graph.op(&op.op_type()).name(name.rsplit('/').next().unwrap_or(&name)).inputs(inputs);
-    for (name, value) in op.attrs().0 {
+    for (name, value) in op.attrs() {
         // Who is placed with whom is about the saver's own nodes.
-        if name != "_class" {
+        if &*name != "_class" {
             copy = copy.attr(&name, value);
         }
     }

@@ -143,7 +143,7 @@ impl Scopes {
             attrs.set("_class", ListValue { s, ..Default::default() });
         }
         for (key, value) in &self.attrs {
-            attrs.entry(key.clone()).or_insert_with(|| value.clone());
+            attrs.insert_if_absent(key.as_str(), || value.clone());
         }
         if !colocated_device.is_empty() {
             return Ok(colocated_device.to_owned());
@@ -361,7 +361,7 @@ pub(super) fn infer_attrs(schema: &OpSchema, types: &[DType], attrs: &mut AttrMa
                 if len > rest.len() {
                     return Err(missing());
                 }
-                attrs.entry(count.clone()).or_insert(AttrValue { value: Some(Value::I(len as i64)) });
+                attrs.insert_if_absent(count.as_str(), || AttrValue { value: Some(Value::I(len as i64)) });
                 if let ArgType::Attr(attr) = &**ty {
                     for &dtype in &rest[..len] {
                         set_type(attrs, &mut known, attr, dtype)?;

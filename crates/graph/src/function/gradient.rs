@@ -21,7 +21,7 @@ impl FunctionLibrary {
         function: &NameAttrList,
         ops: &'static dyn OpLookup,
     ) -> Result<FunctionBody> {
-        let attrs = AttrMap(function.attr.clone());
+        let attrs = AttrMap::from(&function.attr);
         if let Some(gradient) = self.gradient(&function.name) {
             return self.instantiate(gradient, &attrs, ops);
         }
@@ -44,7 +44,7 @@ pub(crate) fn call_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>
     }
     let types: Vec<DType> = inputs.iter().map(Output::dtype).collect();
     let own = node.attrs.iter().filter(|(name, _)| !name.starts_with('_'));
-    let attr = own.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let attr = own.map(|(name, value)| (name.to_string(), value.clone())).collect();
     let gradient = call
         .graph()
         .op(SYMBOLIC_GRADIENT)

@@ -43,6 +43,7 @@ pub(super) fn schema(def: &OpDef) -> Result<OpSchema> {
         inputs: args(def.inputs)?,
         outputs: args(def.outputs)?,
         flags: def.flags,
+        attr_names: super::attr_names(&attrs),
         attrs,
     })
 }
@@ -157,7 +158,7 @@ fn type_list(types: impl IntoIterator<Item = DType>) -> AttrValue {
 }
 
 fn list(values: ListValue) -> AttrValue {
-    AttrValue { value: Some(Value::List(values)) }
+    AttrValue { value: Some(Value::List(Box::new(values))) }
 }
 
 fn unquote(text: &str) -> Result<Bytes> {
@@ -203,9 +204,9 @@ fn value(ty: &str, text: &str) -> Result<AttrValue> {
         "bool" => Value::B(text == "true"),
         "type" => Value::Type(DType::from_name(text).ok_or_else(|| malformed("type"))? as i32),
         "shape" => Value::Shape(shape(text)?),
-        "func" => Value::Func(proto::NameAttrList { name: function_name(text)?, ..Default::default() }),
-        "tensor" => Value::Tensor(tensor_proto(text)?),
-        _ => Value::List(list_value(ty, text)?),
+        "func" => Value::Func(Box::new(proto::NameAttrList { name: function_name(text)?, ..Default::default() })),
+        "tensor" => Value::Tensor(Box::new(tensor_proto(text)?)),
+        _ => Value::List(Box::new(list_value(ty, text)?)),
     };
     Ok(AttrValue { value: Some(value) })
 }

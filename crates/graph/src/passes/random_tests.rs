@@ -110,7 +110,7 @@ fn sensible(seeds: &[Seed]) -> GraphDef {
                     let mut axis_attrs = AttrMap::default();
                     axis_attrs.set("dtype", DType::Int32);
                     axis_attrs.set("value", tensor::tensor_to_proto(&Tensor::scalar(0i32)).unwrap());
-                    axis.attr = axis_attrs.0;
+                    axis.attr = axis_attrs.to_def();
                     node.input = vec![axis.name.clone(), value];
                     nodes.push(axis);
                     attrs.set("T", DType::Float);
@@ -158,7 +158,7 @@ fn sensible(seeds: &[Seed]) -> GraphDef {
         if seed.group < 3 {
             attrs.set("_class", [format!("loc:@n{}", seed.group)].as_slice());
         }
-        node.attr = attrs.0;
+        node.attr = attrs.to_def();
         nodes.push(node);
     }
     GraphDef { node: nodes, ..Default::default() }
@@ -171,7 +171,7 @@ fn add_loop(nodes: &mut Vec<NodeDef>, name: &str, start: String, device: &str, o
             attrs.set("T", DType::Float);
         }
         for (attr, value) in extra {
-            attrs.insert((*attr).to_owned(), value.clone());
+            attrs.insert(*attr, value.clone());
         }
         let full = format!("{name}/{part}");
         let (input, device) = (inputs.to_vec(), device.to_owned());
@@ -180,7 +180,7 @@ fn add_loop(nodes: &mut Vec<NodeDef>, name: &str, start: String, device: &str, o
             op: op.to_owned(),
             input,
             device,
-            attr: attrs.0,
+            attr: attrs.to_def(),
             ..Default::default()
         });
         full
@@ -230,7 +230,7 @@ fn senseless(seeds: &[Seed]) -> GraphDef {
             op: OPS[seed.op % OPS.len()].to_owned(),
             input,
             device: DEVICES[seed.device % DEVICES.len()].to_owned(),
-            attr: attrs.0,
+            attr: attrs.to_def(),
             ..Default::default()
         }
     };

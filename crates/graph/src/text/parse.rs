@@ -150,8 +150,8 @@ fn typed(ty: &str, literal: &Literal) -> Option<AttrValue> {
         ("bool", Literal::Word(word)) => Value::B(word.parse().ok()?),
         ("type", Literal::Word(word)) => Value::Type(DType::from_name(word)? as i32),
         ("shape", literal) => Value::Shape(shape(literal)?.to_proto()),
-        ("tensor", Literal::Tensor(tensor)) => Value::Tensor(tensor::tensor_to_proto(tensor).ok()?),
-        ("func", Literal::Function(name, attrs)) => Value::Func(function(name, attrs)),
+        ("tensor", Literal::Tensor(tensor)) => Value::Tensor(Box::new(tensor::tensor_to_proto(tensor).ok()?)),
+        ("func", Literal::Function(name, attrs)) => Value::Func(Box::new(function(name, attrs))),
         (list, Literal::List(items)) => {
             let inner = list.strip_prefix("list(")?.strip_suffix(')')?;
             let mut values = ListValue::default();
@@ -163,12 +163,12 @@ fn typed(ty: &str, literal: &Literal) -> Option<AttrValue> {
                     Value::B(value) => values.b.push(value),
                     Value::Type(value) => values.r#type.push(value),
                     Value::Shape(value) => values.shape.push(value),
-                    Value::Tensor(value) => values.tensor.push(value),
-                    Value::Func(value) => values.func.push(value),
+                    Value::Tensor(value) => values.tensor.push(*value),
+                    Value::Func(value) => values.func.push(*value),
                     Value::List(_) | Value::Placeholder(_) => return None,
                 }
             }
-            Value::List(values)
+            Value::List(Box::new(values))
         }
         _ => return None,
     };

@@ -231,7 +231,7 @@ mod tests {
             let dtype = input.as_ref().map_or(DType::Float, Tensor::dtype);
             builder = builder.input(&graph.op("Placeholder").attr("dtype", dtype).output());
         }
-        for (name, value) in attrs.0 {
+        for (name, value) in attrs {
             builder = builder.attr(&name, value);
         }
         let id = builder.try_build()?.id();

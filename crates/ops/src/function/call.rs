@@ -120,7 +120,7 @@ fn symbolic_gradient_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 
 fn create_call(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
     let function = builder.attrs().func("f")?;
-    BoxedKernel::new_async(FunctionCall::new(&function.name, graph::AttrMap(function.attr.clone())))
+    BoxedKernel::new_async(FunctionCall::new(&function.name, graph::AttrMap::from(&function.attr)))
 }
 
 struct RemoteCall {

@@ -116,7 +116,7 @@ pub(crate) mod tests {
         for input in inputs {
             builder = builder.input(&graph.op("Placeholder").attr("dtype", input.dtype()).output());
         }
-        for (name, value) in attrs.0 {
+        for (name, value) in attrs {
             builder = builder.attr(&name, value);
         }
         let id = builder.try_build()?.id();

@@ -311,7 +311,7 @@ mod tests {
         for padding in ["SAME", "VALID"] {
             check_gradient(&[image.clone()], |graph, x| {
                 let mut op = graph.op("ExtractImagePatches").input(&x[0]);
-                for (name, value) in windows(padding).0 {
+                for (name, value) in windows(padding) {
                     op = op.attr(&name, value);
                 }
                 op.output()

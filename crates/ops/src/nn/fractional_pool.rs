@@ -492,7 +492,7 @@ mod tests {
         for op in ["FractionalAvgPool", "FractionalMaxPool"] {
             check_gradient(&[image()], |graph, x| {
                 let mut builder = graph.op(op).input(&x[0]);
-                for (name, value) in attributes(true).0 {
+                for (name, value) in attributes(true) {
                     builder = builder.attr(&name, value);
                 }
                 builder.build().output(0)

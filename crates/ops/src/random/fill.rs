@@ -210,7 +210,7 @@ mod tests {
         let mut builder = session.graph.op(op).attr("seed", 3i64).attr("seed2", 7i64);
         let placeholders: Vec<_> = inputs.iter().map(|input| session.placeholder(input.dtype())).collect();
         builder = builder.inputs(&placeholders);
-        for (name, value) in attrs.0 {
+        for (name, value) in attrs {
             builder = builder.attr(&name, value);
         }
         let output = builder.output();

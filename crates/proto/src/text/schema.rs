@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// What the text form needs to know of every message and enum, by full names with a dot in front (".tensorflow.GraphDef").
-pub(super) struct Schema {
+pub(crate) struct Schema {
     messages: BTreeMap<String, MessageSchema>,
     enums: BTreeMap<String, Vec<EnumValue>>,
 }
 
 /// The fields of one message.
-pub(super) struct MessageSchema {
-    pub(super) fields: Vec<Field>,
+pub(crate) struct MessageSchema {
+    pub(crate) fields: Vec<Field>,
     /// Whether it is the entry of a map, which is written with both its fields always.
-    pub(super) is_map_entry: bool,
+    pub(crate) is_map_entry: bool,
 }
 
 impl Schema {
     /// Returns the schema of this crate's messages.
-    pub(super) fn get() -> &'static Schema {
+    pub(crate) fn get() -> &'static Schema {
         static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
             let files = FileSet::decode(crate::DESCRIPTORS).expect("descriptors.bin is held to be valid by a test");
             let mut schema = Schema { messages: BTreeMap::new(), enums: BTreeMap::new() };
@@ -45,29 +45,34 @@ impl Schema {
     }
 
     /// Returns the message of a full name, with its dot in front.
-    pub(super) fn message(&self, name: &str) -> Option<&MessageSchema> {
+    pub(crate) fn message(&self, name: &str) -> Option<&MessageSchema> {
         self.messages.get(name)
     }
 
+    /// Returns the full names of all messages, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.messages.keys().map(String::as_str)
+    }
+
     /// Returns the number of an enum's value.
-    pub(super) fn enum_number(&self, name: &str, value: &str) -> Option<i32> {
+    pub(crate) fn enum_number(&self, name: &str, value: &str) -> Option<i32> {
         self.enums.get(name)?.iter().find(|item| item.name == value).map(|item| item.number)
     }
 
     /// Returns the first name that an enum has for a number.
-    pub(super) fn enum_name(&self, name: &str, number: i32) -> Option<&str> {
+    pub(crate) fn enum_name(&self, name: &str, number: i32) -> Option<&str> {
         self.enums.get(name)?.iter().find(|item| item.number == number).map(|item| &*item.name)
     }
 }
 
 impl MessageSchema {
     /// Returns the field of a name.
-    pub(super) fn named(&self, name: &str) -> Option<&Field> {
+    pub(crate) fn named(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 
     /// Returns the field of a number.
-    pub(super) fn numbered(&self, number: u32) -> Option<&Field> {
+    pub(crate) fn numbered(&self, number: u32) -> Option<&Field> {
         self.fields.iter().find(|field| field.number == number)
     }
 }
@@ -75,7 +80,7 @@ impl MessageSchema {
 /// The type of a field, with descriptor.proto's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Double = 1,
     Float = 2,
     Int64 = 3,
@@ -100,30 +105,30 @@ const REPEATED: i32 = 3;
 
 /// What we read of descriptor.proto's FieldDescriptorProto.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Field {
+pub(crate) struct Field {
     #[prost(string, tag = "1")]
-    pub(super) name: String,
+    pub(crate) name: String,
     #[prost(uint32, tag = "3")]
-    pub(super) number: u32,
+    pub(crate) number: u32,
     #[prost(int32, tag = "4")]
     label: i32,
     #[prost(int32, tag = "5")]
     type_number: i32,
     /// The full name of the message or enum.
     #[prost(string, tag = "6")]
-    pub(super) type_name: String,
+    pub(crate) type_name: String,
     #[prost(int32, optional, tag = "9")]
-    pub(super) oneof: Option<i32>,
+    pub(crate) oneof: Option<i32>,
 }
 
 impl Field {
     /// Returns the type; `None` for those that our files don't use, such as groups.
-    pub(super) fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<Kind> {
         Kind::try_from(self.type_number).ok()
     }
 
     /// Tells whether the field may occur several times.
-    pub(super) fn is_repeated(&self) -> bool {
+    pub(crate) fn is_repeated(&self) -> bool {
         self.label == REPEATED
     }
 }

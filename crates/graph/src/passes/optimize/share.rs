@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
 use prost::Message;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
 use tensor::Result;
 
 /// Constants larger than this are not compared.
@@ -81,6 +82,6 @@ fn controls(node: &Node) -> Vec<NodeId> {
 }
 
 /// Returns the attributes that make a difference once a node is placed and its shapes are inferred.
-fn compared_attrs(node: &Node) -> impl Iterator<Item = (&String, &proto::AttrValue)> {
-    node.attrs.iter().filter(|(name, _)| !matches!(name.as_str(), "_class" | "_output_shapes"))
+fn compared_attrs(node: &Node) -> impl Iterator<Item = (&Arc<str>, &proto::AttrValue)> {
+    node.attrs.iter().filter(|(name, _)| !matches!(&***name, "_class" | "_output_shapes"))
 }
