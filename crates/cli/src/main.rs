@@ -8,6 +8,7 @@ mod hello;
 mod list_ops;
 mod listen;
 mod log;
+mod memory;
 mod say;
 mod server;
 mod train;

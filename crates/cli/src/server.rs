@@ -64,6 +64,8 @@ pub struct Flags {
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
     #[command(flatten)]
+    memory: crate::memory::Flags,
+    #[command(flatten)]
     files: FileFlags,
 }
 
@@ -71,6 +73,7 @@ pub struct Flags {
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("info")?;
     let config = flags.config(std::env::var("TF_CONFIG").ok().as_deref())?;
+    flags.memory.apply()?;
     flags.files.apply()?;
     let runtime = cluster::serving_runtime(flags.threads)
         .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))?;
@@ -136,6 +139,7 @@ async fn tell_when_asked(server: Arc<Server>) {
         Err(error) => return tracing::warn!("SIGUSR1 can't be received: {error}"),
     };
     while asked.recv().await.is_some() {
+        tracing::info!("{}", cluster::memory_state());
         for (client, latency) in server.latencies() {
             tracing::info!("steps of {client}: {latency}");
         }

@@ -57,7 +57,8 @@ pub(crate) fn for_message<T>(num_bytes: usize, work: impl FnOnce() -> T) -> T {
     if num_bytes >= LARGE_MESSAGE_BYTES { hand_over(work) } else { work() }
 }
 
-fn hand_over<T>(work: impl FnOnce() -> T) -> T {
+/// Runs what may take long; another thread serves calls meanwhile.
+pub(crate) fn hand_over<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),

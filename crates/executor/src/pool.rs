@@ -4,12 +4,15 @@
 use kernel::Runner;
 use numeric::denormals::FlushDenormals;
 use std::sync::{Arc, LazyLock};
+use tensor::Account;
 
 struct Pool;
 
 impl Runner for Pool {
     fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
+        let account = Account::current();
         numeric::workers::spawn(Box::new(move || {
+            let _account = account.as_ref().map(Account::enter);
             // What nodes leave to the pool is computed as the nodes are.
             let _flush = FlushDenormals::begin();
             job();

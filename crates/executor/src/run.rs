@@ -210,6 +210,7 @@ impl Run {
 
     /// Goes on with the step as far as it goes now. What it has sent meanwhile leaves together.
     fn drive(self: &Arc<Self>) {
+        let _account = self.step.session.account().enter();
         self.keep_books();
         self.step.rendezvous.flush();
     }

@@ -54,6 +54,7 @@ pub use ::graph::{DeviceName, Operation, Output};
 pub use graph_handle::Graph;
 pub use session::{Callable, PartialRun, RunMetadata, RunOptions, Session};
 pub use tensor::{Code, DType, PartialShape, Result, Shape, Status, Tensor};
+pub use tensor::{MemoryState, memory_limit, memory_state, set_memory_limit, set_session_memory_limit};
 pub use variable::Variable;
 
 /// The functions that add ops to a graph.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tensor::{Result, Status, Tensor};
+use tensor::{Account, Result, Status, Tensor};
 
 /// Where a node runs when its graph has loops: the frame's id and the iteration. Outside of loops both are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,17 +47,28 @@ pub trait Trace: Send + Sync {
 }
 
 /// What outlives a step but not the session: kernels with state, and tensors kept by handle.
-#[derive(Default)]
 pub struct SessionState {
+    /// What its steps allocate is charged to.
+    account: Account,
     kernels: Mutex<HashMap<String, Arc<BoxedKernel>>>,
     tensors: Mutex<HashMap<String, Tensor>>,
     next_handle: AtomicU64,
 }
 
 impl SessionState {
-    /// Makes an empty state.
+    /// Makes an empty state with an account of its own.
     pub fn new() -> SessionState {
-        SessionState::default()
+        SessionState::with_account(Account::open())
+    }
+
+    /// Makes an empty state of a session that has an account.
+    pub fn with_account(account: Account) -> SessionState {
+        SessionState { account, kernels: Mutex::default(), tensors: Mutex::default(), next_handle: AtomicU64::new(0) }
+    }
+
+    /// Returns the account that what its steps allocate is charged to.
+    pub fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Returns the session's kernel for a stateful node, after making it if there is none.
@@ -90,6 +101,12 @@ impl SessionState {
         self.tensors.lock().remove(handle).map(drop).ok_or_else(|| {
             Status::invalid_argument(format!("Failed to delete a tensor with handle '{handle}' in the session store."))
         })
+    }
+}
+
+impl Default for SessionState {
+    fn default() -> SessionState {
+        SessionState::new()
     }
 }
 

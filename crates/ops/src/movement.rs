@@ -127,7 +127,7 @@ macro_rules! movable_by_size {
             }
 
             fn build(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [Self])) -> Result<Tensor> {
-                Tensor::build(shape, fill)?.with_dtype(dtype)
+                Tensor::build_as(dtype, shape, fill)
             }
 
             fn modify(tensor: Tensor, change: impl FnOnce(&mut [Self]) -> Result<()>) -> Result<Tensor> {
@@ -261,7 +261,7 @@ impl Movable for ResourceHandle {
     }
 
     fn build(_: DType, shape: Shape, fill: impl FnOnce(&mut [Self])) -> Result<Tensor> {
-        shape.num_bytes(size_of::<ResourceHandle>())?;
+        tensor::check_elements_fit(shape.num_elements(), size_of::<ResourceHandle>())?;
         let nameless = ResourceHandle {
             device: String::new(),
             container: String::new(),

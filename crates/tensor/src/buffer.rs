@@ -7,6 +7,7 @@
 //!
 //! The bytes of a block are always initialized: new ones are zero, recycled ones hold what was there before.
 
+use crate::account::{self, Account, Charged, memory_limit};
 use crate::copy::copy_bytes;
 use crate::huge_pages::{self, HUGE_BYTES_MAX, HUGE_BYTES_MIN};
 use crate::{Result, Status};
@@ -39,6 +40,8 @@ struct Header {
     /// What keeps a foreign block's bytes alive.
     foreign: Option<Box<dyn Send + Sync>>,
     source: Source,
+    /// The account that an owned block is charged to while it is in use.
+    charged: Charged,
 }
 
 /// Where an owned block came from.
@@ -77,11 +80,10 @@ pub fn set_large_blocks(source: &'static dyn LargeBlocks) {
     let _ = LARGE_BLOCKS.set(source);
 }
 
-/// The most bytes that one buffer may have; 0 stands for as many as the machine has memory.
+/// The most bytes that one buffer may have; 0 stands for as many as the process may use.
 static BYTES_MAX: AtomicUsize = AtomicUsize::new(0);
 
-/// Bounds what one tensor may take from now on. Without it the bound is the memory of the machine: the kernel would
-/// promise more than there is, and end the process when it is written to.
+/// Bounds what one tensor may take from now on. Without it the bound is that of the process.
 pub fn set_tensor_bytes_max(bytes: usize) {
     BYTES_MAX.store(bytes, Ordering::Relaxed);
 }
@@ -89,29 +91,19 @@ pub fn set_tensor_bytes_max(bytes: usize) {
 /// Returns how many bytes one tensor may have.
 pub fn tensor_bytes_max() -> usize {
     match BYTES_MAX.load(Ordering::Relaxed) {
-        0 => {
-            let bytes = machine_memory().unwrap_or(isize::MAX as usize);
-            BYTES_MAX.store(bytes, Ordering::Relaxed);
-            bytes
-        }
-        bytes => bytes,
+        0 => memory_limit(),
+        bytes => bytes.min(memory_limit()),
     }
 }
 
-/// Refuses so many elements outside of a buffer when they would take more than one tensor may have.
+/// Refuses so many elements outside of a buffer when they don't fit into the account that is current.
 pub fn check_elements_fit(count: usize, element_bytes: usize) -> Result<()> {
-    match count.checked_mul(element_bytes) {
-        Some(bytes) if bytes <= tensor_bytes_max() => Ok(()),
-        _ => Err(Status::resource_exhausted(format!(
-            "out of memory: can't allocate {count} elements of {element_bytes} bytes"
-        ))),
-    }
-}
-
-fn machine_memory() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().trim_end_matches("kB").trim().parse::<usize>().ok()?.checked_mul(1024)
+    let refused = |why: &str| {
+        Status::resource_exhausted(format!("OOM when allocating {count} elements of {element_bytes} bytes: {why}"))
+    };
+    let bytes = count.checked_mul(element_bytes).filter(|&bytes| bytes <= tensor_bytes_max());
+    let bytes = bytes.ok_or_else(|| refused(&format!("a tensor has at most {} bytes", tensor_bytes_max())))?;
+    account::check_fits(bytes).map_err(|status| refused(status.message()))
 }
 
 /// A run of bytes in a reference-counted block; cloning shares the block.
@@ -144,6 +136,18 @@ impl Buffer {
         Ok(buffer)
     }
 
+    /// Returns a copy of bytes that are there already. It is charged, and taken also where it doesn't fit.
+    pub(crate) fn copy_of(bytes: &[u8]) -> Buffer {
+        let Ok((header, _)) = allocate_charged(bytes.len(), |size| Ok(account::charge_anyway(size))) else {
+            return Buffer::foreign(bytes::Bytes::copy_from_slice(bytes));
+        };
+        let mut buffer = Buffer::over_owned(header, bytes.len());
+        if let Some(to) = buffer.bytes_mut() {
+            copy_bytes(to, bytes);
+        }
+        buffer
+    }
+
     /// Returns a buffer that shows `owner`'s bytes without copying them.
     pub fn foreign<O: AsRef<[u8]> + Send + Sync + 'static>(owner: O) -> Buffer {
         // Boxed first, so that the address of the bytes can't change when the owner is moved.
@@ -157,6 +161,7 @@ impl Buffer {
             data,
             foreign: Some(owner),
             source: Source::Allocator,
+            charged: None,
         });
         Buffer { header: NonNull::from(Box::leak(header)), data, len }
     }
@@ -168,7 +173,7 @@ impl Buffer {
         if !(HUGE_BYTES_MIN..=HUGE_BYTES_MAX).contains(&self.len) || self.header().source == Source::HugePages {
             return;
         }
-        let Some(header) = allocate_in_huge_pages(self.len) else { return };
+        let Some(header) = allocate_in_huge_pages(self.len, self.header().charged) else { return };
         let mut moved = Buffer::over_owned(header, self.len);
         let Some(to) = moved.bytes_mut() else { return };
         let is_left = self.is_unique();
@@ -228,6 +233,19 @@ impl Buffer {
     pub fn is_unique(&self) -> bool {
         let header = self.header();
         header.foreign.is_none() && header.references.load(Ordering::Acquire) == 1
+    }
+
+    /// Has an account hold the charge for the block from now on, if nobody else has the block and it is our own memory. An
+    /// account that then holds too much is an error.
+    pub fn charge_to(&mut self, account: &Account) -> Result<()> {
+        if !self.is_unique() {
+            return Ok(());
+        }
+        // SAFETY: the sole reference to the block is `self`, borrowed mutably.
+        let header = unsafe { self.header.as_mut() };
+        let bytes = size_of::<Header>() + header.capacity;
+        header.charged = Some(account::recharge(header.charged, account, bytes));
+        account::check_recharged(account, bytes)
     }
 
     /// Returns whether both show the same memory.
@@ -320,10 +338,10 @@ fn layout_of_large_block(capacity: usize) -> Option<Layout> {
 }
 
 /// Returns a block whose bytes come from the source of large blocks; `None` when it has none left.
-fn allocate_large_block(capacity: usize) -> Option<NonNull<Header>> {
+fn allocate_large_block(capacity: usize, charged: Charged) -> Option<NonNull<Header>> {
     let data = LARGE_BLOCKS.get()?.allocate(layout_of_large_block(capacity)?)?;
     let references = AtomicUsize::new(1);
-    let header = Box::new(Header { references, capacity, data, foreign: None, source: Source::LargeBlocks });
+    let header = Box::new(Header { references, capacity, data, foreign: None, source: Source::LargeBlocks, charged });
     Some(NonNull::from(Box::leak(header)))
 }
 
@@ -331,28 +349,45 @@ fn allocate_large_block(capacity: usize) -> Option<NonNull<Header>> {
 ///
 /// # Safety
 /// The block has room for the header and `capacity` bytes, is aligned for the header, and nobody else uses it.
-unsafe fn write_header(header: NonNull<Header>, capacity: usize, source: Source) {
+unsafe fn write_header(header: NonNull<Header>, capacity: usize, source: Source, charged: Charged) {
     // SAFETY: the bytes behind the header belong to the block, as the caller promises.
     let data = unsafe { header.cast::<u8>().add(size_of::<Header>()) };
+    let references = AtomicUsize::new(1);
     // SAFETY: as the caller promises.
-    unsafe { header.write(Header { references: AtomicUsize::new(1), capacity, data, foreign: None, source }) };
+    unsafe { header.write(Header { references, capacity, data, foreign: None, source, charged }) };
 }
 
 /// Returns a block with one reference, and whether its bytes may be other than zero.
 fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
     layout_for(len)?;
     if len >= RECYCLED_BYTES_MIN && len > tensor_bytes_max() {
-        return Err(Status::resource_exhausted(format!("out of memory: can't allocate {len} bytes")));
+        let max = tensor_bytes_max();
+        return Err(Status::resource_exhausted(format!("{len} bytes don't fit: a tensor has at most {max} bytes")));
     }
+    allocate_charged(len, account::charge)
+}
+
+/// As [`allocate`], with another way to charge the block.
+fn allocate_charged(len: usize, charge: impl FnOnce(usize) -> Result<Charged>) -> Result<(NonNull<Header>, bool)> {
     let capacity = if len >= RECYCLED_BYTES_MIN { rounded(len) } else { len };
     let layout = layout_for(capacity)?;
+    let charged = charge(layout.size())?;
     if capacity >= RECYCLED_BYTES_MIN
-        && let Some(header) = Recycler::take(capacity)
+        && let Some(mut header) = Recycler::take(capacity)
     {
+        // SAFETY: nobody else has the block.
+        unsafe { header.as_mut().charged = charged };
         return Ok((header, true));
     }
+    if capacity >= account::MACHINE_CHECKED_BYTES
+        && let Err(status) = account::check_machine(capacity)
+    {
+        Recycler::forget(capacity);
+        account::discharge(charged, layout.size());
+        return Err(status);
+    }
     if capacity >= RECYCLED_BYTES_MIN
-        && let Some(header) = allocate_large_block(capacity)
+        && let Some(header) = allocate_large_block(capacity, charged)
     {
         return Ok((header, false));
     }
@@ -360,25 +395,29 @@ fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
     let block = NonNull::new(unsafe { alloc_zeroed(layout) });
     let Some(header) = block.map(NonNull::cast::<Header>) else {
         Recycler::forget(capacity);
-        return Err(Status::resource_exhausted(format!("out of memory: can't allocate {len} bytes")));
+        account::discharge(charged, layout.size());
+        return Err(Status::resource_exhausted(format!("{len} bytes don't fit: the system has no more memory")));
     };
     // SAFETY: the block is large enough and aligned for the header.
-    unsafe { write_header(header, capacity, Source::Allocator) };
+    unsafe { write_header(header, capacity, Source::Allocator, charged) };
     Ok((header, false))
 }
 
-/// Returns a block of zero bytes with one reference.
-fn allocate_in_huge_pages(capacity: usize) -> Option<NonNull<Header>> {
-    let header = huge_pages::allocate(layout_for(capacity).ok()?.size())?.cast::<Header>();
+/// Returns a block of zero bytes with one reference, charged to the account of the block that it replaces.
+fn allocate_in_huge_pages(capacity: usize, charged: Charged) -> Option<NonNull<Header>> {
+    let size = layout_for(capacity).ok()?.size();
+    let header = huge_pages::allocate(size)?.cast::<Header>();
+    account::charge_to(charged, size);
     // SAFETY: the block is large enough and aligned for the header.
-    unsafe { write_header(header, capacity, Source::HugePages) };
+    unsafe { write_header(header, capacity, Source::HugePages, charged) };
     Some(header)
 }
 
 fn release(header: NonNull<Header>) {
     // SAFETY: the caller held the last reference to an owned block.
-    let Header { capacity, source, .. } = unsafe { header.as_ref() };
+    let Header { capacity, source, charged, .. } = unsafe { header.as_ref() };
     let (capacity, source) = (*capacity, *source);
+    account::discharge(*charged, size_of::<Header>() + capacity);
     if capacity >= RECYCLED_BYTES_MIN && source != Source::HugePages {
         Recycler::give(header, capacity);
     } else {

@@ -173,6 +173,9 @@ const REPEATED_BYTES_MAX: usize = 4 << 30;
 
 fn checked_count(shape: &Shape, values: usize, element_size: usize) -> Result<usize> {
     let count = shape.num_elements();
+    if values < count {
+        crate::check_elements_fit(count, element_size)?;
+    }
     if shape.num_bytes(element_size)? > REPEATED_BYTES_MAX && values < count {
         return Err(Status::resource_exhausted(format!(
             "a tensor of shape {shape} with one repeated value is too large"

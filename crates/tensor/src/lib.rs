@@ -1,20 +1,27 @@
 //! Values and errors: [`Status`] with TensorFlow's codes, [`DType`], [`Shape`], [`Tensor`] with its reference-counted
 //! buffers, and the [`TensorProto`](proto::TensorProto) codec.
 //!
-//! Invariant: no threads and no I/O live here, and `unsafe` only in `buffer` and `copy`.
+//! Invariant: no threads and no I/O live here, but for a look at how much memory there is, and `unsafe` only in `buffer` and
+//! `copy`.
 
+mod account;
 mod buffer;
 mod codec;
 mod copy;
 mod dtype;
 mod element;
 mod huge_pages;
+mod machine_memory;
 mod resource_handle;
 mod shape;
 mod status;
 mod tensor;
 mod variant;
 
+pub use account::{
+    Account, AccountScope, AccountState, Charge, MemoryState, memory_limit, memory_state, set_memory_limit,
+    set_session_memory_limit,
+};
 pub use buffer::{
     Buffer, LargeBlocks, Recycler, check_elements_fit, set_large_blocks, set_tensor_bytes_max, tensor_bytes_max,
 };
@@ -22,6 +29,7 @@ pub use codec::{tensor_from_proto, tensor_to_proto, tensor_to_proto_inline};
 pub use copy::copy_bytes;
 pub use dtype::DType;
 pub use element::{Element, Numeric};
+pub use machine_memory::parse_memory_limit;
 pub use resource_handle::{DTypeAndShape, ResourceHandle};
 pub use shape::{PartialShape, Shape};
 pub use status::{Code, Result, ResultExt, Status};

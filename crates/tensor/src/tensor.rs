@@ -1,6 +1,9 @@
 //! [`Tensor`]: a typed, shaped, immutable-by-default array that is cheap to clone.
 
-use crate::{Buffer, DType, Element, ResourceHandle, Result, Shape, Status, Variant, check_elements_fit, copy_bytes};
+use crate::{
+    Account, Buffer, Charge, Code, DType, Element, ResourceHandle, Result, Shape, Status, Variant, check_elements_fit,
+    copy_bytes,
+};
 use bytes::Bytes;
 use std::fmt;
 use std::sync::Arc;
@@ -19,9 +22,50 @@ pub struct Tensor {
 #[derive(Clone)]
 enum Data {
     Plain(Buffer),
-    Strings(Arc<Vec<StringElement>>),
-    Resources(Arc<Vec<ResourceHandle>>),
-    Variants(Arc<Vec<Variant>>),
+    Strings(Arc<List<StringElement>>),
+    Resources(Arc<List<ResourceHandle>>),
+    Variants(Arc<List<Variant>>),
+}
+
+/// Elements that are not plain bytes, and the charge for them.
+#[derive(Clone)]
+struct List<T> {
+    values: Vec<T>,
+    charge: Charge,
+}
+
+impl<T> List<T> {
+    /// Charges the list, and what its elements hold themselves, to the account that is current.
+    fn new(values: Vec<T>, held_bytes: impl Fn(&T) -> usize) -> Result<Arc<List<T>>> {
+        let charge = Charge::new(list_bytes(&values, held_bytes))?;
+        Ok(Arc::new(List { values, charge }))
+    }
+
+    /// As [`new`](Self::new), for so little that it is always taken.
+    fn small(values: Vec<T>, held_bytes: impl Fn(&T) -> usize) -> Arc<List<T>> {
+        let charge = Charge::anyway(list_bytes(&values, held_bytes));
+        Arc::new(List { values, charge })
+    }
+}
+
+impl<T> std::ops::Deref for List<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.values
+    }
+}
+
+fn list_bytes<T>(values: &[T], held_bytes: impl Fn(&T) -> usize) -> usize {
+    size_of_val(values) + size_of::<List<T>>() + values.iter().map(held_bytes).sum::<usize>()
+}
+
+/// Says of which tensor it is that there is no memory for, in TensorFlow's words.
+fn for_tensor(status: Status, dtype: DType, shape: &Shape) -> Status {
+    if status.code() != Code::ResourceExhausted {
+        return status;
+    }
+    status.context(format!("OOM when allocating tensor with shape{shape} and type {dtype}"))
 }
 
 impl Tensor {
@@ -30,30 +74,36 @@ impl Tensor {
         if dtype == DType::Bool || !dtype.is_plain() {
             return Tensor::zeros(dtype, shape);
         }
-        let buffer = Buffer::new(shape.num_bytes(dtype.size())?)?;
-        Ok(Tensor { dtype, shape, data: Data::Plain(buffer) })
+        match Buffer::new(shape.num_bytes(dtype.size())?) {
+            Ok(buffer) => Ok(Tensor { dtype, shape, data: Data::Plain(buffer) }),
+            Err(status) => Err(for_tensor(status, dtype, &shape)),
+        }
     }
 
     /// Returns a tensor of zeros, `false`s, empty strings or empty variants.
     pub fn zeros(dtype: DType, shape: Shape) -> Result<Tensor> {
-        let data = match dtype {
+        let data = Tensor::zero_data(dtype, &shape).map_err(|status| for_tensor(status, dtype, &shape))?;
+        Ok(Tensor { dtype, shape, data })
+    }
+
+    fn zero_data(dtype: DType, shape: &Shape) -> Result<Data> {
+        Ok(match dtype {
             DType::String => {
                 check_elements_fit(shape.num_elements(), size_of::<StringElement>())?;
-                Data::Strings(Arc::new(vec![Bytes::new(); shape.num_elements()]))
+                Data::Strings(List::new(vec![Bytes::new(); shape.num_elements()], Bytes::len)?)
             }
             DType::Variant => {
                 check_elements_fit(shape.num_elements(), size_of::<Variant>())?;
-                Data::Variants(Arc::new(vec![Variant::Empty; shape.num_elements()]))
+                Data::Variants(List::new(vec![Variant::Empty; shape.num_elements()], |_| 0)?)
             }
             DType::Resource => {
                 if shape.num_elements() != 0 {
                     return Err(Status::invalid_argument("a resource tensor can't be made without its handles"));
                 }
-                Data::Resources(Arc::new(Vec::new()))
+                Data::Resources(List::small(Vec::new(), |_| 0))
             }
             _ => Data::Plain(Buffer::zeroed(shape.num_bytes(dtype.size())?)?),
-        };
-        Ok(Tensor { dtype, shape, data })
+        })
     }
 
     /// Makes a tensor by filling its elements, which start out unspecified.
@@ -66,21 +116,27 @@ impl Tensor {
         built
     }
 
+    /// As [`build`](Self::build), for elements that stand for those of a type of the same size.
+    pub fn build_as<T: Element>(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [T])) -> Result<Tensor> {
+        if dtype == DType::Bool || !dtype.is_plain() || dtype.size() != size_of::<T>() {
+            return Err(Status::invalid_argument(format!("{} elements can't be seen as {dtype}", T::DTYPE)));
+        }
+        let mut built = unfilled(dtype, shape);
+        if let Some(elements) = elements_to_fill(&mut built) {
+            fill(elements);
+        }
+        built
+    }
+
     /// Makes a scalar.
     pub fn scalar<T: Element>(value: T) -> Tensor {
-        let mut buffer = Buffer::new(size_of::<T>()).unwrap_or_else(|_| Buffer::foreign(Bytes::new()));
-        if let Some(bytes) = buffer.bytes_mut() {
-            bytes.copy_from_slice(bytemuck::bytes_of(&value));
-        }
+        let buffer = Buffer::copy_of(bytemuck::bytes_of(&value));
         Tensor { dtype: T::DTYPE, shape: Shape::scalar(), data: Data::Plain(buffer) }
     }
 
     /// Makes a vector from a slice.
     pub fn vector<T: Element>(values: &[T]) -> Tensor {
-        let mut buffer = Buffer::new(size_of_val(values)).unwrap_or_else(|_| Buffer::foreign(Bytes::new()));
-        if let Some(bytes) = buffer.bytes_mut() {
-            copy_bytes(bytes, bytemuck::cast_slice(values));
-        }
+        let buffer = Buffer::copy_of(bytemuck::cast_slice(values));
         Tensor { dtype: T::DTYPE, shape: Shape::vector(values.len()), data: Data::Plain(buffer) }
     }
 
@@ -90,42 +146,53 @@ impl Tensor {
         if shape.num_elements() != values.len() {
             return Err(Status::invalid_argument(format!("{} values don't fill shape {shape}", values.len())));
         }
-        let mut tensor = Tensor::vector(values);
-        tensor.shape = shape;
-        Ok(tensor)
+        let mut buffer = Buffer::new(size_of_val(values)).map_err(|status| for_tensor(status, T::DTYPE, &shape))?;
+        if let Some(bytes) = buffer.bytes_mut() {
+            copy_bytes(bytes, bytemuck::cast_slice(values));
+        }
+        Ok(Tensor { dtype: T::DTYPE, shape, data: Data::Plain(buffer) })
     }
 
     /// Makes a scalar string.
     pub fn string(value: impl Into<Bytes>) -> Tensor {
-        Tensor { dtype: DType::String, shape: Shape::scalar(), data: Data::Strings(Arc::new(vec![value.into()])) }
+        Tensor {
+            dtype: DType::String,
+            shape: Shape::scalar(),
+            data: Data::Strings(List::small(vec![value.into()], Bytes::len)),
+        }
     }
 
     /// Makes a string tensor from its elements.
     pub fn from_strings(shape: Shape, values: Vec<StringElement>) -> Result<Tensor> {
         check_count(&shape, values.len())?;
-        Ok(Tensor { dtype: DType::String, shape, data: Data::Strings(Arc::new(values)) })
+        let list = List::new(values, Bytes::len).map_err(|status| for_tensor(status, DType::String, &shape))?;
+        Ok(Tensor { dtype: DType::String, shape, data: Data::Strings(list) })
     }
 
     /// Makes a scalar resource tensor.
     pub fn resource(handle: ResourceHandle) -> Tensor {
-        Tensor { dtype: DType::Resource, shape: Shape::scalar(), data: Data::Resources(Arc::new(vec![handle])) }
+        Tensor {
+            dtype: DType::Resource,
+            shape: Shape::scalar(),
+            data: Data::Resources(List::small(vec![handle], |_| 0)),
+        }
     }
 
     /// Makes a resource tensor from its handles.
     pub fn from_resources(shape: Shape, handles: Vec<ResourceHandle>) -> Result<Tensor> {
         check_count(&shape, handles.len())?;
-        Ok(Tensor { dtype: DType::Resource, shape, data: Data::Resources(Arc::new(handles)) })
+        Ok(Tensor { dtype: DType::Resource, shape, data: Data::Resources(List::new(handles, |_| 0)?) })
     }
 
     /// Makes a scalar variant tensor.
     pub fn variant(value: Variant) -> Tensor {
-        Tensor { dtype: DType::Variant, shape: Shape::scalar(), data: Data::Variants(Arc::new(vec![value])) }
+        Tensor { dtype: DType::Variant, shape: Shape::scalar(), data: Data::Variants(List::small(vec![value], |_| 0)) }
     }
 
     /// Makes a variant tensor from its elements.
     pub fn from_variants(shape: Shape, values: Vec<Variant>) -> Result<Tensor> {
         check_count(&shape, values.len())?;
-        Ok(Tensor { dtype: DType::Variant, shape, data: Data::Variants(Arc::new(values)) })
+        Ok(Tensor { dtype: DType::Variant, shape, data: Data::Variants(List::new(values, |_| 0)?) })
     }
 
     /// Makes a tensor over a buffer; the bytes must fit the shape. A misaligned buffer is copied once.
@@ -233,6 +300,18 @@ impl Tensor {
         self.as_mut_slice().ok_or_else(|| Status::internal("a tensor just copied is not writable"))
     }
 
+    /// Has an account hold the charge for the elements from now on, unless others share them. An account that then holds too
+    /// much is an error.
+    pub fn charge_to(&mut self, account: &Account) -> Result<()> {
+        let charged = match &mut self.data {
+            Data::Plain(buffer) => buffer.charge_to(account),
+            Data::Strings(list) => move_charge(list, account),
+            Data::Resources(list) => move_charge(list, account),
+            Data::Variants(list) => move_charge(list, account),
+        };
+        charged.map_err(|status| for_tensor(status, self.dtype, &self.shape))
+    }
+
     /// Returns whether nobody else shares the elements, so that they may be overwritten.
     pub fn is_unique(&self) -> bool {
         match &self.data {
@@ -283,7 +362,7 @@ impl Tensor {
     /// Returns the strings for writing, after copying the list if somebody else shares it.
     pub fn strings_mut(&mut self) -> Result<&mut Vec<StringElement>> {
         match &mut self.data {
-            Data::Strings(strings) => Ok(Arc::make_mut(strings)),
+            Data::Strings(strings) => Ok(&mut Arc::make_mut(strings).values),
             _ => Err(Status::invalid_argument(format!("expected a string tensor, got {}", self.dtype))),
         }
     }
@@ -307,7 +386,7 @@ impl Tensor {
     /// Returns the elements of a variant tensor for writing, after copying the list if somebody else shares it.
     pub fn variants_mut(&mut self) -> Result<&mut Vec<Variant>> {
         match &mut self.data {
-            Data::Variants(variants) => Ok(Arc::make_mut(variants)),
+            Data::Variants(variants) => Ok(&mut Arc::make_mut(variants).values),
             _ => Err(Status::invalid_argument(format!("expected a variant tensor, got {}", self.dtype))),
         }
     }
@@ -375,9 +454,9 @@ impl Tensor {
                 let size = self.dtype.size();
                 Data::Plain(buffer.slice(start * size, (end - start) * size))
             }
-            Data::Strings(strings) => Data::Strings(Arc::new(strings[start..end].to_vec())),
-            Data::Resources(handles) => Data::Resources(Arc::new(handles[start..end].to_vec())),
-            Data::Variants(variants) => Data::Variants(Arc::new(variants[start..end].to_vec())),
+            Data::Strings(strings) => Data::Strings(List::new(strings[start..end].to_vec(), Bytes::len)?),
+            Data::Resources(handles) => Data::Resources(List::new(handles[start..end].to_vec(), |_| 0)?),
+            Data::Variants(variants) => Data::Variants(List::new(variants[start..end].to_vec(), |_| 0)?),
         };
         Ok(Tensor { dtype: self.dtype, shape, data })
     }
@@ -408,6 +487,10 @@ fn storage(dtype: DType) -> DType {
         DType::QInt32 => DType::Int32,
         other => other,
     }
+}
+
+fn move_charge<T>(list: &mut Arc<List<T>>, account: &Account) -> Result<()> {
+    Arc::get_mut(list).map_or(Ok(()), |list| list.charge.move_to(account))
 }
 
 fn check_count(shape: &Shape, count: usize) -> Result<()> {

@@ -197,6 +197,8 @@ fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &
         ("replicas_to_aggregate", flags.replicas_to_aggregate.map(|count| count.to_string())),
         ("data_dir", flags.data_dir.clone()),
         ("logdir", flags.logdir.clone()),
+        ("memory_limit", flags.memory.memory_limit.clone()),
+        ("session_memory_limit", flags.memory.session_memory_limit.clone()),
     ];
     for (name, value) in optional {
         if let Some(value) = value {

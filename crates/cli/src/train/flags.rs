@@ -92,6 +92,8 @@ pub struct Flags {
     /// Tells a parent process how it goes.
     #[arg(long, hide = true)]
     pub reports: bool,
+    #[command(flatten)]
+    pub memory: crate::memory::Flags,
 }
 
 impl Flags {

@@ -27,6 +27,7 @@ use worker::{News, Trained, Worker};
 /// Trains, and prints the accuracy on the test digits as its last line.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("warn,ferroflow=info")?;
+    flags.memory.apply()?;
     if let Some(job) = flags.job_name.as_deref().filter(|_| !flags.download_only) {
         return task::run(flags, job);
     }

@@ -23,10 +23,13 @@ use parking_lot::Mutex;
 use proto::{ConfigProto, GraphDef};
 use std::sync::Arc;
 use std::time::Duration;
-use tensor::{Result, Status};
+use tensor::{Account, Charge, Result, Status};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info};
+
+/// What a node takes at least while its graph is imported; it is charged before.
+const IMPORTED_NODE_BYTES: usize = 512;
 
 /// How often a run is placed anew because a task told of devices that nobody had expected.
 const PLACEMENT_ROUNDS_MAX: usize = 8;
@@ -35,6 +38,8 @@ const PLACEMENT_ROUNDS_MAX: usize = 8;
 pub(crate) struct MasterSession {
     /// What the client and the workers know it by: a secret, which gives all rights to the session and goes into no line.
     pub handle: Arc<str>,
+    /// What it keeps is charged to, here and in the worker of this process.
+    account: Account,
     /// Its settings.
     pub config: ConfigProto,
     /// The tasks that it may use.
@@ -59,6 +64,8 @@ pub(crate) struct MasterSession {
 }
 
 struct SessionGraph {
+    /// For the graph, and for the placed one.
+    charge: Charge,
     graph: Arc<Graph>,
     version: i64,
     placed: Option<Placed>,
@@ -84,15 +91,23 @@ impl MasterSession {
         runtime: tokio::runtime::Handle,
         place: Place,
     ) -> Result<MasterSession> {
-        let graph = Arc::new(Graph::from_graph_def(graph_def, registry)?);
+        let account = Account::of(&handle);
+        let (graph, charge) = {
+            let _scope = account.enter();
+            let mut charge = Charge::new(graph_def.node.len().saturating_mul(IMPORTED_NODE_BYTES))?;
+            let graph = for_graph(graph_def.node.len(), || Graph::from_graph_def(graph_def, registry))?;
+            charge.resize(graph.held_bytes())?;
+            (Arc::new(graph), charge)
+        };
         Ok(MasterSession {
+            account,
             handle: handle.into(),
             config,
             tasks,
             ids,
             runtime,
             registry,
-            graph: Mutex::new(SessionGraph { graph, version: 0, placed: None }),
+            graph: Mutex::new(SessionGraph { charge, graph, version: 0, placed: None }),
             runs: RunCache::new(),
             callables: Callables::default(),
             partial_runs: PartialRuns::default(),
@@ -117,8 +132,14 @@ impl MasterSession {
                 state.version
             )));
         }
+        let _scope = self.account.enter();
+        let added = Charge::new(def.node.len().saturating_mul(IMPORTED_NODE_BYTES))?;
         let mut graph = (*state.graph).clone();
-        graph::import_graph_def(&mut graph, def, self.registry)?;
+        for_graph(def.node.len(), || graph::import_graph_def(&mut graph, def, self.registry))?;
+        drop(added);
+        // Who sees the old placement may still use it; the next run places anew.
+        state.placed = None;
+        state.charge.resize(graph.held_bytes())?;
         state.graph = Arc::new(graph);
         state.version += 1;
         Ok(state.version)
@@ -173,16 +194,22 @@ impl MasterSession {
             let wanted = self.named_tasks(&prune(&graph, &spec, self.registry)?);
             self.tasks.contact(&wanted, deadline).await?;
             let num_contacted = self.tasks.num_contacted();
-            let pruned = for_graph(graph.len(), || self.placed(&graph, version, &spec))?;
+            let pruned = for_graph(graph.len(), || self.in_account(|| self.placed(&graph, version, &spec)))?;
             self.tasks.contact(&tasks_of(&pruned), deadline).await?;
             if self.tasks.num_contacted() != num_contacted {
                 // A task that placement chose has just told its devices, which may be others than expected.
                 continue;
             }
-            let parts = for_graph(pruned.len(), || self.cut(self.optimized(pruned)?, &spec))?;
+            let parts = for_graph(pruned.len(), || self.in_account(|| self.cut(self.optimized(pruned)?, &spec)))?;
             return self.register(names, parts, spec.feed_slots(&graph)?).await;
         }
         Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))
+    }
+
+    /// Runs what allocates for the session.
+    fn in_account<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _scope = self.account.enter();
+        work()
     }
 
     /// Returns the part of the graph that a run needs, placed. The whole graph is placed once, so that a node is always on
@@ -202,7 +229,12 @@ impl MasterSession {
                     }
                 }
                 let pruned = prune(&whole, spec, self.registry)?;
-                self.graph.lock().placed = Some(Placed { graph: Arc::new(whole), version, num_contacted });
+                let mut state = self.graph.lock();
+                if state.version == version {
+                    let bytes = state.graph.held_bytes() + whole.held_bytes_without_attrs();
+                    state.charge.resize(bytes)?;
+                    state.placed = Some(Placed { graph: Arc::new(whole), version, num_contacted });
+                }
                 Ok(pruned)
             }
             Err(status) => {

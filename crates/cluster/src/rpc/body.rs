@@ -3,11 +3,13 @@
 use super::compression::decompress;
 use super::split::{SplitMessage, Splitter, TensorPath};
 use super::wire::{MESSAGE_BYTES_MAX, PREFIX_BYTES, Segments, malformed, too_large};
+use crate::threads::{for_message, hand_over};
 use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
 use http::HeaderValue;
+use proto::size::SizeError;
 use std::future::poll_fn;
-use tensor::{Buffer, Result, Status};
+use tensor::{Buffer, Charge, Result, Status};
 
 /// How much of a message's announced length is reserved before any of it has arrived.
 const RESERVED_BYTES_MAX: usize = 1 << 20;
@@ -15,10 +17,30 @@ const RESERVED_BYTES_MAX: usize = 1 << 20;
 /// Messages of at least this size that may carry tensors are taken apart while they arrive.
 const SPLIT_BYTES_MIN: usize = 32 << 10;
 
+/// Messages of at least this size are looked through before they are decoded; smaller ones can't become very large.
+const MEASURED_BYTES_MIN: usize = 4 << 10;
+
+/// Messages of at least this size stay charged as long as something shares their bytes.
+const CHARGED_BYTES_MIN: usize = 32 << 10;
+
 /// A message that has arrived.
 pub(crate) struct Message {
     bytes: Bytes,
     contents: std::vec::IntoIter<Option<Buffer>>,
+    /// For the bytes while they are read, and for what they are decoded to.
+    charge: Charge,
+}
+
+/// The bytes of a large message, with what is charged for them.
+struct ChargedBytes<B> {
+    bytes: B,
+    _charge: Charge,
+}
+
+impl<B: AsRef<[u8]>> AsRef<[u8]> for ChargedBytes<B> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
 }
 
 impl Message {
@@ -32,10 +54,45 @@ impl Message {
         self.contents.next().flatten()
     }
 
+    /// Makes a message of bytes that are charged as long as somebody has them.
+    fn charged<B: AsRef<[u8]> + Into<Bytes> + Send + 'static>(bytes: B, charge: Charge) -> Message {
+        let contents = Vec::new().into_iter();
+        if bytes.as_ref().len() < CHARGED_BYTES_MIN {
+            return Message { bytes: bytes.into(), contents, charge };
+        }
+        let bytes = Bytes::from_owner(ChargedBytes { bytes, _charge: charge });
+        Message { bytes, contents, charge: Charge::default() }
+    }
+
+    /// Refuses what would take more memory once it is decoded than there is, and graphs of too many nodes. Returns the charge
+    /// for what it will take, to be kept until the call is over.
+    pub fn measure(&mut self, message_type: &str) -> Result<Charge> {
+        if self.bytes.len() >= MEASURED_BYTES_MIN {
+            let name = message_name(message_type);
+            let measured = for_message(self.bytes.len(), || proto::size::decoded_size(name, &self.bytes));
+            let size = measured.map_err(|error| match error {
+                SizeError::Malformed => malformed(),
+                SizeError::TooDeep => Status::invalid_argument("a message nests too deeply"),
+            })?;
+            graph::check_number_of_nodes(usize::try_from(size.nodes).unwrap_or(usize::MAX))?;
+            let bytes = usize::try_from(size.bytes).unwrap_or(usize::MAX / 2);
+            let refused = |status: Status| {
+                status.context(format!("{name} of {} bytes is too large to be decoded", self.bytes.len()))
+            };
+            self.charge.resize(self.charge.bytes().saturating_add(bytes)).map_err(refused)?;
+        }
+        Ok(std::mem::take(&mut self.charge))
+    }
+
     /// Decodes a message of a rare kind.
     pub fn decode<M: prost::Message + Default>(self) -> Result<M> {
         M::decode(self.bytes).map_err(|_| malformed())
     }
+}
+
+/// Returns the name of a message, given as in Rust code.
+pub(crate) fn message_name(message_type: &str) -> &str {
+    message_type.rsplit("::").next().unwrap_or_default().trim()
 }
 
 /// Sends a message.
@@ -68,13 +125,16 @@ pub(crate) async fn receive(
     if len > MESSAGE_BYTES_MAX {
         return Err(BodyError::Status(too_large("what was sent".to_owned(), len)));
     }
-    let empty = Vec::new().into_iter();
+    let mut charge = Charge::default();
     let message = if is_compressed {
-        let compressed = receive_whole(stream, chunk, len).await?;
-        let plain = decompress(&compressed, encoding).map_err(BodyError::Status)?;
-        Message { bytes: plain.into(), contents: empty }
+        let compressed = receive_whole(stream, chunk, len, &mut charge).await?;
+        let mut plain_charge = Charge::default();
+        // A short one may unfold to a very long one.
+        let plain = hand_over(|| decompress(&compressed, encoding, &mut plain_charge)).map_err(BodyError::Status)?;
+        Message::charged(plain, plain_charge)
     } else if chunk.len() == len {
-        Message { bytes: chunk, contents: empty }
+        charge.resize(len).map_err(BodyError::Status)?;
+        Message { bytes: chunk, contents: Vec::new().into_iter(), charge }
     } else if chunk.len() > len {
         return Err(BodyError::Status(malformed()));
     } else if let Some(path) = tensors.filter(|_| len >= SPLIT_BYTES_MIN) {
@@ -83,6 +143,7 @@ pub(crate) async fn receive(
         loop {
             received += chunk.len();
             splitter.push(&chunk).map_err(BodyError::Status)?;
+            charge.resize(splitter.rest_bytes()).map_err(BodyError::Status)?;
             if received >= len {
                 break;
             }
@@ -91,17 +152,28 @@ pub(crate) async fn receive(
             chunk = next_chunk(stream).await?.ok_or_else(|| BodyError::Status(malformed()))?;
         }
         let SplitMessage { rest, contents } = splitter.finish().map_err(BodyError::Status)?;
-        Message { bytes: rest.into(), contents }
+        Message { contents, ..Message::charged(rest, charge) }
     } else {
-        Message { bytes: receive_whole(stream, chunk, len).await?, contents: empty }
+        let whole = receive_whole(stream, chunk, len, &mut charge).await?;
+        Message::charged(whole, charge)
     };
     Ok(Some(message))
 }
 
-/// Receives `len` bytes, of which the first have arrived.
-async fn receive_whole(stream: &mut RecvStream, mut chunk: Bytes, len: usize) -> Result<Bytes, BodyError> {
+/// Receives `len` bytes, of which the first have arrived. They are charged as they arrive.
+async fn receive_whole(
+    stream: &mut RecvStream,
+    mut chunk: Bytes,
+    len: usize,
+    charge: &mut Charge,
+) -> Result<Bytes, BodyError> {
     let mut whole = BytesMut::with_capacity(len.min(RESERVED_BYTES_MAX));
     loop {
+        if whole.len() + chunk.len() > whole.capacity() {
+            // Room doubles, and while it does both are there.
+            whole.reserve(whole.len().max(chunk.len()).min(len.saturating_sub(whole.len())).max(chunk.len()));
+        }
+        charge.resize(whole.capacity()).map_err(BodyError::Status)?;
         whole.extend_from_slice(&chunk);
         if whole.len() >= len {
             break;

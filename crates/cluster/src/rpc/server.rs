@@ -242,7 +242,11 @@ async fn serve_call(
     let outcome = {
         let mut work = pin!(async {
             match body::receive(&mut body, method.tensors, head.headers.get(GRPC_ENCODING)).await {
-                Ok(Some(message)) => (method.call)(&services, message).await,
+                Ok(Some(mut message)) => {
+                    // Held until the call is over: what the message is decoded to lives as long.
+                    let _charge = message.measure(method.request)?;
+                    (method.call)(&services, message).await
+                }
                 Ok(None) | Err(BodyError::Stream(_)) => Err(malformed()),
                 Err(BodyError::Status(status)) => Err(status),
             }
@@ -294,6 +298,8 @@ type Handler = for<'a> fn(&'a Arc<Services>, Message) -> futures_util::future::B
 
 struct Method {
     path: &'static str,
+    /// The type of its request, as a path or by its name alone.
+    request: &'static str,
     tensors: Option<TensorPath>,
     call: Handler,
 }
@@ -304,6 +310,7 @@ macro_rules! method {
     ($path:path, $service:ident.$function:ident(|$request:ident: $ty:ty| $argument:expr) -> |$result:pat_param| $response:expr) => {
         Method {
             path: $path,
+            request: stringify!($ty),
             tensors: None,
             call: |services, message| {
                 Box::pin(async move {
@@ -320,6 +327,7 @@ macro_rules! method {
 static METHODS: &[Method] = &[
     Method {
         path: worker::RECV_TENSOR,
+        request: "RecvTensorRequest",
         tensors: None,
         call: |services, message| {
             Box::pin(async move {
@@ -331,6 +339,7 @@ static METHODS: &[Method] = &[
     },
     Method {
         path: worker::RUN_GRAPH,
+        request: "RunGraphRequest",
         tensors: Some(RUN_GRAPH_REQUEST),
         call: |services, message| {
             Box::pin(async move {
@@ -343,6 +352,7 @@ static METHODS: &[Method] = &[
     },
     Method {
         path: master::RUN_STEP,
+        request: "RunStepRequest",
         tensors: Some(RUN_STEP_REQUEST),
         call: |services, message| {
             Box::pin(async move {
@@ -356,6 +366,7 @@ static METHODS: &[Method] = &[
         -> |()| proto::CleanupGraphResponse {}),
     Method {
         path: master::RUN_CALLABLE,
+        request: "RunCallableRequest",
         tensors: Some(RUN_CALLABLE_REQUEST),
         call: |services, message| {
             Box::pin(async move {
@@ -381,6 +392,7 @@ static METHODS: &[Method] = &[
         -> |()| proto::ReleaseCallableResponse {}),
     Method {
         path: worker::GET_STATUS,
+        request: "GetStatusRequest",
         tensors: None,
         call: |services, _message| {
             Box::pin(async move {
@@ -426,5 +438,9 @@ mod tests {
             assert_eq!(METHODS.iter().filter(|method| method.path == *path).count(), 1, "{path}");
         }
         assert_eq!(METHODS.len(), master::ALL.len() + worker::ALL.len());
+        for method in METHODS {
+            let name = super::body::message_name(method.request);
+            assert!(proto::size::decoded_size(name, &[]).is_ok(), "{name}");
+        }
     }
 }

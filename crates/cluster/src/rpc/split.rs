@@ -113,6 +113,11 @@ impl Splitter {
         Ok(())
     }
 
+    /// Returns how much the message without the contents takes so far.
+    pub fn rest_bytes(&self) -> usize {
+        self.levels.iter().map(|level| level.rest.capacity()).sum()
+    }
+
     /// Returns the message; one that isn't complete is an error.
     pub fn finish(mut self) -> Result<SplitMessage> {
         self.close_levels()?;

@@ -15,7 +15,7 @@ use prost::Message;
 use proto::GraphDef;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use tensor::{Result, Status, Tensor};
+use tensor::{Charge, Result, Status, Tensor};
 
 /// How many partitions a session may have registered here at once. A master of ours keeps about a thousand, and one for each
 /// callable.
@@ -26,6 +26,9 @@ const NODES_MAX: usize = 1 << 24;
 
 /// How many bytes they may have together, as they were sent.
 const GRAPH_BYTES_MAX: usize = 16 << 30;
+
+/// About what a node takes once it is compiled: its kernel, its place in the plan, its edges.
+const COMPILED_NODE_BYTES: usize = 400;
 
 /// The partitions of one session.
 pub(crate) struct GraphMgr {
@@ -84,9 +87,12 @@ impl GraphMgr {
         let in_functions: usize = functions.map(|function| function.node_def.len()).sum();
         let size = GraphSize { nodes: def.node.len().saturating_add(in_functions), bytes: def.encoded_len() };
         self.graphs.read().check(size)?;
+        let _scope = session.account().enter();
+        let mut charge = Charge::new(def.node.len().saturating_mul(COMPILED_NODE_BYTES))?;
         let graph = Graph::from_graph_def(def, self.registry)?;
+        charge.resize(charge.bytes() + graph.held_bytes())?;
         let expectation = self.expected.add(&graph);
-        let registered = RegisteredGraph::new(graph, devices, session, self.registry, expectation)?;
+        let registered = RegisteredGraph::new(graph, devices, session, self.registry, expectation, charge)?;
         // Not a number that others can guess: all masters that open no worker session share one.
         let handle = system_secret();
         let mut graphs = self.graphs.write();
@@ -125,6 +131,8 @@ impl GraphMgr {
 
 /// A partition of a graph, compiled for each of this task's devices that it uses.
 pub(crate) struct RegisteredGraph {
+    /// For the graph and what it is compiled to.
+    _charge: Charge,
     whole: Arc<Graph>,
     devices: Vec<LocalDevice>,
     session: Arc<SessionState>,
@@ -171,9 +179,11 @@ impl RegisteredGraph {
         session: &Arc<SessionState>,
         registry: &'static OpRegistry,
         expectation: Expectation,
+        charge: Charge,
     ) -> Result<RegisteredGraph> {
         let parts = split_by_device(&graph, devices, registry)?;
         let mut registered = RegisteredGraph {
+            _charge: charge,
             whole: Arc::new(graph),
             devices: devices.to_vec(),
             session: session.clone(),

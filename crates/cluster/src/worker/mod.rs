@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use step_log::{StepLog, now_micros};
 use task_rendezvous::{TaskRendezvous, TransferContext};
-use tensor::{Result, Status, Tensor};
+use tensor::{Account, Result, Status, Tensor};
 use tokio::sync::oneshot;
 use watch::Watch;
 
@@ -182,15 +182,19 @@ impl Worker {
         Ok(WorkerSession {
             _place: Some(place),
             devices,
-            state: Arc::new(SessionState::new()),
+            state: Arc::new(SessionState::with_account(Account::of(&request.session_handle))),
             graphs: GraphMgr::new(self.registry, self.expected.clone()),
             master: (request.master_task.clone(), request.master_incarnation),
             transfers,
         })
     }
 
-    fn start_graph(&self, call: RunGraphCall) -> Result<Answer<RunGraphReply>> {
+    fn start_graph(&self, mut call: RunGraphCall) -> Result<Answer<RunGraphReply>> {
         let session = self.session(&call.session_handle, call.create_worker_session_called)?;
+        for (key, tensor) in &mut call.sends {
+            let charged = tensor.charge_to(session.state.account());
+            charged.map_err(|status| status.context(format!("the feed of key {key}")))?;
+        }
         let graph = session.graphs.find(&call.graph_handle)?;
         let step = self.steps.start(call.step_id, &session.transfers)?;
         let rendezvous: Arc<dyn Rendezvous> = Arc::new(TaskRendezvous::new(step.clone(), session.transfers.clone()));

@@ -5,7 +5,7 @@
 use crate::arithmetic::add_to;
 use kernel::Resource;
 use parking_lot::Mutex;
-use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
+use tensor::{Charge, DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// An array of tensors.
 pub(super) struct TensorArray {
@@ -36,6 +36,8 @@ struct State {
     /// How many elements an unpack or split of the first version wrote; packing takes as many.
     marked_size: Option<usize>,
     elements: Vec<Element>,
+    /// For the elements themselves; what they hold is charged on its own.
+    charge: Charge,
 }
 
 #[derive(Clone, Default)]
@@ -71,6 +73,7 @@ impl TensorArray {
                 element_shape: options.element_shape,
                 marked_size: None,
                 elements: vec![Element::default(); options.size],
+                charge: Charge::anyway(options.size * size_of::<Element>()),
             }),
         }
     }
@@ -109,6 +112,7 @@ impl TensorArray {
                 aggregated: false,
                 element_shape,
                 marked_size: state.marked_size,
+                charge: Charge::anyway(elements.len() * size_of::<Element>()),
                 elements,
             }),
         })
@@ -145,6 +149,7 @@ impl TensorArray {
         let mut state = self.state.lock();
         state.closed = true;
         let elements = std::mem::take(&mut state.elements);
+        state.charge.set(0);
         drop(state);
         drop(elements);
     }
@@ -175,7 +180,7 @@ impl TensorArray {
         let place = match usize::try_from(index) {
             Ok(place) if place < size => place,
             Ok(place) if state.dynamic_size && place < ELEMENTS_MAX => {
-                check_count(place + 1)?;
+                state.charge.resize((place + 1) * size_of::<Element>())?;
                 state.elements.resize(place + 1, Element::default());
                 place
             }
@@ -264,7 +269,7 @@ impl TensorArray {
             };
             let zeros = Element { shape, written: true, ..Element::default() };
             if place >= size {
-                check_count(place + 1)?;
+                state.charge.resize((place + 1) * size_of::<Element>())?;
                 state.elements.resize(place + 1, zeros);
             } else {
                 state.elements[place] = zeros;

@@ -5,7 +5,8 @@ use proto::{TensorShapeProto, VariantTensorDataProto};
 use std::any::Any;
 use std::sync::Arc;
 use tensor::{
-    DType, PartialShape, Result, Shape, Status, Tensor, Variant, VariantValue, tensor_from_proto, tensor_to_proto,
+    Charge, DType, PartialShape, Result, Shape, Status, Tensor, Variant, VariantValue, tensor_from_proto,
+    tensor_to_proto,
 };
 
 const TYPE_NAME: &str = "tensorflow::TensorList";
@@ -23,6 +24,8 @@ pub(super) struct TensorList {
     pub max_num_elements: i64,
     /// Elements that were never set are nothing, and read as zeros.
     pub elements: Vec<Option<Tensor>>,
+    /// For the list itself; what its elements hold is charged on its own.
+    pub charge: Charge,
 }
 
 /// Shared by all who hold the list, so that its only owner may change it in place.
@@ -35,7 +38,7 @@ pub(super) fn check_count(count: usize) -> Result<()> {
 
 impl TensorList {
     pub(super) fn new(dtype: DType, element_shape: PartialShape, elements: Vec<Option<Tensor>>) -> TensorList {
-        TensorList { dtype, element_shape, max_num_elements: -1, elements }
+        TensorList { dtype, element_shape, max_num_elements: -1, elements, charge: Charge::default() }
     }
 
     /// Returns a list of elements that were never set.
@@ -53,7 +56,8 @@ impl TensorList {
         Tensor::variant(self.into_variant())
     }
 
-    pub(super) fn into_variant(self) -> Variant {
+    pub(super) fn into_variant(mut self) -> Variant {
+        self.charge.set(size_of::<TensorList>() + self.elements.len() * size_of::<Option<Tensor>>());
         Variant::new(ListVariant(Arc::new(self)))
     }
 
@@ -191,7 +195,13 @@ fn decoded(encoded: &VariantTensorDataProto) -> Result<TensorList> {
     if unset.next().is_some() {
         return Err(malformed());
     }
-    Ok(TensorList { dtype, element_shape: PartialShape::from_proto(&shape)?, max_num_elements, elements })
+    Ok(TensorList {
+        dtype,
+        element_shape: PartialShape::from_proto(&shape)?,
+        max_num_elements,
+        elements,
+        charge: Charge::default(),
+    })
 }
 
 /// Returns a list of zeros, as many and as large as those of another.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use kernel::Resource;
 use parking_lot::RwLock;
-use tensor::{DType, Result, Shape, Status, Tensor};
+use tensor::{Charge, DType, Result, Shape, Status, Tensor};
 
 /// What may be done with a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +56,19 @@ struct State {
     values: Column,
     /// What a dense table has instead of an index and rows.
     buckets: Option<Buckets>,
+    /// For the rows and their index, of which so many are charged.
+    charge: Charge,
+    charged_rows: usize,
+}
+
+/// What a row takes in the index.
+const INDEX_BYTES: usize = 48;
+
+/// Refuses rows that there is no memory for; returns about how much they take.
+fn check_rows(keys: &Tensor, values: &Tensor) -> Result<usize> {
+    let bytes = keys.num_bytes() + values.num_bytes() + keys.num_elements() * INDEX_BYTES;
+    tensor::check_elements_fit(bytes, 1)?;
+    Ok(bytes)
 }
 
 enum Index {
@@ -80,6 +93,8 @@ impl Table {
             keys: Column::new(spec.key_dtype, spec.key_shape.num_elements()),
             values: Column::new(spec.value_dtype, spec.value_shape.num_elements()),
             buckets,
+            charge: Charge::default(),
+            charged_rows: 0,
         };
         Ok(Table { spec, state: RwLock::new(state) })
     }
@@ -130,6 +145,7 @@ impl Table {
         if self.spec.kind == TableKind::Initializable {
             return Err(unsupported("Insert"));
         }
+        let bytes = check_rows(keys, values)?;
         let values = self.check_values(keys, values)?;
         let keys = self.keys(keys)?;
         let mut state = self.state.write();
@@ -137,6 +153,7 @@ impl Table {
             Some(buckets) => buckets.insert(&keys, &values),
             None => {
                 state.put(&keys, &values);
+                state.charge_rows(bytes, keys.len());
                 Ok(())
             }
         }
@@ -163,6 +180,7 @@ impl Table {
                 state.values.swap_remove(row);
             }
         }
+        state.charge_rows(0, 0);
         Ok(())
     }
 
@@ -174,11 +192,13 @@ impl Table {
         if let Some(buckets) = &mut self.state.write().buckets {
             return buckets.import(&self.spec, keys, values);
         }
+        let bytes = check_rows(keys, values)?;
         let values = self.check_values(keys, values)?;
         let keys = self.keys(keys)?;
         let mut state = self.state.write();
         state.clear(&self.spec);
         state.put(&keys, &values);
+        state.charge_rows(bytes, keys.len());
         Ok(())
     }
 
@@ -187,6 +207,7 @@ impl Table {
         if self.spec.kind != TableKind::Initializable {
             return Err(Status::invalid_argument("Table initialization is not supported by this table"));
         }
+        let bytes = check_rows(keys, values)?;
         let values = self.check_values(keys, values)?;
         let keys = self.keys(keys)?;
         let mut state = self.state.write();
@@ -212,6 +233,7 @@ impl Table {
             }
             state.push(key, &values, row);
         }
+        state.charge_rows(bytes, keys.len());
         state.is_initialized = true;
         Ok(())
     }
@@ -281,6 +303,16 @@ fn unsupported(what: &str) -> Status {
 }
 
 impl State {
+    /// Charges the rows there are now, after some were put in that take `bytes` for `count` of them, or taken out.
+    fn charge_rows(&mut self, bytes: usize, count: usize) {
+        let rows = self.keys.rows();
+        let (before, charged) = (self.charged_rows, self.charge.bytes());
+        let per_row = if rows > before { bytes.div_ceil(count.max(1)) } else { charged.div_ceil(before.max(1)) };
+        let charged = if rows > before { charged + (rows - before) * per_row } else { rows * per_row };
+        self.charge.set(charged);
+        self.charged_rows = rows;
+    }
+
     fn push(&mut self, key: &Key, values: &Column, row: usize) {
         self.index.insert(key.clone(), self.keys.rows());
         self.keys.push_key(key);
@@ -301,6 +333,8 @@ impl State {
         self.index = Index::new(spec);
         self.keys = Column::new(spec.key_dtype, self.keys.per_row);
         self.values = Column::new(spec.value_dtype, self.values.per_row);
+        self.charge.set(0);
+        self.charged_rows = 0;
     }
 }
 

@@ -1,0 +1,33 @@
+//! The flags that bound memory.
+
+use crate::Failure;
+use clap::Args;
+use cluster::{parse_memory_limit, set_memory_limit, set_session_memory_limit};
+
+/// How much memory a process may use.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Flags {
+    /// The most memory that this process may use: bytes, a unit such as 512M or 4G, or a share of the machine's or the control
+    /// group's memory. What doesn't fit is refused. 80% if not given.
+    #[arg(long = "memory_limit", value_name = "AMOUNT", env = "FERROFLOW_MEMORY_LIMIT")]
+    pub memory_limit: Option<String>,
+    /// The most memory that one session may use, likewise; as much as the process if not given.
+    #[arg(long = "session_memory_limit", value_name = "AMOUNT", env = "FERROFLOW_SESSION_MEMORY_LIMIT")]
+    pub session_memory_limit: Option<String>,
+}
+
+impl Flags {
+    /// Sets the limits of this process.
+    pub fn apply(&self) -> Result<(), Failure> {
+        let parse = |flag: &str, text: &str| {
+            parse_memory_limit(text).map_err(|status| Failure::new(format!("--{flag}: {}", status.message())))
+        };
+        if let Some(text) = &self.memory_limit {
+            set_memory_limit(parse("memory_limit", text)?);
+        }
+        if let Some(text) = &self.session_memory_limit {
+            set_session_memory_limit(parse("session_memory_limit", text)?);
+        }
+        Ok(())
+    }
+}
