@@ -1,11 +1,11 @@
 //! [`WorkerCache`]: the workers of a cluster, found by task and connected when first needed.
 
-use crate::ClusterSpec;
 use crate::device::task_name;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
-use crate::rpc::{Channel, RemoteWorker};
+use crate::rpc::{Channel, RemoteWorker, WeakChannel};
 use crate::stream::StreamHub;
+use crate::{ClusterSpec, PeerTimes};
 use foldhash::{HashMap, HashMapExt};
 use graph::DeviceName;
 use parking_lot::{Mutex, RwLock};
@@ -18,38 +18,56 @@ pub(crate) trait Connector: Send + Sync {
     fn connect(&self, task: &str, address: &str) -> Result<Arc<dyn WorkerInterface>>;
 }
 
-/// Connects over gRPC. All sessions of a server share one connection to each peer.
+/// Connects over gRPC. All sessions of a server share one connection to each peer, which ends with the last of them.
 pub(crate) struct GrpcConnector {
     runtime: tokio::runtime::Handle,
     ids: Arc<RandomIds>,
-    channels: Mutex<HashMap<(String, String), Channel>>,
+    times: PeerTimes,
+    channels: Mutex<Channels>,
 }
+
+/// The channels that somebody uses, by the names and addresses of their peers.
+#[derive(Default)]
+struct Channels {
+    known: HashMap<(String, String), WeakChannel>,
+    /// The number of entries at which those that nobody uses any more are taken out.
+    sweep_at: usize,
+}
+
+/// The fewest entries that are worth a look for unused ones.
+const SWEEP_MIN: usize = 16;
 
 impl GrpcConnector {
     /// Makes a connector that has no connections yet.
-    pub fn new(runtime: tokio::runtime::Handle, ids: Arc<RandomIds>) -> GrpcConnector {
-        GrpcConnector { runtime, ids, channels: Mutex::new(HashMap::new()) }
+    pub fn new(runtime: tokio::runtime::Handle, ids: Arc<RandomIds>, times: PeerTimes) -> GrpcConnector {
+        GrpcConnector { runtime, ids, times, channels: Mutex::default() }
     }
 }
-
-/// A bound on how many peers a server keeps connections to; further ones get a connection per session.
-const CHANNELS_MAX: usize = 1 << 16;
 
 impl Connector for GrpcConnector {
     fn connect(&self, task: &str, address: &str) -> Result<Arc<dyn WorkerInterface>> {
         let mut channels = self.channels.lock();
         let key = (task.to_owned(), address.to_owned());
-        let channel = match channels.get(&key) {
-            Some(channel) => channel.clone(),
+        let channel = match channels.known.get(&key).and_then(WeakChannel::upgrade) {
+            Some(channel) => channel,
             None => {
-                let channel = Channel::new(task, address, self.runtime.clone())?;
-                if channels.len() < CHANNELS_MAX {
-                    channels.insert(key, channel.clone());
-                }
+                let channel = Channel::new(task, address, self.runtime.clone(), self.times)?;
+                channels.insert(key, channel.downgrade());
                 channel
             }
         };
         Ok(Arc::new(RemoteWorker::new(channel, self.ids.clone())))
+    }
+}
+
+impl Channels {
+    fn insert(&mut self, key: (String, String), channel: WeakChannel) {
+        if self.known.len() >= self.sweep_at.max(SWEEP_MIN) {
+            self.known.retain(|_, channel| channel.is_used());
+            // Twice what is in use, so that looking costs little for each insertion.
+            self.sweep_at = 2 * self.known.len();
+        }
+        self.known.insert(key, channel);
     }
 }
 
@@ -123,5 +141,24 @@ impl WorkerCache {
             || Status::not_found(format!("the cluster has no task {task}; it has {}", self.tasks().join(", ")));
         let worker = self.connector.connect(task, self.address(task).ok_or_else(unknown)?)?;
         Ok(self.connected.write().entry(task.to_owned()).or_insert(worker).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_channel_ends_with_its_last_user() {
+        let runtime = tokio::runtime::Handle::current();
+        let connector = GrpcConnector::new(runtime, Arc::new(RandomIds::with_seed(1)), PeerTimes::default());
+        let kept = connector.connect("/job:ps/replica:0/task:0", "127.0.0.1:1").unwrap();
+        for index in 0..1000 {
+            connector.connect(&format!("/job:j{index}/replica:0/task:0"), "127.0.0.1:1").unwrap();
+        }
+        let channels = connector.channels.lock();
+        assert_eq!(channels.known.values().filter(|channel| channel.is_used()).count(), 1);
+        assert!(channels.known.len() <= SWEEP_MIN + 1, "{} names are kept for nobody", channels.known.len());
+        drop(kept);
     }
 }

@@ -1,5 +1,8 @@
 //! [`CompiledRun`]: one combination of feeds, fetches and targets, cut into partitions that are registered on their
 //! tasks; and [`RunCache`], which keeps the compiled runs of a session.
+//!
+//! A partition stays registered as long as anybody holds its run: the cache, a callable, a partial run or a step. What the
+//! cache drops is deregistered when its last holder lets go.
 
 use crate::device::task_of;
 use crate::interface::WorkerInterface;
@@ -13,9 +16,11 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{Result, Status, Tensor};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
+use tracing::debug;
 
-/// How many compiled runs a session keeps. A client that needs more compiles again what it used least recently.
+/// How many compiled runs a session keeps for later steps. A client that needs more compiles again what it used least
+/// recently. Callables and partial runs hold their runs themselves.
 const RUNS_MAX: usize = 1024;
 
 /// A run that is compiled and registered.
@@ -45,12 +50,65 @@ pub(crate) struct Partition {
     pub worker: Arc<dyn WorkerInterface>,
     /// Whether it runs in this process.
     pub is_local: bool,
-    /// What the worker calls it.
-    pub graph_handle: Arc<str>,
+    /// What the worker calls it, as long as it is registered there.
+    pub graph: Registration,
     /// Which feeds go there, and under which keys.
     pub feeds: Vec<(usize, Arc<str>)>,
     /// The keys of its results.
     pub receives: Arc<[Arc<str>]>,
+}
+
+/// A graph that is registered on a worker until this is dropped.
+pub(crate) struct Registration {
+    handle: Arc<str>,
+    session_handle: Arc<str>,
+    worker: Arc<dyn WorkerInterface>,
+    runtime: tokio::runtime::Handle,
+    /// Becomes true when the session ends, and its graphs with it.
+    closing: watch::Receiver<bool>,
+}
+
+impl Registration {
+    /// Takes charge of a graph that a worker has registered for a session.
+    pub fn new(
+        graph_handle: String,
+        session_handle: Arc<str>,
+        worker: Arc<dyn WorkerInterface>,
+        runtime: tokio::runtime::Handle,
+        closing: watch::Receiver<bool>,
+    ) -> Registration {
+        Registration { handle: graph_handle.into(), session_handle, worker, runtime, closing }
+    }
+
+    /// Returns what the worker calls the graph.
+    pub fn handle(&self) -> &Arc<str> {
+        &self.handle
+    }
+
+    /// Returns the worker.
+    pub fn worker(&self) -> &Arc<dyn WorkerInterface> {
+        &self.worker
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if *self.closing.borrow() {
+            // The worker drops the session with all its graphs.
+            return;
+        }
+        let request = proto::DeregisterGraphRequest {
+            graph_handle: self.handle.to_string(),
+            session_handle: self.session_handle.to_string(),
+            create_worker_session_called: true,
+        };
+        let answer = self.worker.deregister_graph(request);
+        self.runtime.spawn(async move {
+            if let Err(status) = answer.await {
+                debug!("a partition could not be dropped: {status}");
+            }
+        });
+    }
 }
 
 /// The feeds and fetches of one partition's graph: names and keys.
@@ -151,24 +209,24 @@ impl RunCache {
         RunCache { entries: Mutex::new(HashMap::new()), clock: AtomicU64::new(0) }
     }
 
-    /// Returns the entry of a run, new or old, and what had to make room for it.
-    pub fn find<'a, F: Iterator<Item = &'a str> + Clone>(
-        &self,
-        names: RunNamesRef<'a, F>,
-    ) -> (Arc<RunEntry>, Option<Arc<RunEntry>>) {
+    /// Returns the entry of a run, new or old.
+    pub fn find<'a, F: Iterator<Item = &'a str> + Clone>(&self, names: RunNamesRef<'a, F>) -> Arc<RunEntry> {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let hash = names.hash();
         let mut entries = self.entries.lock();
         let found = entries.get(&hash).and_then(|list| list.iter().find(|entry| names.is(&entry.names)));
         if let Some(entry) = found {
             entry.used.store(now, Ordering::Relaxed);
-            return (entry.clone(), None);
+            return entry.clone();
         }
         let total: usize = entries.values().map(Vec::len).sum();
         let evicted = if total >= RUNS_MAX { evict(&mut entries) } else { None };
         let entry = Arc::new(RunEntry { names: names.to_owned(), run: OnceCell::new(), used: AtomicU64::new(now) });
         entries.entry(hash).or_default().push(entry.clone());
-        (entry, evicted)
+        drop(entries);
+        // Without the lock, since its end may tell workers.
+        drop(evicted);
+        entry
     }
 
     /// Takes an entry out, such as one that could not be compiled.
@@ -227,7 +285,7 @@ pub(crate) fn tasks_of(graph: &Graph) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn find(cache: &RunCache, feeds: &[&str], fetches: &[&str]) -> (Arc<RunEntry>, Option<Arc<RunEntry>>) {
+    fn find(cache: &RunCache, feeds: &[&str], fetches: &[&str]) -> Arc<RunEntry> {
         let fetches: Vec<String> = fetches.iter().map(|&name| name.to_owned()).collect();
         cache.find(RunNamesRef { feeds: feeds.iter().copied(), fetches: &fetches, targets: &[] })
     }
@@ -235,10 +293,10 @@ mod tests {
     #[test]
     fn runs_are_told_apart() {
         let cache = RunCache::new();
-        let (first, _) = find(&cache, &["a"], &["b"]);
-        assert!(Arc::ptr_eq(&first, &find(&cache, &["a"], &["b"]).0));
-        assert!(!Arc::ptr_eq(&first, &find(&cache, &[], &["a", "b"]).0));
-        assert!(!Arc::ptr_eq(&first, &find(&cache, &["a"], &["b", "b"]).0));
+        let first = find(&cache, &["a"], &["b"]);
+        assert!(Arc::ptr_eq(&first, &find(&cache, &["a"], &["b"])));
+        assert!(!Arc::ptr_eq(&first, &find(&cache, &[], &["a", "b"])));
+        assert!(!Arc::ptr_eq(&first, &find(&cache, &["a"], &["b", "b"])));
         assert_eq!(cache.len(), 3);
         cache.remove(&first);
         assert_eq!(cache.len(), 2);
@@ -247,12 +305,19 @@ mod tests {
     #[test]
     fn the_least_recently_used_makes_room() {
         let cache = RunCache::new();
-        for index in 0..RUNS_MAX {
-            find(&cache, &[], &[&format!("x{index}")]);
+        let names: Vec<String> = (0..RUNS_MAX).map(|index| format!("x{index}")).collect();
+        let entries: Vec<_> = names.iter().map(|name| Arc::downgrade(&find(&cache, &[], &[name]))).collect();
+        let held = find(&cache, &[], &["x1"]);
+        for name in names.iter().filter(|name| *name != "x1") {
+            find(&cache, &[], &[name]);
         }
-        find(&cache, &[], &["x0"]);
-        let (_, evicted) = find(&cache, &[], &["new"]);
-        assert_eq!(evicted.unwrap().names.fetches, ["x1"]);
+        find(&cache, &[], &["new"]);
+        find(&cache, &[], &["newer"]);
         assert_eq!(cache.len(), RUNS_MAX);
+        assert!(entries[0].upgrade().is_none(), "nobody held it");
+        assert!(entries[1].upgrade().is_some_and(|entry| Arc::ptr_eq(&entry, &held)), "somebody holds it");
+        assert!(entries[2].upgrade().is_some());
+        drop(held);
+        assert!(entries[1].upgrade().is_none(), "its last holder let go");
     }
 }

@@ -140,7 +140,7 @@ impl PartialRun {
         RunGraphCall {
             session_handle: session.handle.clone(),
             create_worker_session_called: true,
-            graph_handle: partition.graph_handle.clone(),
+            graph_handle: partition.graph.handle().clone(),
             step_id: self.step_id,
             sends: partition.feeds.iter().filter_map(feed).collect(),
             receives,

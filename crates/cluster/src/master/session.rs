@@ -1,7 +1,7 @@
 //! [`MasterSession`]: one client's session: its graph, its compiled runs, and how a run is compiled.
 
 use super::callable::Callables;
-use super::compiled_run::{CompiledRun, Partition, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
+use super::compiled_run::{CompiledRun, Partition, Registration, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
 use super::compiled_run::{fetch_sources, tasks_of};
 use super::orphans::Usage;
 use super::partial_run::PartialRuns;
@@ -9,9 +9,10 @@ use super::tasks::{ContactedTask, SessionTasks, named_task};
 use crate::device::task_of;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
+use crate::shares::Place;
 use crate::stream::PUSH_TO;
 use crate::threads::for_graph;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use graph::passes::{
     FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,
     placement_log, prune, rewrite_for_execution,
@@ -32,7 +33,7 @@ const PLACEMENT_ROUNDS_MAX: usize = 8;
 
 /// One client's session.
 pub(crate) struct MasterSession {
-    /// What the client and the workers know it by.
+    /// What the client and the workers know it by: a secret, which gives all rights to the session and goes into no line.
     pub handle: Arc<str>,
     /// Its settings.
     pub config: ConfigProto,
@@ -53,6 +54,8 @@ pub(crate) struct MasterSession {
     pub(super) usage: Usage,
     /// Becomes true when the session ends, so that its steps end.
     closing: watch::Sender<bool>,
+    /// Its place among the sessions that its client may have.
+    _place: Place,
 }
 
 struct SessionGraph {
@@ -79,6 +82,7 @@ impl MasterSession {
         registry: &'static OpRegistry,
         ids: Arc<RandomIds>,
         runtime: tokio::runtime::Handle,
+        place: Place,
     ) -> Result<MasterSession> {
         let graph = Arc::new(Graph::from_graph_def(graph_def, registry)?);
         Ok(MasterSession {
@@ -94,6 +98,7 @@ impl MasterSession {
             partial_runs: PartialRuns::default(),
             usage: Usage::begin(),
             closing: watch::Sender::new(false),
+            _place: place,
         })
     }
 
@@ -125,10 +130,7 @@ impl MasterSession {
         names: RunNamesRef<'a, F>,
         deadline: Option<Instant>,
     ) -> Result<Arc<RunEntry>> {
-        let (entry, evicted) = self.runs.find(names);
-        if let Some(evicted) = evicted {
-            self.deregister(&evicted);
-        }
+        let entry = self.runs.find(names);
         if !entry.run.initialized()
             && let Err(status) = entry.run.get_or_try_init(|| self.compile(&entry.names, deadline)).await
         {
@@ -224,7 +226,7 @@ impl MasterSession {
         };
         let placement = place(graph, &self.tasks.devices()?, &options, &has_kernel)?;
         for note in placement.notes {
-            info!("session {}: {note}", self.handle);
+            info!("{}: {note}", self.tasks.label());
         }
         Ok(())
     }
@@ -273,12 +275,14 @@ impl MasterSession {
             };
             let registered = contacted.worker.register_graph(request).await;
             let graph_handle = registered.map_err(|status| from_task(task, status))?;
-            Ok::<_, Status>((contacted.worker.clone(), graph_handle))
+            let (session, worker) = (self.handle.clone(), contacted.worker.clone());
+            Ok::<_, Status>(Registration::new(graph_handle, session, worker, self.runtime.clone(), self.closing()))
         });
-        let registered = try_join_all(registrations).await?;
+        // All are waited for, so that those that went well are dropped again when another failed.
+        let registered: Vec<Registration> = join_all(registrations).await.into_iter().collect::<Result<_>>()?;
         let fetches = fetch_sources(&names.fetches, &terminals)?;
         let mut partitions = Vec::with_capacity(parts.len());
-        for (((task, _), (worker, graph_handle)), terminals) in parts.into_iter().zip(registered).zip(terminals) {
+        for (((task, _), graph), terminals) in parts.into_iter().zip(registered).zip(terminals) {
             let feed = |(name, key): (String, Arc<str>)| {
                 let index = names.feeds.iter().position(|feed| *feed == name);
                 index.map(|index| (index, key)).ok_or_else(|| Status::internal(format!("'{name}' is not fed")))
@@ -286,8 +290,8 @@ impl MasterSession {
             partitions.push(Partition {
                 is_local: is_local(&task),
                 task,
-                worker,
-                graph_handle: graph_handle.into(),
+                worker: graph.worker().clone(),
+                graph,
                 feeds: terminals.feeds.into_iter().map(feed).collect::<Result<_>>()?,
                 receives: terminals.fetches.into_iter().map(|(_, key)| key).collect(),
             });
@@ -315,24 +319,6 @@ impl MasterSession {
             }
         }
         all_pushed
-    }
-
-    /// Drops a run's partitions from their tasks, without waiting for it.
-    fn deregister(&self, entry: &RunEntry) {
-        let Some(run) = entry.run.get() else { return };
-        for partition in &run.partitions {
-            let request = proto::DeregisterGraphRequest {
-                graph_handle: partition.graph_handle.to_string(),
-                session_handle: self.handle.to_string(),
-                create_worker_session_called: true,
-            };
-            let (task, answer) = (partition.task.clone(), partition.worker.deregister_graph(request));
-            self.runtime.spawn(async move {
-                if let Err(status) = answer.await {
-                    debug!("{task} could not drop a partition: {status}");
-                }
-            });
-        }
     }
 
     /// Returns the tasks of the session that a graph's nodes ask for by name.

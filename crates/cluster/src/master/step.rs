@@ -88,7 +88,7 @@ impl MasterSession {
             RunGraphCall {
                 session_handle: self.handle.clone(),
                 create_worker_session_called: true,
-                graph_handle: partition.graph_handle.clone(),
+                graph_handle: partition.graph.handle().clone(),
                 step_id,
                 sends: partition.feeds.iter().filter_map(feed).collect(),
                 receives: partition.receives.clone(),

@@ -26,11 +26,7 @@ const LOCK_ATTEMPTS: u32 = 1000;
 
 impl FileSystem for LocalFileSystem {
     fn open(&self, path: &str) -> Result<Box<dyn RandomAccessFile>> {
-        let file = at(path, File::open(path::local(path)))?;
-        if at(path, file.metadata())?.is_dir() {
-            return Err(status_from_io(path, &io::Error::from_raw_os_error(libc::EISDIR)));
-        }
-        Ok(Box::new(LocalFile { file, path: path.to_owned() }))
+        reader(at(path, File::open(path::local(path)))?, path)
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn WritableFile>> {
@@ -43,17 +39,7 @@ impl FileSystem for LocalFileSystem {
 
     fn create_locked(&self, path: &str) -> Result<Box<dyn WritableFile>> {
         let file = at(path, OpenOptions::new().write(true).create_new(true).open(path::local(path)))?;
-        // Whoever sweeps may have found it before it was locked, and has deleted it or is about to.
-        let is_ours = match file.try_lock() {
-            Ok(()) => is_at(&file, Path::new(path::local(path))),
-            Err(TryLockError::WouldBlock) => false,
-            // Some file systems have no locks; there, nothing is swept.
-            Err(TryLockError::Error(_)) => true,
-        };
-        match is_ours {
-            true => Ok(writer(file, path)),
-            false => Err(Status::already_exists(path)),
-        }
+        lock_created(file, path::local(path), path)
     }
 
     fn lock_existing(&self, path: &str) -> Result<Option<ExistingLock>> {
@@ -122,15 +108,7 @@ impl FileSystem for LocalFileSystem {
     }
 
     fn stat(&self, path: &str) -> Result<FileStatistics> {
-        let metadata = at(path, fs::metadata(path::local(path)))?;
-        let modified = at(path, metadata.modified())?;
-        let nanos = match modified.duration_since(UNIX_EPOCH) {
-            Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-            Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
-        };
-        let is_directory = metadata.is_dir();
-        let length = if is_directory { 0 } else { metadata.len() };
-        Ok(FileStatistics { length, modified_nanos: nanos, is_directory })
+        statistics(path, &at(path, fs::metadata(path::local(path)))?)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -177,15 +155,11 @@ impl FileSystem for LocalFileSystem {
             "" => ".",
             local => local,
         };
-        match File::open(local).and_then(|directory| directory.sync_all()) {
-            // Some file systems can't sync a directory; their renames are as durable as they get.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-            result => at(path, result),
-        }
+        sync_directory(path, &at(path, File::open(local))?)
     }
 }
 
-fn at<T>(path: &str, result: io::Result<T>) -> Result<T> {
+pub(super) fn at<T>(path: &str, result: io::Result<T>) -> Result<T> {
     result.map_err(|error| status_from_io(path, &error))
 }
 
@@ -199,12 +173,54 @@ fn open_regular(path: &str, options: &mut OpenOptions) -> Result<File> {
 }
 
 fn open_writable(path: &str, options: &OpenOptions) -> Result<Box<dyn WritableFile>> {
-    let file = at(path, options.open(path::local(path)))?;
-    Ok(writer(file, path))
+    Ok(writer(at(path, options.open(path::local(path)))?, path))
 }
 
-fn writer(file: File, path: &str) -> Box<dyn WritableFile> {
+/// Locks a file that was just created as `local`, unless somebody else has locked or deleted it meanwhile.
+pub(super) fn lock_created(file: File, local: &str, path: &str) -> Result<Box<dyn WritableFile>> {
+    // Whoever sweeps may have found it before it was locked, and has deleted it or is about to.
+    let is_ours = match file.try_lock() {
+        Ok(()) => is_at(&file, Path::new(local)),
+        Err(TryLockError::WouldBlock) => false,
+        // Some file systems have no locks; there, nothing is swept.
+        Err(TryLockError::Error(_)) => true,
+    };
+    match is_ours {
+        true => Ok(writer(file, path)),
+        false => Err(Status::already_exists(path)),
+    }
+}
+
+/// Wraps a file that is open for reading.
+pub(super) fn reader(file: File, path: &str) -> Result<Box<dyn RandomAccessFile>> {
+    if at(path, file.metadata())?.is_dir() {
+        return Err(status_from_io(path, &io::Error::from_raw_os_error(libc::EISDIR)));
+    }
+    Ok(Box::new(LocalFile { file, path: path.to_owned() }))
+}
+
+/// Wraps a file that is open for writing.
+pub(super) fn writer(file: File, path: &str) -> Box<dyn WritableFile> {
     Box::new(LocalWriter { file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file), path: path.to_owned() })
+}
+
+pub(super) fn statistics(path: &str, metadata: &fs::Metadata) -> Result<FileStatistics> {
+    let modified = at(path, metadata.modified())?;
+    let nanos = match modified.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
+    };
+    let is_directory = metadata.is_dir();
+    let length = if is_directory { 0 } else { metadata.len() };
+    Ok(FileStatistics { length, modified_nanos: nanos, is_directory })
+}
+
+pub(super) fn sync_directory(path: &str, directory: &File) -> Result<()> {
+    match directory.sync_all() {
+        // Some file systems can't sync a directory; their renames are as durable as they get.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        result => at(path, result),
+    }
 }
 
 struct LocalFile {

@@ -23,6 +23,8 @@ pub enum Locking {
 pub struct LockFile {
     file: File,
     path: PathBuf,
+    /// The directory that `path` leads through, where it has no name of its own.
+    directory: Option<File>,
 }
 
 /// A lock on a file that is there for another reason; it ends when this is dropped.
@@ -31,7 +33,14 @@ pub struct ExistingLock(#[expect(dead_code, reason = "it is held, not read")] Fi
 
 impl LockFile {
     pub(super) fn new(file: File, path: PathBuf) -> LockFile {
-        LockFile { file, path }
+        LockFile { file, path, directory: None }
+    }
+
+    /// Keeps the directory open that the path leads through.
+    pub(super) fn beneath(self, directory: File) -> LockFile {
+        let mut lock = self;
+        lock.directory = Some(directory);
+        lock
     }
 }
 

@@ -8,12 +8,14 @@ mod glob;
 mod local;
 mod lock;
 pub mod path;
+mod rooted;
 mod temporary;
 
 pub use errno::status_from_io;
 pub use glob::matches as glob_matches;
 pub use local::LocalFileSystem;
 pub use lock::{ExistingLock, LockFile, Locking, holder, lock_within};
+pub use rooted::{FileRoot, ReadOnlyFileSystem, RootedFileSystem};
 pub use temporary::{create_temporary, host_number, parse_temporary, sweep_temporary};
 
 use std::collections::BTreeMap;
@@ -200,6 +202,20 @@ impl FileSystems {
     pub fn local() -> FileSystems {
         let local: Arc<dyn FileSystem> = Arc::new(LocalFileSystem);
         FileSystems { by_scheme: BTreeMap::from([(String::new(), local.clone()), ("file".to_owned(), local)]) }
+    }
+
+    /// Returns the local file system as far as its owner lets others reach it: beneath `roots`, or everywhere when there are
+    /// none; and only to read, where `read_only` says so.
+    pub fn confined(roots: &[FileRoot], read_only: bool) -> Result<FileSystems> {
+        let reachable: Arc<dyn FileSystem> = match (roots.is_empty(), read_only) {
+            (true, false) => Arc::new(LocalFileSystem),
+            (true, true) => Arc::new(ReadOnlyFileSystem(LocalFileSystem)),
+            (false, false) => Arc::new(RootedFileSystem::new(roots)?),
+            (false, true) => Arc::new(ReadOnlyFileSystem(RootedFileSystem::new(roots)?)),
+        };
+        Ok(FileSystems {
+            by_scheme: BTreeMap::from([(String::new(), reachable.clone()), ("file".to_owned(), reachable)]),
+        })
     }
 
     /// Adds the file system for paths that start with `SCHEME://`.
