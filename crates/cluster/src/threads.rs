@@ -9,6 +9,9 @@ use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 /// A graph of so many nodes takes long enough to look through that others should not wait for it.
 const LARGE_GRAPH_NODES: usize = 2_000;
 
+/// A message of so many bytes takes as long to decode.
+const LARGE_MESSAGE_BYTES: usize = 256 << 10;
+
 /// Makes the runtime of a process that is one task of a cluster. By default one thread for every two cores serves calls and
 /// runs steps that are short; what takes long goes to the compute threads, of which there is one for each core. Where it
 /// doesn't, another thread serves in place of the one that is stuck.
@@ -28,28 +31,27 @@ pub fn serving_runtime(threads: Option<usize>) -> std::io::Result<ServingRuntime
         .enable_all()
         .build()?;
     stand_ins.start(runtime.handle());
-    Ok(ServingRuntime { runtime: Some(runtime), stand_ins })
+    let handle = runtime.handle().clone();
+    Ok(ServingRuntime { runtime: Some(runtime), handle, stand_ins })
 }
 
 /// A runtime whose threads serve others, and are replaced while they are stuck.
 pub struct ServingRuntime {
     /// There until this is dropped.
     runtime: Option<Runtime>,
+    handle: Handle,
     stand_ins: Arc<StandIns>,
 }
 
 impl ServingRuntime {
     /// Returns how to start tasks on the runtime.
     pub fn handle(&self) -> &Handle {
-        match &self.runtime {
-            Some(runtime) => runtime.handle(),
-            None => unreachable!("it is there until this is dropped"),
-        }
+        &self.handle
     }
 
     /// Runs a future on this thread until it is ready.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.handle().block_on(future)
+        self.handle.block_on(future)
     }
 
     /// Ends the runtime without waiting for what runs on it.
@@ -98,17 +100,24 @@ fn let_others_finish() {}
 
 /// Runs what takes long if the graph is large; another thread serves calls meanwhile.
 pub(crate) fn for_graph<T>(num_nodes: usize, work: impl FnOnce() -> T) -> T {
-    let may_hand_over = || matches!(Handle::try_current().map(|h| h.runtime_flavor()), Ok(RuntimeFlavor::MultiThread));
-    if num_nodes >= LARGE_GRAPH_NODES && may_hand_over() {
-        tokio::task::block_in_place(|| {
+    if num_nodes >= LARGE_GRAPH_NODES { hand_over(work) } else { work() }
+}
+
+/// Runs what takes long if the message is large, in the same way.
+pub(crate) fn for_message<T>(num_bytes: usize, work: impl FnOnce() -> T) -> T {
+    if num_bytes >= LARGE_MESSAGE_BYTES { hand_over(work) } else { work() }
+}
+
+fn hand_over<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| {
             // Another one serves, so that nobody waits for this one.
             ServingThread::goes_idle();
             let result = work();
             ServingThread::goes_on();
             result
-        })
-    } else {
-        work()
+        }),
+        _ => work(),
     }
 }
 

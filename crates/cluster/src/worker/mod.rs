@@ -1,42 +1,63 @@
 //! [`Worker`]: the worker service of one task. It keeps the partitions that masters register, runs them, and hands the
 //! tensors that they send to whoever asks.
 
+mod early_pushes;
+mod expected_keys;
 mod graph_mgr;
+mod masters;
 mod partial_run;
 mod rendezvous_mgr;
 mod session;
 mod step_log;
+mod task_rendezvous;
+mod watch;
 
 pub(crate) use graph_mgr::client_key;
+pub(crate) use rendezvous_mgr::StepProgress;
+pub(crate) use watch::watch;
 
 use crate::ClusterSpec;
+use crate::client::caller;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::*;
 use crate::random::RandomIds;
+use crate::shares::Shares;
+use crate::stream::Connection;
 use crate::worker_cache::WorkerCache;
+use expected_keys::ExpectedKeys;
 use foldhash::{HashMap, HashMapExt};
 use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
 use kernel::{Logger, OpRegistry, Rendezvous, RendezvousKey, ResourceManager, SessionState};
-use parking_lot::{Mutex, RwLock};
+use masters::{Masters, Sessions};
+use parking_lot::Mutex;
 use partial_run::PartialRuns;
 use proto::DeviceAttributes;
-use rendezvous_mgr::{RendezvousMgr, StepState, TaskRendezvous, TransferContext};
+use rendezvous_mgr::{RendezvousMgr, StepState};
 use session::WorkerSession;
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use step_log::{StepLog, now_micros};
+use task_rendezvous::{TaskRendezvous, TransferContext};
 use tensor::{Result, Status, Tensor};
 use tokio::sync::oneshot;
+use watch::Watch;
 
 /// The worker service of one task.
 pub(crate) struct Worker {
     devices: Vec<LocalDevice>,
     registry: &'static OpRegistry,
-    sessions: RwLock<HashMap<String, Arc<WorkerSession>>>,
+    sessions: Sessions,
+    masters: Masters,
+    /// How many sessions each client may have.
+    places: Arc<Shares>,
     /// For masters that open no worker session.
     default_session: Arc<WorkerSession>,
     steps: Arc<RendezvousMgr>,
+    /// What registered graphs receive.
+    expected: Arc<ExpectedKeys>,
+    /// Looks after steps that wait for other tasks.
+    watch: Watch,
     partial_runs: Arc<PartialRuns>,
     step_context: StepContext,
     transfers: Arc<TransferContext>,
@@ -45,6 +66,9 @@ pub(crate) struct Worker {
 
 /// A bound on the worker sessions at once; masters that die leave theirs behind.
 const SESSIONS_MAX: usize = 1 << 16;
+
+/// A client may have so many times as many worker sessions as are free: alone, seven eighths of them.
+const SESSIONS_SHARE_FACTOR: usize = 7;
 
 /// A bound on the graphs whose steps are numbered for others.
 const STEP_SEQUENCES_MAX: usize = 1 << 16;
@@ -60,19 +84,25 @@ impl Worker {
     ) -> Worker {
         let log = Arc::new(StepLog::default());
         let transfers = Arc::new(TransferContext { task: workers.own_task().to_owned(), workers, runtime, ids, log });
+        let expected = Arc::new(ExpectedKeys::default());
         let default_session = Arc::new(WorkerSession {
+            _place: None,
             devices: devices.clone(),
             state: Arc::new(SessionState::new()),
-            graphs: GraphMgr::new(registry),
+            graphs: GraphMgr::new(registry, expected.clone()),
             master: Default::default(),
             transfers: transfers.clone(),
         });
         Worker {
             devices,
             registry,
-            sessions: RwLock::new(HashMap::new()),
+            sessions: Sessions::default(),
+            masters: Masters::default(),
+            places: Shares::new(SESSIONS_MAX, SESSIONS_SHARE_FACTOR),
             default_session,
-            steps: Arc::new(RendezvousMgr::new()),
+            steps: Arc::new(RendezvousMgr::new(expected.clone())),
+            expected,
+            watch: Watch::default(),
             partial_runs: Arc::new(PartialRuns::default()),
             step_context: StepContext { runner: executor::default_runner(), logger: Arc::new(TracingLogger) },
             transfers,
@@ -86,19 +116,22 @@ impl Worker {
         self.sessions.write().clear();
     }
 
-    /// Takes a tensor that another task has pushed to a step.
-    pub fn pushed(&self, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
-        self.steps.pushed(step_id, key, tensor, is_dead);
+    /// Takes a tensor that another task has pushed to a step over a connection.
+    pub fn pushed(&self, connection: &Arc<Connection>, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
+        self.steps.pushed(source_of(connection), step_id, key, tensor, is_dead);
     }
 
-    /// Fails the steps that wait for a task which is gone.
-    pub fn peer_lost(&self, incarnations: &[u64], status: &Status) {
-        self.steps.fail_receives_from(incarnations, status);
+    /// Fails the steps that wait for a task with these devices, to which this connection is gone, or have pushed to it.
+    pub fn peer_lost(&self, connection: &Arc<Connection>, incarnations: &[u64], status: &Status) {
+        self.watch.peer_lost(incarnations);
+        self.steps.peer_lost(source_of(connection), incarnations, status);
+        self.steps.pushes_lost(connection, status);
     }
 
-    /// Fails steps.
-    pub fn fail_steps(&self, steps: &[i64], status: &Status) {
-        self.steps.fail(steps, status);
+    /// Returns how many sessions masters of other tasks have open here.
+    pub fn num_sessions_of_others(&self) -> usize {
+        let own = &self.transfers.task;
+        self.sessions.read().values().filter(|session| *session.master.0 != **own).count()
     }
 
     fn session(&self, handle: &str, create_worker_session_called: bool) -> Result<Arc<WorkerSession>> {
@@ -140,10 +173,17 @@ impl Worker {
                 device.resources = Arc::new(ResourceManager::new());
             }
         }
+        let client = caller().client;
+        let place = self.places.take(client).ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "{client} has as many worker sessions on this task as it may have: others need some of the {SESSIONS_MAX}, too"
+            ))
+        })?;
         Ok(WorkerSession {
+            _place: Some(place),
             devices,
             state: Arc::new(SessionState::new()),
-            graphs: GraphMgr::new(self.registry),
+            graphs: GraphMgr::new(self.registry, self.expected.clone()),
             master: (request.master_task.clone(), request.master_incarnation),
             transfers,
         })
@@ -152,7 +192,7 @@ impl Worker {
     fn start_graph(&self, call: RunGraphCall) -> Result<Answer<RunGraphReply>> {
         let session = self.session(&call.session_handle, call.create_worker_session_called)?;
         let graph = session.graphs.find(&call.graph_handle)?;
-        let step = self.steps.start(call.step_id)?;
+        let step = self.steps.start(call.step_id, &session.transfers)?;
         let rendezvous: Arc<dyn Rendezvous> = Arc::new(TaskRendezvous::new(step.clone(), session.transfers.clone()));
         if call.is_partial {
             return partial_run::run(&self.partial_runs, graph, step, rendezvous, &self.step_context, call);
@@ -160,15 +200,24 @@ impl Worker {
         let is_traced = call.options.record_timeline || call.options.record_costs;
         let prepared = graph.prepare(call.sends, &step, &rendezvous, &self.step_context, is_traced)?;
         let steps = call.cleans_itself.then(|| self.steps.clone());
-        let running = Running { graph, prepared, step, keys: call.receives, options: call.options, steps };
+        let transfers = session.transfers.clone();
+        let running = Running { graph, prepared, step, transfers, keys: call.receives, options: call.options, steps };
         let mut outcome = run_executors(&running.prepared, &running.step);
         Ok(match outcome.try_recv() {
             // Most steps of a ps end right here, without a task or a wake-up.
-            Ok(outcome) => Box::pin(ready(running.reply(outcome))),
-            Err(_) => {
-                let guard = CancelOnDrop(Some(running.step.clone()));
+            Ok(outcome) if outcome.is_err() || running.step.is_delivering() => Box::pin(ready(running.reply(outcome))),
+            ended => {
+                let guard = CancelOnDrop::new(&running.step, Some(&running.transfers));
                 Box::pin(async move {
-                    let ended = outcome.await.unwrap_or_else(|_| Err(Status::internal("a step ended without a word")));
+                    let ended = match ended {
+                        Ok(ended) => ended,
+                        Err(_) => outcome.await.unwrap_or_else(|_| Err(ended_silently())),
+                    };
+                    // A step that could not deliver its tensors has failed, though all of its nodes have run.
+                    let ended = match ended {
+                        Ok(()) if !running.step.is_delivering() => running.step.delivered().await,
+                        ended => ended,
+                    };
                     guard.disarm();
                     running.reply(ended)
                 })
@@ -189,7 +238,7 @@ impl Worker {
             )));
         }
         let step = self.steps.find_or_create(call.step_id)?;
-        let waiting = self.steps.wait_in(&step);
+        let waiting = self.steps.wait_in(&step)?;
         let (sender, mut receiver) = oneshot::channel();
         step.local.receive_by_name(&call.key, Box::new(move |outcome| drop(sender.send(outcome))));
         let received = |outcome: Result<_>| {
@@ -211,11 +260,21 @@ impl Worker {
     }
 }
 
+/// Returns what tells a connection from others as long as it lasts.
+fn source_of(connection: &Arc<Connection>) -> usize {
+    Arc::as_ptr(connection) as usize
+}
+
+fn ended_silently() -> Status {
+    Status::internal("a step ended without a word")
+}
+
 /// A step of a partition under way.
 struct Running {
     graph: Arc<RegisteredGraph>,
     prepared: GraphStep,
     step: Arc<StepState>,
+    transfers: Arc<TransferContext>,
     keys: Arc<[Arc<str>]>,
     options: proto::ExecutorOpts,
     /// Where the step ends by itself, if it does.
@@ -224,7 +283,10 @@ struct Running {
 
 impl Running {
     fn reply(&self, outcome: Result<()>) -> Result<RunGraphReply> {
-        outcome?;
+        if let Err(status) = outcome {
+            self.transfers.forget_step(self.step.id);
+            return Err(status);
+        }
         if let Some(steps) = &self.steps {
             steps.cleanup(self.step.id);
         }
@@ -281,18 +343,29 @@ fn run_executors(prepared: &GraphStep, step: &Arc<StepState>) -> oneshot::Receiv
 }
 
 /// Cancels a step when whoever asked for it goes away.
-pub(super) struct CancelOnDrop(Option<Arc<StepState>>);
+pub(super) struct CancelOnDrop {
+    step: Option<Arc<StepState>>,
+    transfers: Option<Arc<TransferContext>>,
+}
 
 impl CancelOnDrop {
+    /// Guards a step, whose tensors that have not left for other tasks are dropped too.
+    fn new(step: &Arc<StepState>, transfers: Option<&Arc<TransferContext>>) -> CancelOnDrop {
+        CancelOnDrop { step: Some(step.clone()), transfers: transfers.cloned() }
+    }
+
     fn disarm(mut self) {
-        self.0 = None;
+        self.step = None;
     }
 }
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if let Some(step) = self.0.take() {
+        if let Some(step) = self.step.take() {
             step.abort(Status::cancelled("the step was cancelled").derived());
+            if let Some(transfers) = &self.transfers {
+                transfers.forget_step(step.id);
+            }
         }
     }
 }
@@ -308,14 +381,10 @@ impl WorkerInterface for Worker {
 
     fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Answer<()> {
         let made = self.make_session(&request).and_then(|session| {
-            let mut sessions = self.sessions.write();
-            // A master that comes back has forgotten the sessions that it opened before.
-            let (task, incarnation) = session.master.clone();
-            sessions.retain(|_, known| task.is_empty() || known.master.0 != task || known.master.1 == incarnation);
-            if sessions.len() >= SESSIONS_MAX {
-                return Err(Status::resource_exhausted("too many worker sessions"));
-            }
-            sessions.insert(request.session_handle, Arc::new(session));
+            let session = Arc::new(session);
+            let replaced = self.sessions.write().insert(request.session_handle, session.clone());
+            drop(replaced);
+            self.look_for_sessions_of_before(&session);
             Ok(())
         });
         answer(made)
@@ -349,6 +418,7 @@ impl WorkerInterface for Worker {
     fn cleanup_graph(&self, step_id: i64) -> Answer<()> {
         self.steps.cleanup(step_id);
         self.partial_runs.remove(step_id);
+        self.transfers.forget_step(step_id);
         answer(Ok(()))
     }
 

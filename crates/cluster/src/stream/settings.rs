@@ -1,0 +1,51 @@
+//! [`StreamSettings`] and [`StreamLimits`]: whom a task's streams serve, and their bounds.
+
+use crate::PeerPolicy;
+use std::time::Duration;
+
+/// How many bytes may wait for a peer that takes nothing, unless it is set.
+const WAITING_BYTES_MAX: usize = 1 << 30;
+
+/// How the streams of a task are.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamSettings {
+    /// Whether large tensors are shared with tasks of the same user on this machine.
+    pub shares_memory: bool,
+    /// Which users of this machine are served.
+    pub peers: PeerPolicy,
+    /// The bounds.
+    pub limits: StreamLimits,
+}
+
+impl Default for StreamSettings {
+    fn default() -> StreamSettings {
+        StreamSettings { shares_memory: false, peers: PeerPolicy::own_user(), limits: StreamLimits::default() }
+    }
+}
+
+/// What a stream waits for, for how long, and how much may wait for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamLimits {
+    /// How long making a connection may take.
+    pub connect_timeout: Duration,
+    /// How long the peers may take to say who they are.
+    pub greeting_timeout: Duration,
+    /// A peer that takes nothing and says nothing for as long, though something waits for it, counts as silent.
+    pub silence_max: Duration,
+    /// How many bytes may wait for a peer that is silent: frames that were not written, and what it was lent.
+    pub waiting_bytes_max: usize,
+    /// How many streams a user of this machine may open; without it, as many as the descriptors of the process allow.
+    pub connections_per_user_max: Option<u64>,
+}
+
+impl Default for StreamLimits {
+    fn default() -> StreamLimits {
+        StreamLimits {
+            connect_timeout: Duration::from_secs(10),
+            greeting_timeout: Duration::from_secs(10),
+            silence_max: Duration::from_secs(15),
+            waiting_bytes_max: WAITING_BYTES_MAX,
+            connections_per_user_max: None,
+        }
+    }
+}
