@@ -71,7 +71,8 @@ impl Task {
             devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
-            let settings = StreamSettings { shares_memory, ..StreamSettings::default() };
+            let peers = config.allowed_users.clone();
+            let settings = StreamSettings { shares_memory, peers, ..StreamSettings::default() };
             Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
@@ -218,6 +219,12 @@ impl Server {
 }
 
 impl Server {
+    /// Returns the streams to other tasks.
+    #[cfg(test)]
+    pub(crate) fn streams(&self) -> Option<&Arc<StreamHub>> {
+        self.task.streams.as_ref()
+    }
+
     fn stop_streams(&self) {
         if let Some(listening) = &self.listening_streams {
             listening.abort();

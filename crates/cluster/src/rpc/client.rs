@@ -4,6 +4,7 @@ use super::body::{self, BodyError, Message};
 use super::split::TensorPath;
 use super::wire::Segments;
 use super::{GRPC_ENCODING, connection_options, status};
+use crate::log_limit::LogLimit;
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
@@ -13,9 +14,13 @@ use http::{HeaderValue, Method, Request, Uri};
 use parking_lot::Mutex;
 use std::future::{poll_fn, ready};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::net::TcpStream;
 use tracing::{info, warn};
+
+/// A peer may close every connection that is made to it.
+static LINES: LogLimit = LogLimit::several(100, Duration::from_secs(10));
 
 /// Calls to one peer. Cloning shares the connection.
 #[derive(Clone)]
@@ -69,7 +74,9 @@ impl Channel {
     /// Makes a channel to a peer; nothing is connected yet. `address` is `host:port`.
     pub fn new(name: &str, address: &str, runtime: tokio::runtime::Handle) -> Result<Channel> {
         let mut uris = HashMap::new();
-        for path in proto::service::master::ALL.iter().chain(proto::service::worker::ALL) {
+        for path in
+            proto::service::master::ALL.iter().chain(proto::service::worker::ALL).chain(&[super::CONFIRM_STREAM])
+        {
             let uri = Uri::builder().scheme("http").authority(address).path_and_query(*path).build();
             uris.insert(*path, uri.map_err(|_| Status::invalid_argument(format!("'{address}' is not host:port")))?);
         }
@@ -150,16 +157,21 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
     let generation = state.generation;
     drop(state);
     if generation > 1 {
-        info!("connected to {} at {} again", peer.name, peer.address);
+        if let Some(count) = LINES.allow() {
+            info!("connected to {} at {} again{}", peer.name, peer.address, LogLimit::left_out(count));
+        }
     }
     // Weak, so that the connection ends with the last channel that uses it.
     let owner = Arc::downgrade(&peer);
     peer.runtime.spawn(async move {
         let ended = connection.await;
         let Some(peer) = owner.upgrade() else { return };
-        match ended {
-            Ok(()) => warn!("{} at {} closed its connection", peer.name, peer.address),
-            Err(error) => warn!("lost the connection to {} at {}: {error}", peer.name, peer.address),
+        if let Some(count) = LINES.allow() {
+            let left_out = LogLimit::left_out(count);
+            match ended {
+                Ok(()) => warn!("{} at {} closed its connection{left_out}", peer.name, peer.address),
+                Err(error) => warn!("lost the connection to {} at {}: {error}{left_out}", peer.name, peer.address),
+            }
         }
         let mut state = peer.state.lock();
         if state.generation == generation {

@@ -14,6 +14,7 @@ mod greeting;
 mod listener;
 mod messages;
 mod outgoing;
+mod proof;
 mod reader;
 mod settings;
 mod shared_memory;
@@ -36,6 +37,7 @@ use frame::{Kind, malformed};
 use futures_util::FutureExt;
 use listener::Admission;
 use parking_lot::Mutex;
+use proof::Secrets;
 use reader::InFrame;
 use shared_memory::SharedHeap;
 use smallvec::SmallVec;
@@ -66,8 +68,11 @@ pub(crate) struct StreamHub {
     settings: StreamSettings,
     /// Where the large tensors of this process lie, when they are shared with tasks on the same machine.
     heap: Option<&'static SharedHeap>,
-    /// By the incarnation of the peer's first device.
-    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    /// By the address that is sent to, without the name of the task. The incarnation alone would not do: whoever answers at some address
+    /// can say that it is another's.
+    connections: Mutex<HashMap<Box<str>, Arc<Connection>>>,
+    /// What proves that this task opens its streams.
+    secrets: Secrets,
     /// All that are served, also those that a second connection to the same peer stands in for; `None` once the task stops.
     served: Mutex<Option<Vec<Arc<Connection>>>>,
     /// Whether no new partitions are run, because the task stops.
@@ -99,6 +104,7 @@ impl StreamHub {
             settings,
             heap,
             connections,
+            secrets: Secrets::default(),
             served: Mutex::new(Some(Vec::new())),
             is_stopping: AtomicBool::new(false),
             num_running: watch::Sender::new(0),
@@ -120,11 +126,12 @@ impl StreamHub {
     pub fn get(self: &Arc<Self>, address: &str) -> Result<Arc<Connection>> {
         let parsed = StreamAddress::parse(address)?;
         let mut connections = self.connections.lock();
-        if let Some(known) = connections.get(&parsed.incarnation).filter(|known| known.is_usable()) {
+        let key = key_of(address);
+        if let Some(known) = connections.get(key).filter(|known| known.is_usable()) {
             return Ok(known.clone());
         }
         let connection = Arc::new(Connection::with_limits(&parsed.to_string(), self.settings.limits));
-        connections.insert(parsed.incarnation, connection.clone());
+        connections.insert(key.into(), connection.clone());
         drop(connections);
         let (hub, opened, address) = (self.clone(), connection.clone(), address.to_owned());
         self.runtime.spawn(async move { hub.open(opened, &address).await });
@@ -158,8 +165,8 @@ impl StreamHub {
         let lost = match self.connect(address).await {
             Ok(socket) => {
                 let socket = Arc::new(socket);
-                let incarnation = StreamAddress::parse(address).map_or(0, |address| address.incarnation);
-                self.clone().run(connection.clone(), socket, Some(incarnation)).await
+                let address = StreamAddress::parse(address).ok();
+                self.clone().run(connection.clone(), socket, address).await
             }
             Err(status) => status,
         };
@@ -208,7 +215,12 @@ impl StreamHub {
     }
 
     /// Serves a connection until it ends; returns why. Whoever opened it says whom it expects there.
-    async fn run(self: Arc<Self>, connection: Arc<Connection>, socket: Arc<Socket>, expected: Option<u64>) -> Status {
+    async fn run(
+        self: Arc<Self>,
+        connection: Arc<Connection>,
+        socket: Arc<Socket>,
+        expected: Option<StreamAddress<'_>>,
+    ) -> Status {
         match self.served.lock().as_mut() {
             Some(served) => served.push(connection.clone()),
             None => return stopping(),
@@ -217,12 +229,12 @@ impl StreamHub {
         let mut incarnations: SmallVec<[u64; 2]> = SmallVec::new();
         let reading = async {
             let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
-            incarnations = hello.incarnations;
-            if expected.is_none() {
+            incarnations = hello.proven;
+            if let (None, Some(address)) = (expected, self.address_of_proven(&hello.task, &incarnations, &socket)) {
                 // What is sent to that peer goes back over the same connection, unless there is another one already.
                 let mut connections = self.connections.lock();
-                if connections.get(&incarnations[0]).is_none_or(|known| !known.is_usable()) {
-                    connections.insert(incarnations[0], connection.clone());
+                if connections.get(&*address).is_none_or(|known| !known.is_usable()) {
+                    connections.insert(address, connection.clone());
                 }
             }
             while let Some(frame) = reader.next().await? {
@@ -293,6 +305,13 @@ impl StreamHub {
         }
         Ok(())
     }
+}
+
+/// Returns the part of an address that says where it is, and which incarnation is there.
+fn key_of(address: &str) -> &str {
+    let incarnation = address.rfind('#').unwrap_or(0);
+    let end = address[incarnation..].find('@').map_or(address.len(), |at| incarnation + at);
+    &address[..end]
 }
 
 fn abstract_address(name: &str) -> std::io::Result<std::os::unix::net::SocketAddr> {
@@ -400,7 +419,7 @@ mod tests {
     /// Says who this is, and reads who the other side is.
     fn greet(hub: &StreamHub, stream: &mut UnixStream) {
         stream.write_all(PREFACE).unwrap();
-        stream.write_all(&hub.hello(0, false).unwrap().pieces.concat()).unwrap();
+        stream.write_all(&hub.hello(0, false, "").unwrap().pieces.concat()).unwrap();
         stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
         let mut header = [0; HEADER_BYTES];
         stream.read_exact(&mut header).unwrap();

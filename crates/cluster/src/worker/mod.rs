@@ -93,6 +93,11 @@ impl Worker {
         }
     }
 
+    /// Returns the workers of this task's cluster.
+    pub fn workers(&self) -> &Arc<WorkerCache> {
+        &self.transfers.workers
+    }
+
     /// Ends every step, because the task stops.
     pub fn stop(&self) {
         self.steps.abort_all(&Status::unavailable(format!("{} is stopping", self.transfers.task)));
