@@ -40,6 +40,25 @@ pub struct ServerConfig {
     /// After which time a session is ended that nobody uses and whose client's connection is gone. Without it such a session
     /// stays, as on TensorFlow's servers, because its client may connect again.
     pub session_gc: Option<Duration>,
+    /// How long other tasks are waited for.
+    pub peer_times: PeerTimes,
+}
+
+/// How long a task waits for others, and how often it looks after what it waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerTimes {
+    /// How long it may take to connect, and the other one to say its first word.
+    pub connect: Duration,
+    /// How often to look whether what is waited for may still come.
+    pub check: Duration,
+    /// After which time of silence a line names a task that is connected and answers nothing.
+    pub silence: Duration,
+}
+
+impl Default for PeerTimes {
+    fn default() -> PeerTimes {
+        PeerTimes { connect: Duration::from_secs(10), check: Duration::from_secs(5), silence: Duration::from_secs(15) }
+    }
 }
 
 /// How tensors go between tasks of ours; TensorFlow's tasks always get gRPC. When two tasks differ, the one that asks for

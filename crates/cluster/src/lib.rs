@@ -22,7 +22,7 @@ mod worker;
 mod worker_cache;
 
 pub use cluster_spec::ClusterSpec;
-pub use config::{ServerConfig, Transport};
+pub use config::{PeerTimes, ServerConfig, Transport};
 pub use interface::*;
 pub use log_limit::LogLimit;
 pub use peer_policy::PeerPolicy;

@@ -10,7 +10,7 @@ use crate::random::RandomIds;
 use crate::rpc::Gate;
 use crate::rpc::server::{Services, serve};
 use crate::stream::{StreamHub, StreamOffer, StreamSettings};
-use crate::worker::Worker;
+use crate::worker::{Worker, watch};
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
 use crate::{ClusterSpec, PeerPolicy, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
@@ -81,6 +81,8 @@ impl Task {
         workers.set_own(itself);
         if let Some(streams) = &streams {
             streams.set_worker(Arc::downgrade(&worker));
+            streams.set_peers(Arc::downgrade(&workers));
+            runtime.spawn(watch(Arc::downgrade(&worker), config.peer_times.check));
         }
         let default_config = config.default_session_config.clone();
         let gc = config.session_gc;
@@ -109,7 +111,7 @@ impl Server {
         let address = if port == 0 { format!("{host}:{}", listening.port) } else { configured };
         cluster.set_address(&config.job, config.task_index, address.clone());
         let ids = Arc::new(RandomIds::from_system());
-        let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone()));
+        let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone(), config.peer_times));
         let task = Task::new(&config, cluster, registry, &runtime, &ids, connector, Some(config.transport));
         let services = Arc::new(Services {
             master: Arc::new(task.master.clone()),

@@ -1,11 +1,11 @@
 //! [`WorkerCache`]: the workers of a cluster, found by task and connected when first needed.
 
-use crate::ClusterSpec;
 use crate::device::task_name;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
 use crate::rpc::{Channel, RemoteWorker, WeakChannel};
 use crate::stream::StreamHub;
+use crate::{ClusterSpec, PeerTimes};
 use foldhash::{HashMap, HashMapExt};
 use graph::DeviceName;
 use parking_lot::{Mutex, RwLock};
@@ -22,6 +22,7 @@ pub(crate) trait Connector: Send + Sync {
 pub(crate) struct GrpcConnector {
     runtime: tokio::runtime::Handle,
     ids: Arc<RandomIds>,
+    times: PeerTimes,
     channels: Mutex<Channels>,
 }
 
@@ -38,8 +39,8 @@ const SWEEP_MIN: usize = 16;
 
 impl GrpcConnector {
     /// Makes a connector that has no connections yet.
-    pub fn new(runtime: tokio::runtime::Handle, ids: Arc<RandomIds>) -> GrpcConnector {
-        GrpcConnector { runtime, ids, channels: Mutex::default() }
+    pub fn new(runtime: tokio::runtime::Handle, ids: Arc<RandomIds>, times: PeerTimes) -> GrpcConnector {
+        GrpcConnector { runtime, ids, times, channels: Mutex::default() }
     }
 }
 
@@ -50,7 +51,7 @@ impl Connector for GrpcConnector {
         let channel = match channels.known.get(&key).and_then(WeakChannel::upgrade) {
             Some(channel) => channel,
             None => {
-                let channel = Channel::new(task, address, self.runtime.clone())?;
+                let channel = Channel::new(task, address, self.runtime.clone(), self.times)?;
                 channels.insert(key, channel.downgrade());
                 channel
             }
@@ -159,7 +160,7 @@ mod tests {
     #[tokio::test]
     async fn a_channel_ends_with_its_last_user() {
         let runtime = tokio::runtime::Handle::current();
-        let connector = GrpcConnector::new(runtime, Arc::new(RandomIds::with_seed(1)));
+        let connector = GrpcConnector::new(runtime, Arc::new(RandomIds::with_seed(1)), PeerTimes::default());
         let kept = connector.connect("/job:ps/replica:0/task:0", "127.0.0.1:1").unwrap();
         for index in 0..1000 {
             connector.connect(&format!("/job:j{index}/replica:0/task:0"), "127.0.0.1:1").unwrap();

@@ -1,22 +1,33 @@
 //! [`Channel`]: calls to one peer over one persistent connection, which is made when first needed and again when lost.
+//!
+//! A connection counts as made once the peer has answered a ping; until then calls are on their way, but one that nobody
+//! answers ends after [`PeerTimes::connect`]. Later pings would be taken for abuse by TensorFlow's servers, so a peer that calls
+//! wait for is asked with a call of its own (`GetStatus`) whether it is still there. One that is not is only named in the log:
+//! it may have been stopped for a while, and a connection that is dead on the level of TCP ends by itself.
 
 use super::body::{self, BodyError, Message};
 use super::split::TensorPath;
 use super::wire::Segments;
 use super::{GRPC_ENCODING, connection_options, status};
+use crate::PeerTimes;
 use crate::log_limit::LogLimit;
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use h2::client::{ResponseFuture, SendRequest};
+use h2::{Ping, PingPong};
 use http::header::{CONTENT_TYPE, HeaderName, TE, USER_AGENT};
 use http::{HeaderValue, Method, Request, Uri};
 use parking_lot::Mutex;
-use std::future::{poll_fn, ready};
+use proto::service::worker;
+use std::convert::Infallible;
+use std::future::{pending, poll_fn, ready};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 /// A peer may close every connection that is made to it.
@@ -53,6 +64,11 @@ struct Peer {
     address: String,
     uris: HashMap<&'static str, Uri>,
     runtime: tokio::runtime::Handle,
+    times: PeerTimes,
+    /// How many calls wait for an answer.
+    num_calls: AtomicUsize,
+    /// How many answers have come.
+    num_answers: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -62,7 +78,28 @@ struct State {
     connecting: Option<Shared<BoxFuture<'static, Result<SendRequest<Bytes>>>>>,
     /// Counts connections, so that the end of an old one doesn't touch a new one.
     generation: u64,
+    /// Why the last connection was given up, if it was.
+    given_up: Option<String>,
 }
+
+/// A call that waits for its answer.
+struct Waiting(Arc<Peer>);
+
+impl Waiting {
+    fn new(peer: Arc<Peer>) -> Waiting {
+        peer.num_calls.fetch_add(1, Ordering::Relaxed);
+        Waiting(peer)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.num_calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How often a line names a peer that goes on being silent.
+const SILENCE_LINE_INTERVAL: Duration = Duration::from_secs(60);
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
@@ -72,7 +109,7 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 impl Channel {
     /// Makes a channel to a peer; nothing is connected yet. `address` is `host:port`.
-    pub fn new(name: &str, address: &str, runtime: tokio::runtime::Handle) -> Result<Channel> {
+    pub fn new(name: &str, address: &str, runtime: tokio::runtime::Handle, times: PeerTimes) -> Result<Channel> {
         let mut uris = HashMap::new();
         for path in
             proto::service::master::ALL.iter().chain(proto::service::worker::ALL).chain(&[super::CONFIRM_STREAM])
@@ -81,7 +118,9 @@ impl Channel {
             uris.insert(*path, uri.map_err(|_| Status::invalid_argument(format!("'{address}' is not host:port")))?);
         }
         let (name, address) = (name.to_owned(), address.to_owned());
-        Ok(Channel { peer: Arc::new(Peer { name, address, uris, runtime, state: Mutex::default() }) })
+        let (num_calls, num_answers) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let peer = Peer { name, address, uris, runtime, times, num_calls, num_answers, state: Mutex::default() };
+        Ok(Channel { peer: Arc::new(peer) })
     }
 
     /// Returns the channel for whoever only looks for it.
@@ -104,7 +143,7 @@ impl Channel {
         let sender = self.peer.state.lock().sender.clone();
         match sender {
             Some(sender) => match self.begin(sender, path, request) {
-                Ok(call) => Box::pin(finish(self.peer.clone(), path, call, tensors)),
+                Ok(call) => Box::pin(finish(Waiting::new(self.peer.clone()), path, call, tensors)),
                 Err(status) => Box::pin(ready(Err(status))),
             },
             None => {
@@ -112,7 +151,7 @@ impl Channel {
                 Box::pin(async move {
                     let sender = channel.connect().await?;
                     let call = channel.begin(sender, path, request)?;
-                    finish(channel.peer.clone(), path, call, tensors).await
+                    finish(Waiting::new(channel.peer.clone()), path, call, tensors).await
                 })
             }
         }
@@ -151,34 +190,101 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
     let outcome = open(&peer).await;
     let mut state = peer.state.lock();
     state.connecting = None;
-    let (sender, connection) = outcome?;
+    let (sender, mut connection) = outcome?;
     state.generation += 1;
     state.sender = Some(sender.clone());
+    state.given_up = None;
     let generation = state.generation;
     drop(state);
-    if generation > 1 {
-        if let Some(count) = LINES.allow() {
-            info!("connected to {} at {} again{}", peer.name, peer.address, LogLimit::left_out(count));
-        }
+    if generation > 1
+        && let Some(count) = LINES.allow()
+    {
+        info!("connected to {} at {} again{}", peer.name, peer.address, LogLimit::left_out(count));
     }
     // Weak, so that the connection ends with the last channel that uses it.
     let owner = Arc::downgrade(&peer);
+    let pings = connection.ping_pong();
+    let times = peer.times;
     peer.runtime.spawn(async move {
-        let ended = connection.await;
+        let ended = tokio::select! {
+            ended = &mut connection => Some(ended),
+            () = never_answers(pings, times.connect) => None,
+            never = watch_silence(&owner, times) => match never {},
+        };
         let Some(peer) = owner.upgrade() else { return };
-        if let Some(count) = LINES.allow() {
-            let left_out = LogLimit::left_out(count);
-            match ended {
-                Ok(()) => warn!("{} at {} closed its connection{left_out}", peer.name, peer.address),
-                Err(error) => warn!("lost the connection to {} at {}: {error}{left_out}", peer.name, peer.address),
-            }
-        }
         let mut state = peer.state.lock();
         if state.generation == generation {
             state.sender = None;
         }
+        let line = match ended {
+            Some(Ok(())) => format!("{} at {} closed its connection", peer.name, peer.address),
+            Some(Err(error)) => format!("lost the connection to {} at {}: {error}", peer.name, peer.address),
+            None => {
+                let why = format!("it took the connection and said nothing for {} s", times.connect.as_secs_f32());
+                let line = format!("{} at {} is given up: {why}", peer.name, peer.address);
+                state.given_up = Some(why);
+                line
+            }
+        };
+        if let Some(count) = LINES.allow() {
+            warn!("{line}{}", LogLimit::left_out(count));
+        }
+        drop(state);
+        // Its calls end with it, and say why.
+        drop(connection);
     });
     Ok(sender)
+}
+
+/// Ends if the peer of a new connection does not answer a ping in time; otherwise never.
+async fn never_answers(pings: Option<PingPong>, timeout: Duration) {
+    let Some(mut pings) = pings else { return pending().await };
+    // An error is one of the connection, which ends by itself.
+    if tokio::time::timeout(timeout, pings.ping(Ping::opaque())).await.is_ok() {
+        pending().await
+    }
+}
+
+/// Names a peer in the log that calls wait for and that does not answer a simple question either.
+async fn watch_silence(owner: &Weak<Peer>, times: PeerTimes) -> Infallible {
+    let mut num_answers = 0;
+    loop {
+        tokio::time::sleep(times.check).await;
+        let Some(peer) = owner.upgrade() else { return pending().await };
+        let (before, now) = (num_answers, peer.num_answers.load(Ordering::Relaxed));
+        num_answers = now;
+        if before != now || peer.num_calls.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        let Some(sender) = peer.state.lock().sender.clone() else { continue };
+        let Ok(request) = Segments::from_message(&proto::GetStatusRequest {}, String::new) else { continue };
+        let channel = Channel { peer };
+        let Ok(mut question) = channel.begin(sender, worker::GET_STATUS, request) else { continue };
+        // From here on nothing keeps the peer, so that the connection ends with its last user.
+        drop(channel);
+        let asked_at = Instant::now();
+        let mut next_line = times.silence;
+        while tokio::time::timeout(times.check, &mut question).await.is_err() {
+            let Some(peer) = owner.upgrade() else { return pending().await };
+            let silent_for = asked_at.elapsed() + times.check;
+            if silent_for >= next_line {
+                next_line = silent_for + SILENCE_LINE_INTERVAL;
+                warn!(
+                    "{} at {} has answered nothing for {} s, though its connection stands: it was stopped, or has no processor \
+                     or memory left. {} calls wait for it",
+                    peer.name,
+                    peer.address,
+                    silent_for.as_secs(),
+                    peer.num_calls.load(Ordering::Relaxed)
+                );
+            }
+        }
+        if next_line > times.silence
+            && let Some(peer) = owner.upgrade()
+        {
+            info!("{} at {} answers again, after {} s", peer.name, peer.address, asked_at.elapsed().as_secs());
+        }
+    }
 }
 
 type Connection = h2::client::Connection<TcpStream, Bytes>;
@@ -187,10 +293,10 @@ async fn open(peer: &Peer) -> Result<(SendRequest<Bytes>, Connection)> {
     let failed = |error: &dyn std::fmt::Display| {
         Status::unavailable(format!("can't connect to {} at {}: {error}", peer.name, peer.address))
     };
-    let connecting = tokio::time::timeout(super::PEER_TIMEOUT, TcpStream::connect(&peer.address));
+    let connecting = tokio::time::timeout(peer.times.connect, TcpStream::connect(&peer.address));
     let stream = match connecting.await {
         Ok(connected) => connected.map_err(|error| failed(&error))?,
-        Err(_) => return Err(failed(&format_args!("no answer in {} s", super::PEER_TIMEOUT.as_secs()))),
+        Err(_) => return Err(failed(&format_args!("no answer in {} s", peer.times.connect.as_secs_f32()))),
     };
     connection_options(&stream);
     let mut builder = h2::client::Builder::new();
@@ -205,12 +311,14 @@ async fn open(peer: &Peer) -> Result<(SendRequest<Bytes>, Connection)> {
 }
 
 async fn finish(
-    peer: Arc<Peer>,
+    waiting: Waiting,
     path: &'static str,
     call: ResponseFuture,
     tensors: Option<TensorPath>,
 ) -> Result<Message> {
+    let peer = &waiting.0;
     let response = call.await.map_err(|error| peer.broken(path, &error))?;
+    peer.num_answers.fetch_add(1, Ordering::Relaxed);
     let (head, mut stream) = response.into_parts();
     if let Some(outcome) = status::read(&head.headers) {
         outcome?;
@@ -233,6 +341,10 @@ async fn finish(
 impl Peer {
     /// Returns the status for a call whose stream or connection broke.
     fn broken(&self, path: &str, error: &h2::Error) -> Status {
+        if let Some(why) = &self.state.lock().given_up {
+            let (name, address) = (&self.name, &self.address);
+            return Status::unavailable(format!("can't connect to {name} at {address}: {why}"));
+        }
         let text = format!("{} at {}, while calling {path}: {error}", self.name, self.address);
         match error.reason() {
             Some(h2::Reason::CANCEL) if error.is_remote() => {

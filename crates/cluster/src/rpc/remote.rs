@@ -3,6 +3,7 @@
 use super::messages::*;
 use super::wire::Segments;
 use super::{CONFIRM_STREAM, Channel};
+use crate::PeerTimes;
 use crate::interface::*;
 use crate::random::RandomIds;
 use crate::stream::Connection;
@@ -40,7 +41,7 @@ impl RemoteWorker {
 impl RemoteMaster {
     /// Makes the interface of the master at an address (`host:port`). Nothing is connected before the first call.
     pub fn new(address: &str, runtime: tokio::runtime::Handle) -> Result<RemoteMaster> {
-        let channel = Channel::new("the master", address, runtime)?;
+        let channel = Channel::new("the master", address, runtime, PeerTimes::default())?;
         Ok(RemoteMaster { channel, ids: Arc::new(RandomIds::from_system()) })
     }
 }

@@ -45,6 +45,12 @@ pub struct Connection {
     task: OnceLock<String>,
     /// How much may wait for it, and for how long.
     limits: StreamLimits,
+    /// The incarnations of its devices.
+    incarnations: OnceLock<SmallVec<[u64; 2]>>,
+    /// Those of them that it is proven to have.
+    proven: OnceLock<SmallVec<[u64; 2]>>,
+    /// Told when the peer has greeted, or the connection is over.
+    settling: Notify,
     outgoing: Mutex<Sending>,
     /// Whether something may be left to be written.
     has_backlog: AtomicBool,
@@ -71,8 +77,6 @@ pub struct Connection {
 struct Sending {
     link: Link,
     queue: Outgoing,
-    /// The steps whose tensors wait for the connection to be made.
-    waiting_steps: Vec<i64>,
     /// How many frames were sent that the peer has to do something for.
     num_sent: u64,
     /// How many bytes have left.
@@ -111,10 +115,12 @@ impl Connection {
             address: address.to_owned(),
             task: OnceLock::new(),
             limits,
+            incarnations: OnceLock::new(),
+            proven: OnceLock::new(),
+            settling: Notify::new(),
             outgoing: Mutex::new(Sending {
                 link: Link::Connecting,
                 queue: Outgoing::default(),
-                waiting_steps: Vec::new(),
                 num_sent: 0,
                 written: 0,
             }),
@@ -144,14 +150,54 @@ impl Connection {
             outgoing.queue.push_first(first);
         }
         outgoing.link = Link::Up(socket);
-        outgoing.waiting_steps = Vec::new();
         self.has_backlog.store(false, Ordering::Release);
         self.flush(&mut outgoing);
     }
 
-    /// Notes which task the peer is.
-    pub(crate) fn greeted_by(&self, task: &str) {
+    /// Notes which task the peer is, and which devices it has.
+    pub(crate) fn greeted_by(&self, task: &str, incarnations: &[u64], proven: &[u64]) {
+        let _ = self.incarnations.set(incarnations.into());
+        let _ = self.proven.set(proven.into());
         let _ = self.task.set(task.to_owned());
+        self.settling.notify_waiters();
+    }
+
+    /// Returns the incarnations of the peer's devices that it is proven to have; none when it may be anybody.
+    pub(crate) fn proven(&self) -> &[u64] {
+        self.proven.get().map_or(&[], |proven| proven.as_slice())
+    }
+
+    /// Returns the incarnations that the peer says its devices have; none before it has told them.
+    pub(crate) fn incarnations(&self) -> &[u64] {
+        self.incarnations.get().map_or(&[], |incarnations| incarnations.as_slice())
+    }
+
+    /// Returns whether the peer has greeted, and the connection lasts.
+    pub(crate) fn is_greeted(&self) -> bool {
+        self.task.get().is_some() && self.is_usable()
+    }
+
+    /// Waits until the peer has greeted; an error is why it never will.
+    pub(crate) async fn settled(&self) -> Result<()> {
+        loop {
+            let mut changed = std::pin::pin!(self.settling.notified());
+            // Before looking, so that a change in between is not missed.
+            changed.as_mut().enable();
+            if let Link::Broken(status) = &self.outgoing.lock().link {
+                return Err(status.clone());
+            }
+            if self.task.get().is_some() {
+                return Ok(());
+            }
+            changed.await;
+        }
+    }
+
+    /// Asks the peer how far it is with steps whose tensors are waited for.
+    pub(crate) fn ask_progress(&self, id: u64, steps: &[i64]) -> Result<()> {
+        let mut writer = FrameWriter::plain(Kind::AskProgress, id);
+        steps.iter().for_each(|&step_id| writer.u64(step_id as u64));
+        self.send(writer.finish()?)
     }
 
     /// Returns the name of the peer, or its address as long as it has told nothing else.
@@ -311,6 +357,12 @@ impl Connection {
         Some((place, token))
     }
 
+    /// Returns how many bytes the peer was lent.
+    #[cfg(test)]
+    pub(super) fn lent_bytes(&self) -> usize {
+        self.lent_bytes.load(Ordering::Relaxed)
+    }
+
     /// Takes back what the peer never got to know of.
     fn unlend(&self, tokens: &[u64]) {
         tokens.iter().for_each(|&token| self.take_back(token));
@@ -427,19 +479,20 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: what waits for answers is told why. Returns the steps whose tensors never left.
-    pub(crate) fn broken(&self, status: &Status) -> Vec<i64> {
-        let (waiting_steps, queue) = {
+    /// Ends the connection: what waits for answers is told why.
+    pub(crate) fn broken(&self, status: &Status) {
+        let queue = {
             let mut outgoing = self.outgoing.lock();
             if matches!(outgoing.link, Link::Broken(_)) {
-                return Vec::new();
+                return;
             }
             if let Link::Up(socket) = std::mem::replace(&mut outgoing.link, Link::Broken(status.clone())) {
                 socket.shut_down();
             }
-            (std::mem::take(&mut outgoing.waiting_steps), std::mem::take(&mut outgoing.queue))
+            std::mem::take(&mut outgoing.queue)
         };
         self.unfinished.notify_one();
+        self.settling.notify_waiters();
         drop(queue);
         let lent = std::mem::take(&mut *self.lent.lock());
         self.lent_bytes.store(0, Ordering::Relaxed);
@@ -448,7 +501,6 @@ impl Connection {
         for call in calls.into_values() {
             let _ = call.send(Err(status.clone()));
         }
-        waiting_steps
     }
 
     /// Hands over a tensor for a step of the peer. It leaves with the next frame, at the latest with
@@ -471,9 +523,6 @@ impl Connection {
             drop(outgoing);
             self.unlend(&frame.tokens);
             return Err(status);
-        }
-        if matches!(outgoing.link, Link::Connecting) {
-            outgoing.waiting_steps.push(step_id);
         }
         outgoing.num_sent += 1;
         outgoing.queue.push(frame);
@@ -658,7 +707,7 @@ mod tests {
         let connection = Arc::new(Connection::connecting("peer"));
         connection.send(frame(&connection, 1)).unwrap();
         let to_break = connection.clone();
-        must_end(move || drop(to_break.broken(&Status::new(Code::Unavailable, "the peer is gone"))));
+        must_end(move || to_break.broken(&Status::new(Code::Unavailable, "the peer is gone")));
         assert_eq!(*connection.releases.lock(), [1]);
     }
 

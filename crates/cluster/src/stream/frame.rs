@@ -60,14 +60,32 @@ pub(crate) enum Kind {
     Ping = 11,
     /// The word that was asked for.
     Pong = 12,
+    /// Asks how far the receiver is with steps whose tensors the sender waits for; the id names the question.
+    AskProgress = 13,
+    /// Answers that, after all tensors that were pushed before.
+    Progress = 14,
 }
 
 impl Kind {
     fn from_u8(value: u8) -> Option<Kind> {
         use Kind::*;
-        [Hello, RunGraph, RunGraphReply, Error, Cancel, Tensor, Cleanup, Release, Memory, Mapped, Ping, Pong]
-            .into_iter()
-            .find(|&kind| kind as u8 == value)
+        let all = [
+            Hello,
+            RunGraph,
+            RunGraphReply,
+            Error,
+            Cancel,
+            Tensor,
+            Cleanup,
+            Release,
+            Memory,
+            Mapped,
+            Ping,
+            Pong,
+            AskProgress,
+            Progress,
+        ];
+        all.into_iter().find(|&kind| kind as u8 == value)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::frame::{Fields, FrameWriter, Kind, OutFrame, Share, malformed};
 use super::reader::InFrame;
 use crate::interface::{RunGraphCall, RunGraphReply};
+use crate::worker::StepProgress;
 use proto::ExecutorOpts;
 use std::sync::Arc;
 use tensor::{Code, Result, Status};
@@ -115,6 +116,45 @@ pub(super) fn read_reply(frame: &mut InFrame) -> Result<RunGraphReply> {
         partition_graphs.push(prost::Message::decode(fields.bytes()?).map_err(|_| malformed())?);
     }
     Ok(RunGraphReply { received, step_stats, partition_graphs })
+}
+
+/// Answers the question how far this task is with steps.
+pub(super) fn write_progress(
+    id: u64,
+    mut asked: Fields<'_>,
+    progress: impl Fn(i64) -> StepProgress,
+) -> Result<OutFrame> {
+    let mut writer = FrameWriter::plain(Kind::Progress, id);
+    while asked.len() > 0 {
+        let step_id = asked.u64()?;
+        writer.u64(step_id);
+        writer.u64(match progress(step_id as i64) {
+            StepProgress::Unknown => 0,
+            StepProgress::Running => 1,
+            StepProgress::Over => 2,
+            StepProgress::Failed => 3,
+        });
+    }
+    writer.finish()
+}
+
+/// Reads how far a peer is with steps.
+pub(super) fn read_progress(mut fields: Fields<'_>) -> Result<Vec<(i64, StepProgress)>> {
+    let mut steps = Vec::with_capacity(fields.len() / (2 * size_of::<u64>()));
+    while fields.len() > 0 {
+        let step_id = fields.u64()? as i64;
+        steps.push((
+            step_id,
+            match fields.u64()? {
+                0 => StepProgress::Unknown,
+                1 => StepProgress::Running,
+                2 => StepProgress::Over,
+                3 => StepProgress::Failed,
+                _ => return Err(malformed()),
+            },
+        ));
+    }
+    Ok(steps)
 }
 
 /// Reads an error.

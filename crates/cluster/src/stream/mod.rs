@@ -16,10 +16,13 @@ mod messages;
 mod outgoing;
 mod proof;
 mod reader;
+mod recipient;
 mod settings;
 mod shared_memory;
 mod silence;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use address::StreamOffer;
 pub(crate) use connection::Connection;
@@ -27,9 +30,8 @@ pub(crate) use frame::PREFACE;
 pub(crate) use settings::StreamSettings;
 pub(crate) use socket::Socket;
 
-use crate::interface::WorkerInterface;
 use crate::rpc::connection_options;
-use crate::worker::Worker;
+use crate::worker_cache::WorkerCache;
 use address::{Place, StreamAddress};
 use calls::Running;
 use foldhash::{HashMap, HashMapExt};
@@ -39,8 +41,8 @@ use listener::Admission;
 use parking_lot::Mutex;
 use proof::Secrets;
 use reader::InFrame;
+use recipient::Recipient;
 use shared_memory::SharedHeap;
-use smallvec::SmallVec;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +59,10 @@ pub(crate) const PUSH_TO: &str = "_push_to";
 /// The streams of one server, in both directions.
 pub(crate) struct StreamHub {
     runtime: tokio::runtime::Handle,
-    worker: OnceLock<Weak<Worker>>,
+    /// Who takes what arrives.
+    worker: OnceLock<Weak<dyn Recipient>>,
+    /// The workers of this task's cluster.
+    peers: OnceLock<Weak<WorkerCache>>,
     /// The name of this task.
     task: String,
     /// The incarnations of this task's devices.
@@ -98,6 +103,7 @@ impl StreamHub {
         StreamHub {
             runtime,
             worker: OnceLock::new(),
+            peers: OnceLock::new(),
             task,
             incarnations,
             offer,
@@ -117,8 +123,13 @@ impl StreamHub {
         &self.offer
     }
 
+    /// Sets the workers of this task's cluster, by whom peers prove who they are.
+    pub fn set_peers(&self, peers: Weak<WorkerCache>) {
+        let _ = self.peers.set(peers);
+    }
+
     /// Sets the worker that takes what arrives.
-    pub fn set_worker(&self, worker: Weak<Worker>) {
+    pub fn set_worker<R: Recipient + 'static>(&self, worker: Weak<R>) {
         let _ = self.worker.set(worker);
     }
 
@@ -136,6 +147,22 @@ impl StreamHub {
         let (hub, opened, address) = (self.clone(), connection.clone(), address.to_owned());
         self.runtime.spawn(async move { hub.open(opened, &address).await });
         Ok(connection)
+    }
+
+    /// Returns the stream to the task that has a device of this incarnation, if there is one and it has greeted.
+    pub fn connected_to(&self, incarnation: u64) -> Option<Arc<Connection>> {
+        let connections = self.connections.lock();
+        let mut greeted = connections.values().filter(|known| known.proven().contains(&incarnation));
+        greeted.find(|known| known.is_greeted()).cloned()
+    }
+
+    /// Returns the stream over which tensors are pushed to the peer of a connection, so that what is sent comes after them.
+    fn pushing_to(&self, connection: &Arc<Connection>) -> Arc<Connection> {
+        let connections = self.connections.lock();
+        let first = connection.incarnations().first();
+        let is_to_it = |known: &&Arc<Connection>| known.is_greeted() && known.incarnations().first() == first;
+        let known = connections.values().find(is_to_it).filter(|_| first.is_some());
+        known.unwrap_or(connection).clone()
     }
 
     /// Takes no new work, and waits until what runs for peers has ended.
@@ -206,12 +233,10 @@ impl StreamHub {
         if let Some(served) = self.served.lock().as_mut() {
             served.retain(|known| !Arc::ptr_eq(known, connection));
         }
-        guarded(connection, || {
-            let unsent = connection.broken(lost);
-            if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
-                worker.fail_steps(&unsent, lost);
-            }
-        });
+        guarded(connection, || connection.broken(lost));
+        if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
+            guarded(connection, || worker.peer_lost(connection, connection.proven(), lost));
+        }
     }
 
     /// Serves a connection until it ends; returns why. Whoever opened it says whom it expects there.
@@ -226,11 +251,9 @@ impl StreamHub {
             None => return stopping(),
         }
         let running = Running::default();
-        let mut incarnations: SmallVec<[u64; 2]> = SmallVec::new();
         let reading = async {
             let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
-            incarnations = hello.proven;
-            if let (None, Some(address)) = (expected, self.address_of_proven(&hello.task, &incarnations, &socket)) {
+            if let (None, Some(address)) = (expected, self.address_of_proven(&hello.task, &hello.proven, &socket)) {
                 // What is sent to that peer goes back over the same connection, unless there is another one already.
                 let mut connections = self.connections.lock();
                 if connections.get(&*address).is_none_or(|known| !known.is_usable()) {
@@ -261,25 +284,30 @@ impl StreamHub {
             Err(status) => Status::unavailable(format!("{} ({})", status.message(), connection.peer())),
         };
         debug!("{}", lost.message());
-        if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
-            guarded(&connection, || worker.peer_lost(&incarnations, &lost));
-        }
         lost
     }
 
     fn take(self: &Arc<Self>, connection: &Arc<Connection>, mut frame: InFrame, running: &Running) -> Result<()> {
+        match frame.kind {
+            Kind::Hello | Kind::Memory => return Err(malformed()),
+            Kind::Mapped => {
+                connection.share();
+                return Ok(());
+            }
+            Kind::Ping => return connection.send_word(Kind::Pong),
+            Kind::Pong => return Ok(()),
+            Kind::Release => return connection.returned(frame.fields()),
+            _ => {}
+        }
         let Some(worker) = self.worker.get().and_then(Weak::upgrade) else {
             return Err(Status::unavailable("this task has stopped"));
         };
         match frame.kind {
-            Kind::Hello | Kind::Memory => return Err(malformed()),
-            Kind::Mapped => connection.share(),
-            Kind::Ping => connection.send_word(Kind::Pong)?,
-            Kind::Pong => {}
+            Kind::Hello | Kind::Memory | Kind::Mapped | Kind::Ping | Kind::Pong | Kind::Release => {}
             Kind::Tensor => {
                 let (tensor, is_dead) = frame.tensors.pop().ok_or_else(malformed)?;
                 let key: Arc<str> = frame.fields().text()?.into();
-                worker.pushed(frame.id as i64, &key, tensor, is_dead);
+                worker.pushed(connection, frame.id as i64, &key, tensor, is_dead);
             }
             Kind::RunGraph if self.is_stopping.load(Ordering::Acquire) => {
                 connection.reply(frame.id, Err(Status::unavailable("the task is stopping")))?;
@@ -300,8 +328,15 @@ impl StreamHub {
                 running.abort(frame.id);
                 connection.forget_answer(frame.id);
             }
-            Kind::Cleanup => drop(worker.cleanup_graph(frame.id as i64)),
-            Kind::Release => connection.returned(frame.fields())?,
+            Kind::Cleanup => worker.cleanup_graph(frame.id as i64),
+            Kind::AskProgress => {
+                let answer = messages::write_progress(frame.id, frame.fields(), |step_id| worker.progress(step_id))?;
+                self.pushing_to(connection).send(answer)?;
+            }
+            Kind::Progress => {
+                let steps = messages::read_progress(frame.fields())?;
+                worker.told_progress(connection.proven(), frame.id, &steps);
+            }
         }
         Ok(())
     }
@@ -389,72 +424,4 @@ async fn keep_writing(connection: Arc<Connection>, socket: Arc<Socket>) -> Resul
     // The thread that reads a socket of its own learns of it so.
     socket.shut_down();
     ended
-}
-
-#[cfg(test)]
-mod tests {
-    use super::frame::{HEADER_BYTES, Header};
-    use super::listener::THREADS_MAX;
-    use super::*;
-    use crate::Transport;
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-
-    fn hub(number: u64) -> Arc<StreamHub> {
-        // Sockets are named by it, and other runs of this may go on at the same time.
-        let incarnation = (number << 32) | u64::from(std::process::id());
-        let offer = StreamOffer::new(Transport::Unix, incarnation).unwrap();
-        let runtime = tokio::runtime::Handle::current();
-        let hub = StreamHub::new(runtime, "a task".to_owned(), vec![incarnation], offer, StreamSettings::default());
-        let hub = Arc::new(hub);
-        let listener = hub.bind().unwrap().expect("this machine has Unix sockets");
-        tokio::spawn(hub.clone().listen(listener));
-        hub
-    }
-
-    fn connect(hub: &StreamHub) -> UnixStream {
-        UnixStream::connect_addr(&abstract_address(&hub.offer.unix).unwrap()).unwrap()
-    }
-
-    /// Says who this is, and reads who the other side is.
-    fn greet(hub: &StreamHub, stream: &mut UnixStream) {
-        stream.write_all(PREFACE).unwrap();
-        stream.write_all(&hub.hello(0, false, "").unwrap().pieces.concat()).unwrap();
-        stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
-        let mut header = [0; HEADER_BYTES];
-        stream.read_exact(&mut header).unwrap();
-        let header = Header::read(&header).unwrap();
-        assert_eq!(header.kind, Kind::Hello);
-        stream.read_exact(&mut vec![0; header.head_len]).unwrap();
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn peers_for_whom_no_thread_is_left_are_served_too() {
-        let hub = hub(1);
-        // They say nothing, and are taken in the order in which they came.
-        let silent: Vec<UnixStream> = (0..THREADS_MAX).map(|_| connect(&hub)).collect();
-        let peer = tokio::task::spawn_blocking({
-            let hub = hub.clone();
-            move || greet(&hub, &mut connect(&hub))
-        });
-        peer.await.unwrap();
-        assert_eq!(hub.admission.num_threads.load(Ordering::Relaxed), THREADS_MAX);
-        drop(silent);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_task_that_stops_ends_the_streams_that_threads_read() {
-        let hub = hub(2);
-        let ended = tokio::task::spawn_blocking({
-            let hub = hub.clone();
-            move || {
-                let mut stream = connect(&hub);
-                greet(&hub, &mut stream);
-                hub.stop();
-                // The thread reads the same end from its side of the socket.
-                stream.read(&mut [0]).unwrap()
-            }
-        });
-        assert_eq!(ended.await.unwrap(), 0);
-    }
 }

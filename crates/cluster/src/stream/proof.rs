@@ -28,7 +28,7 @@ use crate::random::system_secret;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 use tensor::{Result, Status};
 
@@ -83,9 +83,9 @@ impl StreamHub {
 
     /// Finds out whether a peer that has opened a stream is the task that it says it is. The error is for one that lies.
     pub(super) async fn prove(&self, hello: &Hello, socket: &Socket) -> Result<Proven> {
-        let worker = self.worker.get().and_then(Weak::upgrade);
-        let workers = worker.as_ref().map(|worker| worker.workers().clone());
-        let Some(workers) = workers.filter(|_| hello.task != self.task) else { return Ok(Proven::new()) };
+        let Some(workers) = self.peers.get().and_then(Weak::upgrade).filter(|_| hello.task != self.task) else {
+            return Ok(Proven::new());
+        };
         let Some(configured) = workers.address(&hello.task).map(str::to_owned) else { return Ok(Proven::new()) };
         let receiver = self.incarnations.first().copied().unwrap_or(0);
         let request = ConfirmStreamRequest { secret: hello.secret.clone(), receiver };
@@ -125,14 +125,12 @@ impl StreamHub {
 
     /// Returns this task's address in its cluster.
     pub(super) fn own_address(&self) -> String {
-        let worker = self.worker.get().and_then(Weak::upgrade);
-        worker.and_then(|worker| worker.workers().address(&self.task).map(str::to_owned)).unwrap_or_default()
+        self.configured_address(&self.task).unwrap_or_default()
     }
 
     /// Returns the address of a task in this task's cluster.
     pub(super) fn configured_address(&self, task: &str) -> Option<String> {
-        let worker: Option<Arc<crate::worker::Worker>> = self.worker.get().and_then(Weak::upgrade);
-        worker.and_then(|worker| worker.workers().address(task).map(str::to_owned))
+        self.peers.get().and_then(Weak::upgrade)?.address(task).map(str::to_owned)
     }
 }
 
@@ -145,6 +143,7 @@ mod tests {
     use proto::CreateSessionRequest;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
     use tensor::Tensor;
 
     #[test]

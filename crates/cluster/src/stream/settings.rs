@@ -3,6 +3,9 @@
 use crate::PeerPolicy;
 use std::time::Duration;
 
+/// How many bytes may wait for a peer that takes nothing, unless it is set.
+const WAITING_BYTES_MAX: usize = 1 << 30;
+
 /// How the streams of a task are.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamSettings {
@@ -31,6 +34,8 @@ pub(crate) struct StreamLimits {
     pub silence_max: Duration,
     /// How many bytes may wait for a peer that is silent: frames that were not written, and what it was lent.
     pub waiting_bytes_max: usize,
+    /// How many streams a user of this machine may open; without it, as many as the descriptors of the process allow.
+    pub connections_per_user_max: Option<u64>,
 }
 
 impl Default for StreamLimits {
@@ -39,7 +44,8 @@ impl Default for StreamLimits {
             connect_timeout: Duration::from_secs(10),
             greeting_timeout: Duration::from_secs(10),
             silence_max: Duration::from_secs(15),
-            waiting_bytes_max: 1 << 30,
+            waiting_bytes_max: WAITING_BYTES_MAX,
+            connections_per_user_max: None,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! [`GraphMgr`]: the partitions that a session has registered on this worker, compiled and ready to run.
 
+use super::expected_keys::{Expectation, ExpectedKeys};
+use super::rendezvous_mgr::StepState;
 use super::step_log::NodeTrace;
 use crate::device::LocalDevice;
 use crate::random::system_secret;
@@ -9,45 +11,113 @@ use graph::passes::{PartitionOptions, by_device, partition};
 use graph::{AttrMap, Graph, NodeId, OpLookup};
 use kernel::{CallFrame, Logger, OpRegistry, Rendezvous, Runner, SessionState, Step};
 use parking_lot::RwLock;
+use prost::Message;
 use proto::GraphDef;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use tensor::{Result, Status, Tensor};
 
-use super::rendezvous_mgr::StepState;
+/// How many partitions a session may have registered here at once. A master of ours keeps about a thousand, and one for each
+/// callable.
+const GRAPHS_MAX: usize = 1 << 16;
+
+/// How many nodes they may have together.
+const NODES_MAX: usize = 1 << 24;
+
+/// How many bytes they may have together, as they were sent.
+const GRAPH_BYTES_MAX: usize = 16 << 30;
 
 /// The partitions of one session.
 pub(crate) struct GraphMgr {
     registry: &'static OpRegistry,
-    graphs: RwLock<HashMap<Arc<str>, Arc<RegisteredGraph>>>,
+    /// What the graphs of all sessions receive.
+    expected: Arc<ExpectedKeys>,
+    graphs: RwLock<Graphs>,
+}
+
+#[derive(Default)]
+struct Graphs {
+    by_handle: HashMap<Arc<str>, (Arc<RegisteredGraph>, GraphSize)>,
+    /// The sizes of all of them.
+    total: GraphSize,
+}
+
+/// What a graph counts for.
+#[derive(Clone, Copy, Default)]
+struct GraphSize {
+    nodes: usize,
+    bytes: usize,
+}
+
+impl Graphs {
+    /// Returns why a graph of a size does not fit, if it doesn't.
+    fn check(&self, size: GraphSize) -> Result<()> {
+        let exceeded = |what: &str, now: usize, more: usize, most: usize| {
+            Err(Status::resource_exhausted(format!(
+                "too many registered graphs: the session has {now} {what} here, {more} more would be more than the {most} that it \
+                 may have"
+            )))
+        };
+        let total = self.total;
+        if self.by_handle.len() >= GRAPHS_MAX {
+            return exceeded("graphs", self.by_handle.len(), 1, GRAPHS_MAX);
+        }
+        if total.nodes.saturating_add(size.nodes) > NODES_MAX {
+            return exceeded("nodes", total.nodes, size.nodes, NODES_MAX);
+        }
+        if total.bytes.saturating_add(size.bytes) > GRAPH_BYTES_MAX {
+            return exceeded("bytes of graphs", total.bytes, size.bytes, GRAPH_BYTES_MAX);
+        }
+        Ok(())
+    }
 }
 
 impl GraphMgr {
     /// Makes a manager without partitions.
-    pub fn new(registry: &'static OpRegistry) -> GraphMgr {
-        GraphMgr { registry, graphs: RwLock::new(HashMap::new()) }
+    pub fn new(registry: &'static OpRegistry, expected: Arc<ExpectedKeys>) -> GraphMgr {
+        GraphMgr { registry, expected, graphs: RwLock::default() }
     }
 
     /// Compiles a partition and returns its handle.
     pub fn register(&self, def: &GraphDef, devices: &[LocalDevice], session: &Arc<SessionState>) -> Result<String> {
+        let functions = def.library.iter().flat_map(|library| &library.function);
+        let in_functions: usize = functions.map(|function| function.node_def.len()).sum();
+        let size = GraphSize { nodes: def.node.len().saturating_add(in_functions), bytes: def.encoded_len() };
+        self.graphs.read().check(size)?;
         let graph = Graph::from_graph_def(def, self.registry)?;
-        let registered = RegisteredGraph::new(graph, devices, session, self.registry)?;
+        let expectation = self.expected.add(&graph);
+        let registered = RegisteredGraph::new(graph, devices, session, self.registry, expectation)?;
         // Not a number that others can guess: all masters that open no worker session share one.
         let handle = system_secret();
-        self.graphs.write().insert(handle.as_str().into(), Arc::new(registered));
+        let mut graphs = self.graphs.write();
+        // Once more, because others may have come in between.
+        graphs.check(size)?;
+        graphs.total.nodes += size.nodes;
+        graphs.total.bytes += size.bytes;
+        graphs.by_handle.insert(handle.as_str().into(), (Arc::new(registered), size));
         Ok(handle)
     }
 
     /// Returns a partition.
     pub fn find(&self, handle: &str) -> Result<Arc<RegisteredGraph>> {
-        self.graphs.read().get(handle).cloned().ok_or_else(|| {
+        let found = self.graphs.read().by_handle.get(handle).map(|(graph, _)| graph.clone());
+        found.ok_or_else(|| {
             Status::aborted(format!("Graph handle is not found: {handle}. Possibly, this worker just restarted."))
         })
     }
 
     /// Drops a partition; steps of it that run go on.
     pub fn deregister(&self, handle: &str) -> Result<()> {
-        self.graphs.write().remove(handle).map(drop).ok_or_else(|| {
+        let removed = {
+            let mut graphs = self.graphs.write();
+            let removed = graphs.by_handle.remove(handle);
+            if let Some((_, size)) = &removed {
+                graphs.total.nodes -= size.nodes;
+                graphs.total.bytes -= size.bytes;
+            }
+            removed
+        };
+        removed.map(drop).ok_or_else(|| {
             Status::aborted(format!("Graph handle is not found: {handle}. Possibly, this worker just restarted."))
         })
     }
@@ -66,6 +136,8 @@ pub(crate) struct RegisteredGraph {
     fetches: HashMap<Arc<str>, (usize, usize)>,
     /// For partial runs: feeds and fetches meet in the rendezvous, because they come later.
     partial_units: OnceLock<Result<Vec<Unit>>>,
+    /// The tensors that other tasks push to it.
+    _expectation: Expectation,
 }
 
 /// A partition compiled for one device.
@@ -98,6 +170,7 @@ impl RegisteredGraph {
         devices: &[LocalDevice],
         session: &Arc<SessionState>,
         registry: &'static OpRegistry,
+        expectation: Expectation,
     ) -> Result<RegisteredGraph> {
         let parts = split_by_device(&graph, devices, registry)?;
         let mut registered = RegisteredGraph {
@@ -109,6 +182,7 @@ impl RegisteredGraph {
             feeds: HashMap::new(),
             fetches: HashMap::new(),
             partial_units: OnceLock::new(),
+            _expectation: expectation,
         };
         for (device, mut part) in parts {
             let (feeds, fetches) = terminals_to_arguments(&mut part, registry)?;

@@ -1,14 +1,20 @@
 //! [`Worker`]: the worker service of one task. It keeps the partitions that masters register, runs them, and hands the
 //! tensors that they send to whoever asks.
 
+mod early_pushes;
+mod expected_keys;
 mod graph_mgr;
 mod masters;
 mod partial_run;
 mod rendezvous_mgr;
 mod session;
 mod step_log;
+mod task_rendezvous;
+mod watch;
 
 pub(crate) use graph_mgr::client_key;
+pub(crate) use rendezvous_mgr::StepProgress;
+pub(crate) use watch::watch;
 
 use crate::ClusterSpec;
 use crate::client::caller;
@@ -16,7 +22,9 @@ use crate::device::{LocalDevice, task_name};
 use crate::interface::*;
 use crate::random::RandomIds;
 use crate::shares::Shares;
+use crate::stream::Connection;
 use crate::worker_cache::WorkerCache;
+use expected_keys::ExpectedKeys;
 use foldhash::{HashMap, HashMapExt};
 use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
 use kernel::{Logger, OpRegistry, Rendezvous, RendezvousKey, ResourceManager, SessionState};
@@ -24,14 +32,16 @@ use masters::{Masters, Sessions};
 use parking_lot::Mutex;
 use partial_run::PartialRuns;
 use proto::DeviceAttributes;
-use rendezvous_mgr::{RendezvousMgr, StepState, TaskRendezvous, TransferContext};
+use rendezvous_mgr::{RendezvousMgr, StepState};
 use session::WorkerSession;
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use step_log::{StepLog, now_micros};
+use task_rendezvous::{TaskRendezvous, TransferContext};
 use tensor::{Result, Status, Tensor};
 use tokio::sync::oneshot;
+use watch::Watch;
 
 /// The worker service of one task.
 pub(crate) struct Worker {
@@ -44,6 +54,10 @@ pub(crate) struct Worker {
     /// For masters that open no worker session.
     default_session: Arc<WorkerSession>,
     steps: Arc<RendezvousMgr>,
+    /// What registered graphs receive.
+    expected: Arc<ExpectedKeys>,
+    /// Looks after steps that wait for other tasks.
+    watch: Watch,
     partial_runs: Arc<PartialRuns>,
     step_context: StepContext,
     transfers: Arc<TransferContext>,
@@ -70,11 +84,12 @@ impl Worker {
     ) -> Worker {
         let log = Arc::new(StepLog::default());
         let transfers = Arc::new(TransferContext { task: workers.own_task().to_owned(), workers, runtime, ids, log });
+        let expected = Arc::new(ExpectedKeys::default());
         let default_session = Arc::new(WorkerSession {
             _place: None,
             devices: devices.clone(),
             state: Arc::new(SessionState::new()),
-            graphs: GraphMgr::new(registry),
+            graphs: GraphMgr::new(registry, expected.clone()),
             master: Default::default(),
             transfers: transfers.clone(),
         });
@@ -85,17 +100,14 @@ impl Worker {
             masters: Masters::default(),
             places: Shares::new(SESSIONS_MAX, SESSIONS_SHARE_FACTOR),
             default_session,
-            steps: Arc::new(RendezvousMgr::new()),
+            steps: Arc::new(RendezvousMgr::new(expected.clone())),
+            expected,
+            watch: Watch::default(),
             partial_runs: Arc::new(PartialRuns::default()),
             step_context: StepContext { runner: executor::default_runner(), logger: Arc::new(TracingLogger) },
             transfers,
             step_sequences: Mutex::new(HashMap::new()),
         }
-    }
-
-    /// Returns the workers of this task's cluster.
-    pub fn workers(&self) -> &Arc<WorkerCache> {
-        &self.transfers.workers
     }
 
     /// Ends every step, because the task stops.
@@ -104,19 +116,16 @@ impl Worker {
         self.sessions.write().clear();
     }
 
-    /// Takes a tensor that another task has pushed to a step.
-    pub fn pushed(&self, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
-        self.steps.pushed(step_id, key, tensor, is_dead);
+    /// Takes a tensor that another task has pushed to a step over a connection.
+    pub fn pushed(&self, connection: &Arc<Connection>, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
+        self.steps.pushed(source_of(connection), step_id, key, tensor, is_dead);
     }
 
-    /// Fails the steps that wait for a task which is gone.
-    pub fn peer_lost(&self, incarnations: &[u64], status: &Status) {
-        self.steps.fail_receives_from(incarnations, status);
-    }
-
-    /// Fails steps.
-    pub fn fail_steps(&self, steps: &[i64], status: &Status) {
-        self.steps.fail(steps, status);
+    /// Fails the steps that wait for a task with these devices, to which this connection is gone, or have pushed to it.
+    pub fn peer_lost(&self, connection: &Arc<Connection>, incarnations: &[u64], status: &Status) {
+        self.watch.peer_lost(incarnations);
+        self.steps.peer_lost(source_of(connection), incarnations, status);
+        self.steps.pushes_lost(connection, status);
     }
 
     fn session(&self, handle: &str, create_worker_session_called: bool) -> Result<Arc<WorkerSession>> {
@@ -168,7 +177,7 @@ impl Worker {
             _place: Some(place),
             devices,
             state: Arc::new(SessionState::new()),
-            graphs: GraphMgr::new(self.registry),
+            graphs: GraphMgr::new(self.registry, self.expected.clone()),
             master: (request.master_task.clone(), request.master_incarnation),
             transfers,
         })
@@ -177,7 +186,7 @@ impl Worker {
     fn start_graph(&self, call: RunGraphCall) -> Result<Answer<RunGraphReply>> {
         let session = self.session(&call.session_handle, call.create_worker_session_called)?;
         let graph = session.graphs.find(&call.graph_handle)?;
-        let step = self.steps.start(call.step_id)?;
+        let step = self.steps.start(call.step_id, &session.transfers)?;
         let rendezvous: Arc<dyn Rendezvous> = Arc::new(TaskRendezvous::new(step.clone(), session.transfers.clone()));
         if call.is_partial {
             return partial_run::run(&self.partial_runs, graph, step, rendezvous, &self.step_context, call);
@@ -190,11 +199,19 @@ impl Worker {
         let mut outcome = run_executors(&running.prepared, &running.step);
         Ok(match outcome.try_recv() {
             // Most steps of a ps end right here, without a task or a wake-up.
-            Ok(outcome) => Box::pin(ready(running.reply(outcome))),
-            Err(_) => {
+            Ok(outcome) if outcome.is_err() || running.step.is_delivering() => Box::pin(ready(running.reply(outcome))),
+            ended => {
                 let guard = CancelOnDrop::new(&running.step, Some(&running.transfers));
                 Box::pin(async move {
-                    let ended = outcome.await.unwrap_or_else(|_| Err(Status::internal("a step ended without a word")));
+                    let ended = match ended {
+                        Ok(ended) => ended,
+                        Err(_) => outcome.await.unwrap_or_else(|_| Err(ended_silently())),
+                    };
+                    // A step that could not deliver its tensors has failed, though all of its nodes have run.
+                    let ended = match ended {
+                        Ok(()) if !running.step.is_delivering() => running.step.delivered().await,
+                        ended => ended,
+                    };
                     guard.disarm();
                     running.reply(ended)
                 })
@@ -215,7 +232,7 @@ impl Worker {
             )));
         }
         let step = self.steps.find_or_create(call.step_id)?;
-        let waiting = self.steps.wait_in(&step);
+        let waiting = self.steps.wait_in(&step)?;
         let (sender, mut receiver) = oneshot::channel();
         step.local.receive_by_name(&call.key, Box::new(move |outcome| drop(sender.send(outcome))));
         let received = |outcome: Result<_>| {
@@ -235,6 +252,15 @@ impl Worker {
             received(outcome.unwrap_or_else(|_| Err(Status::cancelled("the step is over").derived())))
         }))
     }
+}
+
+/// Returns what tells a connection from others as long as it lasts.
+fn source_of(connection: &Arc<Connection>) -> usize {
+    Arc::as_ptr(connection) as usize
+}
+
+fn ended_silently() -> Status {
+    Status::internal("a step ended without a word")
 }
 
 /// A step of a partition under way.

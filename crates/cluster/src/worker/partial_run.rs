@@ -72,6 +72,11 @@ pub(super) fn run(
         let is_over = call.is_last_partial_run && fetched.is_ok();
         let has_failed = fetched.as_ref().is_err_and(Status::is_derived);
         let outcome = if is_over || has_failed { ending.await } else { Ok(()) };
+        // What the part has pushed must be on its way, or nobody would tell the receiver.
+        let outcome = match outcome {
+            Ok(()) if !step.is_delivering() => step.delivered().await,
+            outcome => outcome,
+        };
         guard.disarm();
         if call.is_last_partial_run || outcome.is_err() || fetched.is_err() {
             runs.remove(call.step_id);

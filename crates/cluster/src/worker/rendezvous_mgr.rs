@@ -1,38 +1,48 @@
 //! [`RendezvousMgr`]: the rendezvous of every step that this worker takes part in, made by whoever comes first.
 
-use super::step_log::StepLog;
+use super::early_pushes::{EARLY_BYTES_MAX, EARLY_STEPS_MAX, EarlyPushes};
+use super::expected_keys::ExpectedKeys;
+use super::task_rendezvous::{Receiver, TransferContext};
 use crate::device::task_of;
-use crate::interface::{ReceivedTensor, RecvTensorCall};
-use crate::random::RandomIds;
-use crate::stream::{Connection, StreamHub};
-use crate::worker_cache::WorkerCache;
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use crate::stream::Connection;
+use foldhash::{HashMap, HashMapExt};
 use kernel::{Cancellation, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, ResourceManager};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use tensor::{Result, Status, Tensor};
 use tokio::task::AbortHandle;
 
 /// How many finished steps are remembered, so that a late request doesn't bring one back to life.
 const FINISHED_STEPS_KEPT: usize = 1 << 12;
 
-/// How many steps may be known by pushed tensors alone. A master that died leaves such steps behind, and the oldest go.
-const PUSHED_ONLY_STEPS_MAX: usize = 1 << 10;
+/// How many peers a step remembers whose connections were lost.
+const LOST_PEERS_MAX: usize = 1 << 10;
+
+/// How many requests may wait in one step for tensors that it has not made yet. A legal step waits for at most as many as a peer has
+/// Recv nodes, for each iteration of a loop.
+pub(super) const WAITING_IN_STEP_MAX: usize = 1 << 16;
+
+/// How many requests may wait in all steps.
+pub(super) const WAITING_MAX: usize = 1 << 17;
 
 /// The steps that this worker takes part in.
 pub(crate) struct RendezvousMgr {
     steps: Mutex<Steps>,
+    expected: Arc<ExpectedKeys>,
+    /// How many requests wait in all steps.
+    num_waiting: AtomicUsize,
 }
 
 struct Steps {
     active: HashMap<i64, Arc<StepState>>,
-    finished: HashSet<i64>,
+    /// Steps that are over, each with why it can't begin any more, if there is more to say.
+    finished: HashMap<i64, Option<Status>>,
     finished_order: VecDeque<i64>,
-    /// Steps of which only pushed tensors are known, in the order in which they came up.
-    pushed_only: VecDeque<i64>,
+    early: EarlyPushes,
 }
 
 /// What the partitions of one step on this worker share.
@@ -45,103 +55,187 @@ pub(crate) struct StepState {
     pub cancellation: Cancellation,
     /// Resources that end with the step.
     pub resources: Arc<ResourceManager>,
+    /// The tasks that the step has pushed tensors to.
+    pub(super) receivers: Mutex<SmallVec<[Receiver; 2]>>,
+    /// How its tensors come from other tasks, once a partition has been started.
+    context: OnceLock<Arc<TransferContext>>,
     /// Whether a partition has been started; until then only requests for its tensors wait.
     has_started: AtomicBool,
     waiting_requests: AtomicUsize,
-    /// Whether a tensor was pushed before the step began here.
-    is_pushed: AtomicBool,
     /// Receives from other tasks that are under way.
-    remote: Mutex<Vec<Option<RemoteReceive>>>,
+    pub(super) remote: Mutex<Vec<Option<RemoteReceive>>>,
+    /// The devices of peers to which a connection was lost while the step was active: what they have pushed may be lost.
+    lost: Mutex<Vec<(u64, Status)>>,
+    has_lost: AtomicBool,
 }
 
-struct RemoteReceive {
-    done: ReceiveDone,
-    task: Option<AbortHandle>,
+/// A tensor that another task was asked for.
+pub(super) struct RemoteReceive {
+    /// Takes it.
+    pub done: ReceiveDone,
+    /// Waits for it.
+    pub task: Option<AbortHandle>,
+}
+
+/// How far a step has come on this worker, as a peer is told that waits for its tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepProgress {
+    /// Not heard of, or over for so long that it was forgotten.
+    Unknown,
+    /// Under way.
+    Running,
+    /// Over: all that it pushes was pushed.
+    Over,
+    /// Failed, which its master is told.
+    Failed,
 }
 
 impl RendezvousMgr {
-    /// Makes a manager without steps.
-    pub fn new() -> RendezvousMgr {
+    /// Makes a manager without steps; `expected` are the transfers that registered graphs receive.
+    pub fn new(expected: Arc<ExpectedKeys>) -> RendezvousMgr {
         let steps = Steps {
             active: HashMap::new(),
-            finished: HashSet::new(),
+            finished: HashMap::new(),
             finished_order: VecDeque::new(),
-            pushed_only: VecDeque::new(),
+            early: EarlyPushes::new(),
         };
-        RendezvousMgr { steps: Mutex::new(steps) }
+        RendezvousMgr { steps: Mutex::new(steps), expected, num_waiting: AtomicUsize::new(0) }
     }
 
     /// Returns a step, which is made if this is the first word of it; a finished one is an error.
     pub fn find_or_create(&self, step_id: i64) -> Result<Arc<StepState>> {
-        self.find(step_id, false)
+        self.steps.lock().find_or_create(step_id)
     }
 
     /// As [`find_or_create`](Self::find_or_create), for a partition of the step that is about to run here.
-    pub fn start(&self, step_id: i64) -> Result<Arc<StepState>> {
-        self.find(step_id, true)
-    }
-
-    fn find(&self, step_id: i64, starts: bool) -> Result<Arc<StepState>> {
+    pub fn start(&self, step_id: i64, context: &Arc<TransferContext>) -> Result<Arc<StepState>> {
         let mut steps = self.steps.lock();
-        if let Some(step) = steps.active.get(&step_id) {
-            if starts {
-                step.has_started.store(true, Ordering::Release);
-            }
-            return Ok(step.clone());
+        let step = steps.find_or_create(step_id)?;
+        if !step.has_started.swap(true, Ordering::AcqRel) {
+            steps.early.remove(step_id);
+            let _ = step.context.set(context.clone());
         }
-        if steps.finished.contains(&step_id) {
-            return Err(Status::aborted(format!("step {step_id} is over")).derived());
-        }
-        let step = Arc::new(StepState {
-            id: step_id,
-            local: LocalRendezvous::new(),
-            cancellation: Cancellation::new(),
-            resources: Arc::new(ResourceManager::new()),
-            has_started: AtomicBool::new(starts),
-            waiting_requests: AtomicUsize::new(0),
-            is_pushed: AtomicBool::new(false),
-            remote: Mutex::new(Vec::new()),
-        });
-        steps.active.insert(step_id, step.clone());
         Ok(step)
     }
 
-    /// Takes a tensor that was pushed to a step, which may not have begun here yet.
-    pub fn pushed(&self, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
-        let Ok(step) = self.find_or_create(step_id) else { return };
-        if !step.has_started.load(Ordering::Acquire) && !step.is_pushed.swap(true, Ordering::AcqRel) {
+    /// Takes a tensor that was pushed over a connection to a step, which may not have begun here yet.
+    pub fn pushed(&self, source: usize, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
+        let step = match self.take_early(source, step_id, tensor.num_bytes(), false) {
+            Early::Taken(step) => Some(step),
+            Early::Over => None,
+            // Asked without the lock, and only when there is a lot.
+            Early::TooMuch if self.expected.contains(key) => {
+                match self.take_early(source, step_id, tensor.num_bytes(), true) {
+                    Early::Taken(step) => Some(step),
+                    Early::Over | Early::TooMuch => None,
+                }
+            }
+            Early::TooMuch => {
+                self.refuse(step_id, &Status::resource_exhausted(format!(
+                    "step {step_id} was refused: it had not begun here, and a peer pushed more than {} MB that no registered \
+                     graph receives, of which '{key}' would be {} bytes",
+                    EARLY_BYTES_MAX >> 20,
+                    tensor.num_bytes()
+                )));
+                None
+            }
+        };
+        if let Some(step) = step {
+            // An error says that the step is over, and then nobody wants the tensor.
+            let _ = step.local.send_by_name(key, tensor, is_dead);
+        }
+    }
+
+    fn take_early(&self, source: usize, step_id: i64, bytes: usize, is_expected: bool) -> Early {
+        let mut steps = self.steps.lock();
+        let Ok(step) = steps.find_or_create(step_id) else { return Early::Over };
+        if step.has_started.load(Ordering::Acquire) {
+            return Early::Taken(step);
+        }
+        if !is_expected && !steps.early.has_room(source, bytes) {
+            return Early::TooMuch;
+        }
+        let counted = if is_expected { 0 } else { bytes };
+        if let Some(oldest) = steps.early.add(step_id, source, counted) {
+            let status = Status::resource_exhausted(format!(
+                "step {oldest} was dropped: it had not begun here, and a peer pushed to more than {EARLY_STEPS_MAX} steps \
+                 that have not"
+            ));
+            let dropped = steps.refuse(oldest, &status);
+            drop(steps);
+            if let Some(dropped) = dropped {
+                dropped.abort(status);
+            }
+        }
+        Early::Taken(step)
+    }
+
+    /// Ends a step before it has begun: it fails with a status if it ever does.
+    fn refuse(&self, step_id: i64, status: &Status) {
+        let refused = self.steps.lock().refuse(step_id, status);
+        if let Some(step) = refused {
+            step.abort(status.clone());
+        }
+    }
+
+    /// Fails the steps that have pushed tensors over a connection which broke: the tensors may be lost.
+    pub fn pushes_lost(&self, connection: &Arc<Connection>, status: &Status) {
+        for step in self.active() {
+            let failed = {
+                let receivers = step.receivers.lock();
+                let receiver = receivers.iter().find(|receiver| Arc::ptr_eq(&receiver.connection, connection));
+                receiver.map(|receiver| receiver.unreachable_from(step.task(), status))
+            };
+            if let Some(status) = failed {
+                step.abort(status);
+            }
+        }
+    }
+
+    /// Fails the steps that wait for a tensor of a task with these devices, to which a connection was lost, and those that
+    /// will. What it has pushed to steps that have not begun is dropped, and they fail when they begin.
+    pub fn peer_lost(&self, source: usize, incarnations: &[u64], status: &Status) {
+        let mut early = Vec::new();
+        {
             let mut steps = self.steps.lock();
-            steps.pushed_only.push_back(step_id);
-            if steps.pushed_only.len() > PUSHED_ONLY_STEPS_MAX
-                && let Some(oldest) = steps.pushed_only.pop_front()
-                && steps.active.get(&oldest).is_some_and(|step| !step.has_started.load(Ordering::Acquire))
-            {
-                steps.active.remove(&oldest);
+            for step_id in steps.early.source_over(source) {
+                early.extend(steps.refuse(step_id, status));
             }
         }
-        // An error says that the step is over, and then nobody wants the tensor.
-        let _ = step.local.send_by_name(key, tensor, is_dead);
-    }
-
-    /// Fails the given steps.
-    pub fn fail(&self, steps: &[i64], status: &Status) {
-        for step_id in steps {
-            let step = self.steps.lock().active.get(step_id).cloned();
-            if let Some(step) = step {
-                step.abort(status.clone());
-            }
+        for step in early {
+            step.abort(status.clone());
+        }
+        for step in self.active() {
+            step.lose(incarnations, status);
         }
     }
 
-    /// Fails the steps that wait for a tensor of a task with these devices, which is gone.
-    pub fn fail_receives_from(&self, incarnations: &[u64], status: &Status) {
-        let active: Vec<Arc<StepState>> = self.steps.lock().active.values().cloned().collect();
-        let is_from =
-            |key: &str| RendezvousKey::parse(key).is_ok_and(|key| incarnations.contains(&key.source_incarnation()));
-        for step in active {
-            if step.local.any_waiting(is_from) {
-                step.abort(status.clone());
-            }
+    /// Returns the steps of which a partition has been started here.
+    pub fn started(&self) -> Vec<Arc<StepState>> {
+        let mut active = self.active();
+        active.retain(|step| step.has_started.load(Ordering::Acquire));
+        active
+    }
+
+    fn active(&self) -> Vec<Arc<StepState>> {
+        self.steps.lock().active.values().cloned().collect()
+    }
+
+    /// Returns a step that is under way.
+    pub fn find(&self, step_id: i64) -> Option<Arc<StepState>> {
+        self.steps.lock().active.get(&step_id).cloned()
+    }
+
+    /// Returns how far a step has come.
+    pub fn progress(&self, step_id: i64) -> StepProgress {
+        let steps = self.steps.lock();
+        match (steps.active.get(&step_id), steps.finished.get(&step_id)) {
+            (Some(step), _) if !step.has_started.load(Ordering::Acquire) => StepProgress::Unknown,
+            (Some(step), _) if step.cancellation.is_cancelled() => StepProgress::Failed,
+            (Some(_), _) => StepProgress::Running,
+            (None, Some(None)) => StepProgress::Over,
+            (None, Some(Some(_))) => StepProgress::Failed,
+            (None, None) => StepProgress::Unknown,
         }
     }
 
@@ -149,15 +243,8 @@ impl RendezvousMgr {
     pub fn cleanup(&self, step_id: i64) {
         let step = {
             let mut steps = self.steps.lock();
-            if steps.finished.insert(step_id) {
-                steps.finished_order.push_back(step_id);
-                if steps.finished_order.len() > FINISHED_STEPS_KEPT
-                    && let Some(oldest) = steps.finished_order.pop_front()
-                {
-                    steps.finished.remove(&oldest);
-                }
-            }
-            steps.active.remove(&step_id)
+            steps.early.remove(step_id);
+            steps.finish(step_id, None)
         };
         if let Some(step) = step {
             step.abort(Status::aborted(format!("Cleanup {step_id}")).derived());
@@ -166,22 +253,97 @@ impl RendezvousMgr {
 
     /// Ends all steps.
     pub fn abort_all(&self, status: &Status) {
-        let active = std::mem::take(&mut self.steps.lock().active);
+        let active = {
+            let mut steps = self.steps.lock();
+            steps.early = EarlyPushes::new();
+            std::mem::take(&mut steps.active)
+        };
         for step in active.into_values() {
             step.abort(status.clone());
         }
     }
 
     /// Counts a request that waits in a step; see [`WaitingRequest`].
-    pub fn wait_in(self: &Arc<Self>, step: &Arc<StepState>) -> WaitingRequest {
-        step.waiting_requests.fetch_add(1, Ordering::Relaxed);
-        WaitingRequest { manager: self.clone(), step: step.clone() }
+    pub fn wait_in(self: &Arc<Self>, step: &Arc<StepState>) -> Result<WaitingRequest> {
+        let in_step = step.waiting_requests.fetch_add(1, Ordering::Relaxed);
+        let in_all = self.num_waiting.fetch_add(1, Ordering::Relaxed);
+        // Dropped again if it is one too many, and counted down by that.
+        let waiting = WaitingRequest { manager: self.clone(), step: step.clone() };
+        if in_step >= WAITING_IN_STEP_MAX {
+            let what =
+                format!("{WAITING_IN_STEP_MAX} requests wait for tensors of step {}, which is the most", step.id);
+            return Err(Status::resource_exhausted(what));
+        }
+        if in_all >= WAITING_MAX {
+            let what = format!("{WAITING_MAX} requests wait for tensors of this task, which is the most");
+            return Err(Status::resource_exhausted(what));
+        }
+        Ok(waiting)
     }
 
     /// Returns the number of steps.
     #[cfg(test)]
     pub fn num_steps(&self) -> usize {
         self.steps.lock().active.len()
+    }
+}
+
+/// What becomes of a pushed tensor.
+enum Early {
+    /// Its step takes it.
+    Taken(Arc<StepState>),
+    /// Its step is over.
+    Over,
+    /// Too much was pushed to steps that have not begun.
+    TooMuch,
+}
+
+impl Steps {
+    fn find_or_create(&mut self, step_id: i64) -> Result<Arc<StepState>> {
+        if let Some(step) = self.active.get(&step_id) {
+            return Ok(step.clone());
+        }
+        if let Some(why) = self.finished.get(&step_id) {
+            return Err(why.clone().unwrap_or_else(|| Status::aborted(format!("step {step_id} is over")).derived()));
+        }
+        let step = Arc::new(StepState {
+            id: step_id,
+            local: LocalRendezvous::new(),
+            cancellation: Cancellation::new(),
+            resources: Arc::new(ResourceManager::new()),
+            receivers: Mutex::default(),
+            context: OnceLock::new(),
+            has_started: AtomicBool::new(false),
+            waiting_requests: AtomicUsize::new(0),
+            remote: Mutex::new(Vec::new()),
+            lost: Mutex::new(Vec::new()),
+            has_lost: AtomicBool::new(false),
+        });
+        self.active.insert(step_id, step.clone());
+        Ok(step)
+    }
+
+    /// Notes that a step is over; returns it if it was active.
+    fn finish(&mut self, step_id: i64, why: Option<Status>) -> Option<Arc<StepState>> {
+        if self.finished.insert(step_id, why).is_none() {
+            self.finished_order.push_back(step_id);
+            if self.finished_order.len() > FINISHED_STEPS_KEPT
+                && let Some(oldest) = self.finished_order.pop_front()
+            {
+                self.finished.remove(&oldest);
+            }
+        }
+        self.active.remove(&step_id)
+    }
+
+    /// Ends a step that has not begun; returns it for its end, which must not be under the lock.
+    fn refuse(&mut self, step_id: i64, status: &Status) -> Option<Arc<StepState>> {
+        self.early.remove(step_id);
+        let has_started = |step: &Arc<StepState>| step.has_started.load(Ordering::Acquire);
+        if self.active.get(&step_id).is_some_and(has_started) {
+            return None;
+        }
+        self.finish(step_id, Some(status.clone()))
     }
 }
 
@@ -194,13 +356,14 @@ pub(crate) struct WaitingRequest {
 
 impl Drop for WaitingRequest {
     fn drop(&mut self) {
+        self.manager.num_waiting.fetch_sub(1, Ordering::Relaxed);
         if self.step.waiting_requests.fetch_sub(1, Ordering::AcqRel) == 1
             && !self.step.has_started.load(Ordering::Acquire)
         {
             let mut steps = self.manager.steps.lock();
             // Looked at again under the lock, which whoever starts the step must take first.
             if !self.step.has_started.load(Ordering::Acquire)
-                && !self.step.is_pushed.load(Ordering::Acquire)
+                && !steps.early.contains(self.step.id)
                 && self.step.waiting_requests.load(Ordering::Acquire) == 0
             {
                 steps.active.remove(&self.step.id);
@@ -223,162 +386,97 @@ impl StepState {
             (receive.done)(Err(status.clone()));
         }
     }
-}
 
-/// The rendezvous that the nodes of a step see: one task's view of its cluster.
-pub(crate) struct TaskRendezvous {
-    step: Arc<StepState>,
-    context: Arc<TransferContext>,
-    /// The tasks that the step has pushed tensors to.
-    receivers: Mutex<SmallVec<[Receiver; 2]>>,
-    /// Whether something was pushed that may not have left yet.
-    has_unsent: AtomicBool,
-}
-
-/// A task that a step pushes tensors to.
-struct Receiver {
-    address: Arc<str>,
-    connection: Arc<Connection>,
-}
-
-/// What transfers need to know besides their step.
-pub(crate) struct TransferContext {
-    /// The name of this task in the session's cluster.
-    pub task: String,
-    /// The other tasks.
-    pub workers: Arc<WorkerCache>,
-    /// Runs what waits for answers.
-    pub runtime: tokio::runtime::Handle,
-    /// Names requests.
-    pub ids: Arc<RandomIds>,
-    /// Takes note of transfers when asked to.
-    pub log: Arc<StepLog>,
-}
-
-impl TransferContext {
-    /// Drops what waits to be pushed for a step that was cancelled or has failed, or that is over everywhere.
-    pub fn forget_step(&self, step_id: i64) {
-        if let Some(streams) = self.workers.streams() {
-            streams.forget_step(step_id);
-        }
-    }
-}
-
-impl Rendezvous for TaskRendezvous {
-    fn send(&self, key: &RendezvousKey, tensor: Tensor, is_dead: bool) -> Result<()> {
-        if let (Some(address), Some(streams)) = (key.push_to(), self.context.workers.streams()) {
-            self.connection(address, streams)?.push(self.step.id, key.as_str(), &tensor, is_dead)?;
-            self.has_unsent.store(true, Ordering::Release);
-            return Ok(());
-        }
-        self.step.local.send(key, tensor, is_dead)
+    /// Returns how tensors of other tasks come, if a partition has been started.
+    pub fn context(&self) -> Option<&Arc<TransferContext>> {
+        self.context.get()
     }
 
-    fn flush(&self) {
-        if self.has_unsent.load(Ordering::Acquire) && self.has_unsent.swap(false, Ordering::AcqRel) {
-            let receivers = self.receivers.lock();
-            let connections: SmallVec<[Arc<Connection>; 2]> =
-                receivers.iter().map(|receiver| receiver.connection.clone()).collect();
-            drop(receivers);
-            connections.iter().for_each(|connection| connection.flush_pushes());
-        }
+    /// Returns the name of this task in the step's cluster.
+    pub fn task(&self) -> &str {
+        self.context.get().map_or("this task", |context| &context.task)
     }
 
-    fn receive(&self, key: &RendezvousKey, done: ReceiveDone) {
-        if key.push_to().is_some() {
-            match self.context.log.start_transfer() {
-                None => self.step.local.receive(key, done),
-                Some(started) => self.step.local.receive(key, self.logged(key, started, done)),
+    /// Returns whether all that the step has pushed goes over connections that are up.
+    pub fn is_delivering(&self) -> bool {
+        self.receivers.lock().iter().all(|receiver| receiver.connection.is_greeted())
+    }
+
+    /// Waits until the peers that the step has pushed to have answered to their connections. A connection that can't be made
+    /// fails the step, because its tensors never left.
+    pub async fn delivered(&self) -> Result<()> {
+        let connections: SmallVec<[Arc<Connection>; 2]> =
+            self.receivers.lock().iter().map(|receiver| receiver.connection.clone()).collect();
+        for connection in connections {
+            if let Err(status) = connection.settled().await {
+                let receivers = self.receivers.lock();
+                let receiver = receivers.iter().find(|known| Arc::ptr_eq(&known.connection, &connection));
+                return Err(receiver.map_or(status.clone(), |known| known.unreachable_from(self.task(), &status)));
             }
-        } else if task_of(key.source_device()) == self.context.task {
-            self.step.local.receive(key, done);
-        } else {
-            self.receive_remotely(key, done);
         }
+        Ok(())
     }
 
-    fn abort(&self, status: Status) {
-        self.step.abort(status);
-    }
-}
-
-impl TaskRendezvous {
-    /// Makes the rendezvous of a step; what is in `context` stays the same from step to step.
-    pub fn new(step: Arc<StepState>, context: Arc<TransferContext>) -> TaskRendezvous {
-        TaskRendezvous { step, context, receivers: Mutex::default(), has_unsent: AtomicBool::new(false) }
-    }
-
-    /// Returns the stream to an address, the same for the whole step: one that broke has lost what was sent before.
-    fn connection(&self, address: &Arc<str>, streams: &Arc<StreamHub>) -> Result<Arc<Connection>> {
-        let mut receivers = self.receivers.lock();
-        if let Some(known) = receivers.iter().find(|known| known.address == *address) {
-            return Ok(known.connection.clone());
-        }
-        let connection = streams.get(address)?;
-        receivers.push(Receiver { address: address.clone(), connection: connection.clone() });
-        Ok(connection)
-    }
-
-    /// Takes note of a pushed tensor when it comes.
-    fn logged(&self, key: &RendezvousKey, started: i64, done: ReceiveDone) -> ReceiveDone {
-        let (context, key, step_id) = (self.context.clone(), key.clone(), self.step.id);
-        Box::new(move |outcome| {
-            if let Ok((tensor, is_dead)) = &outcome {
-                let received = ReceivedTensor {
-                    tensor: tensor.clone(),
-                    is_dead: *is_dead,
-                    send_start_micros: started,
-                    require_ack: false,
-                };
-                context.log.finish_transfer(step_id, &key, started, &received);
+    /// Returns the keys of some of the receives that wait and satisfy a condition, at most `count`.
+    pub fn waiting_keys(&self, count: usize, condition: impl Fn(&RendezvousKey) -> bool) -> Vec<RendezvousKey> {
+        let found = RefCell::new(Vec::new());
+        self.local.any_waiting(|key| {
+            if let Ok(key) = RendezvousKey::parse(key)
+                && condition(&key)
+            {
+                found.borrow_mut().push(key);
             }
-            done(outcome);
-        })
+            found.borrow().len() >= count
+        });
+        found.into_inner()
     }
 
-    fn receive_remotely(&self, key: &RendezvousKey, done: ReceiveDone) {
-        let context = &self.context;
-        let worker = match context.workers.get(task_of(key.source_device())) {
-            Ok(worker) => worker,
-            Err(status) => return done(Err(status)),
-        };
-        let index = {
-            let mut remote = self.step.remote.lock();
-            remote.push(Some(RemoteReceive { done, task: None }));
-            remote.len() - 1
-        };
-        // Asked afterwards, so that a receive either sees that the step is over or is seen by who ends it.
-        if let Some(status) = self.step.cancellation.status() {
-            let taken = self.step.remote.lock().get_mut(index).and_then(Option::take);
-            if let Some(receive) = taken {
-                (receive.done)(Err(status));
-            }
+    /// Fails the step if it waits for a tensor of one of these devices; returns whether it does.
+    pub fn fail_waiting_for(&self, incarnations: &[u64], because: &Status) -> bool {
+        let is_from = |key: &RendezvousKey| incarnations.contains(&key.source_incarnation());
+        let Some(key) = self.waiting_keys(1, is_from).pop() else { return false };
+        let status = Status::new(
+            because.code(),
+            format!(
+                "{} waits for '{}' of {}: {}",
+                self.task(),
+                key.edge_name(),
+                task_of(key.source_device()),
+                because.message()
+            ),
+        );
+        self.abort(if because.is_derived() { status.derived() } else { status });
+        true
+    }
+
+    /// Notes that a connection to a task with these devices was lost, and fails the step if it waits for that task.
+    fn lose(&self, incarnations: &[u64], status: &Status) {
+        if incarnations.is_empty() {
             return;
         }
-        let request_id = context.ids.next_request_id();
-        let started = context.log.start_transfer();
-        let call = RecvTensorCall { step_id: self.step.id, key: key.shared().clone(), request_id };
-        let answer = worker.recv_tensor(call);
-        let step = self.step.clone();
-        let context = context.clone();
-        let key = key.clone();
-        let task = self.context.runtime.spawn(async move {
-            let outcome = answer.await;
-            if let Ok(received) = &outcome {
-                if received.require_ack {
-                    context.runtime.spawn(worker.mark_recv_finished(request_id));
-                }
-                if let Some(started) = started {
-                    context.log.finish_transfer(step.id, &key, started, received);
+        {
+            let mut lost = self.lost.lock();
+            for &incarnation in incarnations {
+                if lost.len() < LOST_PEERS_MAX && !lost.iter().any(|(known, _)| *known == incarnation) {
+                    lost.push((incarnation, status.clone()));
                 }
             }
-            let taken = step.remote.lock().get_mut(index).and_then(Option::take);
-            if let Some(receive) = taken {
-                (receive.done)(outcome.map(|received| (received.tensor, received.is_dead)));
-            }
-        });
-        if let Some(Some(receive)) = self.step.remote.lock().get_mut(index) {
-            receive.task = Some(task.abort_handle());
+        }
+        self.has_lost.store(true, Ordering::Release);
+        if self.has_started.load(Ordering::Acquire) {
+            self.fail_waiting_for(incarnations, status);
+        }
+    }
+
+    /// Fails the step if a tensor that it waits for may have been lost with a connection.
+    pub fn fail_if_lost(&self, key: &RendezvousKey) {
+        if !self.has_lost.load(Ordering::Acquire) {
+            return;
+        }
+        let incarnation = key.source_incarnation();
+        let lost = self.lost.lock().iter().find(|(known, _)| *known == incarnation).map(|(_, status)| status.clone());
+        if let Some(status) = lost {
+            self.fail_waiting_for(&[incarnation], &status);
         }
     }
 }
@@ -389,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_finished_step_stays_finished() {
-        let manager = RendezvousMgr::new();
+        let manager = RendezvousMgr::new(Arc::default());
         let step = manager.find_or_create(7).unwrap();
         manager.cleanup(7);
         assert!(step.cancellation.is_cancelled());
@@ -404,16 +502,79 @@ mod tests {
 
     #[test]
     fn a_step_that_only_a_gone_request_knew_goes_away() {
-        let manager = Arc::new(RendezvousMgr::new());
+        let manager = Arc::new(RendezvousMgr::new(Arc::default()));
         let step = manager.find_or_create(1).unwrap();
-        let (first, second) = (manager.wait_in(&step), manager.wait_in(&step));
+        let (first, second) = (manager.wait_in(&step).unwrap(), manager.wait_in(&step).unwrap());
         drop(first);
         assert_eq!(manager.num_steps(), 1);
         drop(second);
         assert_eq!(manager.num_steps(), 0);
         let step = manager.find_or_create(2).unwrap();
-        manager.start(2).unwrap();
-        drop(manager.wait_in(&step));
+        step.has_started.store(true, Ordering::Release);
+        drop(manager.wait_in(&step).unwrap());
         assert_eq!(manager.num_steps(), 1);
+    }
+
+    fn large() -> Tensor {
+        Tensor::zeros(tensor::DType::Float, tensor::Shape::vector(4 << 20)).unwrap()
+    }
+
+    fn key(name: &str) -> Arc<str> {
+        RendezvousKey::new("/job:a/task:0/device:CPU:0", 7, "/job:b/task:0/device:CPU:0", name, 0, 0).shared().clone()
+    }
+
+    #[test]
+    fn what_is_pushed_to_steps_that_never_come_is_bounded_and_ends_with_its_connection() {
+        let manager = RendezvousMgr::new(Arc::default());
+        let tensor = large();
+        let num_fitting = EARLY_BYTES_MAX / tensor.num_bytes();
+        for id in 0..2 * num_fitting as i64 {
+            manager.pushed(1, id, &key("x"), tensor.clone(), false);
+        }
+        assert_eq!(manager.num_steps(), num_fitting);
+        let refused = manager.find_or_create(num_fitting as i64).err().unwrap();
+        assert_eq!(refused.code(), tensor::Code::ResourceExhausted);
+        assert!(refused.message().contains("no registered"), "{refused}");
+        // Another peer has a budget of its own.
+        manager.pushed(2, -1, &key("x"), tensor.clone(), false);
+        assert_eq!(manager.num_steps(), num_fitting + 1);
+        let lost = Status::unavailable("the connection to /job:a was closed");
+        manager.peer_lost(1, &[7], &lost);
+        assert_eq!(manager.num_steps(), 1);
+        assert_eq!(manager.find_or_create(0).err().unwrap(), lost, "it can't begin without what it was pushed");
+        // What ended leaves room.
+        manager.peer_lost(2, &[7], &lost);
+        manager.pushed(1, -3, &key("x"), tensor, false);
+        assert_eq!(manager.num_steps(), 1);
+    }
+
+    #[test]
+    fn too_many_waiting_requests_are_refused() {
+        let manager = Arc::new(RendezvousMgr::new(Arc::default()));
+        let step = manager.find_or_create(1).unwrap();
+        let waiting: Vec<_> = (0..WAITING_IN_STEP_MAX).map(|_| manager.wait_in(&step).unwrap()).collect();
+        assert_eq!(manager.wait_in(&step).err().unwrap().code(), tensor::Code::ResourceExhausted);
+        drop(waiting);
+        assert_eq!(manager.num_steps(), 0);
+    }
+
+    #[test]
+    fn a_step_that_asks_after_its_peer_was_lost_fails_by_name() {
+        let manager = RendezvousMgr::new(Arc::default());
+        let step = manager.find_or_create(1).unwrap();
+        step.has_started.store(true, Ordering::Release);
+        manager.pushed(1, 1, &key("arrived"), Tensor::scalar(1f32), false);
+        manager.peer_lost(1, &[7], &Status::unavailable("the connection was closed"));
+        assert!(!step.cancellation.is_cancelled(), "it may need nothing more");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        for name in ["arrived", "lost"] {
+            let (key, sender) = (RendezvousKey::parse(&key(name)).unwrap(), sender.clone());
+            step.local.receive(&key, Box::new(move |outcome| sender.send(outcome.map(drop)).unwrap()));
+            step.fail_if_lost(&key);
+        }
+        receiver.recv().unwrap().unwrap();
+        let status = receiver.recv().unwrap().unwrap_err();
+        assert_eq!(status.code(), tensor::Code::Unavailable);
+        assert!(status.message().contains("'lost' of /job:a/task:0: the connection was closed"), "{status}");
     }
 }

@@ -1,7 +1,7 @@
 //! [`WorkerSession`]: what this worker keeps for one session of some master.
 
 use super::graph_mgr::GraphMgr;
-use super::rendezvous_mgr::TransferContext;
+use super::task_rendezvous::TransferContext;
 use crate::device::LocalDevice;
 use crate::shares::Place;
 use kernel::SessionState;

@@ -1,0 +1,304 @@
+//! [`Watch`]: looks after steps that wait for tensors of other tasks, so that none waits for what never comes.
+//!
+//! A pushed tensor has no request behind it whose end would tell. These are the ways in which one may not arrive, and what ends
+//! the wait:
+//!
+//! - The sender can't connect. Its part of the step does not end well before the receiver has greeted it, so its master is told
+//!   that it could not deliver.
+//! - The connection breaks. Both sides notice within ten seconds (`connection_options`). The sender fails the steps that pushed
+//!   over it and are not over. The receiver fails those that wait for that peer, or will, and those that have not begun and
+//!   were pushed something.
+//! - The tensor is lost together with the connection before the receiver has heard of the step at all. So a step that waits for
+//!   longer than the interval of this watch asks the sender how far it is. The answer comes after all that was pushed before, on
+//!   the same connection: if the sender's part is over and the tensor is not there, it is lost. If the sender can't be reached
+//!   or was restarted, the step fails with that.
+//! - The sender says that it doesn't know the step. That is right until its master has told it, which may take long when feeds are
+//!   large. Only if a connection to it was lost shortly before is it held against it, after [`UNKNOWN_MAX`] questions.
+//!
+//! A peer that is connected and answers nothing, such as one that was stopped with a signal, fails nothing: it may go on, and
+//! TensorFlow would wait, too. Lines name it (`stream`, and `rpc/client.rs` for TensorFlow's tasks).
+
+use super::Worker;
+use super::rendezvous_mgr::StepProgress;
+use super::task_rendezvous::TransferContext;
+use crate::device::{stream_offer, task_of};
+use crate::stream::{Connection, StreamHub};
+use foldhash::{HashMap, HashMapExt, HashSet};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tensor::{Result, Status};
+
+/// How often a sender may say that it doesn't know a step, after a connection to it was lost.
+const UNKNOWN_MAX: u32 = 6;
+
+/// How many looks before a step began a connection may have been lost with tensors for it.
+const LOST_LOOKS: u64 = 12;
+
+/// How many receives of a step are looked at.
+const KEYS_MAX: usize = 1 << 10;
+
+/// How many steps one question is about.
+const STEPS_MAX: usize = 1 << 10;
+
+/// How many devices of lost peers are remembered.
+const LOST_MAX: usize = 1 << 12;
+
+/// Looks at the steps of a worker every `interval`, until the worker is dropped.
+pub(crate) async fn watch(worker: Weak<Worker>, interval: Duration) {
+    loop {
+        tokio::time::sleep(interval).await;
+        let Some(worker) = worker.upgrade() else { return };
+        worker.look_at_waiting_steps();
+    }
+}
+
+/// What is known of steps that wait.
+#[derive(Default)]
+pub(super) struct Watch {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Counts the looks.
+    now: u64,
+    /// The steps that waited at the last look.
+    waits: HashMap<i64, Wait>,
+    /// What peers were asked and have not answered, by a device of theirs.
+    questions: HashMap<u64, Question>,
+    next_question: u64,
+    /// The devices of peers that are being connected to.
+    reaching: HashSet<u64>,
+    /// At which look a connection to a device's task was last found to be lost.
+    lost: HashMap<u64, u64>,
+}
+
+/// A step that waits.
+#[derive(Clone, Copy)]
+struct Wait {
+    /// The look at which it was first seen to.
+    since: u64,
+    /// How often the sender has said in turn that it doesn't know the step.
+    num_unknown: u32,
+}
+
+struct Question {
+    id: u64,
+    connection: Weak<Connection>,
+    steps: Vec<i64>,
+}
+
+/// A task whose tensors steps wait for.
+struct Sender {
+    task: String,
+    context: Arc<TransferContext>,
+    steps: Vec<i64>,
+}
+
+impl Watch {
+    /// Notes that a connection to a task with these devices was lost.
+    pub fn peer_lost(&self, incarnations: &[u64]) {
+        let mut state = self.state.lock();
+        let now = state.now;
+        if state.lost.len() + incarnations.len() > LOST_MAX {
+            state.lost.retain(|_, at| *at + LOST_LOOKS >= now);
+        }
+        for &incarnation in incarnations {
+            if state.lost.len() < LOST_MAX {
+                state.lost.insert(incarnation, now);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Decides whether the answer of a peer to a question means that a tensor never comes; returns why.
+    fn judge(&mut self, incarnation: u64, step_id: i64, progress: StepProgress) -> Option<Status> {
+        let wait = self.waits.get_mut(&step_id)?;
+        match progress {
+            StepProgress::Running => {
+                wait.num_unknown = 0;
+                None
+            }
+            StepProgress::Over => Some(Status::unavailable(
+                "that task has sent all of its step, and this was not among it: it was lost with a connection that broke",
+            )),
+            StepProgress::Failed => Some(Status::aborted("the step has failed there").derived()),
+            StepProgress::Unknown => {
+                wait.num_unknown += 1;
+                let since = wait.since;
+                let was_lost = self.lost.get(&incarnation).is_some_and(|at| at + LOST_LOOKS >= since);
+                (was_lost && wait.num_unknown >= UNKNOWN_MAX).then(|| {
+                    Status::unavailable(
+                        "a connection to that task broke, and it doesn't know the step: the tensor was probably lost",
+                    )
+                })
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// Asks the tasks for whose tensors steps have waited since the last look.
+    pub(super) fn look_at_waiting_steps(self: &Arc<Self>) {
+        let Some(streams) = self.transfers.workers.streams() else { return };
+        let mut senders: HashMap<u64, Sender> = HashMap::new();
+        let mut state = self.watch.state.lock();
+        state.now += 1;
+        let now = state.now;
+        let mut before = std::mem::take(&mut state.waits);
+        for step in self.steps.started() {
+            let Some(context) = step.context() else { continue };
+            let keys = step.waiting_keys(KEYS_MAX, |key| task_of(key.source_device()) != context.task);
+            if keys.is_empty() {
+                continue;
+            }
+            let wait = before.remove(&step.id).unwrap_or(Wait { since: now, num_unknown: 0 });
+            state.waits.insert(step.id, wait);
+            for key in keys.iter().filter(|_| wait.since < now) {
+                let task = task_of(key.source_device());
+                let sender = senders.entry(key.source_incarnation()).or_insert_with(|| Sender {
+                    task: task.to_owned(),
+                    context: context.clone(),
+                    steps: Vec::new(),
+                });
+                if sender.steps.last() != Some(&step.id) && sender.steps.len() < STEPS_MAX {
+                    sender.steps.push(step.id);
+                }
+            }
+        }
+        state.questions.retain(|incarnation, _| senders.contains_key(incarnation));
+        drop(state);
+        for (incarnation, sender) in senders {
+            match streams.connected_to(incarnation) {
+                Some(connection) => self.ask(incarnation, &connection, sender.steps),
+                None => self.reach(incarnation, sender),
+            }
+        }
+    }
+
+    /// Asks a peer how far it is with steps, unless it owes an answer already.
+    fn ask(&self, incarnation: u64, connection: &Arc<Connection>, steps: Vec<i64>) {
+        let id = {
+            let mut state = self.watch.state.lock();
+            let is_asked = |question: &Question| std::ptr::eq(question.connection.as_ptr(), Arc::as_ptr(connection));
+            if state.questions.get(&incarnation).is_some_and(is_asked) {
+                return;
+            }
+            let id = state.next_question;
+            state.next_question += 1;
+            let question = Question { id, connection: Arc::downgrade(connection), steps: steps.clone() };
+            state.questions.insert(incarnation, question);
+            id
+        };
+        // If it can't be sent, the connection ends, which is told to the steps.
+        let _ = connection.ask_progress(id, &steps);
+    }
+
+    /// Connects to a task to which there is no stream, to ask it the next time. If it can't be reached, the steps fail.
+    fn reach(self: &Arc<Self>, incarnation: u64, sender: Sender) {
+        if !self.watch.state.lock().reaching.insert(incarnation) {
+            return;
+        }
+        let worker = self.clone();
+        self.transfers.runtime.spawn(async move {
+            let reached = match worker.transfers.workers.streams() {
+                Some(streams) => connect(streams, incarnation, &sender).await,
+                None => Ok(()),
+            };
+            worker.watch.state.lock().reaching.remove(&incarnation);
+            if let Err(status) = reached {
+                worker.fail_waiting(&sender.steps, incarnation, &status);
+            }
+        });
+    }
+
+    fn fail_waiting(&self, steps: &[i64], incarnation: u64, status: &Status) {
+        for &step_id in steps {
+            if let Some(step) = self.steps.find(step_id) {
+                step.fail_waiting_for(&[incarnation], status);
+            }
+        }
+    }
+
+    /// Takes the answer of a task with these devices to a question how far it is with steps.
+    pub(crate) fn told_progress(&self, incarnations: &[u64], id: u64, steps: &[(i64, StepProgress)]) {
+        let mut failed = Vec::new();
+        {
+            let mut state = self.watch.state.lock();
+            let asked = incarnations.iter().find(|device| state.questions.get(device).is_some_and(|q| q.id == id));
+            let Some(&incarnation) = asked else { return };
+            let Some(question) = state.questions.remove(&incarnation) else { return };
+            for &(step_id, progress) in steps {
+                if question.steps.contains(&step_id)
+                    && let Some(status) = state.judge(incarnation, step_id, progress)
+                {
+                    failed.push((step_id, incarnation, status));
+                }
+            }
+        }
+        for (step_id, incarnation, status) in failed {
+            self.fail_waiting(&[step_id], incarnation, &status);
+        }
+    }
+
+    /// Returns how far this task is with a step.
+    pub(crate) fn progress(&self, step_id: i64) -> StepProgress {
+        self.steps.progress(step_id)
+    }
+}
+
+/// Opens a stream to a task that steps wait for.
+async fn connect(streams: &Arc<StreamHub>, incarnation: u64, sender: &Sender) -> Result<()> {
+    let workers = &sender.context.workers;
+    let devices = workers.get(&sender.task)?.get_status().await?;
+    if !devices.iter().any(|device| device.incarnation == incarnation) {
+        return Err(Status::unavailable("that task was restarted"));
+    }
+    let (Some(first), Some(place)) = (devices.first(), workers.address(&sender.task)) else { return Ok(()) };
+    let offer = stream_offer(first).ok_or_else(|| Status::unavailable("that task takes no streams any more"))?;
+    streams.get(&streams.offer().address_of(&offer, &sender.task, place, first.incarnation))?.settled().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: i64 = 1;
+    const DEVICE: u64 = 7;
+
+    fn waiting() -> Watch {
+        let watch = Watch::default();
+        watch.state.lock().now = 100;
+        watch.state.lock().waits.insert(STEP, Wait { since: 100, num_unknown: 0 });
+        watch
+    }
+
+    #[test]
+    fn a_step_that_is_over_at_its_sender_has_lost_what_it_waits_for() {
+        let watch = waiting();
+        let mut state = watch.state.lock();
+        assert!(state.judge(DEVICE, STEP, StepProgress::Running).is_none());
+        assert!(!state.judge(DEVICE, STEP, StepProgress::Over).unwrap().is_derived());
+        assert!(state.judge(DEVICE, STEP, StepProgress::Failed).unwrap().is_derived());
+        assert!(state.judge(DEVICE, STEP + 1, StepProgress::Over).is_none(), "nobody waits in it any more");
+    }
+
+    #[test]
+    fn a_sender_that_does_not_know_a_step_is_waited_for_unless_a_connection_was_lost() {
+        let watch = waiting();
+        for _ in 0..10 * UNKNOWN_MAX {
+            assert!(watch.state.lock().judge(DEVICE, STEP, StepProgress::Unknown).is_none());
+        }
+        let watch = waiting();
+        watch.peer_lost(&[DEVICE]);
+        let mut state = watch.state.lock();
+        for _ in 1..UNKNOWN_MAX {
+            assert!(state.judge(DEVICE, STEP, StepProgress::Unknown).is_none());
+        }
+        assert!(state.judge(DEVICE, STEP, StepProgress::Unknown).is_some());
+        state.waits.insert(STEP, Wait { since: 101 + LOST_LOOKS, num_unknown: UNKNOWN_MAX });
+        assert!(state.judge(DEVICE, STEP, StepProgress::Unknown).is_none(), "the step began long after");
+    }
+}
