@@ -7,7 +7,7 @@ use crate::interface::{MasterInterface, WorkerInterface};
 use crate::master::Master;
 use crate::random::RandomIds;
 use crate::rpc::server::{Services, serve};
-use crate::stream::{StreamHub, StreamOffer, StreamSettings};
+use crate::stream::{StreamHub, StreamLimits, StreamOffer, StreamSettings};
 use crate::worker::{Worker, watch};
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
 use crate::{ClusterSpec, ServerConfig, Transport};
@@ -73,7 +73,8 @@ impl Task {
             devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
-            let settings = StreamSettings { shares_memory, ..StreamSettings::default() };
+            let limits = StreamLimits::new(&config.peer_times, config.peer_bytes_max);
+            let settings = StreamSettings { shares_memory, limits, ..StreamSettings::default() };
             Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));

@@ -26,7 +26,7 @@ mod tests;
 pub(crate) use address::StreamOffer;
 pub(crate) use connection::Connection;
 pub(crate) use frame::PREFACE;
-pub(crate) use settings::StreamSettings;
+pub(crate) use settings::{StreamLimits, StreamSettings};
 pub(crate) use socket::Socket;
 
 use crate::rpc::connection_options;
