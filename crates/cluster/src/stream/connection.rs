@@ -555,7 +555,10 @@ impl Connection {
     /// Answers a call of the peer.
     pub(super) fn reply(&self, id: u64, reply: Result<RunGraphReply>) -> Result<()> {
         // An answer that would be too much becomes the error that says so.
-        let reply = reply.and_then(|reply| self.takes_tensors().map(|()| reply));
+        let reply = reply.and_then(|reply| match reply.received.is_empty() {
+            true => Ok(reply),
+            false => self.takes_tensors().map(|()| reply),
+        });
         let frame = self.framed(|share| super::messages::write_reply(id, reply, share))?;
         self.send(OutFrame { purpose: Purpose::Answer(id), ..frame })
     }
