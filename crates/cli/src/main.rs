@@ -6,12 +6,14 @@ mod done;
 mod files;
 mod hello;
 mod list_ops;
+mod listen;
 mod log;
 mod say;
 mod server;
 mod train;
 
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
@@ -74,7 +76,8 @@ fn main() -> ExitCode {
     match run(&arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(message)) => {
-            eprintln!("ferroflow: {message}");
+            // Who started this may have left, and its end of the pipe with it.
+            let _ = writeln!(std::io::stderr(), "ferroflow: {message}");
             ExitCode::FAILURE
         }
     }
@@ -84,13 +87,19 @@ fn run(command: &Command) -> Result<(), Failure> {
     cpu::requested().map_err(Failure::new)?;
     match command {
         Command::Hello => hello::run(),
-        Command::Server(flags) => server::run(flags),
+        Command::Server(flags) => {
+            listen::raise_open_files();
+            server::run(flags)
+        }
         Command::Check { file } => check::run(file),
         Command::Ops { filter, markdown } => {
             list_ops::run(filter.as_deref(), *markdown);
             Ok(())
         }
-        Command::Train(flags) => train::run(flags),
+        Command::Train(flags) => {
+            listen::raise_open_files();
+            train::run(flags)
+        }
         Command::Checkpoint(command) => checkpoint::run(command),
     }
 }

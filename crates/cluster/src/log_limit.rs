@@ -25,6 +25,11 @@ impl LogLimit {
         self.allow_at(Instant::now())
     }
 
+    /// Returns what a line ends with that follows some that were left out.
+    pub fn left_out(count: u64) -> String {
+        if count == 0 { String::new() } else { format!(" (and {count} more such lines since the last one)") }
+    }
+
     fn allow_at(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
         if state.last_allowed.is_some_and(|last| now.saturating_duration_since(last) < self.interval) {

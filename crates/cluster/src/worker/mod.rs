@@ -4,6 +4,7 @@
 mod early_pushes;
 mod expected_keys;
 mod graph_mgr;
+mod masters;
 mod partial_run;
 mod rendezvous_mgr;
 mod session;
@@ -16,16 +17,19 @@ pub(crate) use rendezvous_mgr::StepProgress;
 pub(crate) use watch::watch;
 
 use crate::ClusterSpec;
+use crate::client::caller;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::*;
 use crate::random::RandomIds;
+use crate::shares::Shares;
 use crate::stream::Connection;
 use crate::worker_cache::WorkerCache;
 use expected_keys::ExpectedKeys;
 use foldhash::{HashMap, HashMapExt};
 use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
 use kernel::{Logger, OpRegistry, Rendezvous, RendezvousKey, ResourceManager, SessionState};
-use parking_lot::{Mutex, RwLock};
+use masters::{Masters, Sessions};
+use parking_lot::Mutex;
 use partial_run::PartialRuns;
 use proto::DeviceAttributes;
 use rendezvous_mgr::{RendezvousMgr, StepState};
@@ -43,7 +47,10 @@ use watch::Watch;
 pub(crate) struct Worker {
     devices: Vec<LocalDevice>,
     registry: &'static OpRegistry,
-    sessions: RwLock<HashMap<String, Arc<WorkerSession>>>,
+    sessions: Sessions,
+    masters: Masters,
+    /// How many sessions each client may have.
+    places: Arc<Shares>,
     /// For masters that open no worker session.
     default_session: Arc<WorkerSession>,
     steps: Arc<RendezvousMgr>,
@@ -59,6 +66,9 @@ pub(crate) struct Worker {
 
 /// A bound on the worker sessions at once; masters that die leave theirs behind.
 const SESSIONS_MAX: usize = 1 << 16;
+
+/// A client may have so many times as many worker sessions as are free: alone, seven eighths of them.
+const SESSIONS_SHARE_FACTOR: usize = 7;
 
 /// A bound on the graphs whose steps are numbered for others.
 const STEP_SEQUENCES_MAX: usize = 1 << 16;
@@ -76,6 +86,7 @@ impl Worker {
         let transfers = Arc::new(TransferContext { task: workers.own_task().to_owned(), workers, runtime, ids, log });
         let expected = Arc::new(ExpectedKeys::default());
         let default_session = Arc::new(WorkerSession {
+            _place: None,
             devices: devices.clone(),
             state: Arc::new(SessionState::new()),
             graphs: GraphMgr::new(registry, expected.clone()),
@@ -85,7 +96,9 @@ impl Worker {
         Worker {
             devices,
             registry,
-            sessions: RwLock::new(HashMap::new()),
+            sessions: Sessions::default(),
+            masters: Masters::default(),
+            places: Shares::new(SESSIONS_MAX, SESSIONS_SHARE_FACTOR),
             default_session,
             steps: Arc::new(RendezvousMgr::new(expected.clone())),
             expected,
@@ -113,6 +126,12 @@ impl Worker {
         self.watch.peer_lost(incarnations);
         self.steps.peer_lost(source_of(connection), incarnations, status);
         self.steps.pushes_lost(connection, status);
+    }
+
+    /// Returns how many sessions masters of other tasks have open here.
+    pub fn num_sessions_of_others(&self) -> usize {
+        let own = &self.transfers.task;
+        self.sessions.read().values().filter(|session| *session.master.0 != **own).count()
     }
 
     fn session(&self, handle: &str, create_worker_session_called: bool) -> Result<Arc<WorkerSession>> {
@@ -154,7 +173,14 @@ impl Worker {
                 device.resources = Arc::new(ResourceManager::new());
             }
         }
+        let client = caller().client;
+        let place = self.places.take(client).ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "{client} has as many worker sessions on this task as it may have: others need some of the {SESSIONS_MAX}, too"
+            ))
+        })?;
         Ok(WorkerSession {
+            _place: Some(place),
             devices,
             state: Arc::new(SessionState::new()),
             graphs: GraphMgr::new(self.registry, self.expected.clone()),
@@ -355,14 +381,10 @@ impl WorkerInterface for Worker {
 
     fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Answer<()> {
         let made = self.make_session(&request).and_then(|session| {
-            let mut sessions = self.sessions.write();
-            // A master that comes back has forgotten the sessions that it opened before.
-            let (task, incarnation) = session.master.clone();
-            sessions.retain(|_, known| task.is_empty() || known.master.0 != task || known.master.1 == incarnation);
-            if sessions.len() >= SESSIONS_MAX {
-                return Err(Status::resource_exhausted("too many worker sessions"));
-            }
-            sessions.insert(request.session_handle, Arc::new(session));
+            let session = Arc::new(session);
+            let replaced = self.sessions.write().insert(request.session_handle, session.clone());
+            drop(replaced);
+            self.look_for_sessions_of_before(&session);
             Ok(())
         });
         answer(made)

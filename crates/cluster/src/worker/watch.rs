@@ -264,6 +264,10 @@ async fn connect(streams: &Arc<StreamHub>, incarnation: u64, sender: &Sender) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ClusterSpec, PeerTimes, Server, ServerConfig, Transport};
+    use kernel::{Rendezvous, RendezvousKey};
+    use tensor::Code;
+    use tokio::sync::oneshot;
 
     const STEP: i64 = 1;
     const DEVICE: u64 = 7;
@@ -283,6 +287,84 @@ mod tests {
         assert!(!state.judge(DEVICE, STEP, StepProgress::Over).unwrap().is_derived());
         assert!(state.judge(DEVICE, STEP, StepProgress::Failed).unwrap().is_derived());
         assert!(state.judge(DEVICE, STEP + 1, StepProgress::Over).is_none(), "nobody waits in it any more");
+    }
+
+    /// Starts two tasks whose steps nobody but the test looks after.
+    fn two_tasks() -> (Server, Server) {
+        let ports: [u16; 2] = {
+            let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let listeners = [bind(), bind()];
+            listeners.map(|listener| listener.local_addr().unwrap().port())
+        };
+        let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
+        let cluster = ClusterSpec::new().with_job("worker", &addresses).unwrap();
+        let start = |index| {
+            let mut config = ServerConfig::new(cluster.clone(), "worker", index).unwrap();
+            config.transport = Transport::Tcp;
+            config.peer_times = PeerTimes { check: Duration::from_secs(3600), ..PeerTimes::default() };
+            Server::start(config, ops::registry(), tokio::runtime::Handle::current()).unwrap()
+        };
+        (start(0), start(1))
+    }
+
+    /// Starts a step on a worker that waits for a tensor of a device of another.
+    fn wait_for(receiver: &Worker, sender: &Worker, incarnation: u64) -> oneshot::Receiver<Status> {
+        let step = receiver.steps.start(STEP, &receiver.transfers).unwrap();
+        let devices = (&sender.devices[0].name, &receiver.devices[0].name);
+        let key = RendezvousKey::new(devices.0, incarnation, devices.1, "edge", 0, 0);
+        let (ended, outcome) = oneshot::channel();
+        step.local.receive(&key, Box::new(move |outcome| drop(ended.send(outcome.unwrap_err()))));
+        outcome
+    }
+
+    /// Looks until the wait has ended: first a stream is opened, then the sender is asked.
+    async fn look_until_ended(worker: &Arc<Worker>, mut outcome: oneshot::Receiver<Status>) -> Status {
+        loop {
+            worker.look_at_waiting_steps();
+            tokio::select! {
+                status = &mut outcome => return status.unwrap(),
+                () = tokio::time::sleep(Duration::from_millis(10)) => {}
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_tensor_that_was_lost_is_noticed_by_asking_its_sender() {
+        let (receiver, sender) = two_tasks();
+        let incarnation = sender.worker().devices[0].incarnation;
+        let outcome = wait_for(receiver.worker(), sender.worker(), incarnation);
+        sender.worker().steps.start(STEP, &sender.worker().transfers).unwrap();
+        for _ in 0..50 {
+            receiver.worker().look_at_waiting_steps();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!receiver.worker().steps.find(STEP).unwrap().cancellation.is_cancelled(), "its sender goes on");
+        // The sender's part is over, and its tensor is not there.
+        sender.worker().steps.cleanup(STEP);
+        let status = look_until_ended(receiver.worker(), outcome).await;
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(status.message().starts_with("/job:worker/replica:0/task:0 waits for 'edge' of"), "{status}");
+        assert!(
+            status.message().contains("/job:worker/replica:0/task:1") && status.message().contains("lost"),
+            "{status}"
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_sender_that_was_restarted_or_is_not_there_is_not_waited_for() {
+        let (receiver, sender) = two_tasks();
+        let outcome = wait_for(receiver.worker(), sender.worker(), 12345);
+        let status = look_until_ended(receiver.worker(), outcome).await;
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(status.message().contains("task:1: that task was restarted"), "{status}");
+        receiver.worker().steps.cleanup(STEP);
+        let (receiver, sender) = two_tasks();
+        let incarnation = sender.worker().devices[0].incarnation;
+        let outcome = wait_for(receiver.worker(), sender.worker(), incarnation);
+        sender.stop().await;
+        let status = look_until_ended(receiver.worker(), outcome).await;
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(status.message().contains("task:1: can't connect to /job:worker/replica:0/task:1 at"), "{status}");
     }
 
     #[test]
