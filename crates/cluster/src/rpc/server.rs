@@ -296,9 +296,12 @@ pub(super) fn respond_with_error(respond: &mut SendResponse<Bytes>, error: Statu
 
 type Handler = for<'a> fn(&'a Arc<Services>, Message) -> futures_util::future::BoxFuture<'a, Result<Segments>>;
 
+/// Stands for a request that is refused when it is large enough to be measured.
+const NEVER_LARGE: &str = "";
+
 struct Method {
     path: &'static str,
-    /// The type of its request, as a path or by its name alone.
+    /// The type of its request, as a path or by its name alone, for it to be measured when it is large.
     request: &'static str,
     tensors: Option<TensorPath>,
     call: Handler,
@@ -426,6 +429,19 @@ static METHODS: &[Method] = &[
         -> |response| response),
     method!(worker::GET_STEP_SEQUENCE, worker.get_step_sequence(|request: proto::GetStepSequenceRequest| request)
         -> |response| response),
+    Method {
+        path: super::CONFIRM_STREAM,
+        request: NEVER_LARGE,
+        tensors: None,
+        call: |services, message| {
+            Box::pin(async move {
+                let request = message.decode()?;
+                let no_streams = || Status::unimplemented("this task opens no streams");
+                let response = services.streams.as_ref().ok_or_else(no_streams)?.confirm(&request)?;
+                Segments::from_message(&response, || "the confirmation of a stream".to_owned())
+            })
+        },
+    },
 ];
 
 #[cfg(test)]
@@ -437,8 +453,8 @@ mod tests {
         for path in master::ALL.iter().chain(worker::ALL) {
             assert_eq!(METHODS.iter().filter(|method| method.path == *path).count(), 1, "{path}");
         }
-        assert_eq!(METHODS.len(), master::ALL.len() + worker::ALL.len());
-        for method in METHODS {
+        assert_eq!(METHODS.len(), master::ALL.len() + worker::ALL.len() + 1);
+        for method in METHODS.iter().filter(|method| method.request != NEVER_LARGE) {
             let name = super::body::message_name(method.request);
             assert!(proto::size::decoded_size(name, &[]).is_ok(), "{name}");
         }
