@@ -3,8 +3,10 @@
 mod check;
 mod checkpoint;
 mod done;
+mod files;
 mod hello;
 mod list_ops;
+mod listen;
 mod log;
 mod say;
 mod server;
@@ -83,13 +85,19 @@ fn run(command: &Command) -> Result<(), Failure> {
     cpu::requested().map_err(Failure::new)?;
     match command {
         Command::Hello => hello::run(),
-        Command::Server(flags) => server::run(flags),
+        Command::Server(flags) => {
+            listen::raise_open_files();
+            server::run(flags)
+        }
         Command::Check { file } => check::run(file),
         Command::Ops { filter, markdown } => {
             list_ops::run(filter.as_deref(), *markdown);
             Ok(())
         }
-        Command::Train(flags) => train::run(flags),
+        Command::Train(flags) => {
+            listen::raise_open_files();
+            train::run(flags)
+        }
         Command::Checkpoint(command) => checkpoint::run(command),
     }
 }

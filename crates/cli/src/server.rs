@@ -1,5 +1,7 @@
 //! `ferroflow server`: one task of a cluster as a process.
 
+use crate::files::FileFlags;
+use crate::listen::ListenFlags;
 use crate::{Failure, done};
 use clap::Args;
 use cluster::{ClusterSpec, Server, ServerConfig, Transport};
@@ -40,15 +42,17 @@ pub struct Flags {
     /// The port to listen on, in place of the one in the cluster; alone, the port of a cluster of one.
     #[arg(long)]
     port: Option<u16>,
-    /// The address to listen on, in place of what follows from the cluster; 0.0.0.0 means all interfaces.
-    #[arg(long, value_name = "ADDRESS")]
-    bind: Option<IpAddr>,
+    #[command(flatten)]
+    listen: ListenFlags,
     /// How tensors go to other tasks of ours: auto, shm, unix, tcp or grpc.
     #[arg(long, value_name = "TRANSPORT", default_value = "auto")]
     transport: Transport,
     /// How many CPU devices the task has.
     #[arg(long = "device_count", value_name = "COUNT")]
     device_count: Option<u32>,
+    /// How many sessions clients may have at once. One client leaves an eighth of them to others.
+    #[arg(long = "max_sessions", value_name = "COUNT", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..))]
+    max_sessions: u32,
     /// Ends a session that nobody has used for as many seconds and whose client's connection is gone; 0 means never.
     #[arg(long = "session_gc_seconds", value_name = "SECONDS", default_value_t = 0)]
     session_gc_seconds: u64,
@@ -59,12 +63,15 @@ pub struct Flags {
     /// runs on as many threads as there are cores. Each task of this machine that asks this one has one more.
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
+    #[command(flatten)]
+    files: FileFlags,
 }
 
 /// Runs the task until it is told to stop.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("info")?;
     let config = flags.config(std::env::var("TF_CONFIG").ok().as_deref())?;
+    flags.files.apply()?;
     let runtime = cluster::serving_runtime(flags.threads)
         .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))?;
     let (job, index) = (config.job.clone(), config.task_index);
@@ -176,8 +183,9 @@ impl Flags {
 
     fn finish(&self, mut config: ServerConfig, port: Option<u16>) -> Result<ServerConfig, Failure> {
         config.port = port.or(config.port);
-        config.bind = self.bind;
+        self.listen.apply(&mut config)?;
         config.transport = self.transport;
+        config.max_sessions = Some(self.max_sessions as usize);
         config.session_gc = (self.session_gc_seconds > 0).then(|| Duration::from_secs(self.session_gc_seconds));
         if let Some(count) = self.device_count {
             config.set_device_count(i64::from(count))?;
@@ -260,6 +268,20 @@ mod tests {
         assert_eq!(config(&["--task_index=1"], Some(tf_config)).unwrap().task_index, 1);
         assert_eq!(config(&["--ps_hosts=c:3", "--job_name=ps"], Some(tf_config)).unwrap().cluster.num_tasks("ps"), 1);
         assert!(config(&["--task_index=7"], Some(tf_config)).unwrap_err().contains("no task 7"));
+    }
+
+    #[test]
+    fn who_is_served_is_said_by_flags() {
+        let usual = config(&[], None).unwrap();
+        assert!(!usual.is_insecure && usual.bind.is_none());
+        assert_eq!(usual.allowed_users, cluster::PeerPolicy::own_user());
+        let told =
+            config(&["--insecure", "--allow-users=65534,root", "--allow_users", "7", "--bind=::1"], None).unwrap();
+        assert!(told.is_insecure && [7, 65534].into_iter().all(|uid| told.allowed_users.allows(uid)));
+        assert!(!told.allowed_users.allows(8));
+        assert_eq!(told.bind, Some("::1".parse().unwrap()));
+        assert!(config(&["--allow_users=*"], None).unwrap().allowed_users.allows(8));
+        assert!(config(&["--allow_users=no-such-user"], None).unwrap_err().contains("no user 'no-such-user'"));
     }
 
     #[test]

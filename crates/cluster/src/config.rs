@@ -1,6 +1,7 @@
 //! [`ServerConfig`]: what a server needs to know to start, from code, from a ServerDef or from `TF_CONFIG`.
 
 use crate::ClusterSpec;
+use crate::PeerPolicy;
 use crate::device::DEVICES_MAX;
 use prost::Message;
 use proto::{ConfigProto, ServerDef};
@@ -20,6 +21,12 @@ pub struct ServerConfig {
     pub task_index: u32,
     /// The address to listen on, in place of what follows from the task's address in the cluster.
     pub bind: Option<IpAddr>,
+    /// Whether the server may listen on all interfaces where nothing less will do: where its address in the cluster is none of this
+    /// machine's, stands for loopback while other tasks are elsewhere, or is a name that nobody knows yet. The environment variable
+    /// `FERROFLOW_INSECURE=1` says the same.
+    pub is_insecure: bool,
+    /// The users of this machine that are served; without a word, the server's own and root.
+    pub allowed_users: PeerPolicy,
     /// The port to listen on, in place of the one in the cluster, such as behind a port mapping.
     pub port: Option<u16>,
     /// How many CPU devices the task has.
@@ -28,6 +35,8 @@ pub struct ServerConfig {
     pub transport: Transport,
     /// The settings of sessions that bring none.
     pub default_session_config: ConfigProto,
+    /// How many sessions clients may have at once; 16,384 if not given. One client leaves some of them to others.
+    pub max_sessions: Option<usize>,
     /// After which time a session is ended that nobody uses and whose client's connection is gone. Without it such a session
     /// stays, as on TensorFlow's servers, because its client may connect again.
     pub session_gc: Option<Duration>,

@@ -35,7 +35,7 @@ impl LocalDevice {
     pub fn cpus(job: &str, task: u32, count: u32, ids: &RandomIds) -> Vec<LocalDevice> {
         let device = |id| LocalDevice {
             name: DeviceName::cpu(job, task, id).to_string().into(),
-            incarnation: ids.next_request_id() as u64,
+            incarnation: ids.next_incarnation(),
             resources: Arc::new(ResourceManager::new()),
             stream: None,
         };

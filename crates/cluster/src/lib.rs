@@ -3,14 +3,19 @@
 //!
 //! Invariants: only `rpc` names the HTTP stack, and the master names no op.
 
+mod client;
 mod cluster_spec;
 mod config;
 mod device;
 mod interface;
+mod listen;
+mod log_limit;
 mod master;
+mod peer_policy;
 mod random;
 mod rpc;
 mod server;
+mod shares;
 mod stream;
 mod threads;
 mod worker;
@@ -19,6 +24,8 @@ mod worker_cache;
 pub use cluster_spec::ClusterSpec;
 pub use config::{PeerTimes, ServerConfig, Transport};
 pub use interface::*;
+pub use log_limit::LogLimit;
+pub use peer_policy::PeerPolicy;
 pub use random::RandomIds;
 pub use rpc::RemoteMaster;
 pub use server::{EmbeddedCluster, Server};

@@ -1,35 +1,42 @@
 //! [`RandomIds`]: the one source of step ids, request ids, incarnations and session handles.
+//!
+//! A handle gives whoever has it all rights to a session, so it is 128 bits of the system's generator and nothing else. An
+//! incarnation is told to everybody, so it is drawn from the system, too, and says nothing about any other number. Step and request
+//! ids are drawn for each step, where a system call would be dear: they are a keyed function (SipHash-2-4) of a counter. Without
+//! the key, which never leaves the process, the ids that one has seen don't tell the next one.
 
-use std::hash::{BuildHasher, RandomState};
+use siphasher::sip::SipHasher24;
+use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Draws ids that no other task draws. The generator is SplitMix64, whose state is a counter.
+/// Draws ids that nobody can guess and that no other task draws.
 pub struct RandomIds {
-    state: AtomicU64,
+    keyed: SipHasher24,
+    counter: AtomicU64,
+    /// Whether handles and incarnations follow from the key as well, so that a test repeats.
+    is_seeded: bool,
 }
 
 /// Step ids leave the upper bits free, as TensorFlow's do.
 const STEP_ID_BITS: u32 = 56;
 
 impl RandomIds {
-    /// Makes a source with a seed of its own, for tests that must repeat.
+    /// Makes a source with a seed of its own, for tests that must repeat. Whoever knows the seed knows all that is drawn.
     pub fn with_seed(seed: u64) -> RandomIds {
-        RandomIds { state: AtomicU64::new(seed) }
+        RandomIds { keyed: SipHasher24::new_with_keys(seed, !seed), counter: AtomicU64::new(0), is_seeded: true }
     }
 
-    /// Makes a source that is seeded by the operating system.
+    /// Makes a source whose key comes from the operating system.
     pub fn from_system() -> RandomIds {
-        // The standard library's hash keys come from the system's random source; two draws make 64 good bits.
-        RandomIds::with_seed(RandomState::new().hash_one(RandomState::new().hash_one(std::process::id())))
+        let keyed = SipHasher24::new_with_keys(system_bits(), system_bits());
+        RandomIds { keyed, counter: AtomicU64::new(0), is_seeded: false }
     }
 
-    /// Returns 64 random bits.
+    /// Returns 64 random bits that are not to be told to everybody.
     pub fn next(&self) -> u64 {
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut bits = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        let mut keyed = self.keyed;
+        keyed.write_u64(self.counter.fetch_add(1, Ordering::Relaxed));
+        keyed.finish()
     }
 
     /// Returns a step id: positive, and random because several masters share a worker.
@@ -52,25 +59,91 @@ impl RandomIds {
         }
     }
 
-    /// Returns a handle of 16 hexadecimal digits.
-    pub fn next_handle(&self) -> String {
-        format!("{:016x}", self.next())
+    /// Returns an incarnation, which isn't 0. Everybody is told of it.
+    pub fn next_incarnation(&self) -> u64 {
+        loop {
+            let incarnation = self.independent();
+            if incarnation != 0 {
+                return incarnation;
+            }
+        }
     }
+
+    /// Returns a secret of 32 hexadecimal digits: whoever knows it has the rights that it stands for.
+    ///
+    /// It is looked up in hash maps, where it is compared with another one only if their hashes agree: the time that a look-up
+    /// takes doesn't say how many digits of a guess are right.
+    pub fn next_handle(&self) -> String {
+        format!("{:016x}{:016x}", self.independent(), self.independent())
+    }
+
+    /// Returns bits that no other number drawn here says anything about.
+    fn independent(&self) -> u64 {
+        if self.is_seeded { self.next() } else { system_bits() }
+    }
+}
+
+/// Returns a secret of 32 hexadecimal digits from the system's generator.
+pub(crate) fn system_secret() -> String {
+    format!("{:016x}{:016x}", system_bits(), system_bits())
+}
+
+/// Returns bits of the system's generator.
+fn system_bits() -> u64 {
+    // It fails only where a program may not ask for random numbers at all. A server whose handles can be guessed is worse than none.
+    getrandom::u64().expect("the operating system gives no random numbers")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn ids_are_positive_and_differ() {
         let ids = RandomIds::from_system();
-        let mut drawn: Vec<i64> = (0..1000).map(|_| ids.next_step_id()).collect();
+        let drawn: HashSet<i64> = (0..1000).map(|_| ids.next_step_id()).collect();
         assert!(drawn.iter().all(|&id| id > 0 && id < 1 << STEP_ID_BITS));
-        drawn.sort_unstable();
-        drawn.dedup();
         assert_eq!(drawn.len(), 1000);
         assert_eq!(RandomIds::with_seed(1).next_handle(), RandomIds::with_seed(1).next_handle());
-        assert_eq!(ids.next_handle().len(), 16);
+        assert_ne!(RandomIds::with_seed(1).next_handle(), RandomIds::with_seed(2).next_handle());
+    }
+
+    /// The generator that was here before could be run backwards from one output, such as the incarnation that everybody is told.
+    #[test]
+    fn an_incarnation_does_not_tell_what_is_drawn_next() {
+        let ids = RandomIds::from_system();
+        let unmixed = |mut bits: u64| {
+            bits = (bits ^ (bits >> 31) ^ (bits >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
+            bits = (bits ^ (bits >> 27) ^ (bits >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
+            bits ^ (bits >> 30) ^ (bits >> 60)
+        };
+        let mixed = |state: u64| {
+            let mut bits = state;
+            bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            bits ^ (bits >> 31)
+        };
+        assert_eq!(mixed(unmixed(12345)), 12345, "this does predict the old generator");
+        let state = unmixed(ids.next_incarnation());
+        let predicted: HashSet<u64> =
+            (1..64u64).map(|n| mixed(state.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))).collect();
+        for _ in 0..64 {
+            assert!(!predicted.contains(&ids.next()));
+            assert!(!predicted.iter().any(|bits| ids.next_handle().contains(&format!("{bits:016x}"))));
+        }
+    }
+
+    #[test]
+    fn a_handle_has_128_bits() {
+        let ids = RandomIds::from_system();
+        let handles: HashSet<String> = (0..1000).map(|_| ids.next_handle()).collect();
+        assert_eq!(handles.len(), 1000);
+        assert!(handles.iter().all(|handle| handle.len() == 32 && handle.bytes().all(|b| b.is_ascii_hexdigit())));
+        // Every digit takes every value somewhere: none is fixed.
+        for place in 0..32 {
+            let digits: HashSet<u8> = handles.iter().map(|handle| handle.as_bytes()[place]).collect();
+            assert_eq!(digits.len(), 16, "digit {place}");
+        }
     }
 }

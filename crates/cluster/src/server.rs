@@ -4,24 +4,25 @@
 use crate::cluster_spec::split_address;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::{MasterInterface, WorkerInterface};
-use crate::master::Master;
+use crate::listen::{Choice, INSECURE_VARIABLE, listen};
+use crate::master::{Master, SESSIONS_MAX};
 use crate::random::RandomIds;
+use crate::rpc::Gate;
 use crate::rpc::server::{Services, serve};
-use crate::stream::{StreamHub, StreamOffer};
+use crate::stream::{StreamHub, StreamLimits, StreamOffer, StreamSettings};
 use crate::worker::{Worker, watch};
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
-use crate::{ClusterSpec, ServerConfig, Transport};
+use crate::{ClusterSpec, PeerPolicy, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
 use kernel::OpRegistry;
 use parking_lot::{Mutex, RwLock};
-use socket2::{Domain, Protocol, Socket, Type};
-use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
+use tracing::info;
 
 /// How long the calls under way may take to end when a server stops, before their steps are cancelled.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,9 +31,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 /// A server on which nothing was computed for as long gives its spare memory back.
 const IDLE_TIME: Duration = Duration::from_secs(10);
-
-/// How many connections may wait to be accepted.
-const BACKLOG: i32 = 1024;
 
 /// One task of a cluster in this process. Dropping it stops it without draining.
 pub struct Server {
@@ -73,7 +71,9 @@ impl Task {
             devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
-            Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, shares_memory))
+            let limits = StreamLimits::with_times(&config.peer_times);
+            let settings = StreamSettings { shares_memory, limits, ..StreamSettings::default() };
+            Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
         let worker = Arc::new(Worker::new(devices, registry, workers.clone(), runtime.clone(), ids.clone()));
@@ -81,12 +81,13 @@ impl Task {
         workers.set_own(itself);
         if let Some(streams) = &streams {
             streams.set_worker(Arc::downgrade(&worker));
-            streams.set_connect_timeout(config.peer_times.connect);
             runtime.spawn(watch(Arc::downgrade(&worker), config.peer_times.check));
         }
         let default_config = config.default_session_config.clone();
         let gc = config.session_gc;
-        let master = Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation, gc);
+        let max_sessions = config.max_sessions.unwrap_or(SESSIONS_MAX);
+        let master =
+            Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation, gc, max_sessions);
         Task { name, master, worker, streams }
     }
 }
@@ -103,7 +104,8 @@ impl Server {
         let configured = cluster.task_address(&config.job, config.task_index)?.to_owned();
         let (host, port) = split_address(&configured).map_err(Status::invalid_argument)?;
         let name = task_name(&config.job, config.task_index);
-        let listening = listen(host, config.port.unwrap_or(port), config.bind)
+        let choice = Choice { bind: config.bind, is_insecure: config.is_insecure || is_insecure_here() };
+        let listening = listen(host, config.port.unwrap_or(port), &cluster, choice)
             .map_err(|status| status.context(format!("{name} can't listen")))?;
         let address = if port == 0 { format!("{host}:{}", listening.port) } else { configured };
         cluster.set_address(&config.job, config.task_index, address.clone());
@@ -119,7 +121,11 @@ impl Server {
         let stopping = watch::Sender::new(false);
         let mut serving = Vec::new();
         let mut listening_streams = None;
-        let bound = listening.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+        let bound: Vec<SocketAddr> =
+            listening.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+        say_who_can_connect(&name, &bound, &config.allowed_users);
+        let first = bound.first().ok_or_else(|| Status::internal("a server without a socket"))?;
+        let gate = Arc::new(Gate::new(config.allowed_users.clone(), *first));
         if let Some(streams) = &task.streams
             && let Some(listener) = streams.bind()?
         {
@@ -130,7 +136,7 @@ impl Server {
             let _entered = runtime.enter();
             let listener = tokio::net::TcpListener::from_std(listener)
                 .map_err(|error| Status::internal(format!("a socket can't be used: {error}")))?;
-            serving.push(runtime.spawn(serve(listener, services.clone(), stopping.subscribe())));
+            serving.push(runtime.spawn(serve(listener, services.clone(), gate.clone(), stopping.subscribe())));
         }
         serving.push(runtime.spawn(give_memory_back(stopping.subscribe())));
         Ok(Server {
@@ -164,7 +170,7 @@ impl Server {
         &self.task.name
     }
 
-    /// Returns whether the server listens on all interfaces, because its address is none of this machine's or it was told to.
+    /// Returns whether the server listens on all interfaces, because it was told to or may and must.
     pub fn is_on_all_interfaces(&self) -> bool {
         self.bound.iter().any(|address| address.ip().is_unspecified())
     }
@@ -240,6 +246,26 @@ impl Drop for Server {
     }
 }
 
+/// Returns whether the environment says that all interfaces may be listened on where they must be.
+fn is_insecure_here() -> bool {
+    std::env::var(INSECURE_VARIABLE).is_ok_and(|value| matches!(value.trim(), "1" | "true" | "yes"))
+}
+
+/// Says who can reach the port, and that nothing but the way there protects it.
+fn say_who_can_connect(task: &str, bound: &[SocketAddr], allowed_users: &PeerPolicy) {
+    let addresses: Vec<String> = bound.iter().map(SocketAddr::to_string).collect();
+    let addresses = addresses.join(" and ");
+    let here = format!("on this machine it serves {allowed_users}");
+    let who = if bound.iter().all(|address| address.ip().is_loopback()) {
+        "no other machine can reach it"
+    } else if bound.iter().any(|address| address.ip().is_unspecified()) {
+        "every machine that reaches any address of this one can run graphs here"
+    } else {
+        "every machine that reaches this address can run graphs here"
+    };
+    info!("{task} listens on {addresses}, without encryption: {who}, and {here}");
+}
+
 /// Gives the blocks of steps back while there are no steps, until the server stops.
 async fn give_memory_back(mut stopping: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(IDLE_TIME);
@@ -259,92 +285,6 @@ async fn ended_within(tasks: &mut Vec<JoinHandle<()>>, limit: Duration) -> bool 
         }
     };
     tokio::time::timeout(limit, all).await.is_ok()
-}
-
-struct Listening {
-    listeners: Vec<std::net::TcpListener>,
-    port: u16,
-}
-
-/// Opens the sockets for an address. A loopback address means both of them, an address of this machine itself, and anything
-/// else, such as a service's name or an address outside a NAT, all interfaces.
-fn listen(host: &str, port: u16, bind: Option<IpAddr>) -> Result<Listening> {
-    const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let one = |ip: IpAddr| -> Result<Listening> {
-        let listener = open(ip, port).map_err(|error| cannot_bind(ip, port, &error))?;
-        let port = port_of(&listener)?;
-        Ok(Listening { listeners: vec![listener], port })
-    };
-    if let Some(ip) = bind {
-        return one(ip);
-    }
-    let literal: Option<IpAddr> = if host == "localhost" { Some(LOOPBACK) } else { host.parse().ok() };
-    match literal {
-        Some(ip) if ip == LOOPBACK || ip == IpAddr::V6(Ipv6Addr::LOCALHOST) => {
-            let mut listening = one(LOOPBACK)?;
-            match open(IpAddr::V6(Ipv6Addr::LOCALHOST), listening.port) {
-                Ok(listener) => listening.listeners.push(listener),
-                // Machines without IPv6 have no such address.
-                Err(error) if error.kind() != ErrorKind::AddrInUse => {}
-                // A port that the system chose may be taken on the other address, which nobody was told of.
-                Err(_) if port == 0 => {}
-                Err(error) => return Err(cannot_bind(IpAddr::V6(Ipv6Addr::LOCALHOST), port, &error)),
-            }
-            Ok(listening)
-        }
-        Some(ip) => match open(ip, port) {
-            Ok(listener) => {
-                let port = port_of(&listener)?;
-                Ok(Listening { listeners: vec![listener], port })
-            }
-            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => all_interfaces(port),
-            Err(error) => Err(cannot_bind(ip, port, &error)),
-        },
-        None => all_interfaces(port),
-    }
-}
-
-fn all_interfaces(port: u16) -> Result<Listening> {
-    let both = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-    let listener = match open(both, port) {
-        Ok(listener) => listener,
-        Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(cannot_bind(both, port, &error)),
-        Err(_) => {
-            let ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-            open(ip, port).map_err(|error| cannot_bind(ip, port, &error))?
-        }
-    };
-    let port = port_of(&listener)?;
-    Ok(Listening { listeners: vec![listener], port })
-}
-
-fn open(ip: IpAddr, port: u16) -> std::io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(SocketAddr::new(ip, port)), Type::STREAM, Some(Protocol::TCP))?;
-    if ip.is_ipv6() {
-        // The address of all interfaces takes IPv4 too; any other one is itself only.
-        socket.set_only_v6(!ip.is_unspecified())?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.bind(&SocketAddr::new(ip, port).into())?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket.into())
-}
-
-fn port_of(listener: &std::net::TcpListener) -> Result<u16> {
-    let address =
-        listener.local_addr().map_err(|error| Status::internal(format!("a socket without a port: {error}")))?;
-    Ok(address.port())
-}
-
-fn cannot_bind(ip: IpAddr, port: u16, error: &std::io::Error) -> Status {
-    let address = SocketAddr::new(ip, port);
-    match error.kind() {
-        ErrorKind::AddrInUse => {
-            Status::failed_precondition(format!("port {port} is in use by another process (binding {address})"))
-        }
-        _ => Status::failed_precondition(format!("binding {address}: {error}")),
-    }
 }
 
 /// All tasks of a cluster in this process, which talk to each other without sockets and without encoding anything.
@@ -394,30 +334,5 @@ impl EmbeddedCluster {
             Some(task) => Ok(Arc::new(task.master.clone())),
             None => Err(Status::not_found(format!("the cluster has no task {index} of job '{job}'"))),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn is_on_all_interfaces(listening: &Listening) -> bool {
-        listening.listeners.iter().any(|listener| listener.local_addr().unwrap().ip().is_unspecified())
-    }
-
-    #[test]
-    fn a_port_in_use_is_said_to_be() {
-        let first = listen("localhost", 0, None).unwrap();
-        let status = listen("127.0.0.1", first.port, None).err().unwrap();
-        assert!(status.message().contains(&format!("port {} is in use", first.port)), "{status}");
-        assert!(!is_on_all_interfaces(&first));
-    }
-
-    #[test]
-    fn names_and_foreign_addresses_mean_all_interfaces() {
-        assert!(is_on_all_interfaces(&listen("some-service.invalid", 0, None).unwrap()));
-        assert!(is_on_all_interfaces(&listen("192.0.2.1", 0, None).unwrap()));
-        let loopback = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        assert!(!is_on_all_interfaces(&listen("192.0.2.1", 0, loopback).unwrap()));
     }
 }

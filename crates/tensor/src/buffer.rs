@@ -1,8 +1,9 @@
 //! [`Buffer`]: reference-counted, 64-byte-aligned memory for plain elements.
 //!
-//! An owned block is one allocation: a header with the count, then the bytes. A foreign block is a header that keeps
-//! somebody else's bytes alive, such as a received network frame or a mapped file. Blocks above a size go back to a bounded
-//! free list instead of the allocator, because fresh pages cost more than the arithmetic done on them.
+//! An owned block is mostly one allocation: a header with the count, then the bytes. Where the bytes lie in memory that other
+//! processes can see, the header lies elsewhere, because it holds pointers. A foreign block is a header that keeps somebody
+//! else's bytes alive, such as a received network frame or a mapped file. Blocks above a size go back to a bounded free list
+//! instead of the allocator, because fresh pages cost more than the arithmetic done on them.
 //!
 //! The bytes of a block are always initialized: new ones are zero, recycled ones hold what was there before.
 
@@ -31,8 +32,10 @@ const MOVED_BYTES: usize = 32 << 20;
 #[repr(C, align(64))]
 struct Header {
     references: AtomicUsize,
-    /// The bytes behind the header; 0 for a foreign block.
+    /// The bytes of the block; 0 for a foreign one.
     capacity: usize,
+    /// Where the bytes begin: right behind the header, or in memory that other processes can see.
+    data: NonNull<u8>,
     /// What keeps a foreign block's bytes alive.
     foreign: Option<Box<dyn Send + Sync>>,
     source: Source,
@@ -151,6 +154,7 @@ impl Buffer {
         let header = Box::new(Header {
             references: AtomicUsize::new(1),
             capacity: 0,
+            data,
             foreign: Some(owner),
             source: Source::Allocator,
         });
@@ -190,8 +194,8 @@ impl Buffer {
     }
 
     fn over_owned(header: NonNull<Header>, len: usize) -> Buffer {
-        // SAFETY: an owned block has its bytes right behind the header, in the same allocation.
-        let data = unsafe { header.cast::<u8>().add(size_of::<Header>()) };
+        // SAFETY: the block was just allocated or taken from the free list, so its header is there.
+        let data = unsafe { header.as_ref().data };
         Buffer { header, data, len }
     }
 
@@ -310,6 +314,30 @@ fn layout_for(capacity: usize) -> Result<Layout> {
         .ok_or_else(|| Status::resource_exhausted(format!("can't allocate {capacity} bytes")))
 }
 
+/// The layout of a block whose header lies elsewhere.
+fn layout_of_large_block(capacity: usize) -> Option<Layout> {
+    Layout::from_size_align(capacity, ALIGNMENT).ok()
+}
+
+/// Returns a block whose bytes come from the source of large blocks; `None` when it has none left.
+fn allocate_large_block(capacity: usize) -> Option<NonNull<Header>> {
+    let data = LARGE_BLOCKS.get()?.allocate(layout_of_large_block(capacity)?)?;
+    let references = AtomicUsize::new(1);
+    let header = Box::new(Header { references, capacity, data, foreign: None, source: Source::LargeBlocks });
+    Some(NonNull::from(Box::leak(header)))
+}
+
+/// Writes the header of a block that has one reference and its bytes behind the header.
+///
+/// # Safety
+/// The block has room for the header and `capacity` bytes, is aligned for the header, and nobody else uses it.
+unsafe fn write_header(header: NonNull<Header>, capacity: usize, source: Source) {
+    // SAFETY: the bytes behind the header belong to the block, as the caller promises.
+    let data = unsafe { header.cast::<u8>().add(size_of::<Header>()) };
+    // SAFETY: as the caller promises.
+    unsafe { header.write(Header { references: AtomicUsize::new(1), capacity, data, foreign: None, source }) };
+}
+
 /// Returns a block with one reference, and whether its bytes may be other than zero.
 fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
     layout_for(len)?;
@@ -323,28 +351,27 @@ fn allocate(len: usize) -> Result<(NonNull<Header>, bool)> {
     {
         return Ok((header, true));
     }
-    let large = match LARGE_BLOCKS.get() {
-        Some(source) if capacity >= RECYCLED_BYTES_MIN => source.allocate(layout),
-        _ => None,
-    };
-    let source = if large.is_some() { Source::LargeBlocks } else { Source::Allocator };
+    if capacity >= RECYCLED_BYTES_MIN
+        && let Some(header) = allocate_large_block(capacity)
+    {
+        return Ok((header, false));
+    }
     // SAFETY: the layout's size is at least the header's, so not zero.
-    let block = large.or_else(|| NonNull::new(unsafe { alloc_zeroed(layout) }));
+    let block = NonNull::new(unsafe { alloc_zeroed(layout) });
     let Some(header) = block.map(NonNull::cast::<Header>) else {
         Recycler::forget(capacity);
         return Err(Status::resource_exhausted(format!("out of memory: can't allocate {len} bytes")));
     };
     // SAFETY: the block is large enough and aligned for the header.
-    unsafe { header.write(Header { references: AtomicUsize::new(1), capacity, foreign: None, source }) };
+    unsafe { write_header(header, capacity, Source::Allocator) };
     Ok((header, false))
 }
 
 /// Returns a block of zero bytes with one reference.
 fn allocate_in_huge_pages(capacity: usize) -> Option<NonNull<Header>> {
     let header = huge_pages::allocate(layout_for(capacity).ok()?.size())?.cast::<Header>();
-    let references = AtomicUsize::new(1);
     // SAFETY: the block is large enough and aligned for the header.
-    unsafe { header.write(Header { references, capacity, foreign: None, source: Source::HugePages }) };
+    unsafe { write_header(header, capacity, Source::HugePages) };
     Some(header)
 }
 
@@ -363,13 +390,19 @@ fn free(header: NonNull<Header>, capacity: usize) {
     let Ok(layout) = layout_for(capacity) else { return };
     // SAFETY: the caller has the only reference.
     let source = unsafe { header.as_ref().source };
-    match (source, LARGE_BLOCKS.get()) {
-        // SAFETY: the block came from this source with this very layout, and an owned header holds nothing to drop.
-        (Source::LargeBlocks, Some(source)) => unsafe { source.free(header.cast::<u8>(), layout) },
-        // SAFETY: likewise, of this very size.
-        (Source::HugePages, _) => unsafe { huge_pages::free(header.cast::<u8>(), layout.size()) },
+    match source {
+        Source::LargeBlocks => {
+            // SAFETY: the header of such a block comes from `Box::leak`, and this was the last reference.
+            let header = unsafe { Box::from_raw(header.as_ptr()) };
+            if let (Some(source), Some(layout)) = (LARGE_BLOCKS.get(), layout_of_large_block(capacity)) {
+                // SAFETY: the bytes came from this source with this very layout.
+                unsafe { source.free(header.data, layout) };
+            }
+        }
+        // SAFETY: the block came from there with this very size, and an owned header holds nothing to drop.
+        Source::HugePages => unsafe { huge_pages::free(header.cast::<u8>(), layout.size()) },
         // SAFETY: likewise, from the allocator.
-        _ => unsafe { dealloc(header.as_ptr().cast::<u8>(), layout) },
+        Source::Allocator => unsafe { dealloc(header.as_ptr().cast::<u8>(), layout) },
     }
 }
 

@@ -26,7 +26,7 @@ pub use resource_handle::{DTypeAndShape, ResourceHandle};
 pub use shape::{PartialShape, Shape};
 pub use status::{Code, Result, ResultExt, Status};
 pub use tensor::{StringElement, Tensor};
-pub use variant::{Variant, VariantValue};
+pub use variant::{SharedValue, Variant, VariantValue};
 
 pub use half::{bf16, f16};
 pub use num_complex::{Complex32, Complex64};

@@ -1,5 +1,6 @@
 //! The flags of `ferroflow train`: its own, and those of TensorFlow's training scripts, spelled as these spell them.
 
+use crate::listen::ListenFlags;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 
@@ -86,6 +87,8 @@ pub struct Flags {
     #[arg(long = "download_only", value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value = "false", default_missing_value = "true", value_parser = boolean)]
     pub download_only: bool,
+    #[command(flatten)]
+    pub listen: ListenFlags,
     /// Tells a parent process how it goes.
     #[arg(long, hide = true)]
     pub reports: bool,

@@ -29,7 +29,7 @@ pub fn run(flags: &Flags, job: &str) -> Result<(), Failure> {
         "ps" if flags.existing_servers => {
             Err(Failure::new("with --existing_servers the parameter servers run already: start workers only"))
         }
-        "ps" => serve(ServerConfig::new(cluster, job, index)?, index, workers, flags.reports),
+        "ps" => serve(config(flags, cluster, job, index)?, index, workers, flags.reports),
         "worker" if flags.existing_servers => {
             // Only workers need the digits, which are most of what a small task would hold.
             let digits = super::read_digits(flags)?;
@@ -37,7 +37,7 @@ pub fn run(flags: &Flags, job: &str) -> Result<(), Failure> {
         }
         "worker" => {
             let digits = super::read_digits(flags)?;
-            let server = Server::start(ServerConfig::new(cluster, job, index)?, ops::registry(), runtime()?)?;
+            let server = Server::start(config(flags, cluster, job, index)?, ops::registry(), runtime()?)?;
             announce(job, index, server.address());
             let worked = work(flags, index, ps, workers, Target::from(&server), digits);
             runtime()?.block_on(server.stop());
@@ -45,6 +45,12 @@ pub fn run(flags: &Flags, job: &str) -> Result<(), Failure> {
         }
         _ => Err(Failure::new(format!("--job_name must be ps or worker, not '{job}'"))),
     }
+}
+
+fn config(flags: &Flags, cluster: ClusterSpec, job: &str, index: u32) -> Result<ServerConfig, Failure> {
+    let mut config = ServerConfig::new(cluster, job, index)?;
+    flags.listen.apply(&mut config)?;
+    Ok(config)
 }
 
 /// One line, at once, for whoever started this and waits for it.

@@ -12,12 +12,14 @@ mod session;
 mod step;
 mod tasks;
 
-pub(crate) use orphans::{Connections, called_over};
+pub(crate) use orphans::Connections;
 
 use crate::ClusterSpec;
+use crate::client::caller;
 use crate::device::task_name;
 use crate::interface::*;
 use crate::random::RandomIds;
+use crate::shares::Shares;
 use crate::worker_cache::WorkerCache;
 use compiled_run::RunNamesRef;
 use foldhash::{HashMap, HashMapExt};
@@ -28,6 +30,7 @@ use parking_lot::RwLock;
 use proto::ConfigProto;
 use session::MasterSession;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tasks::SessionTasks;
@@ -50,6 +53,10 @@ struct Shared {
     default_config: ConfigProto,
     incarnation: u64,
     sessions: RwLock<HashMap<String, Arc<MasterSession>>>,
+    /// How many sessions each client may have.
+    places: Arc<Shares>,
+    /// How many sessions were opened, by which lines number them.
+    num_opened: AtomicU64,
     connections: Arc<Connections>,
     /// How long a session is kept that nobody is connected to and nobody uses.
     session_gc: Option<Duration>,
@@ -79,8 +86,11 @@ impl Drop for SessionInUse {
     }
 }
 
-/// A bound on the sessions at once.
-const SESSIONS_MAX: usize = 1 << 14;
+/// How many sessions there may be at once, unless a server is told otherwise.
+pub(crate) const SESSIONS_MAX: usize = 1 << 14;
+
+/// A client may have so many times as many sessions as are free: alone, seven eighths of them.
+const SESSIONS_SHARE_FACTOR: usize = 7;
 
 impl Master {
     /// Makes the master of a server.
@@ -92,6 +102,7 @@ impl Master {
         default_config: ConfigProto,
         incarnation: u64,
         session_gc: Option<Duration>,
+        max_sessions: usize,
     ) -> Master {
         let sessions = RwLock::new(HashMap::new());
         let connections = Arc::new(Connections::default());
@@ -103,6 +114,8 @@ impl Master {
             default_config,
             incarnation,
             sessions,
+            places: Shares::new(max_sessions, SESSIONS_SHARE_FACTOR),
+            num_opened: AtomicU64::new(0),
             connections,
             session_gc,
         });
@@ -162,7 +175,8 @@ impl Shared {
             for (handle, idle) in verdict.ended {
                 if let Some(session) = sessions.remove(&handle) {
                     info!(
-                        "session {handle} is ended: its client's connection is gone, and it was not used for {} s",
+                        "{} is ended: its client's connection is gone, and it was not used for {} s",
+                        session.tasks.label(),
                         idle.as_secs()
                     );
                     ended.push(session);
@@ -177,9 +191,15 @@ impl Shared {
     async fn create_session(&self, request: proto::CreateSessionRequest) -> Result<proto::CreateSessionResponse> {
         let config = request.config.unwrap_or_else(|| self.default_config.clone());
         options::note_ignored(&config);
-        if self.sessions.read().len() >= SESSIONS_MAX {
-            return Err(Status::resource_exhausted("this server has too many sessions"));
-        }
+        // Held from here on, so that sessions under construction count.
+        let client = caller().client;
+        let place = self.places.take(client).ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "{client} has as many sessions on this server as it may have: others need some of the {}, too. \
+                 Close sessions that are not used any more.",
+                self.places.max()
+            ))
+        })?;
         let handle = self.ids.next_handle();
         let own_cluster = config.cluster_def.clone().filter(|cluster| !cluster.job.is_empty());
         let workers = match &own_cluster {
@@ -190,7 +210,8 @@ impl Shared {
                 Arc::new(self.workers.for_cluster(cluster, own_task))
             }
         };
-        let tasks = SessionTasks::new(workers, &handle, &config, own_cluster, self.incarnation)?;
+        let label = format!("session {}", self.num_opened.fetch_add(1, Ordering::Relaxed) + 1);
+        let tasks = SessionTasks::new(workers, &handle, label, &config, own_cluster, self.incarnation)?;
         let session = Arc::new(MasterSession::new(
             handle.clone(),
             config,
@@ -199,6 +220,7 @@ impl Shared {
             self.registry,
             self.ids.clone(),
             self.runtime.clone(),
+            place,
         )?);
         if let Err(status) = session.contact_named_tasks().await {
             session.close().await;
@@ -271,7 +293,8 @@ impl Shared {
     async fn reset(&self, request: proto::ResetRequest) -> Result<()> {
         let config = ConfigProto { device_filters: request.device_filters, ..self.default_config.clone() };
         let handle = self.ids.next_handle();
-        let tasks = SessionTasks::new(self.workers.clone(), &handle, &config, None, self.incarnation)?;
+        let tasks =
+            SessionTasks::new(self.workers.clone(), &handle, "a reset".to_owned(), &config, None, self.incarnation)?;
         let names: Vec<String> = tasks.names().map(str::to_owned).collect();
         let cleanups = names.iter().map(|name| {
             let (name, containers) = (name.clone(), request.container.clone());

@@ -5,6 +5,7 @@
 //! closes a connection that it hasn't used for half an hour. So such a session is kept, unless the server was told for how
 //! long at most, or there are very many of them.
 
+use crate::client::caller;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -18,11 +19,6 @@ pub(super) const ORPHANS_MAX: usize = 1024;
 
 /// How many connections a session remembers at most.
 const CONNECTIONS_PER_SESSION_MAX: usize = 64;
-
-tokio::task_local! {
-    /// The connection over which the call that runs in this task came.
-    static CALLER: u64;
-}
 
 /// The connections of a server that are open.
 #[derive(Default)]
@@ -68,11 +64,6 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Runs a call that came over a connection.
-pub(crate) async fn called_over<F: Future>(connection: u64, call: F) -> F::Output {
-    CALLER.scope(connection, call).await
-}
-
 /// When a session was used, and over which connections.
 pub(super) struct Usage {
     num_calls: AtomicUsize,
@@ -88,7 +79,7 @@ struct UsageState {
 impl Usage {
     /// Makes the record of a session that the call in this task opens.
     pub fn begin() -> Usage {
-        let connection = caller();
+        let connection = caller().connection;
         Usage {
             num_calls: AtomicUsize::new(0),
             last_connection: AtomicU64::new(connection),
@@ -99,7 +90,7 @@ impl Usage {
     /// Notes that a call begins.
     pub fn enter(&self) {
         self.num_calls.fetch_add(1, Ordering::AcqRel);
-        let connection = caller();
+        let connection = caller().connection;
         if self.last_connection.swap(connection, Ordering::AcqRel) == connection {
             return;
         }
@@ -126,10 +117,6 @@ impl Usage {
         let state = self.state.lock();
         (!connections.any_is_open(&state.connections)).then_some(state.last_used)
     }
-}
-
-fn caller() -> u64 {
-    CALLER.try_with(|id| *id).unwrap_or(0)
 }
 
 /// What is to be done about sessions that nobody is connected to.
@@ -160,6 +147,11 @@ pub(super) fn judge(mut orphans: Vec<(String, Instant)>, now: Instant, keep: Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::{Caller, Client, called_by};
+
+    async fn called_over<F: Future>(connection: u64, call: F) -> F::Output {
+        called_by(Caller { connection, client: Client::Process }, call).await
+    }
 
     #[test]
     fn the_oldest_of_too_many_and_those_kept_too_long_are_ended() {

@@ -9,6 +9,7 @@ use super::tasks::{ContactedTask, SessionTasks, named_task};
 use crate::device::task_of;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
+use crate::shares::Place;
 use crate::stream::PUSH_TO;
 use crate::threads::for_graph;
 use futures_util::future::join_all;
@@ -32,7 +33,7 @@ const PLACEMENT_ROUNDS_MAX: usize = 8;
 
 /// One client's session.
 pub(crate) struct MasterSession {
-    /// What the client and the workers know it by.
+    /// What the client and the workers know it by: a secret, which gives all rights to the session and goes into no line.
     pub handle: Arc<str>,
     /// Its settings.
     pub config: ConfigProto,
@@ -53,6 +54,8 @@ pub(crate) struct MasterSession {
     pub(super) usage: Usage,
     /// Becomes true when the session ends, so that its steps end.
     closing: watch::Sender<bool>,
+    /// Its place among the sessions that its client may have.
+    _place: Place,
 }
 
 struct SessionGraph {
@@ -79,6 +82,7 @@ impl MasterSession {
         registry: &'static OpRegistry,
         ids: Arc<RandomIds>,
         runtime: tokio::runtime::Handle,
+        place: Place,
     ) -> Result<MasterSession> {
         let graph = Arc::new(Graph::from_graph_def(graph_def, registry)?);
         Ok(MasterSession {
@@ -94,6 +98,7 @@ impl MasterSession {
             partial_runs: PartialRuns::default(),
             usage: Usage::begin(),
             closing: watch::Sender::new(false),
+            _place: place,
         })
     }
 
@@ -221,7 +226,7 @@ impl MasterSession {
         };
         let placement = place(graph, &self.tasks.devices()?, &options, &has_kernel)?;
         for note in placement.notes {
-            info!("session {}: {note}", self.handle);
+            info!("{}: {note}", self.tasks.label());
         }
         Ok(())
     }

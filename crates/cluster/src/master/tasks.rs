@@ -33,6 +33,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct SessionTasks {
     workers: Arc<WorkerCache>,
     session_handle: String,
+    /// What lines call the session, since its handle is a secret.
+    label: String,
     /// The cluster that the session brought along, if it did.
     cluster: Option<proto::ClusterDef>,
     filters: Vec<DeviceName>,
@@ -70,6 +72,7 @@ impl SessionTasks {
     pub fn new(
         workers: Arc<WorkerCache>,
         session_handle: &str,
+        label: String,
         config: &ConfigProto,
         cluster: Option<proto::ClusterDef>,
         master_incarnation: u64,
@@ -85,6 +88,7 @@ impl SessionTasks {
         Ok(SessionTasks {
             workers,
             session_handle: session_handle.to_owned(),
+            label,
             cluster,
             filters,
             isolate_session_state: config.isolate_session_state,
@@ -92,6 +96,11 @@ impl SessionTasks {
             tasks,
             told: Mutex::new(Vec::new()),
         })
+    }
+
+    /// Returns what lines call the session.
+    pub fn label(&self) -> &str {
+        &self.label
     }
 
     /// Returns the name of the master's own task.
@@ -193,8 +202,8 @@ impl SessionTasks {
                 let because =
                     last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
                 warn!(
-                    "session {} still waits for {name} at {address}, for {} s{because}",
-                    self.session_handle,
+                    "{} still waits for {name} at {address}, for {} s{because}",
+                    self.label,
                     started.elapsed().as_secs()
                 );
             }
@@ -210,12 +219,12 @@ impl SessionTasks {
             Some(deadline) => timeout_at(deadline, reached).await.unwrap_or_else(|_| {
                 let because =
                     last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
-                warn!("session {} gives up on {name} at {address}{because}", self.session_handle);
+                warn!("{} gives up on {name} at {address}{because}", self.label);
                 Err(Status::deadline_exceeded(format!("{name} at {address} did not answer in time{because}")))
             })?,
         };
         let kind = if attributes.first().is_some_and(is_ours) { "Ferroflow" } else { "TensorFlow" };
-        debug!("session {} uses {name} at {address}, a {kind} task", self.session_handle);
+        debug!("{} uses {name} at {address}, a {kind} task", self.label);
         let stream = attributes.first().and_then(|first| Some((stream_offer(first)?, first.incarnation)));
         let contacted = ContactedTask { worker, devices: self.visible(name, attributes)?.into(), stream };
         self.attach_stream(name, &contacted);
@@ -226,7 +235,8 @@ impl SessionTasks {
     fn attach_stream(&self, name: &str, contacted: &ContactedTask) {
         let Some(streams) = self.workers.streams().filter(|_| name != self.own_task()) else { return };
         let Some((offer, incarnation)) = &contacted.stream else { return };
-        let address = streams.offer().address_of(offer, self.workers.address(name).unwrap_or_default(), *incarnation);
+        let address =
+            streams.offer().address_of(offer, name, self.workers.address(name).unwrap_or_default(), *incarnation);
         match streams.get(&address) {
             Ok(stream) => contacted.worker.attach_stream(stream),
             Err(status) => debug!("{name} gets no stream: {status}"),
@@ -237,7 +247,7 @@ impl SessionTasks {
     pub fn push_address(&self, from: &str, to: &str) -> Option<String> {
         let (source, _) = self.contacted(from)?.stream.as_ref()?;
         let (destination, incarnation) = self.contacted(to)?.stream.as_ref()?;
-        Some(source.address_of(destination, self.workers.address(to)?, *incarnation))
+        Some(source.address_of(destination, to, self.workers.address(to)?, *incarnation))
     }
 
     /// Tells a task of the session.
@@ -296,7 +306,7 @@ impl SessionTasks {
         let told = std::mem::take(&mut *self.told.lock());
         let deletions = told.iter().map(|worker| worker.delete_worker_session(self.session_handle.clone()));
         if tokio::time::timeout(CLOSE_TIMEOUT, join_all(deletions)).await.is_err() {
-            debug!("session {}: not all tasks answered to its end", self.session_handle);
+            debug!("{}: not all tasks answered to its end", self.label);
         }
     }
 }

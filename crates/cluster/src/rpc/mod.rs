@@ -4,17 +4,21 @@
 //! The messages that carry tensors are written and read by hand ([`wire`], [`messages`]): what is sent shares the tensor's
 //! bytes, and what arrives goes straight into an aligned buffer ([`split`]).
 
+mod admission;
 mod body;
 pub(crate) mod client;
 mod compression;
+mod gate;
 mod messages;
 mod remote;
 pub(crate) mod server;
+mod socket_owner;
 mod split;
 mod status;
 mod wire;
 
 pub(crate) use client::{Channel, WeakChannel};
+pub(crate) use gate::Gate;
 pub use remote::RemoteMaster;
 pub(crate) use remote::RemoteWorker;
 

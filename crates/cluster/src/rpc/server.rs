@@ -1,27 +1,45 @@
 //! Answers calls over HTTP/2: accepts connections and streams, and hands each call to the master or the worker.
 
 use super::body::{self, BodyError, Message};
+use super::gate::{Entered, Gate};
 use super::messages::*;
 use super::split::TensorPath;
 use super::wire::{Segments, malformed};
 use super::{GRPC_ENCODING, connection_options, status};
+use crate::client::{Caller, called_by};
 use crate::interface::{MasterInterface, WorkerInterface};
-use crate::master::{Connections, called_over};
+use crate::log_limit::LogLimit;
+use crate::master::Connections;
 use crate::stream::{PREFACE, Socket, StreamHub};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use proto::service::{master, worker};
+use rustix::net::RecvFlags;
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 use tensor::{Result, Status};
+use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{debug, warn};
+
+/// How long a connection may take to say what it wants.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long no connection is accepted after one could not be.
+const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How often a line says that a connection could not be accepted.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The services of one server.
 pub(crate) struct Services {
@@ -36,18 +54,39 @@ pub(crate) struct Services {
 }
 
 /// Accepts connections until `stopping` says otherwise, then lets the calls under way end.
-pub(crate) async fn serve(listener: TcpListener, services: Arc<Services>, mut stopping: watch::Receiver<bool>) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    services: Arc<Services>,
+    gate: Arc<Gate>,
+    mut stopping: watch::Receiver<bool>,
+) {
     let mut connections = JoinSet::new();
+    let mut pause = ACCEPT_PAUSE_MIN;
     while !*stopping.borrow() {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(serve_connection(stream, services.clone(), stopping.clone()));
+                Ok((stream, peer)) => {
+                    pause = ACCEPT_PAUSE_MIN;
+                    let own = stream.local_addr().unwrap_or(peer);
+                    match gate.enter(peer, own).await {
+                        Ok(entered) => {
+                            connections.spawn(serve_connection(stream, entered, services.clone(), stopping.clone()));
+                        }
+                        Err(status) => gate.refuse(stream, peer, status),
+                    }
                 }
                 Err(error) => {
+                    static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
+                    if let Some(count) = LIMIT.allow() {
+                        warn!("can't accept a connection: {error}{}", LogLimit::left_out(count));
+                    }
                     // Out of file descriptors, most likely: others must end before another can begin.
-                    warn!("can't accept a connection: {error}");
-                    tokio::task::yield_now().await;
+                    gate.files_ran_out();
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        _ = stopping.changed() => {}
+                    }
+                    pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
                 }
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
@@ -59,36 +98,53 @@ pub(crate) async fn serve(listener: TcpListener, services: Arc<Services>, mut st
     while connections.join_next().await.is_some() {}
 }
 
-async fn serve_connection(stream: TcpStream, services: Arc<Services>, mut stopping: watch::Receiver<bool>) {
+async fn serve_connection(
+    stream: TcpStream,
+    entered: Entered,
+    services: Arc<Services>,
+    mut stopping: watch::Receiver<bool>,
+) {
     connection_options(&stream);
-    let mut first = [0];
-    if let Some(streams) = &services.streams
-        && matches!(stream.peek(&mut first).await, Ok(1))
-        && first[0] == PREFACE[0]
-    {
-        match Socket::tcp(stream) {
-            // On its own: it lasts as long as the task.
-            Ok(socket) => drop(tokio::spawn(streams.clone().accept(socket))),
-            Err(error) => warn!("can't take a stream: {error}"),
+    let Entered { client, admitted, put_out } = entered;
+    let beginning = tokio::select! {
+        beginning = timeout(HANDSHAKE_TIMEOUT, begin(stream)) => beginning,
+        _ = put_out => {
+            debug!("a connection of {client} that was silent makes room for another");
+            return;
         }
-        return;
-    }
-    let mut builder = h2::server::Builder::new();
-    builder
-        .initial_window_size(super::STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(super::CONNECTION_WINDOW_BYTES)
-        .max_frame_size(super::FRAME_BYTES_MAX)
-        .max_concurrent_streams(super::CONCURRENT_STREAMS_MAX)
-        .max_concurrent_reset_streams(super::RESET_STREAMS_MAX)
-        .max_pending_accept_reset_streams(super::RESET_STREAMS_MAX);
-    let mut connection = match builder.handshake::<_, Bytes>(stream).await {
-        Ok(connection) => connection,
-        Err(error) => {
-            debug!("a connection did not begin as HTTP/2: {error}");
+        // It has asked for nothing yet.
+        _ = stopping.wait_for(|&is_stopping| is_stopping) => return,
+    };
+    let mut connection = match beginning {
+        Ok(Ok(Beginning::Http(connection))) => *connection,
+        Ok(Ok(Beginning::Stream(stream))) => {
+            admitted.has_spoken();
+            let Some(streams) = &services.streams else { return };
+            match Socket::tcp(stream) {
+                // On its own: it lasts as long as the task.
+                Ok(socket) => {
+                    let accepting = streams.clone().accept(socket);
+                    drop(tokio::spawn(async move {
+                        accepting.await;
+                        drop(admitted);
+                    }));
+                }
+                Err(error) => debug!("can't take a stream: {error}"),
+            }
+            return;
+        }
+        Ok(Err(error)) => {
+            debug!("a connection of {client} did not begin as HTTP/2: {error}");
+            return;
+        }
+        Err(_) => {
+            debug!("a connection of {client} was silent for {} s", HANDSHAKE_TIMEOUT.as_secs());
             return;
         }
     };
+    admitted.has_spoken();
     let opened = services.connections.open();
+    let caller = Caller { connection: opened.id(), client };
     let mut is_stopping = false;
     loop {
         let accepted = tokio::select! {
@@ -103,7 +159,7 @@ async fn serve_connection(stream: TcpStream, services: Arc<Services>, mut stoppi
             // A task of its own, which runs next on this thread: one slow call must not hold up the others.
             Some(Ok((request, respond))) => {
                 let call = serve_call(request, respond, services.clone());
-                drop(tokio::spawn(called_over(opened.id(), call)));
+                drop(tokio::spawn(called_by(caller, call)));
             }
             Some(Err(error)) => {
                 debug!("a connection ended: {error}");
@@ -112,6 +168,56 @@ async fn serve_connection(stream: TcpStream, services: Arc<Services>, mut stoppi
             None => return,
         }
     }
+}
+
+/// What a connection turns out to be.
+enum Beginning {
+    /// Calls over HTTP/2.
+    Http(Box<h2::server::Connection<TcpStream, Bytes>>),
+    /// A stream of another task.
+    Stream(TcpStream),
+}
+
+/// The first bytes of a client of HTTP/2, after which the header of a frame of settings comes.
+const HTTP_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const FRAME_HEADER_BYTES: usize = 9;
+/// Where in the header of a frame its kind is.
+const FRAME_KIND_AT: usize = 3;
+const SETTINGS: u8 = 4;
+
+/// Waits for a connection's first words, and answers them when they are HTTP/2's.
+async fn begin(stream: TcpStream) -> std::io::Result<Beginning> {
+    let mut first = [0; HTTP_PREFACE.len() + FRAME_HEADER_BYTES];
+    loop {
+        let ready = stream.ready(Interest::READABLE).await?;
+        // Nothing is taken: what is there is left for whoever reads it as a whole.
+        let seen = stream.try_io(Interest::READABLE, || {
+            let count = rustix::net::recv(&stream, &mut first, RecvFlags::PEEK)?.1;
+            let is_enough = count == first.len() || count == 0 || first[0] == PREFACE[0];
+            // Woken by the next bytes.
+            if is_enough || ready.is_read_closed() { Ok(count) } else { Err(ErrorKind::WouldBlock.into()) }
+        });
+        match seen {
+            Ok(count) if count > 0 && first[0] == PREFACE[0] => return Ok(Beginning::Stream(stream)),
+            Ok(count) if count == first.len() => break,
+            Ok(_) => return Err(ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if !first.starts_with(HTTP_PREFACE) || first[HTTP_PREFACE.len() + FRAME_KIND_AT] != SETTINGS {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    let mut builder = h2::server::Builder::new();
+    builder
+        .initial_window_size(super::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(super::CONNECTION_WINDOW_BYTES)
+        .max_frame_size(super::FRAME_BYTES_MAX)
+        .max_concurrent_streams(super::CONCURRENT_STREAMS_MAX)
+        .max_concurrent_reset_streams(super::RESET_STREAMS_MAX)
+        .max_pending_accept_reset_streams(super::RESET_STREAMS_MAX);
+    let connection = builder.handshake::<_, Bytes>(stream).await.map_err(std::io::Error::other)?;
+    Ok(Beginning::Http(Box::new(connection)))
 }
 
 async fn serve_call(request: Request<h2::RecvStream>, mut respond: SendResponse<Bytes>, services: Arc<Services>) {
@@ -160,7 +266,8 @@ fn respond_with(respond: &mut SendResponse<Bytes>, segments: Segments) -> Result
     stream.send_trailers(trailers)
 }
 
-fn respond_with_error(respond: &mut SendResponse<Bytes>, error: Status) {
+/// Answers a call with an error.
+pub(super) fn respond_with_error(respond: &mut SendResponse<Bytes>, error: Status) {
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     status::write(&Err(error), response.headers_mut());

@@ -2,6 +2,7 @@
 //! another task, depending on whether both are on one machine.
 
 use crate::Transport;
+use std::fmt;
 use tensor::{Result, Status};
 
 /// What a task offers to its peers.
@@ -39,13 +40,13 @@ impl StreamOffer {
         Some(StreamOffer { host, unix })
     }
 
-    /// Returns the address at which a task with the offer `self` reaches one with the offer `other`, which is at `address`
-    /// in the cluster and whose first device has this incarnation.
-    pub fn address_of(&self, other: &StreamOffer, address: &str, incarnation: u64) -> String {
+    /// Returns the address at which a task with the offer `self` reaches one with the offer `other`, which is `task` at
+    /// `address` in the cluster and whose first device has this incarnation.
+    pub fn address_of(&self, other: &StreamOffer, task: &str, address: &str, incarnation: u64) -> String {
         if !self.unix.is_empty() && !other.unix.is_empty() && self.host == other.host {
-            format!("unix:{}#{incarnation:016x}", other.unix)
+            format!("unix:{}#{incarnation:016x}@{task}", other.unix)
         } else {
-            format!("tcp:{address}#{incarnation:016x}")
+            format!("tcp:{address}#{incarnation:016x}@{task}")
         }
     }
 }
@@ -65,6 +66,18 @@ pub(super) struct StreamAddress<'a> {
     pub place: Place<'a>,
     /// The incarnation of the task's first device, so that its successor isn't taken for it.
     pub incarnation: u64,
+    /// The task's name, for messages; empty when it isn't told.
+    pub task: &'a str,
+}
+
+impl fmt::Display for StreamAddress<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let task = if self.task.is_empty() { "the task" } else { self.task };
+        match self.place {
+            Place::Tcp(address) => write!(formatter, "{task} at {address}"),
+            Place::Unix(name) => write!(formatter, "{task} at the socket {name} of this machine"),
+        }
+    }
 }
 
 /// Where a task takes streams.
@@ -80,14 +93,15 @@ impl<'a> StreamAddress<'a> {
     /// Reads an address.
     pub fn parse(text: &'a str) -> Result<StreamAddress<'a>> {
         let malformed = || Status::invalid_argument(format!("'{text}' is no address of a stream"));
-        let (place, incarnation) = text.rsplit_once('#').ok_or_else(malformed)?;
+        let (place, rest) = text.rsplit_once('#').ok_or_else(malformed)?;
+        let (incarnation, task) = rest.split_once('@').unwrap_or((rest, ""));
         let incarnation = u64::from_str_radix(incarnation, 16).map_err(|_| malformed())?;
         let place = match place.split_once(':') {
             Some(("tcp", address)) => Place::Tcp(address),
             Some(("unix", name)) => Place::Unix(name),
             _ => return Err(malformed()),
         };
-        Ok(StreamAddress { place, incarnation })
+        Ok(StreamAddress { place, incarnation, task })
     }
 }
 
@@ -99,16 +113,19 @@ mod tests {
     fn one_machine_means_a_unix_socket() {
         let offer = |host: &str, unix: &str| StreamOffer { host: host.to_owned(), unix: unix.to_owned() };
         let (one, two, far, tcp) = (offer("h", "a"), offer("h", "b"), offer("x", "c"), StreamOffer::default());
-        assert_eq!(one.address_of(&two, "m:1", 255), "unix:b#00000000000000ff");
-        assert_eq!(one.address_of(&far, "m:1", 255), "tcp:m:1#00000000000000ff");
-        assert_eq!(one.address_of(&tcp, "m:1", 255), "tcp:m:1#00000000000000ff");
-        assert_eq!(tcp.address_of(&tcp, "m:1", 255), "tcp:m:1#00000000000000ff");
+        assert_eq!(one.address_of(&two, "/job:a/task:1", "m:1", 255), "unix:b#00000000000000ff@/job:a/task:1");
+        assert_eq!(one.address_of(&far, "t", "m:1", 255), "tcp:m:1#00000000000000ff@t");
+        assert_eq!(one.address_of(&tcp, "t", "m:1", 255), "tcp:m:1#00000000000000ff@t");
+        assert_eq!(tcp.address_of(&tcp, "t", "m:1", 255), "tcp:m:1#00000000000000ff@t");
         for offer in [one, tcp] {
             assert_eq!(StreamOffer::from_text(&format!("ferroflow 0.1.0{}", offer.to_text())), Some(offer));
         }
         assert_eq!(StreamOffer::from_text("ferroflow 0.1.0"), None);
         let address = StreamAddress::parse("tcp:[::1]:22#ff").unwrap();
-        assert_eq!(address, StreamAddress { place: Place::Tcp("[::1]:22"), incarnation: 255 });
+        assert_eq!(address, StreamAddress { place: Place::Tcp("[::1]:22"), incarnation: 255, task: "" });
+        assert_eq!(address.to_string(), "the task at [::1]:22");
+        let address = StreamAddress::parse("unix:b#ff@/job:a/replica:0/task:1").unwrap();
+        assert_eq!(address.to_string(), "/job:a/replica:0/task:1 at the socket b of this machine");
         assert!(StreamAddress::parse("tcp:x").is_err());
         assert!(StreamAddress::parse("udp:x#1").is_err());
     }

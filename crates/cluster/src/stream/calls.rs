@@ -3,11 +3,12 @@
 //! A partition mostly ends because a frame has arrived, on the thread that has read it. Its answer leaves from there, once the
 //! frame has been dealt with, and no other thread is woken for it.
 
-use super::{Connection, StreamHub};
+use super::{Connection, StreamHub, panicked};
 use crate::interface::{Answer, RunGraphReply};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use tracing::debug;
@@ -96,7 +97,13 @@ impl Call {
         let reply = {
             let mut answer = self.answer.lock();
             let Some(waiting) = answer.as_mut() else { return };
-            let Poll::Ready(reply) = waiting.as_mut().poll(&mut Context::from_waker(&waker)) else { return };
+            let mut context = Context::from_waker(&waker);
+            // Nobody else would answer a call whose thread has panicked.
+            let reply = match catch_unwind(AssertUnwindSafe(|| waiting.as_mut().poll(&mut context))) {
+                Ok(Poll::Pending) => return,
+                Ok(Poll::Ready(reply)) => reply,
+                Err(panic) => Err(panicked(&*panic)),
+            };
             *answer = None;
             reply
         };
@@ -154,8 +161,9 @@ impl Drop for Counted {
 mod tests {
     use super::*;
     use crate::Transport;
+    use crate::stream::frame::OutFrame;
     use crate::stream::socket::Socket;
-    use crate::stream::{OutFrame, StreamOffer};
+    use crate::stream::{StreamOffer, StreamSettings};
     use std::io::Read;
     use std::os::unix::net::UnixStream;
     use tensor::Status;
@@ -166,9 +174,9 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let runtime = tokio::runtime::Handle::current();
         let offer = StreamOffer::new(Transport::Tcp, 1).unwrap();
-        let hub = Arc::new(StreamHub::new(runtime, "a task".to_owned(), vec![1], offer, false));
+        let hub = Arc::new(StreamHub::new(runtime, "a task".to_owned(), vec![1], offer, StreamSettings::default()));
         let connection = Arc::new(Connection::connecting("peer"));
-        connection.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame { pieces: Default::default() });
+        connection.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame::default());
         (hub, connection, theirs)
     }
 
@@ -205,6 +213,24 @@ mod tests {
         std::thread::spawn(move || end.send(Status::aborted("it ended elsewhere")).unwrap()).join().unwrap();
         let answer = tokio::task::spawn_blocking(move || read(&mut theirs)).await.unwrap();
         assert!(answer.contains("it ended elsewhere"));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_call_that_panics_is_answered_and_counted_out() {
+        let (hub, connection, mut theirs) = connected();
+        let running = Running::default();
+        let (end, ended) = oneshot::channel::<()>();
+        let answer: Answer<RunGraphReply> = Box::pin(async move {
+            let _ = ended.await;
+            panic!("injected by a test")
+        });
+        then_answer(|| running.add(&hub, &connection, 1, answer));
+        std::thread::spawn(move || end.send(()).unwrap()).join().unwrap();
+        let answer = tokio::task::spawn_blocking(move || read(&mut theirs)).await.unwrap();
+        assert!(answer.contains("injected by a test"), "{answer}");
+        let mut num_running = hub.num_running.subscribe();
+        let is_over = num_running.wait_for(|&count| count == 0);
+        tokio::time::timeout(std::time::Duration::from_secs(60), is_over).await.unwrap().unwrap();
     }
 
     #[tokio::test]

@@ -1,18 +1,21 @@
 //! [`Connection`]: one stream to a peer, in both directions. Whoever has something to say writes it at once, on its own
 //! thread, as far as the socket takes it; what is left goes out from a task as the socket drains.
 
-use super::frame::{Fields, FrameWriter, Kind, OutFrame};
+use super::frame::{Fields, FrameWriter, Kind, OutFrame, Purpose, Share};
+use super::outgoing::Outgoing;
+use super::settings::StreamLimits;
 use super::shared_memory::SharedHeap;
+use super::silence::Silence;
 use super::socket::Socket;
 use crate::interface::{RunGraphCall, RunGraphReply};
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::collections::VecDeque;
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tensor::{Buffer, Code, Result, Status, Tensor};
@@ -31,6 +34,9 @@ const PUSHED_BYTES_MAX: usize = 32 << 10;
 /// a clock that is set for each of them would cost as much as the frames.
 const RELEASE_DELAY: Duration = Duration::from_millis(20);
 
+/// How many frames may wait for a peer, whatever their size. A peer that asks and never reads the answers is given up then.
+const FRAMES_MAX: usize = 1 << 20;
+
 /// A stream to a peer.
 pub struct Connection {
     /// Where the peer is, for messages.
@@ -41,7 +47,13 @@ pub struct Connection {
     incarnations: OnceLock<SmallVec<[u64; 2]>>,
     /// Told when the peer has greeted, or the connection is over.
     settling: Notify,
-    outgoing: Mutex<Outgoing>,
+    /// How much may wait for it, and for how long.
+    limits: StreamLimits,
+    outgoing: Mutex<Sending>,
+    /// Whether something may be left to be written.
+    has_backlog: AtomicBool,
+    /// Whether the peer still takes what it is sent.
+    pub(super) silence: Silence,
     /// Told when there is something left to be written.
     unfinished: Notify,
     /// Told when there is something to be given back.
@@ -52,17 +64,35 @@ pub struct Connection {
     is_shared: AtomicBool,
     /// What the peer reads there, by token; kept until it says that it is done.
     lent: Mutex<HashMap<u64, Buffer>>,
+    /// How many bytes these have.
+    lent_bytes: AtomicUsize,
     next_token: AtomicU64,
     /// What we need no longer of the peer's heap; it is told so with the next frame, or after a moment. It has a lock of its
     /// own, the innermost of all, because tensors end while frames are written.
     releases: Mutex<Vec<u64>>,
 }
 
-struct Outgoing {
+struct Sending {
     link: Link,
-    queue: VecDeque<Bytes>,
+    queue: Outgoing,
     /// The steps whose tensors wait for the connection to be made.
     waiting_steps: Vec<i64>,
+    /// How many frames were sent that the peer has to do something for.
+    num_sent: u64,
+    /// How many bytes have left.
+    written: u64,
+}
+
+/// How far a connection has come, for whoever watches whether it still does.
+pub(super) struct Progress {
+    /// Frames that the peer has to do something for.
+    pub num_sent: u64,
+    /// Bytes that have left.
+    pub written: u64,
+    /// Bytes that wait.
+    pub waiting: usize,
+    /// Whether there is a socket.
+    pub is_up: bool,
 }
 
 enum Link {
@@ -74,23 +104,35 @@ enum Link {
 
 impl Connection {
     /// Makes a connection that is about to be made; what is sent meanwhile waits.
+    #[cfg(test)]
     pub(crate) fn connecting(address: &str) -> Connection {
+        Connection::with_limits(address, StreamLimits::default())
+    }
+
+    /// Makes a connection that is about to be made, with bounds of its own.
+    pub(super) fn with_limits(address: &str, limits: StreamLimits) -> Connection {
         Connection {
             address: address.to_owned(),
             task: OnceLock::new(),
             incarnations: OnceLock::new(),
             settling: Notify::new(),
-            outgoing: Mutex::new(Outgoing {
+            limits,
+            outgoing: Mutex::new(Sending {
                 link: Link::Connecting,
-                queue: VecDeque::new(),
+                queue: Outgoing::default(),
                 waiting_steps: Vec::new(),
+                num_sent: 0,
+                written: 0,
             }),
+            has_backlog: AtomicBool::new(true),
+            silence: Silence::default(),
             unfinished: Notify::new(),
             released: Notify::new(),
             calls: Mutex::new(HashMap::new()),
             next_call: AtomicU64::new(1),
             is_shared: AtomicBool::new(false),
             lent: Mutex::new(HashMap::new()),
+            lent_bytes: AtomicUsize::new(0),
             next_token: AtomicU64::new(1),
             releases: Mutex::new(Vec::new()),
         }
@@ -101,14 +143,15 @@ impl Connection {
         let mut outgoing = self.outgoing.lock();
         if matches!(outgoing.link, Link::Broken(_)) {
             // It was ended before it began.
-            socket.end_reading();
+            socket.shut_down();
             return;
         }
-        for piece in first.pieces.into_iter().rev() {
-            outgoing.queue.push_front(piece);
+        if !first.pieces.is_empty() {
+            outgoing.queue.push_first(first);
         }
         outgoing.link = Link::Up(socket);
         outgoing.waiting_steps = Vec::new();
+        self.has_backlog.store(false, Ordering::Release);
         self.flush(&mut outgoing);
     }
 
@@ -157,6 +200,20 @@ impl Connection {
         self.task.get().unwrap_or(&self.address)
     }
 
+    /// Returns who the peer is and where, as far as that is known.
+    pub(super) fn peer_at(&self) -> String {
+        match self.task.get() {
+            Some(task) if self.address.contains(task.as_str()) => self.address.clone(),
+            Some(task) => format!("{task} at {}", self.address),
+            None => self.address.clone(),
+        }
+    }
+
+    /// Returns the bounds.
+    pub(super) fn limits(&self) -> &StreamLimits {
+        &self.limits
+    }
+
     /// Returns whether the connection can still carry something.
     pub(crate) fn is_usable(&self) -> bool {
         !matches!(self.outgoing.lock().link, Link::Broken(_))
@@ -165,13 +222,117 @@ impl Connection {
     /// Sends a frame.
     pub(crate) fn send(&self, frame: OutFrame) -> Result<()> {
         let mut outgoing = self.outgoing.lock();
-        if let Link::Broken(status) = &outgoing.link {
-            return Err(status.clone());
+        let refused = match &outgoing.link {
+            Link::Broken(status) => Err(status.clone()),
+            _ => self.has_room(&outgoing),
+        };
+        if let Err(status) = refused {
+            drop(outgoing);
+            self.unlend(&frame.tokens);
+            return Err(status);
         }
-        outgoing.queue.extend(frame.pieces);
+        outgoing.num_sent += 1;
+        outgoing.queue.push(frame);
         self.queue_releases(&mut outgoing);
         self.flush(&mut outgoing);
         Ok(())
+    }
+
+    /// Sends a frame of which nothing follows for the peer, such as the answer to a question whether it is still there.
+    pub(super) fn send_word(&self, kind: Kind) -> Result<()> {
+        let frame = FrameWriter::plain(kind, 0).finish()?;
+        let mut outgoing = self.outgoing.lock();
+        if matches!(outgoing.link, Link::Up(_)) {
+            self.has_room(&outgoing)?;
+            outgoing.queue.push(frame);
+            self.flush(&mut outgoing);
+        }
+        Ok(())
+    }
+
+    /// Refuses a frame when too many wait. That many only a peer can cause that asks and never reads, and it would miss this
+    /// one, so the connection ends.
+    fn has_room(&self, outgoing: &Sending) -> Result<()> {
+        if outgoing.queue.num_frames() < FRAMES_MAX {
+            return Ok(());
+        }
+        if let Link::Up(socket) = &outgoing.link {
+            socket.shut_down();
+        }
+        Err(Status::resource_exhausted(format!("{FRAMES_MAX} frames wait for {}, which does not read", self.peer_at())))
+    }
+
+    /// Refuses tensors for a peer that takes nothing any more and has too much to take already. While it takes something, what
+    /// waits is what steps under way have made, and memory bounds that.
+    fn takes_tensors(&self) -> Result<()> {
+        let Some(silent_for) = self.silence.lasts_for() else { return Ok(()) };
+        let waiting = self.outgoing.lock().queue.bytes().saturating_add(self.lent_bytes.load(Ordering::Relaxed));
+        if waiting <= self.limits.waiting_bytes_max {
+            return Ok(());
+        }
+        Err(Status::resource_exhausted(format!(
+            "{} has taken nothing for {} s, and {} MB wait for it, which is more than the {} MB that may",
+            self.peer_at(),
+            silent_for.as_secs(),
+            waiting >> 20,
+            self.limits.waiting_bytes_max >> 20
+        )))
+    }
+
+    /// Drops the frames of a step that is over, as far as they have not begun to leave.
+    pub(crate) fn forget_step(&self, step_id: i64) {
+        if self.has_backlog.load(Ordering::Acquire) {
+            self.take_out(|purpose| purpose.is_for_step(step_id));
+        }
+    }
+
+    /// Drops the answer to a call that the peer no longer wants.
+    pub(super) fn forget_answer(&self, call: u64) {
+        if self.has_backlog.load(Ordering::Acquire) {
+            self.take_out(|purpose| purpose == Purpose::Answer(call));
+        }
+    }
+
+    /// Returns whether frames were dropped.
+    fn take_out(&self, is_over: impl Fn(Purpose) -> bool) -> bool {
+        let taken = self.outgoing.lock().queue.take_out(is_over);
+        for frame in &taken {
+            self.unlend(&frame.tokens);
+        }
+        !taken.is_empty()
+    }
+
+    /// Returns how far the connection has come.
+    pub(super) fn progress(&self) -> Progress {
+        let outgoing = self.outgoing.lock();
+        Progress {
+            num_sent: outgoing.num_sent,
+            written: outgoing.written,
+            waiting: outgoing.queue.bytes(),
+            is_up: matches!(outgoing.link, Link::Up(_)),
+        }
+    }
+
+    /// Writes a frame whose tensors may be lent; one that is not made lends nothing.
+    fn framed(&self, write: impl FnOnce(Share<'_>) -> Result<OutFrame>) -> Result<OutFrame> {
+        let tokens = RefCell::new(SmallVec::new());
+        let written = write(&|content| {
+            let (place, token) = self.lend(content)?;
+            tokens.borrow_mut().push(token);
+            Some((place, token))
+        });
+        let tokens = tokens.into_inner();
+        match written {
+            Ok(frame) if frame.is_error() => {
+                self.unlend(&tokens);
+                Ok(frame)
+            }
+            Ok(frame) => Ok(OutFrame { tokens, ..frame }),
+            Err(status) => {
+                self.unlend(&tokens);
+                Err(status)
+            }
+        }
     }
 
     /// From now on large tensors go to the peer by their place in our heap.
@@ -187,15 +348,26 @@ impl Connection {
         let place = SharedHeap::of_process()?.offset_of(content)?;
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         self.lent.lock().insert(token, content.clone());
+        self.lent_bytes.fetch_add(content.len(), Ordering::Relaxed);
         Some((place, token))
+    }
+
+    /// Takes back what the peer never got to know of.
+    fn unlend(&self, tokens: &[u64]) {
+        tokens.iter().for_each(|&token| self.take_back(token));
+    }
+
+    fn take_back(&self, token: u64) {
+        let returned = self.lent.lock().remove(&token);
+        if let Some(content) = returned {
+            self.lent_bytes.fetch_sub(content.len(), Ordering::Relaxed);
+        }
     }
 
     /// Takes back what the peer needs no longer.
     pub(super) fn returned(&self, mut tokens: Fields<'_>) -> Result<()> {
         while tokens.len() > 0 {
-            let token = tokens.u64()?;
-            let returned = self.lent.lock().remove(&token);
-            drop(returned);
+            self.take_back(tokens.u64()?);
         }
         Ok(())
     }
@@ -226,7 +398,7 @@ impl Connection {
     }
 
     /// Puts what we need no longer into the queue.
-    fn queue_releases(&self, outgoing: &mut Outgoing) {
+    fn queue_releases(&self, outgoing: &mut Sending) {
         let mut releases = self.releases.lock();
         if releases.is_empty() {
             return;
@@ -237,34 +409,25 @@ impl Connection {
         }
         drop(releases);
         if let Ok(frame) = writer.finish() {
-            outgoing.queue.extend(frame.pieces);
+            outgoing.queue.push(frame);
         }
     }
 
     /// Writes as much as the socket takes. An error is left for the reader, which sees the same.
-    fn flush(&self, outgoing: &mut Outgoing) {
+    fn flush(&self, outgoing: &mut Sending) {
         let Link::Up(socket) = &outgoing.link else { return };
         while !outgoing.queue.is_empty() {
             let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-            let mut count = 0;
-            for (slice, piece) in slices.iter_mut().zip(&outgoing.queue) {
-                *slice = IoSlice::new(piece);
-                count += 1;
-            }
+            let count = outgoing.queue.show(&mut slices);
             match socket.try_write_vectored(&slices[..count]) {
                 Ok(0) => return,
-                Ok(mut written) => {
-                    while let Some(first) = outgoing.queue.front_mut() {
-                        if first.len() > written {
-                            first.advance(written);
-                            break;
-                        }
-                        written -= first.len();
-                        outgoing.queue.pop_front();
-                    }
+                Ok(written) => {
+                    outgoing.written += written as u64;
+                    outgoing.queue.written(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
+                    self.has_backlog.store(true, Ordering::Release);
                     self.unfinished.notify_one();
                     return;
                 }
@@ -282,20 +445,20 @@ impl Connection {
                 if !matches!(outgoing.link, Link::Up(_)) {
                     return Ok(());
                 }
-                let before = outgoing.queue.len();
-                let first = outgoing.queue.front().map_or(0, Bytes::len);
+                let before = outgoing.written;
                 self.flush(&mut outgoing);
                 if outgoing.queue.is_empty() {
+                    self.has_backlog.store(false, Ordering::Release);
                     break;
                 }
-                if outgoing.queue.len() == before && outgoing.queue.front().map_or(0, Bytes::len) == first {
+                if outgoing.written == before {
                     // Nothing went: either it would block, which `writable` waits for, or the socket is broken.
-                    let Some(piece) = outgoing.queue.front() else { break };
-                    match socket.try_write_vectored(&[IoSlice::new(piece)]) {
+                    let mut slices = [IoSlice::new(&[]); 1];
+                    let count = outgoing.queue.show(&mut slices);
+                    match socket.try_write_vectored(&slices[..count]) {
                         Ok(written) => {
-                            if let Some(piece) = outgoing.queue.front_mut() {
-                                piece.advance(written);
-                            }
+                            outgoing.written += written as u64;
+                            outgoing.queue.written(written);
                         }
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         Err(error) => return Err(error),
@@ -307,20 +470,21 @@ impl Connection {
 
     /// Ends the connection: what waits for answers is told why. Returns the steps whose tensors never left.
     pub(crate) fn broken(&self, status: &Status) -> Vec<i64> {
-        let waiting_steps = {
+        let (waiting_steps, queue) = {
             let mut outgoing = self.outgoing.lock();
             if matches!(outgoing.link, Link::Broken(_)) {
                 return Vec::new();
             }
             if let Link::Up(socket) = std::mem::replace(&mut outgoing.link, Link::Broken(status.clone())) {
-                socket.end_reading();
+                socket.shut_down();
             }
-            outgoing.queue.clear();
-            std::mem::take(&mut outgoing.waiting_steps)
+            (std::mem::take(&mut outgoing.waiting_steps), std::mem::take(&mut outgoing.queue))
         };
         self.unfinished.notify_one();
         self.settling.notify_waiters();
+        drop(queue);
         let lent = std::mem::take(&mut *self.lent.lock());
+        self.lent_bytes.store(0, Ordering::Relaxed);
         drop(lent);
         let calls = std::mem::take(&mut *self.calls.lock());
         for call in calls.into_values() {
@@ -332,20 +496,30 @@ impl Connection {
     /// Hands over a tensor for a step of the peer. It leaves with the next frame, at the latest with
     /// [`flush_pushes`](Self::flush_pushes).
     pub(crate) fn push(&self, step_id: i64, key: &str, tensor: &Tensor, is_dead: bool) -> Result<()> {
-        let mut writer = FrameWriter::new(Kind::Tensor, step_id as u64, [(tensor, is_dead)].into_iter(), &|content| {
-            self.lend(content)
+        self.takes_tensors()?;
+        let frame = self.framed(|share| {
+            let mut writer = FrameWriter::new(Kind::Tensor, step_id as u64, [(tensor, is_dead)].into_iter(), share)?;
+            writer.text(key.as_bytes());
+            writer.finish()
         })?;
-        writer.text(key.as_bytes());
-        let frame = writer.finish()?;
+        let frame = OutFrame { purpose: Purpose::Step(step_id), ..frame };
         let bytes: usize = frame.pieces.iter().map(Bytes::len).sum();
         let mut outgoing = self.outgoing.lock();
-        match &outgoing.link {
-            Link::Broken(status) => return Err(status.clone()),
-            Link::Connecting => outgoing.waiting_steps.push(step_id),
-            Link::Up(_) => {}
+        let refused = match &outgoing.link {
+            Link::Broken(status) => Err(status.clone()),
+            _ => self.has_room(&outgoing),
+        };
+        if let Err(status) = refused {
+            drop(outgoing);
+            self.unlend(&frame.tokens);
+            return Err(status);
         }
-        outgoing.queue.extend(frame.pieces);
-        if bytes >= PUSHED_BYTES_MAX || outgoing.queue.len() >= PUSHED_PIECES_MAX {
+        if matches!(outgoing.link, Link::Connecting) {
+            outgoing.waiting_steps.push(step_id);
+        }
+        outgoing.num_sent += 1;
+        outgoing.queue.push(frame);
+        if bytes >= PUSHED_BYTES_MAX || outgoing.queue.num_pieces() >= PUSHED_PIECES_MAX {
             self.queue_releases(&mut outgoing);
             self.flush(&mut outgoing);
         }
@@ -369,7 +543,9 @@ impl Connection {
     /// Asks the peer to run a partition. The request is on its way when this returns; dropping the answer cancels it.
     pub(crate) fn run_graph(self: &Arc<Self>, call: &RunGraphCall) -> Result<PendingCall> {
         let id = self.next_call.fetch_add(1, Ordering::Relaxed);
-        let frame = super::messages::write_run_graph(id, call, &|content| self.lend(content))?;
+        self.takes_tensors()?;
+        let frame = self.framed(|share| super::messages::write_run_graph(id, call, share))?;
+        let frame = OutFrame { purpose: Purpose::Call(id, call.step_id), ..frame };
         let (sender, receiver) = oneshot::channel();
         self.calls.lock().insert(id, sender);
         let pending = PendingCall { connection: self.clone(), id, receiver: Some(receiver) };
@@ -380,7 +556,10 @@ impl Connection {
 
     /// Answers a call of the peer.
     pub(super) fn reply(&self, id: u64, reply: Result<RunGraphReply>) -> Result<()> {
-        self.send(super::messages::write_reply(id, reply, &|content| self.lend(content))?)
+        // An answer that would be too much becomes the error that says so.
+        let reply = reply.and_then(|reply| self.takes_tensors().map(|()| reply));
+        let frame = self.framed(|share| super::messages::write_reply(id, reply, share))?;
+        self.send(OutFrame { purpose: Purpose::Answer(id), ..frame })
     }
 
     /// Hands an answer to whoever waits for it.
@@ -415,6 +594,11 @@ fn gone() -> Status {
 impl Drop for PendingCall {
     fn drop(&mut self) {
         if self.receiver.is_some() && self.connection.calls.lock().remove(&self.id).is_some() {
+            // What the peer has not begun to hear needs no taking back.
+            let is_this = |purpose| matches!(purpose, Purpose::Call(id, _) if id == self.id);
+            if self.connection.has_backlog.load(Ordering::Acquire) && self.connection.take_out(is_this) {
+                return;
+            }
             let cancel = FrameWriter::plain(Kind::Cancel, self.id).finish();
             if let Ok(frame) = cancel {
                 // If it can't be sent, the peer sees the connection end, which cancels too.
@@ -448,7 +632,8 @@ mod tests {
     }
 
     fn frame(connection: &Arc<Connection>, token: u64) -> OutFrame {
-        OutFrame { pieces: [Bytes::from_owner(Borrowed(connection.clone(), token))].into_iter().collect() }
+        let pieces = [Bytes::from_owner(Borrowed(connection.clone(), token))].into_iter().collect();
+        OutFrame { pieces, ..OutFrame::default() }
     }
 
     /// Runs something on a thread of its own; one that waits for itself fails the test in place of hanging it.
@@ -471,7 +656,7 @@ mod tests {
         let runtime = tokio::runtime::Handle::current();
         must_end(move || {
             let _runtime = runtime.enter();
-            to_open.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame { pieces: Default::default() });
+            to_open.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame::default());
             to_open.send(frame(&to_open, 2)).unwrap();
         });
         assert_eq!(*connection.releases.lock(), [2], "the first one went along with the second frame");
@@ -483,7 +668,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let connection = Connection::connecting("peer");
-        connection.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame { pieces: Default::default() });
+        connection.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame::default());
         let mut bytes = vec![0; 1 << 20];
         let mut read = || match (&theirs).read(&mut bytes) {
             Ok(count) => bytes[..count].windows(3).filter(|part| part == b"key").count(),
@@ -523,7 +708,7 @@ mod tests {
     async fn memory_is_given_back_without_another_frame() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (connection, theirs) = (Connection::connecting("peer"), Socket::unix(theirs).unwrap());
-        connection.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame { pieces: Default::default() });
+        connection.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame::default());
         connection.release(7);
         let mut bytes = [0; 64];
         let count = tokio::select! {
@@ -540,9 +725,10 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (ours, theirs) = (Arc::new(Socket::unix(ours).unwrap()), Socket::unix(theirs).unwrap());
         let connection = Connection::connecting("peer");
-        connection.up(ours.clone(), OutFrame { pieces: Default::default() });
+        connection.up(ours.clone(), OutFrame::default());
         let sent: Vec<u8> = (0..8 << 20).map(|index: usize| (index % 251) as u8).collect();
-        connection.send(OutFrame { pieces: [sent.clone().into()].into_iter().collect() }).unwrap();
+        let pieces = [sent.clone().into()].into_iter().collect();
+        connection.send(OutFrame { pieces, ..OutFrame::default() }).unwrap();
         assert!(!connection.outgoing.lock().queue.is_empty(), "it went out at once");
         let reading = async {
             let mut received = vec![0; sent.len()];

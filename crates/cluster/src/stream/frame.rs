@@ -52,6 +52,14 @@ pub(crate) enum Kind {
     Cleanup = 7,
     /// Shared contents that the receiver needs no longer.
     Release = 8,
+    /// The sender's heap, whose file lies beside the frame. Only during the greeting.
+    Memory = 9,
+    /// The sender reads the receiver's heap from now on.
+    Mapped = 10,
+    /// Asks for a word, because nothing else was heard for a while.
+    Ping = 11,
+    /// The word that was asked for.
+    Pong = 12,
     /// Asks how far the receiver is with steps whose tensors the sender waits for; the id names the question.
     AskProgress = 13,
     /// Answers that, after all tensors that were pushed before.
@@ -61,9 +69,24 @@ pub(crate) enum Kind {
 impl Kind {
     fn from_u8(value: u8) -> Option<Kind> {
         use Kind::*;
-        [Hello, RunGraph, RunGraphReply, Error, Cancel, Tensor, Cleanup, Release, AskProgress, Progress]
-            .into_iter()
-            .find(|&kind| kind as u8 == value)
+        [
+            Hello,
+            RunGraph,
+            RunGraphReply,
+            Error,
+            Cancel,
+            Tensor,
+            Cleanup,
+            Release,
+            Memory,
+            Mapped,
+            Ping,
+            Pong,
+            AskProgress,
+            Progress,
+        ]
+        .into_iter()
+        .find(|&kind| kind as u8 == value)
     }
 }
 
@@ -77,10 +100,45 @@ const FLAG_SHARED: u8 = 4;
 pub(crate) type Share<'a> = &'a dyn Fn(&Buffer) -> Option<(u64, u64)>;
 
 /// A frame ready to be sent, in pieces that share the bytes of large tensors.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OutFrame {
     /// The pieces in order.
     pub pieces: SmallVec<[Bytes; 2]>,
+    /// Whom it is for, so that it can be dropped with its step or call.
+    pub purpose: Purpose,
+    /// The tokens of what it shares.
+    pub tokens: SmallVec<[u64; 2]>,
+}
+
+/// What a frame that waits to be written is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It goes out in any case.
+    #[default]
+    Connection,
+    /// It is of no use once this step is over.
+    Step(i64),
+    /// It asks for a partition of this step to be run, by this call.
+    Call(u64, i64),
+    /// It answers this call of the peer.
+    Answer(u64),
+}
+
+impl OutFrame {
+    /// Returns whether it says that a call failed.
+    pub fn is_error(&self) -> bool {
+        self.pieces.first().and_then(|piece| piece.first()) == Some(&(Kind::Error as u8))
+    }
+}
+
+impl Purpose {
+    /// Returns whether it is for a step.
+    pub fn is_for_step(self, step_id: i64) -> bool {
+        match self {
+            Purpose::Connection | Purpose::Answer(_) => false,
+            Purpose::Step(id) | Purpose::Call(_, id) => id == step_id,
+        }
+    }
 }
 
 /// Writes a frame.
@@ -177,7 +235,7 @@ impl FrameWriter {
         if !self.head.is_empty() {
             pieces.push(self.head.freeze());
         }
-        Ok(OutFrame { pieces })
+        Ok(OutFrame { pieces, ..OutFrame::default() })
     }
 }
 

@@ -92,13 +92,16 @@ pub(super) fn write_reply(id: u64, reply: Result<RunGraphReply>, share: Share<'_
         }
         writer.finish()
     });
-    written.or_else(|status| {
-        let mut writer = FrameWriter::plain(Kind::Error, id);
-        writer.u64(status.code() as u64);
-        writer.u64(u64::from(status.is_derived()));
-        writer.text(status.message().as_bytes());
-        writer.finish()
-    })
+    written.or_else(|status| write_error(id, &status))
+}
+
+/// Writes an error, as the answer to a call or in place of a greeting.
+pub(super) fn write_error(id: u64, status: &Status) -> Result<OutFrame> {
+    let mut writer = FrameWriter::plain(Kind::Error, id);
+    writer.u64(status.code() as u64);
+    writer.u64(u64::from(status.is_derived()));
+    writer.text(status.message().as_bytes());
+    writer.finish()
 }
 
 /// Reads an answer.

@@ -10,64 +10,59 @@ mod address;
 mod calls;
 mod connection;
 mod frame;
+mod greeting;
+mod listener;
 mod messages;
+mod outgoing;
 mod reader;
+mod settings;
 mod shared_memory;
+mod silence;
 mod socket;
 
 pub(crate) use address::StreamOffer;
 pub(crate) use connection::Connection;
 pub(crate) use frame::PREFACE;
+pub(crate) use settings::{StreamLimits, StreamSettings};
 pub(crate) use socket::Socket;
 
 use crate::interface::WorkerInterface;
 use crate::rpc::connection_options;
-use crate::threads;
 use crate::worker::Worker;
 use address::{Place, StreamAddress};
 use calls::Running;
 use foldhash::{HashMap, HashMapExt};
-use frame::{FrameWriter, Kind, OutFrame, malformed};
+use frame::{Kind, malformed};
 use futures_util::FutureExt;
+use listener::Admission;
 use parking_lot::Mutex;
-use reader::{FrameReader, InFrame};
-use shared_memory::{PeerMemory, SharedHeap};
-use smallvec::SmallVec;
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use reader::InFrame;
+use shared_memory::SharedHeap;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tensor::{Result, Status};
-use tokio::net::{TcpStream, UnixListener};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tracing::{debug, info};
+use tracing::{debug, error};
 
 /// The attribute of a Send and its Recv that holds the receiver's address, when the tensor is to be pushed.
 pub(crate) const PUSH_TO: &str = "_push_to";
-
-/// The version of the protocol; both sides must have the same.
-const VERSION: u64 = 2;
-
-/// A bound on the devices that a peer names.
-const INCARNATIONS_MAX: u64 = 1 << 12;
-
-/// How many peers on this machine have a thread of their own here; the runtime serves those that come later.
-const THREADS_MAX: usize = 64;
-
-/// How long a thread waits for a peer's first words.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The streams of one server, in both directions.
 pub(crate) struct StreamHub {
     runtime: tokio::runtime::Handle,
     worker: OnceLock<Weak<Worker>>,
-    connect_timeout: OnceLock<Duration>,
     /// The name of this task.
     task: String,
     /// The incarnations of this task's devices.
     incarnations: Vec<u64>,
     /// How this task takes streams.
     offer: StreamOffer,
+    /// Whom they serve, and their bounds.
+    settings: StreamSettings,
     /// Where the large tensors of this process lie, when they are shared with tasks on the same machine.
     heap: Option<&'static SharedHeap>,
     /// By the incarnation of the peer's first device.
@@ -78,8 +73,8 @@ pub(crate) struct StreamHub {
     is_stopping: AtomicBool,
     /// How many partitions run for peers.
     num_running: watch::Sender<usize>,
-    /// How many threads serve a peer each.
-    num_threads: AtomicUsize,
+    /// The connections of tasks on this machine.
+    admission: Admission,
 }
 
 impl StreamHub {
@@ -89,34 +84,30 @@ impl StreamHub {
         task: String,
         incarnations: Vec<u64>,
         offer: StreamOffer,
-        shares_memory: bool,
+        settings: StreamSettings,
     ) -> StreamHub {
-        let heap = if shares_memory && !offer.unix.is_empty() { SharedHeap::of_process() } else { None };
+        let shares_memory = settings.shares_memory && !offer.unix.is_empty();
+        let heap = if shares_memory { SharedHeap::of_process() } else { None };
         let connections = Mutex::new(HashMap::new());
         StreamHub {
             runtime,
             worker: OnceLock::new(),
-            connect_timeout: OnceLock::new(),
             task,
             incarnations,
             offer,
+            settings,
             heap,
             connections,
             served: Mutex::new(Some(Vec::new())),
             is_stopping: AtomicBool::new(false),
             num_running: watch::Sender::new(0),
-            num_threads: AtomicUsize::new(0),
+            admission: Admission::default(),
         }
     }
 
     /// Returns how this task takes streams.
     pub fn offer(&self) -> &StreamOffer {
         &self.offer
-    }
-
-    /// Sets how long making a connection may take.
-    pub fn set_connect_timeout(&self, timeout: Duration) {
-        let _ = self.connect_timeout.set(timeout);
     }
 
     /// Sets the worker that takes what arrives.
@@ -131,7 +122,7 @@ impl StreamHub {
         if let Some(known) = connections.get(&parsed.incarnation).filter(|known| known.is_usable()) {
             return Ok(known.clone());
         }
-        let connection = Arc::new(Connection::connecting(address));
+        let connection = Arc::new(Connection::with_limits(&parsed.to_string(), self.settings.limits));
         connections.insert(parsed.incarnation, connection.clone());
         drop(connections);
         let (hub, opened, address) = (self.clone(), connection.clone(), address.to_owned());
@@ -169,69 +160,16 @@ impl StreamHub {
         }
     }
 
-    /// Takes streams on this machine until the task is dropped.
-    pub async fn listen(self: Arc<Self>, listener: UnixListener) {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    if let Err(error) = stream.into_std().and_then(|stream| self.serve(stream)) {
-                        debug!("can't take a stream: {error}");
-                    }
-                }
-                Err(error) => {
-                    debug!("can't accept a stream: {error}");
-                    tokio::task::yield_now().await;
-                }
-            }
+    /// Drops what waits to be sent for a step that is over.
+    pub fn forget_step(&self, step_id: i64) {
+        self.connections.lock().values().for_each(|connection| connection.forget_step(step_id));
+        if let Some(served) = self.served.lock().as_ref() {
+            served.iter().for_each(|connection| connection.forget_step(step_id));
         }
-    }
-
-    /// Serves a peer on this machine that has opened a stream, on a thread of its own as long as there are not many.
-    ///
-    /// A peer that has asked for something mostly waits for the answer. The thread that it has woken is all the kernel sees of
-    /// that, so it goes on where the peer just was. With one thread for all peers, what one has asked for waits where
-    /// another one computes, while the core of the first is idle.
-    fn serve(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<()> {
-        let is_within = |count: usize| (count < THREADS_MAX).then_some(count + 1);
-        if self.num_threads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_within).is_ok() {
-            let place = ThreadPlace(self.clone());
-            let socket = Socket::blocking(stream.try_clone()?)?;
-            let started = threads::spawn("ferroflow-stream", move || {
-                let _runtime = place.0.runtime.enter();
-                // Nothing of this waits for the runtime, so that it ends with the connection.
-                let _ = place.0.clone().accept(socket).now_or_never();
-            });
-            match started {
-                Ok(()) => return Ok(()),
-                Err(error) => debug!("no thread for a stream: {error}"),
-            }
-        }
-        self.runtime.spawn(self.clone().accept(Socket::unix(stream)?));
-        Ok(())
-    }
-
-    /// Opens the Unix socket, if the task's offer has one.
-    pub fn bind(&self) -> Result<Option<UnixListener>> {
-        let offer = &self.offer;
-        if offer.unix.is_empty() {
-            return Ok(None);
-        }
-        let unusable = |error: std::io::Error| {
-            Status::internal(format!("the socket '{}' for tasks on this machine can't be opened: {error}", offer.unix))
-        };
-        let address = abstract_address(&offer.unix).map_err(unusable)?;
-        let listener = std::os::unix::net::UnixListener::bind_addr(&address).map_err(unusable)?;
-        listener.set_nonblocking(true).map_err(unusable)?;
-        // Within the runtime, because a socket belongs to one.
-        let _entered = self.runtime.enter();
-        UnixListener::from_std(listener).map_err(unusable).map(Some)
     }
 
     async fn open(self: Arc<Self>, connection: Arc<Connection>, address: &str) {
-        let timeout = self.connect_timeout.get().copied().unwrap_or(GREETING_TIMEOUT);
-        let late = || Status::unavailable(format!("no stream to the task at {address} in {} s", timeout.as_secs_f32()));
-        let connected = tokio::time::timeout(timeout, self.connect(address)).await;
-        let lost = match connected.unwrap_or_else(|_| Err(late())) {
+        let lost = match self.connect(address).await {
             Ok(socket) => {
                 let socket = Arc::new(socket);
                 let incarnation = StreamAddress::parse(address).map_or(0, |address| address.incarnation);
@@ -243,41 +181,30 @@ impl StreamHub {
     }
 
     async fn connect(&self, address: &str) -> Result<Socket> {
-        let unreachable =
-            |error: std::io::Error| Status::unavailable(format!("no stream to the task at {address}: {error}"));
-        let socket = match StreamAddress::parse(address)?.place {
-            Place::Tcp(address) => {
-                let stream = TcpStream::connect(address).await.map_err(unreachable)?;
-                connection_options(&stream);
-                Socket::tcp(stream)
-            }
-            Place::Unix(name) => {
-                let address = abstract_address(name).map_err(unreachable)?;
-                // It is on this machine: either somebody listens, or nobody does.
-                let stream = std::os::unix::net::UnixStream::connect_addr(&address).map_err(unreachable)?;
-                Socket::unix(stream)
+        let address = StreamAddress::parse(address)?;
+        let timeout = self.settings.limits.connect_timeout;
+        let unreachable = |why: String| Status::unavailable(format!("no stream to {address}: {why}"));
+        let connected = async {
+            match address.place {
+                Place::Tcp(host) => {
+                    let stream = TcpStream::connect(host).await?;
+                    connection_options(&stream);
+                    Socket::tcp(stream)
+                }
+                Place::Unix(name) => connect_unix(name, timeout, &self.settings).await,
             }
         };
-        socket.map_err(unreachable)
+        match tokio::time::timeout(timeout, connected).await {
+            Ok(outcome) => outcome.map_err(|error| unreachable(error.to_string())),
+            Err(_) => Err(unreachable(format!("it did not take the connection within {} s", timeout.as_secs_f32()))),
+        }
     }
 
     /// Takes a stream that a peer has opened.
     pub async fn accept(self: Arc<Self>, socket: Socket) {
-        let connection = Arc::new(Connection::connecting("a peer"));
+        let connection = Arc::new(Connection::with_limits(&socket.describe_peer(), self.settings.limits));
         let lost = self.clone().run(connection.clone(), Arc::new(socket), None).await;
         self.over(&connection, &lost);
-    }
-
-    fn hello(&self, receiver: u64, is_shared: bool) -> Result<OutFrame> {
-        let mut writer = FrameWriter::plain(Kind::Hello, VERSION);
-        writer.u64(receiver);
-        writer.u64(u64::from(is_shared));
-        writer.u64(self.incarnations.len() as u64);
-        for &incarnation in &self.incarnations {
-            writer.u64(incarnation);
-        }
-        writer.text(self.task.as_bytes());
-        writer.finish()
     }
 
     /// Ends a connection for whoever uses it.
@@ -286,10 +213,12 @@ impl StreamHub {
         if let Some(served) = self.served.lock().as_mut() {
             served.retain(|known| !Arc::ptr_eq(known, connection));
         }
-        connection.broken(lost);
-        if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
-            worker.peer_lost(connection, connection.incarnations(), lost);
-        }
+        guarded(connection, || {
+            connection.broken(lost);
+            if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
+                worker.peer_lost(connection, connection.incarnations(), lost);
+            }
+        });
     }
 
     /// Serves a connection until it ends; returns why. Whoever opened it says whom it expects there.
@@ -300,17 +229,7 @@ impl StreamHub {
         }
         let running = Running::default();
         let reading = async {
-            let bounded = |timeout| socket.set_read_timeout(timeout).map_err(|error| unavailable(&error));
-            bounded(Some(GREETING_TIMEOUT))?;
-            let greeting = self.greet(&connection, &socket, expected);
-            let (mut reader, hello) = if expected.is_some() {
-                let timeout = self.connect_timeout.get().copied().unwrap_or(GREETING_TIMEOUT);
-                let silent = |_| Status::unavailable("the peer took the stream and said nothing");
-                tokio::time::timeout(timeout, greeting).await.map_err(silent)??
-            } else {
-                greeting.await?
-            };
-            bounded(None)?;
+            let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
             let incarnations = hello.incarnations;
             if expected.is_none() {
                 // What is sent to that peer goes back over the same connection, unless there is another one already.
@@ -320,10 +239,12 @@ impl StreamHub {
                 }
             }
             while let Some(frame) = reader.next().await? {
+                connection.silence.heard(&connection);
                 calls::then_answer(|| self.take(&connection, frame, &running))?;
             }
             Ok(())
         };
+        let reading = caught(reading);
         let ended: Result<()> = if socket.is_blocking() {
             let writing = self.runtime.spawn(keep_writing(connection.clone(), socket.clone()));
             let ended = reading.await;
@@ -335,7 +256,7 @@ impl StreamHub {
                 ended = keep_writing(connection.clone(), socket.clone()) => ended,
             }
         };
-        running.abort_all();
+        guarded(&connection, || running.abort_all());
         let lost = match ended {
             Ok(()) => Status::unavailable(format!("the connection to {} was closed", connection.peer())),
             Err(status) => Status::unavailable(format!("{} ({})", status.message(), connection.peer())),
@@ -344,65 +265,15 @@ impl StreamHub {
         lost
     }
 
-    /// Exchanges the first bytes and frames: who each side is, and whether it reads the other's memory.
-    async fn greet(
-        &self,
-        connection: &Arc<Connection>,
-        socket: &Arc<Socket>,
-        expected: Option<u64>,
-    ) -> Result<(FrameReader, Hello)> {
-        let broken = |error: std::io::Error| Status::unavailable(format!("the stream did not begin: {error}"));
-        let heap = self.heap.map(SharedHeap::file);
-        let mut reader = FrameReader::new(socket.clone());
-        if expected.is_some() {
-            socket.send_preface(heap).await.map_err(broken)?;
-        }
-        let file = socket.receive_preface().await.map_err(broken)?;
-        if expected.is_none() {
-            socket.send_preface(heap).await.map_err(broken)?;
-        }
-        let memory = file.filter(|_| self.heap.is_some()).and_then(|file| match PeerMemory::map(&file) {
-            Ok(memory) => Some(memory),
-            Err(status) => {
-                debug!("{status}");
-                None
-            }
-        });
-        let hello = self.hello(expected.unwrap_or(0), memory.is_some())?;
-        if let Some(memory) = memory {
-            reader.share(memory, connection);
-        }
-        if expected.is_some() {
-            connection.up(socket.clone(), hello);
-            let hello = Hello::read(&reader.next().await?.ok_or_else(refused)?)?;
-            self.greeted(connection, socket, &hello);
-            return Ok((reader, hello));
-        }
-        let theirs = Hello::read(&reader.next().await?.ok_or_else(malformed)?)?;
-        if theirs.receiver != 0 && self.incarnations.first() != Some(&theirs.receiver) {
-            return Err(Status::aborted("a stream was meant for a task that was here before"));
-        }
-        connection.up(socket.clone(), hello);
-        self.greeted(connection, socket, &theirs);
-        Ok((reader, theirs))
-    }
-
-    fn greeted(&self, connection: &Connection, socket: &Socket, hello: &Hello) {
-        let mut how = socket.kind().to_owned();
-        if hello.is_shared {
-            connection.share();
-            how.push_str(" and shared memory");
-        }
-        connection.greeted_by(&hello.task, &hello.incarnations);
-        info!("a stream to {}, incarnation {:016x}, over {how}", hello.task, hello.incarnations[0]);
-    }
-
     fn take(self: &Arc<Self>, connection: &Arc<Connection>, mut frame: InFrame, running: &Running) -> Result<()> {
         let Some(worker) = self.worker.get().and_then(Weak::upgrade) else {
             return Err(Status::unavailable("this task has stopped"));
         };
         match frame.kind {
-            Kind::Hello => return Err(malformed()),
+            Kind::Hello | Kind::Memory => return Err(malformed()),
+            Kind::Mapped => connection.share(),
+            Kind::Ping => connection.send_word(Kind::Pong)?,
+            Kind::Pong => {}
             Kind::Tensor => {
                 let (tensor, is_dead) = frame.tensors.pop().ok_or_else(malformed)?;
                 let key: Arc<str> = frame.fields().text()?.into();
@@ -423,7 +294,10 @@ impl StreamHub {
                 connection.answered(frame.id, Ok(reply));
             }
             Kind::Error => connection.answered(frame.id, Err(messages::read_error(frame.fields())?)),
-            Kind::Cancel => running.abort(frame.id),
+            Kind::Cancel => {
+                running.abort(frame.id);
+                connection.forget_answer(frame.id);
+            }
             Kind::Cleanup => drop(worker.cleanup_graph(frame.id as i64)),
             Kind::Release => connection.returned(frame.fields())?,
             Kind::AskProgress => {
@@ -452,71 +326,85 @@ fn stopping() -> Status {
     Status::unavailable("this task is stopping")
 }
 
-fn refused() -> Status {
-    Status::unavailable("the task refused the stream: it was probably restarted")
-}
-
-/// What a peer says of itself.
-struct Hello {
-    /// Whom it expects here.
-    receiver: u64,
-    /// Whether it reads our heap.
-    is_shared: bool,
-    incarnations: SmallVec<[u64; 2]>,
-    /// Which task it is.
-    task: String,
-}
-
-impl Hello {
-    fn read(frame: &InFrame) -> Result<Hello> {
-        if frame.kind != Kind::Hello || frame.id != VERSION {
-            return Err(Status::failed_precondition("the peer speaks another version of the stream's protocol"));
+/// Connects to a task on this machine.
+async fn connect_unix(name: &str, timeout: Duration, settings: &StreamSettings) -> std::io::Result<Socket> {
+    let address = socket2::SockAddr::unix(format!("\0{name}"))?;
+    let new_socket = || socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);
+    let socket = new_socket()?;
+    socket.set_nonblocking(true)?;
+    let socket = match socket.connect(&address) {
+        Ok(()) => socket,
+        // As many as may wait do, as with a task that was stopped: only a blocking call can wait for a place.
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            let socket = new_socket()?;
+            socket.set_write_timeout(Some(timeout))?;
+            let waiting = tokio::task::spawn_blocking(move || socket.connect(&address).map(|()| socket));
+            let socket = waiting.await.map_err(std::io::Error::other)??;
+            socket.set_write_timeout(None)?;
+            socket.set_nonblocking(true)?;
+            socket
         }
-        let mut fields = frame.fields();
-        let receiver = fields.u64()?;
-        let is_shared = fields.u64()? != 0;
-        let count = fields.u64()?;
-        if count == 0 || count > INCARNATIONS_MAX {
-            return Err(malformed());
-        }
-        let incarnations = (0..count).map(|_| fields.u64()).collect::<Result<_>>()?;
-        let task = fields.text()?.to_owned();
-        Ok(Hello { receiver, is_shared, incarnations, task })
-    }
-}
-
-/// Writes what a socket does not take at once, and gives back what no frame takes along, until the connection breaks.
-async fn keep_writing(connection: Arc<Connection>, socket: Arc<Socket>) -> Result<()> {
-    let ended = tokio::select! {
-        ended = connection.write_the_rest(&socket) => ended.map_err(|error| unavailable(&error)),
-        never = connection.give_back() => match never {},
+        Err(error) => return Err(error),
     };
-    socket.end_reading();
-    ended
+    let stream = tokio::net::UnixStream::from_std(std::os::unix::net::UnixStream::from(socket))?;
+    // Whoever listens there may have taken the name before the task could.
+    let user = stream.peer_cred()?.uid();
+    if !settings.peers.allows(user) {
+        return Err(std::io::Error::other(format!("the socket belongs to user {user}, whom this task does not trust")));
+    }
+    Ok(Socket::unix(stream.into_std()?)?.with_peer_user(user))
 }
 
-/// The place of a thread among those that there may be.
-struct ThreadPlace(Arc<StreamHub>);
+/// Makes a panic an error, so that the connection on whose thread it happens ends as any other.
+async fn caught<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| Err(panicked(&*panic)))
+}
 
-impl Drop for ThreadPlace {
-    fn drop(&mut self) {
-        self.0.num_threads.fetch_sub(1, Ordering::Relaxed);
+/// Does one part of the end of a connection; a panic in it must not keep the other parts from being done.
+fn guarded(connection: &Connection, part: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(part)) {
+        error!("at the end of the stream to {}: {}", connection.peer(), panicked(&*panic).message());
     }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Status {
+    let what = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let status = Status::internal(format!("a thread of a stream panicked: {}", what.unwrap_or("it did not say why")));
+    error!("{}; its stream ends, and the steps that use it fail. This is a bug of Ferroflow", status.message());
+    status
+}
+
+/// Writes what a socket does not take at once, gives back what no frame takes along, and watches the peer, until the connection
+/// breaks.
+async fn keep_writing(connection: Arc<Connection>, socket: Arc<Socket>) -> Result<()> {
+    let ended = caught(async {
+        tokio::select! {
+            ended = connection.write_the_rest(&socket) => ended.map_err(|error| unavailable(&error)),
+            never = connection.give_back() => match never {},
+            never = connection.watch_peer() => match never {},
+        }
+    });
+    let ended = ended.await;
+    // The thread that reads a socket of its own learns of it so.
+    socket.shut_down();
+    ended
 }
 
 #[cfg(test)]
 mod tests {
     use super::frame::{HEADER_BYTES, Header};
+    use super::listener::THREADS_MAX;
     use super::*;
     use crate::Transport;
     use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
 
     fn hub(number: u64) -> Arc<StreamHub> {
         // Sockets are named by it, and other runs of this may go on at the same time.
         let incarnation = (number << 32) | u64::from(std::process::id());
         let offer = StreamOffer::new(Transport::Unix, incarnation).unwrap();
         let runtime = tokio::runtime::Handle::current();
-        let hub = StreamHub::new(runtime, "a task".to_owned(), vec![incarnation], offer, false);
+        let hub = StreamHub::new(runtime, "a task".to_owned(), vec![incarnation], offer, StreamSettings::default());
         let hub = Arc::new(hub);
         let listener = hub.bind().unwrap().expect("this machine has Unix sockets");
         tokio::spawn(hub.clone().listen(listener));
@@ -530,8 +418,8 @@ mod tests {
     /// Says who this is, and reads who the other side is.
     fn greet(hub: &StreamHub, stream: &mut UnixStream) {
         stream.write_all(PREFACE).unwrap();
-        stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
         stream.write_all(&hub.hello(0, false).unwrap().pieces.concat()).unwrap();
+        stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
         let mut header = [0; HEADER_BYTES];
         stream.read_exact(&mut header).unwrap();
         let header = Header::read(&header).unwrap();
@@ -549,7 +437,7 @@ mod tests {
             move || greet(&hub, &mut connect(&hub))
         });
         peer.await.unwrap();
-        assert_eq!(hub.num_threads.load(Ordering::Relaxed), THREADS_MAX);
+        assert_eq!(hub.admission.num_threads.load(Ordering::Relaxed), THREADS_MAX);
         drop(silent);
     }
 

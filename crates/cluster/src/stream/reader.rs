@@ -1,12 +1,14 @@
 //! [`FrameReader`]: frames out of a socket; the contents of large tensors go straight into aligned buffers of their own.
 
 use super::connection::Connection;
-use super::frame::{Fields, HEADER_BYTES, Header, Kind, TensorHead, malformed};
+use super::frame::{Fields, HEADER_BYTES, Header, Kind, PREFACE, TensorHead, malformed};
 use super::shared_memory::{PeerMemory, SharedRegion};
 use super::socket::Socket;
 use smallvec::SmallVec;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 use tensor::{Buffer, Result, Status, Tensor, copy_bytes};
 
 /// What is read at once. Small frames come several at a time.
@@ -14,6 +16,9 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// Contents beyond this are read into memory as they arrive rather than reserved at a peer's word.
 const RESERVED_BYTES_MAX: usize = 4 << 30;
+
+/// A bound on a frame of somebody who has not said yet who it is.
+const GREETING_BYTES_MAX: usize = 48 << 10;
 
 /// A frame that has arrived.
 pub(super) struct InFrame {
@@ -42,12 +47,33 @@ pub(super) struct FrameReader {
     end: usize,
     /// The peer's heap, and whom to tell what is needed no longer.
     shared: Option<(Arc<PeerMemory>, Arc<Connection>)>,
+    /// While the peers greet each other: until when, and the file that came beside the bytes.
+    greeting: Option<(Instant, Option<OwnedFd>)>,
 }
 
 impl FrameReader {
-    /// Makes a reader.
-    pub fn new(socket: Arc<Socket>) -> FrameReader {
-        FrameReader { socket, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0, shared: None }
+    /// Makes a reader of a connection that begins: until [`greeted`](Self::greeted) everything must arrive before `deadline`.
+    pub fn new(socket: Arc<Socket>, deadline: Instant) -> FrameReader {
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        FrameReader { socket, buffer, start: 0, end: 0, shared: None, greeting: Some((deadline, None)) }
+    }
+
+    /// Reads the first bytes; others than a stream begins with are an error.
+    pub async fn preface(&mut self) -> Result<()> {
+        let mut found = [0; PREFACE.len()];
+        self.read_exact(&mut found).await?;
+        if found == *PREFACE { Ok(()) } else { Err(malformed()) }
+    }
+
+    /// Returns the file that came along with the greeting.
+    pub fn take_file(&mut self) -> Option<OwnedFd> {
+        self.greeting.as_mut().and_then(|(_, file)| file.take())
+    }
+
+    /// Ends the greeting: from now on the peer may say what it wants, when it wants.
+    pub fn greeted(&mut self) -> Result<()> {
+        self.greeting = None;
+        self.socket.set_deadline(None).map_err(|error| lost(&error))
     }
 
     /// Reads the next frame; `None` is the end of the connection between two frames.
@@ -58,6 +84,9 @@ impl FrameReader {
         }
         self.read_exact(&mut header).await?;
         let header = Header::read(&header)?;
+        if self.greeting.is_some() && (header.head_len > GREETING_BYTES_MAX || header.num_tensors > 0) {
+            return Err(malformed());
+        }
         let mut head = vec![0; header.head_len];
         self.read_exact(&mut head).await?;
         let mut fields = Fields::new(&head);
@@ -123,10 +152,24 @@ impl FrameReader {
 
     /// Reads into the empty buffer; returns whether there was anything.
     async fn refill(&mut self) -> Result<bool> {
-        let count = self.socket.read(&mut self.buffer).await.map_err(|error| lost(&error))?;
+        let outcome = match &mut self.greeting {
+            None => self.socket.read(&mut self.buffer).await,
+            Some((deadline, file)) => self.socket.read_first(&mut self.buffer, file, *deadline).await,
+        };
+        let count = match outcome {
+            Err(error) if self.greeting.is_some() && error.kind() == io::ErrorKind::TimedOut => {
+                return Err(no_greeting());
+            }
+            outcome => outcome.map_err(|error| lost(&error))?,
+        };
         (self.start, self.end) = (0, count);
         Ok(count > 0)
     }
+}
+
+/// The error for a peer that does not say in time who it is.
+pub(super) fn no_greeting() -> Status {
+    Status::unavailable("the peer did not say in time who it is")
 }
 
 fn lost(error: &io::Error) -> Status {

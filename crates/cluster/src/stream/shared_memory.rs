@@ -1,22 +1,36 @@
-//! Memory that tasks on one machine share: large tensors go to another task without being copied.
+//! Memory that tasks of one user on one machine share: large tensors go to another task without being copied.
 //!
-//! Every process has one [`SharedHeap`], a file in memory from which all its large buffers come. A peer gets the file when a
-//! stream over a Unix socket begins and maps it for reading ([`PeerMemory`]). From then on a large tensor is sent as its
-//! place in the heap: the sender keeps it alive until the receiver has said that it needs it no longer ([`SharedRegion`]).
+//! Every process has one [`SharedHeap`], a file in memory from which the contents of all its large tensors come. A peer of the
+//! same user gets the file when both have said who they are, opened so that it can only be read, and maps it
+//! ([`PeerMemory`]). From then on a large tensor is sent as its place in the heap: the sender keeps it alive until the receiver
+//! has said that it needs it no longer ([`SharedRegion`]). Nobody writes to a peer's heap, and no pointer lies in one.
 
 use super::connection::Connection;
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 use std::alloc::Layout;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Buffer, LargeBlocks, Result, Status};
+use tracing::{info, warn};
 
-/// The size of a heap. It is address space only: memory is used where blocks are written.
-const HEAP_BYTES: usize = 1 << 40;
+/// The most that a heap has. It is address space only: memory is used where blocks are written.
+const HEAP_BYTES_MAX: usize = 1 << 40;
+
+/// A heap that would have to be smaller than this isn't worth having.
+const HEAP_BYTES_MIN: usize = 64 << 20;
+
+/// The heaps of all peers together take at most this much address space; a process has 128 TB of it.
+const PEERS_BYTES_MAX: usize = 64 << 40;
+
+/// How much of a limited address space (`ulimit -v`) the own heap may take, and the heaps of peers together: the rest is for
+/// everything else.
+const LIMITED_SHARE: u64 = 4;
 
 /// Blocks begin at pages, so that the memory of a free one can be given back.
 const PAGE_BYTES: usize = 4096;
@@ -24,13 +38,21 @@ const PAGE_BYTES: usize = 4096;
 /// Where tensors may begin.
 const ALIGNMENT: usize = 64;
 
-/// What a heap's file must not allow: a peer that made it smaller would make us fault.
+/// What a heap's file must not allow: a peer that made it smaller would make us fault. Writing is not sealed, because the owner
+/// frees memory by punching holes; peers can't write because their descriptor only reads.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// What `statfs` says of files in memory. Files of huge pages have seals, too, but reading one where there are no huge pages left
+/// ends the process.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// The large buffers of this process, in memory that peers can map.
 pub(crate) struct SharedHeap {
     file: OwnedFd,
+    /// The same file, opened for reading only: what peers get.
+    read_only: OwnedFd,
     base: NonNull<u8>,
+    len: usize,
     state: Mutex<HeapState>,
 }
 
@@ -50,10 +72,19 @@ impl SharedHeap {
     /// Returns the heap of this process, from which large buffers come from now on; `None` where there can't be one.
     pub fn of_process() -> Option<&'static SharedHeap> {
         static HEAP: OnceLock<Option<SharedHeap>> = OnceLock::new();
-        let heap = HEAP.get_or_init(|| match SharedHeap::new() {
-            Ok(heap) => Some(heap),
-            Err(error) => {
-                tracing::debug!("tensors can't be shared with other tasks on this machine: {error}");
+        let heap = HEAP.get_or_init(|| match may_share().and_then(|()| SharedHeap::new(heap_bytes())) {
+            Ok(heap) => {
+                if heap.len < HEAP_BYTES_MAX {
+                    info!(
+                        "at most {} MB of tensors are shared with tasks on this machine, because the address space is limited \
+                         (`ulimit -v`); what is beyond is copied",
+                        heap.len >> 20
+                    );
+                }
+                Some(heap)
+            }
+            Err(why) => {
+                warn!("tensors are copied to tasks on this machine, because memory can't be shared with them: {why}");
                 None
             }
         });
@@ -63,24 +94,77 @@ impl SharedHeap {
         heap.as_ref()
     }
 
-    fn new() -> rustix::io::Result<SharedHeap> {
-        let file = rustix::fs::memfd_create("ferroflow", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, HEAP_BYTES as u64)?;
-        rustix::fs::fcntl_add_seals(&file, SEALS)?;
-        let base = map(file.as_fd(), HEAP_BYTES, ProtFlags::READ | ProtFlags::WRITE)?;
-        Ok(SharedHeap { file, base, state: Mutex::new(HeapState { next: 0, free: BTreeMap::new() }) })
+    /// Makes a heap of at most so many bytes: half of it, and so on, where the address space has no room for it.
+    fn new(bytes_max: usize) -> std::result::Result<SharedHeap, String> {
+        let failed = |what: &'static str| move |error: rustix::io::Errno| format!("{what}: {error}");
+        let file = memory_file().map_err(failed("no file in memory"))?;
+        // Mapped before it has its size: what lies behind the end of a file can be mapped, only not read.
+        let (base, len) = map_what_fits(file.as_fd(), bytes_max).map_err(failed("no address space"))?;
+        rustix::fs::ftruncate(&file, len as u64).map_err(failed("a file in memory gets no size"))?;
+        rustix::fs::fcntl_add_seals(&file, SEALS).map_err(failed("a file in memory can't be sealed"))?;
+        // So that nobody else can open it again for writing by way of the descriptor that a peer got.
+        rustix::fs::fchmod(&file, Mode::RUSR).map_err(failed("a file in memory can't be protected"))?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let read_only = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed("/proc does not open a file for reading only"))?;
+        let state = Mutex::new(HeapState { next: 0, free: BTreeMap::new() });
+        Ok(SharedHeap { file, read_only, base, len, state })
     }
 
-    /// Returns the file, for peers.
+    /// Returns the file as peers get it: it can be read only.
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.read_only.as_fd()
     }
 
     /// Returns where a buffer lies in the heap; `None` when it lies elsewhere, or begins where a tensor can't, as a view
     /// of some rows may.
     pub fn offset_of(&self, buffer: &Buffer) -> Option<u64> {
         let offset = buffer.bytes().as_ptr().addr().checked_sub(self.base.as_ptr().addr())?;
-        (offset < HEAP_BYTES && offset.is_multiple_of(ALIGNMENT)).then_some(offset as u64)
+        (offset < self.len && offset.is_multiple_of(ALIGNMENT)).then_some(offset as u64)
+    }
+}
+
+fn memory_file() -> rustix::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create("ferroflow", flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3 nobody asked.
+        Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create("ferroflow", flags),
+        made => made,
+    }
+}
+
+/// Says why memory must not be shared on this machine, if that is so.
+fn may_share() -> std::result::Result<(), String> {
+    // Where the system counts what it has promised, touching a page of a shared file may fail, which ends the process.
+    match std::fs::read_to_string("/proc/sys/vm/overcommit_memory") {
+        Ok(text) if text.trim() == "2" => {
+            Err("the system is set to strict overcommit (vm.overcommit_memory=2)".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns how large a heap may be by the limits that this process has.
+fn heap_bytes() -> usize {
+    let limited = getrlimit(Resource::As).current.map(|limit| limit / LIMITED_SHARE);
+    // A file beyond its limit is no error but the signal SIGXFSZ.
+    let file = getrlimit(Resource::Fsize).current;
+    let limit = limited.unwrap_or(u64::MAX).min(file.unwrap_or(u64::MAX)).min(HEAP_BYTES_MAX as u64);
+    // A power of two, or 0 when there is nothing.
+    if limit == 0 { 0 } else { 1 << limit.ilog2() }
+}
+
+/// Maps as much of a file as the address space has room for.
+fn map_what_fits(file: BorrowedFd<'_>, bytes_max: usize) -> rustix::io::Result<(NonNull<u8>, usize)> {
+    let mut len = bytes_max;
+    loop {
+        if len < HEAP_BYTES_MIN {
+            return Err(rustix::io::Errno::NOMEM);
+        }
+        match map(file, len, ProtFlags::READ | ProtFlags::WRITE) {
+            Ok(base) => return Ok((base, len)),
+            Err(_) => len /= 2,
+        }
     }
 }
 
@@ -98,7 +182,7 @@ unsafe impl LargeBlocks for SharedHeap {
             Some(offset) => offset,
             None => {
                 let offset = state.next;
-                state.next = offset.checked_add(size).filter(|&end| end <= HEAP_BYTES)?;
+                state.next = offset.checked_add(size).filter(|&end| end <= self.len)?;
                 offset
             }
         };
@@ -132,6 +216,7 @@ unsafe impl LargeBlocks for SharedHeap {
 pub(crate) struct PeerMemory {
     base: NonNull<u8>,
     len: usize,
+    _room: AddressSpace,
 }
 
 // SAFETY: the mapping is only read, and lasts as long as this.
@@ -143,13 +228,44 @@ impl PeerMemory {
     /// Maps the file of a peer's heap.
     pub fn map(file: &OwnedFd) -> Result<PeerMemory> {
         let unusable = |error: rustix::io::Errno| Status::internal(format!("a peer's memory can't be used: {error}"));
+        if rustix::fs::fstatfs(file).map_err(unusable)?.f_type as u64 != TMPFS_MAGIC {
+            return Err(Status::permission_denied("a peer's memory is none of ordinary pages"));
+        }
         if !rustix::fs::fcntl_get_seals(file).map_err(unusable)?.contains(SEALS) {
             return Err(Status::permission_denied("a peer's memory could become smaller"));
         }
         let len = rustix::fs::fstat(file).map_err(unusable)?.st_size;
-        let len = usize::try_from(len).map_err(|_| Status::internal("a peer's memory has no size"))?;
+        let len = usize::try_from(len).ok().filter(|len| (1..=HEAP_BYTES_MAX).contains(len));
+        let len = len.ok_or_else(|| Status::invalid_argument("a peer's memory has no size that a heap can have"))?;
+        let room = AddressSpace::take(len)?;
         let base = map(file.as_fd(), len, ProtFlags::READ).map_err(unusable)?;
-        Ok(PeerMemory { base, len })
+        Ok(PeerMemory { base, len, _room: room })
+    }
+}
+
+/// The address space that a peer's heap takes, which is counted.
+struct AddressSpace(usize);
+
+static PEERS_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+impl AddressSpace {
+    fn take(len: usize) -> Result<AddressSpace> {
+        let limited = getrlimit(Resource::As).current.map(|limit| limit / LIMITED_SHARE);
+        let bytes_max = limited.map_or(PEERS_BYTES_MAX, |limit| usize::try_from(limit).unwrap_or(PEERS_BYTES_MAX));
+        let within = |taken: usize| taken.checked_add(len).filter(|&taken| taken <= bytes_max);
+        match PEERS_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within) {
+            Ok(_) => Ok(AddressSpace(len)),
+            Err(_) => Err(Status::resource_exhausted(format!(
+                "the memory of all peers would take more than {} MB of address space",
+                bytes_max >> 20
+            ))),
+        }
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        PEERS_BYTES.fetch_sub(self.0, Ordering::Relaxed);
     }
 }
 
@@ -185,6 +301,10 @@ impl SharedRegion {
         token: u64,
         connection: &Arc<Connection>,
     ) -> Result<SharedRegion> {
+        // Reading what the peer never wrote takes memory here, so it gets no more than a tensor of our own would.
+        if len > tensor::tensor_bytes_max() {
+            return Err(Status::resource_exhausted(format!("a tensor of {len} bytes in a peer's memory is too large")));
+        }
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         if offset.checked_add(len).is_none_or(|end| end > memory.len) || !offset.is_multiple_of(ALIGNMENT) {
             return Err(super::frame::malformed());
@@ -212,23 +332,26 @@ impl Drop for SharedRegion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tensor::Tensor;
+
+    const LEN: usize = 300_000;
 
     #[test]
     fn what_one_writes_the_other_reads() {
-        let heap = SharedHeap::new().unwrap();
-        let layout = Layout::from_size_align(300_000, 64).unwrap();
+        let heap = SharedHeap::new(1 << 30).unwrap();
+        let layout = Layout::from_size_align(LEN, 64).unwrap();
         let block = heap.allocate(layout).unwrap();
         let other = heap.allocate(layout).unwrap();
         // SAFETY: the blocks are ours and this large.
         unsafe {
-            block.write_bytes(7, 300_000);
-            other.write_bytes(8, 300_000);
+            block.write_bytes(7, LEN);
+            other.write_bytes(8, LEN);
         }
-        let peer = Arc::new(PeerMemory::map(&heap.file.try_clone().unwrap()).unwrap());
+        let peer = Arc::new(PeerMemory::map(&heap.file().try_clone_to_owned().unwrap()).unwrap());
         let connection = Arc::new(Connection::connecting("a peer"));
         let region = SharedRegion::new(peer.clone(), 64, 299_000, 1, &connection).unwrap();
         assert!(region.as_ref().iter().all(|&byte| byte == 7));
-        for (offset, len) in [(HEAP_BYTES as u64 - 64, 65), (u64::MAX, 1), (1, 10)] {
+        for (offset, len) in [(heap.len as u64 - 64, 65), (u64::MAX, 1), (1, 10), (0, usize::MAX)] {
             assert!(SharedRegion::new(peer.clone(), offset, len, 1, &connection).is_err());
         }
         // SAFETY: nobody uses the block any more.
@@ -240,8 +363,77 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_could_shrink_is_refused() {
+    fn what_a_peer_gets_can_not_be_written() {
+        let heap = SharedHeap::new(1 << 30).unwrap();
+        let lent = heap.file().try_clone_to_owned().unwrap();
+        assert_eq!(map(lent.as_fd(), PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE), Err(rustix::io::Errno::ACCESS));
+        assert!(rustix::io::pwrite(&lent, b"x", 0).is_err());
+        let readable = map(lent.as_fd(), PAGE_BYTES, ProtFlags::READ).unwrap();
+        let access = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
+        // SAFETY: nobody else knows of the mapping.
+        let changed = unsafe { rustix::mm::mprotect(readable.as_ptr().cast(), PAGE_BYTES, access) };
+        assert_eq!(changed, Err(rustix::io::Errno::ACCESS));
+        assert_eq!(rustix::fs::fstat(&lent).unwrap().st_mode & 0o7777, 0o400);
+        if !rustix::process::geteuid().is_root() {
+            // Root may open everything.
+            let path = format!("/proc/self/fd/{}", lent.as_raw_fd());
+            assert!(std::fs::OpenOptions::new().write(true).open(path).is_err());
+        }
+    }
+
+    /// A whole heap holds the contents of tensors and nothing else: what a peer reads has no pointer.
+    #[test]
+    fn headers_lie_outside_of_the_heap() {
+        let heap = SharedHeap::of_process().expect("this machine shares memory");
+        let tensor = Tensor::vector(&vec![1f32; LEN]);
+        let buffer = tensor.buffer().unwrap();
+        let offset = heap.offset_of(buffer).expect("a large tensor lies in the heap");
+        assert_eq!(offset % PAGE_BYTES as u64, 0, "something lies in front of the contents");
+        let block = (4 * LEN).next_multiple_of(PAGE_BYTES);
+        // SAFETY: the block is at least this large and lives as long as the tensor; nobody writes to it.
+        let whole = unsafe { std::slice::from_raw_parts(buffer.bytes().as_ptr(), block) };
+        assert!(whole[4 * LEN..].iter().all(|&byte| byte == 0), "something lies behind the contents");
+    }
+
+    #[test]
+    fn a_heap_is_as_large_as_the_address_space_allows() {
+        let file = memory_file().unwrap();
+        // No processor has so much.
+        let (_, len) = map_what_fits(file.as_fd(), 1 << 60).unwrap();
+        assert!((HEAP_BYTES_MIN..1 << 60).contains(&len));
+        assert!(SharedHeap::new(HEAP_BYTES_MIN / 2).is_err());
+    }
+
+    #[test]
+    fn memory_that_could_end_the_process_is_refused() {
+        let refused = |file: OwnedFd| PeerMemory::map(&file).err().expect("it was mapped").to_string();
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
-        assert!(PeerMemory::map(&file).is_err());
+        assert!(refused(file).contains("become smaller"));
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // The kernel makes such a file also where there are no huge pages, and then ends who reads it.
+        match rustix::fs::memfd_create("test", flags | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB) {
+            Ok(file) => {
+                rustix::fs::ftruncate(&file, 2 << 20).unwrap();
+                rustix::fs::fcntl_add_seals(&file, SEALS).unwrap();
+                assert!(refused(file).contains("ordinary pages"));
+            }
+            Err(error) => eprintln!("skipped for huge pages: this system makes no file of them ({error})"),
+        }
+        for len in [0, HEAP_BYTES_MAX as u64 + 4096] {
+            let file = rustix::fs::memfd_create("test", flags).unwrap();
+            rustix::fs::ftruncate(&file, len).unwrap();
+            rustix::fs::fcntl_add_seals(&file, SEALS).unwrap();
+            assert!(refused(file).contains("size"), "{len}");
+        }
+        let disk = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(PeerMemory::map(&disk.into()).is_err());
+    }
+
+    #[test]
+    fn the_address_space_for_peers_is_bounded_and_comes_back() {
+        let before = PEERS_BYTES.load(Ordering::Relaxed);
+        assert!(AddressSpace::take(usize::MAX).is_err());
+        assert!(AddressSpace::take(PEERS_BYTES_MAX + 1).is_err());
+        assert!(PEERS_BYTES.load(Ordering::Relaxed) <= before.max(PEERS_BYTES_MAX));
     }
 }

@@ -4,7 +4,6 @@
 //! a thread would wake up for every one of those although nobody waits to write; who does wait says so for that time. A socket
 //! may also have a thread of its own that reads it, of which the runtime knows nothing.
 
-use super::frame::PREFACE;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
@@ -12,7 +11,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::Instant;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
@@ -21,6 +20,8 @@ use tokio::net::TcpStream;
 pub(crate) struct Socket {
     file: File,
     is_unix: bool,
+    /// As whom the process at the other end runs, which the kernel vouches for; it knows that on one machine only.
+    peer_user: Option<u32>,
 }
 
 /// A socket by how its reader waits.
@@ -51,15 +52,25 @@ impl Socket {
         Socket::new(stream.into(), true)
     }
 
+    /// Says which user is at the other end.
+    pub fn with_peer_user(self, user: u32) -> Socket {
+        Socket { peer_user: Some(user), ..self }
+    }
+
+    /// Returns which user is at the other end, where that is known.
+    pub fn peer_user(&self) -> Option<u32> {
+        self.peer_user
+    }
+
     fn new(socket: socket2::Socket, is_unix: bool) -> io::Result<Socket> {
         socket.set_nonblocking(true)?;
-        Ok(Socket { file: File::Watched(watch(socket, Interest::READABLE)?), is_unix })
+        Ok(Socket { file: File::Watched(watch(socket, Interest::READABLE)?), is_unix, peer_user: None })
     }
 
     /// Takes a connection on this machine that a thread of its own will read: reading never waits for the runtime.
     pub fn blocking(stream: UnixStream) -> io::Result<Socket> {
         stream.set_nonblocking(false)?;
-        Ok(Socket { file: File::Blocking(stream.into()), is_unix: true })
+        Ok(Socket { file: File::Blocking(stream.into()), is_unix: true, peer_user: None })
     }
 
     /// Returns whether a thread of its own reads it.
@@ -67,25 +78,35 @@ impl Socket {
         matches!(self.file, File::Blocking(_))
     }
 
-    /// Bounds how long the thread of a blocking socket waits for something to read.
-    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match &self.file {
-            File::Watched(_) => Ok(()),
-            File::Blocking(socket) => socket.set_read_timeout(timeout),
+    /// Bounds how long the thread of a blocking socket waits for something to read or to write; `None` is no bound.
+    pub fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
+        let File::Blocking(socket) = &self.file else { return Ok(()) };
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if rest.is_some_and(|rest| rest.is_zero()) {
+            return Err(io::ErrorKind::TimedOut.into());
         }
+        socket.set_read_timeout(rest)?;
+        socket.set_write_timeout(rest)
     }
 
-    /// Wakes the thread that reads a blocking socket: for it, the connection is over.
-    pub fn end_reading(&self) {
-        if let File::Blocking(socket) = &self.file {
-            // One that is not connected any more needs no end.
-            let _ = socket.shutdown(std::net::Shutdown::Both);
-        }
+    /// Ends the connection for whoever reads it, on whatever thread.
+    pub fn shut_down(&self) {
+        // One that is not connected any more needs no end.
+        let _ = self.file.get_ref().shutdown(std::net::Shutdown::Both);
     }
 
     /// Says what it is, for people.
     pub fn kind(&self) -> &'static str {
         if self.is_unix { "a Unix socket" } else { "TCP" }
+    }
+
+    /// Says where the other end is, for people.
+    pub fn describe_peer(&self) -> String {
+        match (self.peer_user, self.file.get_ref().peer_addr().ok().and_then(|address| address.as_socket())) {
+            (_, Some(address)) => address.to_string(),
+            (Some(user), None) => format!("a Unix socket of user {user}"),
+            (None, None) => "a peer".to_owned(),
+        }
     }
 
     /// Writes what can be written at once.
@@ -125,62 +146,63 @@ impl Socket {
         }
     }
 
-    /// Sends the first bytes, and on one machine our heap with them.
-    pub async fn send_preface(&self, heap: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    /// Sends bytes before anybody else writes, with a file beside them on one machine.
+    pub async fn send_first(&self, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut written = 0;
-        while written < PREFACE.len() {
-            let rest = [IoSlice::new(&PREFACE[written..])];
-            let outcome = match heap {
-                Some(heap) if self.is_unix && written == 0 => self.send_with(&rest, heap),
-                _ => self.try_write_vectored(&rest),
-            };
-            match outcome {
+        while written < bytes.len() {
+            let rest = [IoSlice::new(&bytes[written..])];
+            let flags =
+                if self.is_blocking() { SendFlags::NOSIGNAL } else { SendFlags::NOSIGNAL | SendFlags::DONTWAIT };
+            match self.send_with(&rest, file.filter(|_| written == 0), flags) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => written += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.is_blocking() {
+                    true => return Err(io::ErrorKind::TimedOut.into()),
+                    false => self.writable().await?,
+                },
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn send_with(&self, pieces: &[IoSlice<'_>], file: BorrowedFd<'_>) -> io::Result<usize> {
-        let files = [file];
+    fn send_with(&self, pieces: &[IoSlice<'_>], file: Option<BorrowedFd<'_>>, flags: SendFlags) -> io::Result<usize> {
+        let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&files));
-        Ok(rustix::net::sendmsg(self.file.get_ref(), pieces, &mut control, SendFlags::NOSIGNAL)?)
+        if !files.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&files));
+        }
+        Ok(rustix::net::sendmsg(self.file.get_ref(), pieces, &mut control, flags)?)
     }
 
-    /// Receives the first bytes, and the peer's heap if it sends it; other bytes are an error.
-    pub async fn receive_preface(&self) -> io::Result<Option<OwnedFd>> {
-        let mut found = [0; PREFACE.len()];
-        let mut filled = 0;
-        let mut heap = None;
-        while filled < found.len() {
-            let count = if self.is_unix {
-                let mut ready = match &self.file {
-                    File::Watched(file) => Some(file.readable().await?),
-                    File::Blocking(_) => None,
-                };
-                match (self.receive_with(&mut found[filled..], &mut heap), &mut ready) {
-                    (Err(error), Some(ready)) if error.kind() == io::ErrorKind::WouldBlock => {
-                        ready.clear_ready();
-                        continue;
-                    }
-                    (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    (outcome, _) => outcome?,
-                }
-            } else {
-                self.read(&mut found[filled..]).await?
-            };
-            if count == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            filled += count;
+    /// Reads as [`read`](Self::read) does while the peers greet each other: until a time, and with the file that may lie
+    /// beside the bytes.
+    pub async fn read_first(
+        &self,
+        bytes: &mut [u8],
+        file: &mut Option<OwnedFd>,
+        deadline: Instant,
+    ) -> io::Result<usize> {
+        if !self.is_unix {
+            return self.read(bytes).await;
         }
-        if found == *PREFACE { Ok(heap) } else { Err(io::ErrorKind::InvalidData.into()) }
+        loop {
+            self.set_deadline(Some(deadline))?;
+            let mut ready = match &self.file {
+                File::Watched(file) => Some(file.readable().await?),
+                File::Blocking(_) => None,
+            };
+            match (self.receive_with(bytes, file), &mut ready) {
+                (Err(error), Some(ready)) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                (Err(error), None) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {}
+                (outcome, _) => return outcome,
+            }
+        }
     }
 
     fn receive_with(&self, bytes: &mut [u8], file: &mut Option<OwnedFd>) -> io::Result<usize> {

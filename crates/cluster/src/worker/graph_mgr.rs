@@ -4,6 +4,7 @@ use super::expected_keys::{Expectation, ExpectedKeys};
 use super::rendezvous_mgr::StepState;
 use super::step_log::NodeTrace;
 use crate::device::LocalDevice;
+use crate::random::system_secret;
 use executor::{Executor, FunctionLibraryRuntime};
 use foldhash::{HashMap, HashMapExt};
 use graph::passes::{PartitionOptions, by_device, partition};
@@ -13,7 +14,6 @@ use parking_lot::RwLock;
 use prost::Message;
 use proto::GraphDef;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tensor::{Result, Status, Tensor};
 
@@ -33,7 +33,6 @@ pub(crate) struct GraphMgr {
     /// What the graphs of all sessions receive.
     expected: Arc<ExpectedKeys>,
     graphs: RwLock<Graphs>,
-    next_handle: AtomicU64,
 }
 
 #[derive(Default)]
@@ -76,7 +75,7 @@ impl Graphs {
 impl GraphMgr {
     /// Makes a manager without partitions.
     pub fn new(registry: &'static OpRegistry, expected: Arc<ExpectedKeys>) -> GraphMgr {
-        GraphMgr { registry, expected, graphs: RwLock::default(), next_handle: AtomicU64::new(1) }
+        GraphMgr { registry, expected, graphs: RwLock::default() }
     }
 
     /// Compiles a partition and returns its handle.
@@ -88,7 +87,8 @@ impl GraphMgr {
         let graph = Graph::from_graph_def(def, self.registry)?;
         let expectation = self.expected.add(&graph);
         let registered = RegisteredGraph::new(graph, devices, session, self.registry, expectation)?;
-        let handle = format!("{:016x}", self.next_handle.fetch_add(1, Ordering::Relaxed));
+        // Not a number that others can guess: all masters that open no worker session share one.
+        let handle = system_secret();
         let mut graphs = self.graphs.write();
         // Once more, because others may have come in between.
         graphs.check(size)?;
@@ -397,4 +397,35 @@ pub(crate) fn client_key(attrs: &AttrMap) -> Result<String> {
     let incarnation = attrs.int("send_device_incarnation")? as u64;
     let (source, destination) = (attrs.string("send_device")?, attrs.string("recv_device")?);
     Ok(format!("{source};{incarnation:016x};{destination};{};0:0", attrs.string("tensor_name")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_a_bounded_number_of_graphs_and_one_that_it_drops_leaves_room() {
+        let graphs = GraphMgr::new(ops::registry(), Arc::default());
+        let session = Arc::new(SessionState::new());
+        let register = || graphs.register(&GraphDef::default(), &[], &session);
+        let first = register().unwrap();
+        for _ in 1..GRAPHS_MAX {
+            register().unwrap();
+        }
+        let status = register().unwrap_err();
+        assert_eq!(status.code(), tensor::Code::ResourceExhausted);
+        assert!(status.message().starts_with("too many registered graphs"), "{status}");
+        graphs.deregister(&first).unwrap();
+        register().unwrap();
+    }
+
+    #[test]
+    fn nodes_and_bytes_are_bounded_too() {
+        let mut graphs = Graphs::default();
+        let size = |nodes, bytes| GraphSize { nodes, bytes };
+        assert!(graphs.check(size(NODES_MAX, GRAPH_BYTES_MAX)).is_ok());
+        graphs.total = size(1, 1);
+        assert!(graphs.check(size(NODES_MAX, 0)).unwrap_err().message().contains("1 nodes here"));
+        assert!(graphs.check(size(0, GRAPH_BYTES_MAX)).unwrap_err().message().contains("bytes of graphs"));
+    }
 }

@@ -4,6 +4,7 @@
 mod early_pushes;
 mod expected_keys;
 mod graph_mgr;
+mod masters;
 mod partial_run;
 mod rendezvous_mgr;
 mod session;
@@ -16,16 +17,19 @@ pub(crate) use rendezvous_mgr::StepProgress;
 pub(crate) use watch::watch;
 
 use crate::ClusterSpec;
+use crate::client::caller;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::*;
 use crate::random::RandomIds;
+use crate::shares::Shares;
 use crate::stream::Connection;
 use crate::worker_cache::WorkerCache;
 use expected_keys::ExpectedKeys;
 use foldhash::{HashMap, HashMapExt};
 use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
 use kernel::{Logger, OpRegistry, Rendezvous, RendezvousKey, ResourceManager, SessionState};
-use parking_lot::{Mutex, RwLock};
+use masters::{Masters, Sessions};
+use parking_lot::Mutex;
 use partial_run::PartialRuns;
 use proto::DeviceAttributes;
 use rendezvous_mgr::{RendezvousMgr, StepState};
@@ -43,7 +47,10 @@ use watch::Watch;
 pub(crate) struct Worker {
     devices: Vec<LocalDevice>,
     registry: &'static OpRegistry,
-    sessions: RwLock<HashMap<String, Arc<WorkerSession>>>,
+    sessions: Sessions,
+    masters: Masters,
+    /// How many sessions each client may have.
+    places: Arc<Shares>,
     /// For masters that open no worker session.
     default_session: Arc<WorkerSession>,
     steps: Arc<RendezvousMgr>,
@@ -59,6 +66,9 @@ pub(crate) struct Worker {
 
 /// A bound on the worker sessions at once; masters that die leave theirs behind.
 const SESSIONS_MAX: usize = 1 << 16;
+
+/// A client may have so many times as many worker sessions as are free: alone, seven eighths of them.
+const SESSIONS_SHARE_FACTOR: usize = 7;
 
 /// A bound on the graphs whose steps are numbered for others.
 const STEP_SEQUENCES_MAX: usize = 1 << 16;
@@ -76,6 +86,7 @@ impl Worker {
         let transfers = Arc::new(TransferContext { task: workers.own_task().to_owned(), workers, runtime, ids, log });
         let expected = Arc::new(ExpectedKeys::default());
         let default_session = Arc::new(WorkerSession {
+            _place: None,
             devices: devices.clone(),
             state: Arc::new(SessionState::new()),
             graphs: GraphMgr::new(registry, expected.clone()),
@@ -85,7 +96,9 @@ impl Worker {
         Worker {
             devices,
             registry,
-            sessions: RwLock::new(HashMap::new()),
+            sessions: Sessions::default(),
+            masters: Masters::default(),
+            places: Shares::new(SESSIONS_MAX, SESSIONS_SHARE_FACTOR),
             default_session,
             steps: Arc::new(RendezvousMgr::new(expected.clone())),
             expected,
@@ -154,7 +167,14 @@ impl Worker {
                 device.resources = Arc::new(ResourceManager::new());
             }
         }
+        let client = caller().client;
+        let place = self.places.take(client).ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "{client} has as many worker sessions on this task as it may have: others need some of the {SESSIONS_MAX}, too"
+            ))
+        })?;
         Ok(WorkerSession {
+            _place: Some(place),
             devices,
             state: Arc::new(SessionState::new()),
             graphs: GraphMgr::new(self.registry, self.expected.clone()),
@@ -174,13 +194,14 @@ impl Worker {
         let is_traced = call.options.record_timeline || call.options.record_costs;
         let prepared = graph.prepare(call.sends, &step, &rendezvous, &self.step_context, is_traced)?;
         let steps = call.cleans_itself.then(|| self.steps.clone());
-        let running = Running { graph, prepared, step, keys: call.receives, options: call.options, steps };
+        let transfers = session.transfers.clone();
+        let running = Running { graph, prepared, step, transfers, keys: call.receives, options: call.options, steps };
         let mut outcome = run_executors(&running.prepared, &running.step);
         Ok(match outcome.try_recv() {
             // Most steps of a ps end right here, without a task or a wake-up.
             Ok(outcome) if outcome.is_err() || running.step.is_delivering() => Box::pin(ready(running.reply(outcome))),
             ended => {
-                let guard = CancelOnDrop(Some(running.step.clone()));
+                let guard = CancelOnDrop::new(&running.step, Some(&running.transfers));
                 Box::pin(async move {
                     let ended = match ended {
                         Ok(ended) => ended,
@@ -247,6 +268,7 @@ struct Running {
     graph: Arc<RegisteredGraph>,
     prepared: GraphStep,
     step: Arc<StepState>,
+    transfers: Arc<TransferContext>,
     keys: Arc<[Arc<str>]>,
     options: proto::ExecutorOpts,
     /// Where the step ends by itself, if it does.
@@ -255,7 +277,10 @@ struct Running {
 
 impl Running {
     fn reply(&self, outcome: Result<()>) -> Result<RunGraphReply> {
-        outcome?;
+        if let Err(status) = outcome {
+            self.transfers.forget_step(self.step.id);
+            return Err(status);
+        }
         if let Some(steps) = &self.steps {
             steps.cleanup(self.step.id);
         }
@@ -312,18 +337,29 @@ fn run_executors(prepared: &GraphStep, step: &Arc<StepState>) -> oneshot::Receiv
 }
 
 /// Cancels a step when whoever asked for it goes away.
-pub(super) struct CancelOnDrop(Option<Arc<StepState>>);
+pub(super) struct CancelOnDrop {
+    step: Option<Arc<StepState>>,
+    transfers: Option<Arc<TransferContext>>,
+}
 
 impl CancelOnDrop {
+    /// Guards a step, whose tensors that have not left for other tasks are dropped too.
+    fn new(step: &Arc<StepState>, transfers: Option<&Arc<TransferContext>>) -> CancelOnDrop {
+        CancelOnDrop { step: Some(step.clone()), transfers: transfers.cloned() }
+    }
+
     fn disarm(mut self) {
-        self.0 = None;
+        self.step = None;
     }
 }
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if let Some(step) = self.0.take() {
+        if let Some(step) = self.step.take() {
             step.abort(Status::cancelled("the step was cancelled").derived());
+            if let Some(transfers) = &self.transfers {
+                transfers.forget_step(step.id);
+            }
         }
     }
 }
@@ -339,14 +375,10 @@ impl WorkerInterface for Worker {
 
     fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Answer<()> {
         let made = self.make_session(&request).and_then(|session| {
-            let mut sessions = self.sessions.write();
-            // A master that comes back has forgotten the sessions that it opened before.
-            let (task, incarnation) = session.master.clone();
-            sessions.retain(|_, known| task.is_empty() || known.master.0 != task || known.master.1 == incarnation);
-            if sessions.len() >= SESSIONS_MAX {
-                return Err(Status::resource_exhausted("too many worker sessions"));
-            }
-            sessions.insert(request.session_handle, Arc::new(session));
+            let session = Arc::new(session);
+            let replaced = self.sessions.write().insert(request.session_handle, session.clone());
+            drop(replaced);
+            self.look_for_sessions_of_before(&session);
             Ok(())
         });
         answer(made)
@@ -380,6 +412,7 @@ impl WorkerInterface for Worker {
     fn cleanup_graph(&self, step_id: i64) -> Answer<()> {
         self.steps.cleanup(step_id);
         self.partial_runs.remove(step_id);
+        self.transfers.forget_step(step_id);
         answer(Ok(()))
     }
 

@@ -65,7 +65,7 @@ pub(super) fn run(
     }
     let receives: Vec<_> = call.receives.iter().map(|key| receive(&step, key)).collect();
     let runs = runs.clone();
-    let guard = CancelOnDrop(Some(step.clone()));
+    let guard = CancelOnDrop::new(&step, None);
     Ok(Box::pin(async move {
         let fetched: Result<Vec<Tensor>> = join_all(receives).await.into_iter().collect();
         // A failed step fails its fetches too, and knows better why.

@@ -3,6 +3,7 @@
 use super::graph_mgr::GraphMgr;
 use super::task_rendezvous::TransferContext;
 use crate::device::LocalDevice;
+use crate::shares::Place;
 use kernel::SessionState;
 use std::sync::Arc;
 
@@ -18,4 +19,6 @@ pub(crate) struct WorkerSession {
     pub master: (String, i64),
     /// How tensors come from other tasks.
     pub transfers: Arc<TransferContext>,
+    /// Its place among the sessions that its client may have.
+    pub _place: Option<Place>,
 }

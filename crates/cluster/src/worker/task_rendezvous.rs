@@ -59,6 +59,15 @@ pub(crate) struct TransferContext {
     pub log: Arc<StepLog>,
 }
 
+impl TransferContext {
+    /// Drops what waits to be pushed for a step that was cancelled or has failed, or that is over everywhere.
+    pub fn forget_step(&self, step_id: i64) {
+        if let Some(streams) = self.workers.streams() {
+            streams.forget_step(step_id);
+        }
+    }
+}
+
 impl Rendezvous for TaskRendezvous {
     fn send(&self, key: &RendezvousKey, tensor: Tensor, is_dead: bool) -> Result<()> {
         if let (Some(address), Some(streams)) = (key.push_to(), self.context.workers.streams()) {

@@ -258,7 +258,7 @@ async fn connect(streams: &Arc<StreamHub>, incarnation: u64, sender: &Sender) ->
     }
     let (Some(first), Some(place)) = (devices.first(), workers.address(&sender.task)) else { return Ok(()) };
     let offer = stream_offer(first).ok_or_else(|| Status::unavailable("that task takes no streams any more"))?;
-    streams.get(&streams.offer().address_of(&offer, place, first.incarnation))?.settled().await
+    streams.get(&streams.offer().address_of(&offer, &sender.task, place, first.incarnation))?.settled().await
 }
 
 #[cfg(test)]

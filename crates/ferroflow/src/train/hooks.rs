@@ -1,5 +1,6 @@
 //! The hooks that come along: stopping, saving, summaries, logging, and watching over the loss.
 
+use super::directory_lock::DirectoryLock;
 use super::session_run_hook::{RunArgs, RunContext, RunValues, SessionRunHook};
 use super::write_graph::{GRAPH_FILE, write_graph};
 use super::{Coordinator, Saver};
@@ -115,6 +116,7 @@ pub struct CheckpointSaverHook {
     timer: Timer,
     step: Option<Variable>,
     writer: Option<FileWriter>,
+    lock: Option<DirectoryLock>,
 }
 
 impl CheckpointSaverHook {
@@ -127,6 +129,7 @@ impl CheckpointSaverHook {
             timer: Timer::new(every),
             step: None,
             writer: None,
+            lock: None,
         }
     }
 
@@ -150,7 +153,9 @@ impl SessionRunHook for CheckpointSaverHook {
     fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
         self.step = Some(needed_global_step(graph, "CheckpointSaverHook")?);
         std::fs::create_dir_all(&self.directory)
-            .map_err(|error| Status::permission_denied(format!("can't make {}: {error}", self.directory)))
+            .map_err(|error| Status::permission_denied(format!("can't make {}: {error}", self.directory)))?;
+        self.lock = Some(DirectoryLock::take(&self.directory)?);
+        Ok(())
     }
 
     fn after_create_session(&mut self, session: &Session, _coordinator: &Coordinator) -> Result<()> {

@@ -10,6 +10,7 @@ mod adam;
 mod clip;
 mod coordinator;
 mod device_setter;
+mod directory_lock;
 pub(crate) mod expression;
 mod ftrl;
 mod gradient_descent;

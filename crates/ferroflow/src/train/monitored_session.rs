@@ -330,7 +330,8 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets the directory of checkpoints and events.
+    /// Sets the directory of checkpoints and events. A chief that saves there keeps others out as long as the session lives:
+    /// building it fails with `FailedPrecondition` when another process has the directory.
     pub fn checkpoint_dir(mut self, directory: &str) -> Self {
         self.checkpoint_dir = Some(directory.to_owned());
         self
@@ -402,20 +403,25 @@ impl MonitoredSessionBuilder {
             if let Some(directory) = &self.checkpoint_dir
                 && get_global_step(&self.graph)?.is_some()
             {
+                let mut own: Vec<Box<dyn SessionRunHook>> = Vec::new();
+                // First of all, since it fails when another trainer has the directory: nothing is written there then.
+                let mut saving = match (self.save_checkpoint, &scaffold.saver) {
+                    (Some(every), Some(saver)) => Some(CheckpointSaverHook::new(directory, every, saver.clone())),
+                    _ => None,
+                };
+                saving.iter_mut().try_for_each(|hook| hook.begin(&self.graph))?;
                 let writer = FileWriter::new(directory)?;
                 writer.add_graph(&self.graph)?;
-                let mut own: Vec<Box<dyn SessionRunHook>> = Vec::new();
                 if let Some(steps) = self.log_step_count {
                     own.push(Box::new(StepCounterHook::new(Every::Steps(steps), Some(writer.clone()))));
                 }
                 if let (Some(every), Some(summary)) = (self.save_summaries, &scaffold.summary_op) {
                     own.push(Box::new(SummarySaverHook::new(every, writer.clone(), summary)));
                 }
-                if let (Some(every), Some(saver)) = (self.save_checkpoint, &scaffold.saver) {
-                    let hook = CheckpointSaverHook::new(directory, every, saver.clone());
+                own.iter_mut().try_for_each(|hook| hook.begin(&self.graph))?;
+                if let Some(hook) = saving {
                     own.push(Box::new(hook.writer(writer.clone())));
                 }
-                own.iter_mut().try_for_each(|hook| hook.begin(&self.graph))?;
                 hooks.append(&mut own);
             }
         }

@@ -230,8 +230,10 @@ impl Saver {
     fn is_disk_shared(&self, transfer: &ShardTransfer, session: &Session, prefix: &str) -> Result<bool> {
         let (name, mut file) = create_temporary(&*self.files, &format!("{prefix}.shared"))?;
         let content = format!("{} {} {:?}", std::process::id(), session.id(), SystemTime::now());
-        let written = file.append(content.as_bytes()).and_then(|()| file.close());
+        let written = file.append(content.as_bytes()).and_then(|()| file.flush());
         let seen = written.and_then(|()| transfer.all_read(session, &name, content.as_bytes()));
+        // Until now it was open, and so locked: others would take it for a leftover.
+        drop(file);
         if let Err(status) = self.files.delete_file(&name) {
             tracing::warn!("{name} stays: {status}");
         }

@@ -23,6 +23,7 @@
 //! # Ok::<(), ferroflow::Status>(())
 //! ```
 
+use super::directory_lock::DirectoryLock;
 use super::session_manager::{InitFn, Initialization, RestoreFrom, SessionManager};
 use super::write_graph::{GRAPH_FILE, write_graph};
 use super::{
@@ -32,6 +33,7 @@ use crate::session::{Session, Target};
 use crate::summary::{self, FileWriter};
 use crate::variable::{Variable, get_global_step, global_variables};
 use graph::{GraphBuilder, Operation, Output};
+use parking_lot::Mutex;
 use proto::ConfigProto;
 use proto::session_log::SessionStatus;
 use std::sync::Arc;
@@ -97,6 +99,8 @@ pub struct Supervisor {
     writer: Option<FileWriter>,
     coordinator: Coordinator,
     manager: SessionManager,
+    /// Keeps other trainers out of the log directory from the first session or checkpoint until everything stops.
+    lock: Mutex<Option<DirectoryLock>>,
 }
 
 impl Supervisor {
@@ -160,6 +164,9 @@ impl Supervisor {
         let target = target.into();
         self.coordinator.clear_stop();
         let session = if self.is_chief {
+            if !self.save_model.is_zero() {
+                self.lock_directory()?;
+            }
             let from = RestoreFrom {
                 saver: self.saver.clone(),
                 directory: self.logdir.clone(),
@@ -260,7 +267,19 @@ impl Supervisor {
     /// Writes a checkpoint now; returns its name, or none without a log directory.
     pub fn save(&self, session: &Session) -> Result<Option<String>> {
         let (Some(saver), Some(prefix)) = (&self.saver, &self.save_path) else { return Ok(None) };
+        self.lock_directory()?;
         save(saver, session, prefix, self.global_step.as_ref(), self.writer.as_ref()).map(Some)
+    }
+
+    /// Takes the log directory for this process when there are checkpoints to be saved in it.
+    fn lock_directory(&self) -> Result<()> {
+        let mut lock = self.lock.lock();
+        if let (None, Some(_), Some(logdir)) = (&*lock, &self.saver, &self.logdir) {
+            std::fs::create_dir_all(logdir)
+                .map_err(|error| Status::permission_denied(format!("can't make {logdir}: {error}")))?;
+            *lock = Some(DirectoryLock::take(logdir)?);
+        }
+        Ok(())
     }
 
     /// Writes a summary that a step has computed.
@@ -320,6 +339,9 @@ impl Supervisor {
             let _ = writer.add_session_log(SessionStatus::Stop, None, 0);
             writer.close()?;
         }
+        if joined.is_ok() {
+            *self.lock.lock() = None;
+        }
         joined
     }
 }
@@ -346,7 +368,8 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets the directory of checkpoints and events.
+    /// Sets the directory of checkpoints and events. A chief that saves there keeps others out until it stops: its session fails
+    /// with `FailedPrecondition` when another process has the directory.
     pub fn logdir(mut self, logdir: &str) -> Self {
         self.logdir = Some(logdir.to_owned());
         self
@@ -505,6 +528,7 @@ impl SupervisorBuilder {
             writer,
             coordinator,
             manager,
+            lock: Mutex::new(None),
             graph,
         })
     }

@@ -2,10 +2,13 @@
 
 use super::slices::restore_slice;
 use super::{file_system, scalar_text, texts};
-use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext, shape};
+use kernel::{
+    BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Resource, ShapeContext, shape,
+};
+use std::sync::Arc;
 use storage::bundle::{
-    BundleReader, BundleWriter, BundleWriterOptions, MergeOptions, TensorSlice, merge_bundles, meta_filename,
-    parse_shape_and_slice,
+    BundleReader, BundleWriter, BundleWriterOptions, HeldPart, MergeOptions, TensorSlice, is_part, merge_bundles,
+    meta_filename, parse_shape_and_slice,
 };
 use storage::slices::SliceReader;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
@@ -180,11 +183,33 @@ impl Kernel for SaveV2 {
             }
             writer.add_slice(name, &whole, &slice, tensor)?;
         }
-        writer.finish()
+        if !is_part(&request.prefix) {
+            return writer.finish();
+        }
+        // Until the step ends, which merges the parts, other savers must not take this one for a leftover.
+        let part = Arc::new(Part { held: writer.finish_and_hold()?, prefix: request.prefix });
+        context.step().step_resources.create("", &part.prefix.clone(), part)
     }
 
     fn cost(&self) -> Cost {
         Cost::Expensive
+    }
+}
+
+/// A part of a sharded checkpoint that was written in a step.
+struct Part {
+    #[expect(dead_code, reason = "it is kept for its lock")]
+    held: HeldPart,
+    prefix: String,
+}
+
+impl Resource for Part {
+    fn type_name(&self) -> &'static str {
+        "checkpoint part"
+    }
+
+    fn describe(&self) -> String {
+        self.prefix.clone()
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::summarize::summarize_value;
 use crate::compose::Gradients;
+use crate::io::file_system;
 use graph::{GraphBuilder, Operation, Output};
 use kernel::{
     BoxedKernel, Cost, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, shape,
 };
-use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tensor::{Result, Status, Tensor};
@@ -202,9 +202,9 @@ impl Kernel for PrintV2 {
                 Ok(())
             }
             Stream::File(path) => {
-                let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-                file.and_then(|mut file| file.write_all(&text))
-                    .map_err(|error| Status::unavailable(format!("Could not append to {path}: {error}")))
+                let mut file = file_system().open_append(path)?;
+                file.append(&text)?;
+                file.close()
             }
         }
     }

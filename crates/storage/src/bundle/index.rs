@@ -1,13 +1,14 @@
 //! The index of a checkpoint: its header and its entries, in and out of the table.
 
 use super::{data_filename, meta_filename};
-use crate::file_system::{FileSystem, create_temporary, path};
+use crate::file_system::{FileSystem, WritableFile, create_temporary, host_number, lock_within, path};
 use crate::table::{Table, TableOptions, TableWriter};
 use prost::Message;
 use proto::bundle_header_proto::Endianness;
 use proto::{BundleEntryProto, BundleHeaderProto, VersionDef};
 use std::collections::{BTreeMap, BTreeSet};
-use tensor::{Result, Status};
+use std::time::{Duration, Instant};
+use tensor::{Code, Result, Status};
 
 /// The version of the format that we write, and the newest that we read.
 const FORMAT_VERSION: i32 = 1;
@@ -82,20 +83,28 @@ pub(super) fn for_each_entry(
     Ok(())
 }
 
-/// Puts a checkpoint in place: first its data files, by renaming, then its index.
+/// How long another saver of the same checkpoint may take to put its own in place.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Puts a checkpoint in place: first its data files, by renaming, then its index, which is returned open and locked.
 ///
 /// Everything is on stable storage before the index appears under its name, and the index appears in one step, so that
 /// whoever opens `PREFIX.index`, at whatever instant the machine stopped, finds what belongs to it. The data files of
-/// a checkpoint that is being replaced are deleted last.
+/// a checkpoint that is being replaced are deleted last. The checkpoint is locked meanwhile: two savers that chose names at
+/// the same time would overwrite or delete each other's data files.
 pub(super) fn install(
     file_system: &dyn FileSystem,
     prefix: &str,
     data_files: &[String],
     entries: &Entries,
-) -> Result<()> {
+) -> Result<Box<dyn WritableFile>> {
     let directory = path::dirname(prefix);
+    let _locked = lock_prefix(file_system, prefix, LOCK_PATIENCE)?;
+    if is_part(prefix) {
+        check_unwritten(file_system, prefix)?;
+    }
     let num_shards = unused_num_shards(file_system, prefix, data_files.len())?;
-    let temporary = write_index(file_system, prefix, num_shards, entries)?;
+    let (temporary, file) = write_index(file_system, prefix, num_shards, entries)?;
     let installed = (|| {
         for (shard, data_file) in data_files.iter().enumerate() {
             file_system.rename(data_file, &data_filename(prefix, shard, num_shards))?;
@@ -113,57 +122,134 @@ pub(super) fn install(
             let _ = file_system.delete_file(&path::join(directory, &name));
         }
     }
-    Ok(())
+    Ok(file)
 }
 
-/// Writes and syncs the index under a temporary name, which is returned.
-fn write_index(file_system: &dyn FileSystem, prefix: &str, num_shards: usize, entries: &Entries) -> Result<String> {
+/// Keeps other savers from putting PREFIX in place; `None` where there are no locks.
+pub(super) fn lock_prefix(
+    file_system: &dyn FileSystem,
+    prefix: &str,
+    patience: Duration,
+) -> Result<Option<crate::file_system::LockFile>> {
+    lock_within(file_system, &format!("{prefix}.lock"), patience)
+}
+
+/// Fails when another saver, who is still at it, has written the same part of a sharded checkpoint: a merge of its parts and
+/// ours would be neither checkpoint.
+fn check_unwritten(file_system: &dyn FileSystem, prefix: &str) -> Result<()> {
+    let (index, start) = (meta_filename(prefix), Instant::now());
+    loop {
+        match file_system.lock_existing(&index) {
+            Ok(None) if file_system.locks_reach_all_hosts(path::dirname(prefix)) => {}
+            Err(status) if status.code() != Code::NotFound => return Err(status),
+            _ => return Ok(()),
+        }
+        // A step that has failed holds its parts until its tasks have heard of it.
+        if start.elapsed() >= PART_PATIENCE {
+            return Err(Status::already_exists(format!(
+                "{index} was written by another saver, which is about to merge it; two savers can't write one sharded \
+                 checkpoint at the same time"
+            )));
+        }
+        std::thread::sleep(PART_PAUSE);
+    }
+}
+
+/// How long the parts of another save may be in the way, and how often they are looked at.
+const PART_PATIENCE: Duration = Duration::from_secs(10);
+const PART_PAUSE: Duration = Duration::from_millis(5);
+
+/// Writes and syncs the index under a temporary name, which is returned with the open file.
+fn write_index(
+    file_system: &dyn FileSystem,
+    prefix: &str,
+    num_shards: usize,
+    entries: &Entries,
+) -> Result<(String, Box<dyn WritableFile>)> {
     let num_shards = i32::try_from(num_shards).map_err(|_| Status::invalid_argument("too many data files"))?;
     let version = VersionDef { producer: FORMAT_VERSION, ..Default::default() };
     let header = BundleHeaderProto { num_shards, endianness: Endianness::Little.into(), version: Some(version) };
     let (temporary, mut file) = create_temporary(file_system, &meta_filename(prefix))?;
     let written = (|| {
         let mut table = TableWriter::new(&mut *file, TableOptions::default());
-        table.add(b"", &header.encode_to_vec())?;
+        let mut header = header.encode_to_vec();
+        if is_part(prefix) {
+            header.extend(part_mark(host_number()));
+        }
+        table.add(b"", &header)?;
         for (key, entry) in entries {
             table.add(key, &entry.encode_to_vec())?;
         }
         table.finish()?;
         file.sync()
     })();
-    if let Err(status) = written.and_then(|()| file.close()) {
+    if let Err(status) = written {
         let _ = file_system.delete_file(&temporary);
         return Err(status);
     }
-    Ok(temporary)
+    Ok((temporary, file))
 }
 
 /// Returns for how many data files to name the new ones.
 ///
 /// When PREFIX is complete already, its data files must keep their names until the new index is there. The number of
 /// data files is part of their names, and one that is larger than needed does no harm: nobody opens a data file that
-/// no entry refers to.
+/// no entry refers to. Numbers go up, so that a reader who has the old index finds no data file rather than another
+/// checkpoint's.
 fn unused_num_shards(file_system: &dyn FileSystem, prefix: &str, needed: usize) -> Result<usize> {
-    if is_scratch(prefix) || !file_system.exists(&meta_filename(prefix))? {
-        return Ok(needed.max(1));
+    let needed = needed.max(1);
+    if is_part(prefix) || !file_system.exists(&meta_filename(prefix))? {
+        return Ok(needed);
     }
     let taken: BTreeSet<usize> =
         existing_data_files(file_system, prefix)?.into_iter().map(|(_, total)| total).collect();
-    let first = needed.max(1);
+    let next = taken.last().map_or(needed, |last| last.saturating_add(1).max(needed));
+    if next <= MAX_NUM_SHARDS {
+        return Ok(next);
+    }
     // One of the first `taken.len() + 1` numbers isn't taken.
-    Ok((first..=first + taken.len()).find(|number| !taken.contains(number)).unwrap_or(first))
+    Ok((needed..=needed + taken.len()).find(|number| !taken.contains(number)).unwrap_or(needed))
 }
+
+/// The largest number that a data file's name has digits for.
+const MAX_NUM_SHARDS: usize = 99_999;
 
 /// Returns whether this is a part of a sharded save, as TensorFlow's Saver names them, that waits to be merged.
 ///
 /// Such a part holds nothing that must survive, and TensorFlow's own merge, which may be the one that reads it, expects
 /// as many data files as the number in their names says.
-fn is_scratch(prefix: &str) -> bool {
+pub fn is_part(prefix: &str) -> bool {
     path::basename(prefix).starts_with("part-") && path::basename(path::dirname(prefix)).contains("_temp")
 }
 
+/// Returns the field behind a part's header that says that this program has written the part, and on which machine. TensorFlow
+/// skips fields that it doesn't know.
+fn part_mark(host: u32) -> Vec<u8> {
+    let mut field = PART_MARK.to_vec();
+    field.extend(host.to_le_bytes());
+    field
+}
+
+/// Field 15, of 13 bytes.
+const PART_MARK: &[u8] = b"\x7a\x0dferroflow";
+
+/// Returns the number of the machine on which this program wrote a part; `None` for a part that somebody else has written.
+pub(super) fn part_host(file_system: &dyn FileSystem, index: &str) -> Result<Option<u32>> {
+    let header = Table::open(file_system.open(index)?)?.get(b"")?.unwrap_or_default();
+    let Some((rest, host)) = header.split_last_chunk::<4>() else { return Ok(None) };
+    Ok(rest.ends_with(PART_MARK).then(|| u32::from_le_bytes(*host)))
+}
+
+/// Returns the number of data files that an index names, under whatever name it is.
+pub(super) fn num_shards_of(file_system: &dyn FileSystem, index: &str) -> Result<usize> {
+    let header = Table::open(file_system.open(index)?)?.get(b"")?;
+    let header = header.ok_or_else(|| Status::data_loss("there is no header entry"))?;
+    let header = BundleHeaderProto::decode(header.as_slice()).map_err(|error| Status::data_loss(error.to_string()))?;
+    usize::try_from(header.num_shards).map_err(|_| Status::data_loss("a negative number of shards"))
+}
+
 /// Returns the names of PREFIX's data files, each with the number of data files that is part of it.
-fn existing_data_files(file_system: &dyn FileSystem, prefix: &str) -> Result<Vec<(String, usize)>> {
+pub(super) fn existing_data_files(file_system: &dyn FileSystem, prefix: &str) -> Result<Vec<(String, usize)>> {
     let start = format!("{}.data-", path::basename(prefix));
     let directory = match path::dirname(prefix) {
         "" => ".",
@@ -188,8 +274,8 @@ mod tests {
         assert_eq!(total_in_name("m.data-00000-of-00012", "m.data-"), Some(12));
         assert_eq!(total_in_name("m.data-00000-of-00012.tempstate1", "m.data-"), None);
         assert_eq!(total_in_name("n.data-00000-of-00012", "m.data-"), None);
-        assert!(is_scratch("/logs/model.ckpt-3_temp_0123abc/part-00000-of-00002"));
-        assert!(!is_scratch("/logs/part-00000") && !is_scratch("/x_temp/model.ckpt"));
+        assert!(is_part("/logs/model.ckpt-3_temp_0123abc/part-00000-of-00002"));
+        assert!(!is_part("/logs/part-00000") && !is_part("/x_temp/model.ckpt"));
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub fn merge_bundles(
     if !found {
         return Err(Status::invalid_argument("At least one prefix checkpoint file must exist, but none existed."));
     }
-    install(file_system, merged_prefix, &merge.data_files, &merge.entries)?;
+    install(file_system, merged_prefix, &merge.data_files, &merge.entries)?.close()?;
     for prefix in prefixes.iter().filter(|prefix| *prefix != merged_prefix) {
         let _ = file_system.delete_file(&meta_filename(prefix));
     }

@@ -7,7 +7,8 @@
 //! A checkpoint is put in place so that a kill or a power cut at any instant leaves the old one or the new one whole:
 //! data and index are on stable storage under temporary names first, then the data files get their names, which differ
 //! from those of a checkpoint that is being replaced, and the rename of the index is the instant of change. Checksums are
-//! compared whenever something is read.
+//! compared whenever something is read. What a saver that was killed has left behind is deleted by the next one in the same
+//! directory.
 
 mod index;
 mod merge;
@@ -15,14 +16,16 @@ mod ordered_code;
 mod reader;
 mod region;
 mod strings;
+mod sweep;
 mod tensor_slice;
 mod writer;
 
+pub use index::is_part;
 pub use merge::{MergeOptions, merge_bundles};
 pub use ordered_code::{decode_tensor_name_slice, encode_tensor_name_slice};
 pub use reader::{BundleReader, TensorInfo};
 pub use tensor_slice::{Extent, TensorSlice, parse_shape_and_slice};
-pub use writer::{BundleWriter, BundleWriterOptions};
+pub use writer::{BundleWriter, BundleWriterOptions, HeldPart};
 
 // The older format has the same slices, keys and versions.
 pub(crate) use index::check_version;
@@ -38,5 +41,7 @@ pub fn data_filename(prefix: &str, shard: usize, num_shards: usize) -> String {
     format!("{prefix}.data-{shard:05}-of-{num_shards:05}")
 }
 
+#[cfg(test)]
+mod sweep_tests;
 #[cfg(test)]
 mod tests;

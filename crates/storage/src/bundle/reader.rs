@@ -68,16 +68,39 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Runs of at least this many bytes are read on their own, once the checksum of their tensor has been compared.
 const SINGLE_READ_BYTES: usize = 64 << 10;
 
+/// How often a checkpoint may be replaced between the opening of its index and that of its data.
+const OPEN_ATTEMPTS: u32 = 100;
+
 impl BundleReader {
-    /// Opens `PREFIX.index`; the data files are opened when they are needed.
+    /// Opens `PREFIX.index` and the first of its data files; the others are opened when they are needed.
+    ///
+    /// A checkpoint of one data file can be read to its end even if it is replaced meanwhile.
     pub fn open(file_system: Arc<dyn FileSystem>, prefix: &str) -> Result<BundleReader> {
-        let (table, header) = open_index(&*file_system, prefix)?;
+        let (mut table, mut header) = open_index(&*file_system, prefix)?;
+        let mut data_files = HashMap::new();
+        for _ in 0..OPEN_ATTEMPTS {
+            match open_data_file(&*file_system, prefix, 0, header.num_shards) {
+                Ok(file) => {
+                    data_files.insert(0, file);
+                    break;
+                }
+                Err(status) if status.code() == Code::NotFound => {}
+                // It is told when a tensor is asked for; an index alone can be listed.
+                Err(_) => break,
+            }
+            let before = header.num_shards;
+            (table, header) = open_index(&*file_system, prefix)?;
+            // Another number says that the checkpoint was replaced after its index was opened.
+            if header.num_shards == before {
+                break;
+            }
+        }
         Ok(BundleReader {
             file_system,
             prefix: prefix.to_owned(),
             table,
             num_shards: header.num_shards,
-            data_files: Mutex::default(),
+            data_files: Mutex::new(data_files),
             verified: Mutex::default(),
         })
     }
@@ -356,7 +379,7 @@ impl BundleReader {
         let Some(offset) = offset.filter(|_| end.is_some_and(|end| end <= length)) else {
             return Err(Status::data_loss(format!(
                 "{} is truncated: {name} is {size} bytes at {}, the file has {length}",
-                self.data_path(entry.shard_id),
+                data_path(&self.prefix, entry.shard_id, self.num_shards),
                 entry.offset
             )));
         };
@@ -376,20 +399,25 @@ impl BundleReader {
         if let Some(file) = files.get(&shard) {
             return Ok(file.clone());
         }
-        let file: Arc<dyn RandomAccessFile> = self.file_system.open(&self.data_path(shard))?.into();
-        let length = file.length()?;
-        let opened = DataFile { file, length };
+        let opened = open_data_file(&*self.file_system, &self.prefix, shard, self.num_shards)?;
         files.insert(shard, opened.clone());
         Ok(opened)
-    }
-
-    fn data_path(&self, shard: i32) -> String {
-        data_filename(&self.prefix, usize::try_from(shard).unwrap_or(0), self.num_shards())
     }
 
     fn lock_verified(&self) -> MutexGuard<'_, HashSet<Place>> {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn open_data_file(file_system: &dyn FileSystem, prefix: &str, shard: i32, num_shards: i32) -> Result<DataFile> {
+    let file: Arc<dyn RandomAccessFile> = file_system.open(&data_path(prefix, shard, num_shards))?.into();
+    let length = file.length()?;
+    Ok(DataFile { file, length })
+}
+
+fn data_path(prefix: &str, shard: i32, num_shards: i32) -> String {
+    let [shard, num_shards] = [shard, num_shards].map(|number| usize::try_from(number).unwrap_or(0));
+    data_filename(prefix, shard, num_shards)
 }
 
 impl Stored {

@@ -2,11 +2,12 @@
 
 use super::index::{Entries, install};
 use super::strings::encode_lengths;
+use super::sweep::sweep_leftovers;
 use super::{TensorSlice, data_filename, encode_tensor_name_slice};
 use crate::coding::mask_crc32c;
 use crate::file_system::{FileSystem, WritableFile, create_temporary, path};
 use proto::BundleEntryProto;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tensor::{Code, DType, Result, Shape, Status, Tensor};
 
 /// How a checkpoint is laid out.
@@ -49,6 +50,8 @@ impl BundleWriter {
             Err(status) if status.code() != Code::AlreadyExists => return Err(status),
             _ => {}
         }
+        // What savers left that were killed would stay for good.
+        sweep_leftovers(&*file_system, prefix);
         let (temporary, data) = create_temporary(&*file_system, &data_filename(prefix, 0, 1))?;
         Ok(BundleWriter {
             file_system,
@@ -104,7 +107,13 @@ impl BundleWriter {
     }
 
     /// Puts the checkpoint in place. One of the same prefix stays whole until the new one is, even if this is killed.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(self) -> Result<()> {
+        self.finish_and_hold().map(drop)
+    }
+
+    /// Puts a part of a sharded checkpoint in place. As long as what is returned lives, other savers know that somebody is about
+    /// to merge it.
+    pub fn finish_and_hold(mut self) -> Result<HeldPart> {
         if let Some(status) = self.failed.take() {
             return Err(status);
         }
@@ -112,11 +121,12 @@ impl BundleWriter {
             return Err(Status::internal("BundleWriter is closed"));
         };
         data.sync()?;
-        data.close()?;
         let data_files = [self.temporary.clone()];
-        install(&*self.file_system, &self.prefix, &data_files, &self.entries)?;
+        let index = install(&*self.file_system, &self.prefix, &data_files, &self.entries)?;
         self.installed = true;
-        Ok(())
+        // Under its new name: until then the lock of an open file says that it is no leftover.
+        data.close()?;
+        Ok(HeldPart { index: Mutex::new(index) })
     }
 
     fn add_entry(&mut self, key: Vec<u8>, tensor: &Tensor) -> Result<()> {
@@ -204,6 +214,12 @@ impl Drop for BundleWriter {
             let _ = self.file_system.delete_file(&self.temporary);
         }
     }
+}
+
+/// A part of a sharded checkpoint that is in place and locked.
+pub struct HeldPart {
+    #[expect(dead_code, reason = "it is kept open for its lock")]
+    index: Mutex<Box<dyn WritableFile>>,
 }
 
 fn empty_name() -> Status {

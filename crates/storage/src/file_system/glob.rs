@@ -9,10 +9,9 @@ pub(super) fn glob<F: FileSystem + ?Sized>(file_system: &F, pattern: &str) -> Re
         return Ok(if file_system.exists(pattern)? { vec![pattern.to_owned()] } else { Vec::new() });
     }
     // Everything up to the first component with a wildcard is taken as it stands, a scheme included.
-    let wildcard = pattern.find(WILDCARDS).unwrap_or(pattern.len());
-    let fixed = pattern[..wildcard].rfind('/').map_or(0, |slash| slash + 1);
-    let mut found = vec![pattern[..fixed].to_owned()];
-    let mut components = pattern[fixed..].split('/').filter(|component| !component.is_empty()).peekable();
+    let fixed = fixed_directory(pattern);
+    let mut found = vec![fixed.to_owned()];
+    let mut components = pattern[fixed.len()..].split('/').filter(|component| !component.is_empty()).peekable();
     while let Some(component) = components.next() {
         let more = components.peek().is_some();
         let mut matched = Vec::new();
@@ -23,6 +22,12 @@ pub(super) fn glob<F: FileSystem + ?Sized>(file_system: &F, pattern: &str) -> Re
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// Returns the front of a pattern up to the last slash before its first wildcard.
+pub(super) fn fixed_directory(pattern: &str) -> &str {
+    let wildcard = pattern.find(WILDCARDS).unwrap_or(pattern.len());
+    &pattern[..pattern[..wildcard].rfind('/').map_or(0, |slash| slash + 1)]
 }
 
 const WILDCARDS: [char; 4] = ['*', '?', '[', '\\'];

@@ -1,11 +1,15 @@
 //! The local disk.
 
-use super::{FileStatistics, FileSystem, RandomAccessFile, WritableFile, path, status_from_io};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, ErrorKind, Write};
-use std::os::unix::fs::FileExt;
+use super::lock::is_at;
+use super::{
+    ExistingLock, FileStatistics, FileSystem, LockFile, Locking, RandomAccessFile, WritableFile, path, status_from_io,
+};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::time::UNIX_EPOCH;
-use tensor::{Result, Status};
+use tensor::{Code, Result, Status};
 
 /// The file system of this machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,13 +18,15 @@ pub struct LocalFileSystem;
 /// Small appends are gathered up to this many bytes; larger ones go straight through.
 const WRITE_BUFFER_BYTES: usize = 128 << 10;
 
+/// How much is read of what the holder of a lock says of itself.
+const HOLDER_BYTES: u64 = 200;
+
+/// How often a lock file may be deleted by its holder just when it was opened.
+const LOCK_ATTEMPTS: u32 = 1000;
+
 impl FileSystem for LocalFileSystem {
     fn open(&self, path: &str) -> Result<Box<dyn RandomAccessFile>> {
-        let file = at(path, File::open(path::local(path)))?;
-        if at(path, file.metadata())?.is_dir() {
-            return Err(status_from_io(path, &io::Error::from_raw_os_error(libc::EISDIR)));
-        }
-        Ok(Box::new(LocalFile { file, path: path.to_owned() }))
+        reader(at(path, File::open(path::local(path)))?, path)
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn WritableFile>> {
@@ -29,6 +35,64 @@ impl FileSystem for LocalFileSystem {
 
     fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>> {
         open_writable(path, OpenOptions::new().write(true).create_new(true))
+    }
+
+    fn create_locked(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        let file = at(path, OpenOptions::new().write(true).create_new(true).open(path::local(path)))?;
+        lock_created(file, path::local(path), path)
+    }
+
+    fn lock_existing(&self, path: &str) -> Result<Option<ExistingLock>> {
+        let file = open_regular(path, OpenOptions::new().read(true))?;
+        let is_locked = file.try_lock().is_ok() && is_at(&file, Path::new(path::local(path)));
+        Ok(is_locked.then(|| ExistingLock::new(file)))
+    }
+
+    fn locks_reach_all_hosts(&self, directory: &str) -> bool {
+        /// The file systems of disks and of memory, by the numbers in statfs(2): ext, XFS, Btrfs, tmpfs, overlayfs, F2FS, ZFS.
+        const OF_THIS_MACHINE: [u64; 7] =
+            [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1];
+        let found = rustix::fs::statfs(path::local(directory));
+        // The type of the number differs between systems.
+        found.is_ok_and(|found| OF_THIS_MACHINE.contains(&(found.f_type as u64)))
+    }
+
+    fn try_lock_file(&self, path: &str, holder: &str) -> Result<Locking> {
+        let local = Path::new(path::local(path));
+        for _ in 0..LOCK_ATTEMPTS {
+            let is_new = !at(path, fs::exists(local))?;
+            // Only its owner may open it: others would have only to lock it to keep us out for good.
+            let opened = open_regular(path, OpenOptions::new().read(true).write(true).create(true).mode(0o600));
+            let mut file = match opened {
+                Ok(file) => file,
+                Err(status) => match fs::symlink_metadata(local) {
+                    Ok(there) if there.is_file() && status.code() == Code::PermissionDenied => {
+                        return Ok(Locking::Taken(format!("a process of user {}", there.uid())));
+                    }
+                    _ => return Err(status),
+                },
+            };
+            match file.try_lock() {
+                // Its holder may have deleted it in between.
+                Ok(()) if !is_at(&file, local) => continue,
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    let mut who = Vec::new();
+                    at(path, file.take(HOLDER_BYTES).read_to_end(&mut who))?;
+                    return Ok(Locking::Taken(String::from_utf8_lossy(&who).trim().to_owned()));
+                }
+                Err(TryLockError::Error(_)) => {
+                    if is_new {
+                        let _ = fs::remove_file(local);
+                    }
+                    return Ok(Locking::Unsupported);
+                }
+            }
+            let written = file.set_len(0).and_then(|()| writeln!(file, "{holder}"));
+            let lock = LockFile::new(file, local.to_owned());
+            return at(path, written).map(|()| Locking::Held(lock));
+        }
+        Ok(Locking::Taken(String::new()))
     }
 
     fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>> {
@@ -44,15 +108,7 @@ impl FileSystem for LocalFileSystem {
     }
 
     fn stat(&self, path: &str) -> Result<FileStatistics> {
-        let metadata = at(path, fs::metadata(path::local(path)))?;
-        let modified = at(path, metadata.modified())?;
-        let nanos = match modified.duration_since(UNIX_EPOCH) {
-            Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-            Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
-        };
-        let is_directory = metadata.is_dir();
-        let length = if is_directory { 0 } else { metadata.len() };
-        Ok(FileStatistics { length, modified_nanos: nanos, is_directory })
+        statistics(path, &at(path, fs::metadata(path::local(path)))?)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -99,21 +155,72 @@ impl FileSystem for LocalFileSystem {
             "" => ".",
             local => local,
         };
-        match File::open(local).and_then(|directory| directory.sync_all()) {
-            // Some file systems can't sync a directory; their renames are as durable as they get.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-            result => at(path, result),
-        }
+        sync_directory(path, &at(path, File::open(local))?)
     }
 }
 
-fn at<T>(path: &str, result: io::Result<T>) -> Result<T> {
+pub(super) fn at<T>(path: &str, result: io::Result<T>) -> Result<T> {
     result.map_err(|error| status_from_io(path, &error))
 }
 
+/// Opens a file that must be a regular one, so that neither a pipe nor a link that somebody put there does harm.
+fn open_regular(path: &str, options: &mut OpenOptions) -> Result<File> {
+    let file = at(path, options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path::local(path)))?;
+    if !at(path, file.metadata())?.is_file() {
+        return Err(Status::failed_precondition(format!("{path} is no regular file")));
+    }
+    Ok(file)
+}
+
 fn open_writable(path: &str, options: &OpenOptions) -> Result<Box<dyn WritableFile>> {
-    let file = at(path, options.open(path::local(path)))?;
-    Ok(Box::new(LocalWriter { file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file), path: path.to_owned() }))
+    Ok(writer(at(path, options.open(path::local(path)))?, path))
+}
+
+/// Locks a file that was just created as `local`, unless somebody else has locked or deleted it meanwhile.
+pub(super) fn lock_created(file: File, local: &str, path: &str) -> Result<Box<dyn WritableFile>> {
+    // Whoever sweeps may have found it before it was locked, and has deleted it or is about to.
+    let is_ours = match file.try_lock() {
+        Ok(()) => is_at(&file, Path::new(local)),
+        Err(TryLockError::WouldBlock) => false,
+        // Some file systems have no locks; there, nothing is swept.
+        Err(TryLockError::Error(_)) => true,
+    };
+    match is_ours {
+        true => Ok(writer(file, path)),
+        false => Err(Status::already_exists(path)),
+    }
+}
+
+/// Wraps a file that is open for reading.
+pub(super) fn reader(file: File, path: &str) -> Result<Box<dyn RandomAccessFile>> {
+    if at(path, file.metadata())?.is_dir() {
+        return Err(status_from_io(path, &io::Error::from_raw_os_error(libc::EISDIR)));
+    }
+    Ok(Box::new(LocalFile { file, path: path.to_owned() }))
+}
+
+/// Wraps a file that is open for writing.
+pub(super) fn writer(file: File, path: &str) -> Box<dyn WritableFile> {
+    Box::new(LocalWriter { file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file), path: path.to_owned() })
+}
+
+pub(super) fn statistics(path: &str, metadata: &fs::Metadata) -> Result<FileStatistics> {
+    let modified = at(path, metadata.modified())?;
+    let nanos = match modified.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
+    };
+    let is_directory = metadata.is_dir();
+    let length = if is_directory { 0 } else { metadata.len() };
+    Ok(FileStatistics { length, modified_nanos: nanos, is_directory })
+}
+
+pub(super) fn sync_directory(path: &str, directory: &File) -> Result<()> {
+    match directory.sync_all() {
+        // Some file systems can't sync a directory; their renames are as durable as they get.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        result => at(path, result),
+    }
 }
 
 struct LocalFile {

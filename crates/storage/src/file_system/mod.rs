@@ -6,15 +6,21 @@
 mod errno;
 mod glob;
 mod local;
+mod lock;
 pub mod path;
+mod rooted;
+mod temporary;
 
 pub use errno::status_from_io;
 pub use glob::matches as glob_matches;
 pub use local::LocalFileSystem;
+pub use lock::{ExistingLock, LockFile, Locking, holder, lock_within};
+pub use rooted::{FileRoot, ReadOnlyFileSystem, RootedFileSystem};
+pub use temporary::{create_temporary, host_number, parse_temporary, sweep_temporary};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tensor::{Code, Result, Status};
+use tensor::{Result, Status};
 
 /// What [`FileSystem::stat`] tells about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +78,29 @@ pub trait FileSystem: Send + Sync {
 
     /// Creates a file, and fails with `ALREADY_EXISTS` when there is one.
     fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>>;
+
+    /// Creates a file as [`create_new`](Self::create_new) does, and locks it as long as it is open, so that
+    /// [`lock_existing`](Self::lock_existing) tells that somebody writes it. A file system without locks only creates it.
+    fn create_locked(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.create_new(path)
+    }
+
+    /// Locks a file that is there and that nobody else has locked; `None` when somebody has, or there are no locks.
+    fn lock_existing(&self, _path: &str) -> Result<Option<ExistingLock>> {
+        Ok(None)
+    }
+
+    /// Returns whether a lock in a directory is seen by every machine that can reach the directory. Some network file systems
+    /// keep locks to the machine that took them.
+    fn locks_reach_all_hosts(&self, _directory: &str) -> bool {
+        false
+    }
+
+    /// Tries once to become the one who has the lock file `path`, which then holds the text `holder` until what is returned
+    /// is dropped. The lock of a process that was killed is free; its file is taken over.
+    fn try_lock_file(&self, _path: &str, _holder: &str) -> Result<Locking> {
+        Ok(Locking::Unsupported)
+    }
 
     /// Opens a file for writing at its end, and creates it when there is none.
     fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>>;
@@ -140,8 +169,10 @@ pub trait FileSystem: Send + Sync {
     /// Writes a whole file so that whoever looks, even after a crash, finds the old content or the new one.
     fn write_atomically(&self, path: &str, content: &[u8]) -> Result<()> {
         let (temporary, mut file) = create_temporary(self, path)?;
-        let written = file.append(content).and_then(|()| file.sync()).and_then(|()| file.close());
-        if let Err(status) = written.and_then(|()| self.rename(&temporary, path)) {
+        let written = file.append(content).and_then(|()| file.sync());
+        // It is closed under its new name: until then the lock says that it is no leftover.
+        let renamed = written.and_then(|()| self.rename(&temporary, path)).and_then(|()| file.close());
+        if let Err(status) = renamed {
             let _ = self.delete_file(&temporary);
             return Err(status);
         }
@@ -160,28 +191,6 @@ pub trait FileSystem: Send + Sync {
     }
 }
 
-/// Creates a file beside `path` whose name nobody else has.
-///
-/// The name starts with `PATH.tempstate`, as TensorFlow's does, so that what a killed process leaves is recognised.
-pub fn create_temporary<F: FileSystem + ?Sized>(
-    file_system: &F,
-    path: &str,
-) -> Result<(String, Box<dyn WritableFile>)> {
-    let process = std::process::id();
-    for attempt in 0..MAX_TEMPORARY_FILES {
-        let temporary = format!("{path}.tempstate{process}{attempt:04}");
-        match file_system.create_new(&temporary) {
-            Ok(file) => return Ok((temporary, file)),
-            Err(status) if status.code() == Code::AlreadyExists => continue,
-            Err(status) => return Err(status),
-        }
-    }
-    Err(Status::resource_exhausted(format!("{MAX_TEMPORARY_FILES} files named {path}.tempstate* are left over")))
-}
-
-/// The most temporary files of one name that one process may leave beside each other.
-const MAX_TEMPORARY_FILES: u32 = 10_000;
-
 /// The file systems by scheme; itself a file system, which hands each path to the one that it belongs to.
 #[derive(Clone)]
 pub struct FileSystems {
@@ -193,6 +202,20 @@ impl FileSystems {
     pub fn local() -> FileSystems {
         let local: Arc<dyn FileSystem> = Arc::new(LocalFileSystem);
         FileSystems { by_scheme: BTreeMap::from([(String::new(), local.clone()), ("file".to_owned(), local)]) }
+    }
+
+    /// Returns the local file system as far as its owner lets others reach it: beneath `roots`, or everywhere when there are
+    /// none; and only to read, where `read_only` says so.
+    pub fn confined(roots: &[FileRoot], read_only: bool) -> Result<FileSystems> {
+        let reachable: Arc<dyn FileSystem> = match (roots.is_empty(), read_only) {
+            (true, false) => Arc::new(LocalFileSystem),
+            (true, true) => Arc::new(ReadOnlyFileSystem(LocalFileSystem)),
+            (false, false) => Arc::new(RootedFileSystem::new(roots)?),
+            (false, true) => Arc::new(ReadOnlyFileSystem(RootedFileSystem::new(roots)?)),
+        };
+        Ok(FileSystems {
+            by_scheme: BTreeMap::from([(String::new(), reachable.clone()), ("file".to_owned(), reachable)]),
+        })
     }
 
     /// Adds the file system for paths that start with `SCHEME://`.
@@ -226,6 +249,18 @@ impl FileSystem for FileSystems {
     }
     fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>> {
         self.for_path(path)?.create_new(path)
+    }
+    fn create_locked(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.for_path(path)?.create_locked(path)
+    }
+    fn lock_existing(&self, path: &str) -> Result<Option<ExistingLock>> {
+        self.for_path(path)?.lock_existing(path)
+    }
+    fn locks_reach_all_hosts(&self, directory: &str) -> bool {
+        self.for_path(directory).is_ok_and(|file_system| file_system.locks_reach_all_hosts(directory))
+    }
+    fn try_lock_file(&self, path: &str, holder: &str) -> Result<Locking> {
+        self.for_path(path)?.try_lock_file(path, holder)
     }
     fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>> {
         self.for_path(path)?.open_append(path)

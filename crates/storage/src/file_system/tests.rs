@@ -1,6 +1,7 @@
 //! The local file system does what its traits say, with TensorFlow's errors.
 
 use super::*;
+use tensor::Code;
 
 fn directory() -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
@@ -130,4 +131,153 @@ fn a_directory_without_permission_is_permission_denied() {
     // Nobody, not even root, creates files there, whether it is mounted read-only or not.
     let status = FileSystems::local().create("/sys/kernel/ferroflow").err().unwrap();
     assert_eq!(status.code(), Code::PermissionDenied);
+}
+
+/// A directory with a root in it, and beside the root a file that nobody may reach.
+struct Confined {
+    directory: tempfile::TempDir,
+    files: FileSystems,
+}
+
+impl Confined {
+    fn new(suffix: &str, read_only: bool) -> Confined {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("root/inner")).unwrap();
+        std::fs::write(directory.path().join("root/inside"), b"inside").unwrap();
+        std::fs::write(directory.path().join("secret"), b"secret").unwrap();
+        std::os::unix::fs::symlink("../secret", directory.path().join("root/link")).unwrap();
+        std::os::unix::fs::symlink(directory.path(), directory.path().join("root/above")).unwrap();
+        std::os::unix::fs::symlink("inside", directory.path().join("root/alias")).unwrap();
+        let root = format!("{}/root{suffix}", directory.path().to_str().unwrap());
+        let files = FileSystems::confined(&[root.parse().unwrap()], read_only).unwrap();
+        Confined { directory, files }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.directory.path().to_str().unwrap())
+    }
+}
+
+#[track_caller]
+fn check_denied<T>(result: Result<T>) {
+    assert_eq!(result.err().map(|status| status.code()), Some(Code::PermissionDenied));
+}
+
+#[test]
+fn a_root_holds_every_operation_beneath_it() {
+    let confined = Confined::new("", false);
+    let files = &confined.files;
+    let outside = ["secret", "root/../secret", "root/link", "root/above/secret", "root/inner/../../secret", "rootless"];
+    for path in outside.map(|name| confined.path(name)) {
+        check_denied(files.open(&path));
+        check_denied(files.read(&path));
+        check_denied(files.create(&path));
+        check_denied(files.open_append(&path));
+        check_denied(files.exists(&path));
+        check_denied(files.stat(&path));
+    }
+    for path in
+        ["secret", "root/../secret", "root/above/secret", "new", "root/above/new"].map(|name| confined.path(name))
+    {
+        let inside = confined.path("root/inside");
+        check_denied(files.create_new(&path));
+        check_denied(files.rename(&path, &inside));
+        check_denied(files.rename(&inside, &path));
+        check_denied(files.delete_file(&path));
+        check_denied(files.create_dir(&path));
+        check_denied(files.create_dir_all(&path));
+        check_denied(files.delete_dir(&path));
+        check_denied(files.list(&path));
+    }
+    check_denied(files.glob(&confined.path("*")));
+    check_denied(files.glob(&confined.path("secret")));
+    assert_eq!(std::fs::read(confined.directory.path().join("secret")).unwrap(), b"secret");
+}
+
+#[test]
+fn everything_beneath_a_root_works_as_elsewhere() {
+    let confined = Confined::new("", false);
+    let files = &confined.files;
+    assert_eq!(files.read(&confined.path("root/inside")).unwrap(), b"inside");
+    assert_eq!(files.read(&format!("file://{}", confined.path("root/alias"))).unwrap(), b"inside");
+    assert_eq!(files.read(&confined.path("root//inner/../inside")).unwrap(), b"inside");
+    let made = confined.path("root/a/b/c");
+    files.create_dir_all(&made).unwrap();
+    files.create_dir_all(&made).unwrap();
+    let file = format!("{made}/file");
+    files.write_atomically(&file, b"one").unwrap();
+    files.write_atomically(&file, b"two").unwrap();
+    assert_eq!(files.read(&file).unwrap(), b"two");
+    assert_eq!(files.stat(&file).unwrap().length, 3);
+    assert!(files.stat(&made).unwrap().is_directory);
+    assert!(!files.exists(&confined.path("root/missing")).unwrap());
+    assert!(!files.exists(&confined.path("root/inside/beneath")).unwrap());
+    assert_eq!(files.glob(&confined.path("root/a/*/c/f*")).unwrap(), [file.clone()]);
+    assert_eq!(files.list(&confined.path("root")).unwrap(), ["a", "above", "alias", "inner", "inside", "link"]);
+    let mut appended = files.open_append(&file).unwrap();
+    appended.append(b"!").unwrap();
+    appended.close().unwrap();
+    let renamed = confined.path("root/renamed");
+    files.rename(&file, &renamed).unwrap();
+    assert_eq!(files.read(&renamed).unwrap(), b"two!");
+    files.delete_recursively(&confined.path("root/a")).unwrap();
+    assert!(!files.exists(&made).unwrap());
+    assert_eq!(files.open(&confined.path("root/inner")).err().unwrap().code(), Code::FailedPrecondition);
+}
+
+#[test]
+fn a_root_or_a_server_that_may_only_read_changes_nothing() {
+    for confined in [Confined::new(":ro", false), Confined::new("", true)] {
+        let files = &confined.files;
+        let (inside, new) = (confined.path("root/inside"), confined.path("root/new"));
+        assert_eq!(files.read(&inside).unwrap(), b"inside");
+        assert!(files.exists(&inside).unwrap());
+        check_denied(files.create(&inside));
+        check_denied(files.create_new(&new));
+        check_denied(files.open_append(&inside));
+        check_denied(files.write_atomically(&inside, b"changed"));
+        check_denied(files.rename(&inside, &new));
+        check_denied(files.delete_file(&inside));
+        check_denied(files.delete_dir(&confined.path("root/inner")));
+        check_denied(files.create_dir(&new));
+        check_denied(files.create_dir_all(&new));
+        check_denied(files.read(&confined.path("secret")));
+        assert_eq!(std::fs::read(&inside).unwrap(), b"inside");
+    }
+}
+
+#[test]
+fn the_innermost_root_decides() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(directory.path().join("data/out")).unwrap();
+    let at = |name: &str| format!("{}/{name}", directory.path().to_str().unwrap());
+    let roots: Vec<FileRoot> =
+        [format!("{}:ro", at("data")), at("data/out")].iter().map(|root| root.parse().unwrap()).collect();
+    let files = FileSystems::confined(&roots, false).unwrap();
+    check_denied(files.create(&at("data/x")));
+    files.create(&at("data/out/x")).unwrap();
+    assert!(FileSystems::confined(&[at("missing").parse().unwrap()], false).is_err());
+    assert!(FileSystems::confined(&[at("data/out/x").parse().unwrap()], false).is_err());
+    assert!("".parse::<FileRoot>().is_err() && ":ro".parse::<FileRoot>().is_err());
+}
+
+#[test]
+fn locks_beneath_a_root() {
+    let confined = Confined::new("", false);
+    let (files, path) = (&confined.files, confined.path("root/lock"));
+    let Locking::Held(lock) = files.try_lock_file(&path, "one").unwrap() else { panic!("not locked") };
+    assert!(matches!(files.try_lock_file(&path, "two").unwrap(), Locking::Taken(who) if who == "one"));
+    assert!(matches!(LocalFileSystem.try_lock_file(&path, "two").unwrap(), Locking::Taken(who) if who == "one"));
+    drop(lock);
+    assert!(!files.exists(&path).unwrap());
+    check_denied(files.try_lock_file(&confined.path("lock"), "one"));
+    check_denied(files.create_locked(&confined.path("root/above/x")));
+    check_denied(files.lock_existing(&confined.path("secret")));
+    // A link to a file outside is not followed.
+    assert!(files.lock_existing(&confined.path("root/link")).is_err());
+    let locked = files.create_locked(&confined.path("root/locked")).unwrap();
+    assert!(files.lock_existing(&confined.path("root/locked")).unwrap().is_none());
+    locked.close().unwrap();
+    assert!(files.lock_existing(&confined.path("root/locked")).unwrap().is_some());
+    assert_eq!(files.locks_reach_all_hosts(&path), LocalFileSystem.locks_reach_all_hosts(&path));
 }

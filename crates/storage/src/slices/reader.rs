@@ -28,12 +28,19 @@ struct StoredSlice {
     file: usize,
 }
 
+/// Returns the code that TensorFlow gives to an error while opening, unless the file is out of reach: that is no fault of the
+/// file's.
+fn wrapped_code(status: &Status, usual: Code) -> Code {
+    if status.code() == Code::PermissionDenied { Code::PermissionDenied } else { usual }
+}
+
 impl SliceReader {
     /// Opens all files that a pattern names.
     pub fn open(file_system: &dyn FileSystem, pattern: &str) -> Result<SliceReader> {
         let failed = "Unsuccessful TensorSliceReader constructor";
         let paths = file_system.glob(pattern).map_err(|status| {
-            Status::invalid_argument(format!("{failed}: Failed to get matching files on {pattern}: {status}"))
+            let code = wrapped_code(&status, Code::InvalidArgument);
+            Status::new(code, format!("{failed}: Failed to get matching files on {pattern}: {status}"))
         })?;
         if paths.is_empty() {
             return Err(Status::not_found(format!("{failed}: Failed to find any matching files for {pattern}")));
@@ -41,11 +48,12 @@ impl SliceReader {
         let mut reader = SliceReader { pattern: pattern.to_owned(), files: Vec::new(), tensors: HashMap::new() };
         for path in paths {
             let table = file_system.open(&path).and_then(Table::open).map_err(|status| {
-                Status::data_loss(format!(
+                let text = format!(
                     "Unable to open table file {path}: {}: perhaps your file is in a different file format and you need \
                      to use a different restore operator?",
                     status.message()
-                ))
+                );
+                Status::new(wrapped_code(&status, Code::DataLoss), text)
             })?;
             reader.add_file(&path, table)?;
         }

@@ -3,7 +3,7 @@
 use super::values::{check_writable, encode};
 use super::{CONTENTS_KEY, FORMAT_VERSION};
 use crate::bundle::{TensorSlice, encode_tensor_name_slice};
-use crate::file_system::{FileSystem, create_temporary};
+use crate::file_system::{FileSystem, create_temporary, path, sweep_temporary};
 use crate::table::{TableOptions, TableWriter};
 use prost::Message;
 use proto::{SavedSlice, SavedSliceMeta, SavedTensorSliceMeta, SavedTensorSlices, VersionDef};
@@ -91,6 +91,8 @@ impl SliceWriter {
 
     /// Writes the file and puts it in place in one step.
     pub fn finish(self) -> Result<()> {
+        // What savers left that were killed would stay for good.
+        sweep_temporary(&*self.file_system, path::dirname(&self.path), |_, _| {});
         let (temporary, mut file) = create_temporary(&*self.file_system, &self.path)?;
         let written = (|| {
             let mut table = TableWriter::new(&mut *file, TableOptions::default());
@@ -105,8 +107,9 @@ impl SliceWriter {
             table.finish()?;
             file.sync()
         })();
+        // It is closed under its new name: until then the lock says that it is no leftover.
         let installed =
-            written.and_then(|()| file.close()).and_then(|()| self.file_system.rename(&temporary, &self.path));
+            written.and_then(|()| self.file_system.rename(&temporary, &self.path)).and_then(|()| file.close());
         if installed.is_err() {
             // What is left over is of no use, and the first error is the one to tell.
             let _ = self.file_system.delete_file(&temporary);

@@ -1,0 +1,44 @@
+//! The flags of every command that starts a server: where it listens, and whom it serves.
+
+use crate::Failure;
+use clap::Args;
+use cluster::{PeerPolicy, ServerConfig};
+use std::net::IpAddr;
+
+/// Where a server listens, and whom it serves.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ListenFlags {
+    /// The address to listen on, in place of what follows from the cluster; 0.0.0.0 means all interfaces.
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
+    /// Listens on all interfaces where nothing less will do: where the task's address in the cluster is none of this machine's, stands
+    /// for loopback while other tasks are elsewhere, or is a name that nobody knows yet. Whoever reaches the port can then run
+    /// graphs as this user, and nothing is encrypted. FERROFLOW_INSECURE=1 means the same.
+    #[arg(long)]
+    insecure: bool,
+    /// Serves these users of this machine, too: names or numbers, with commas between them; '*' means all. Without it, only the user
+    /// who starts this and root are served.
+    #[arg(long = "allow_users", value_name = "USERS")]
+    allow_users: Vec<String>,
+}
+
+impl ListenFlags {
+    /// Tells a server what the flags say.
+    pub fn apply(&self, config: &mut ServerConfig) -> Result<(), Failure> {
+        config.bind = self.bind;
+        config.is_insecure = self.insecure;
+        let allowed = PeerPolicy::own_user().allow_users(&self.allow_users);
+        config.allowed_users = allowed.map_err(|status| status.context("--allow_users"))?;
+        Ok(())
+    }
+}
+
+/// Lets this process open as many files as it may be allowed to. The usual number is for programs of old, and every connection of a
+/// client takes one.
+pub fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // What there is will have to do, if the system says no.
+    let _ = setrlimit(Resource::Nofile, limit);
+}

@@ -1,0 +1,84 @@
+//! [`Client`]: whom a call is for. Shares of what a server has are counted by client, whatever number of connections it opens.
+//!
+//! A connection belongs to a client from the moment it is accepted, and every call that comes over it runs with that client as its
+//! [`caller`], which whatever the call does can ask for.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Who uses a server, as far as it can be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Client {
+    /// The process of the server itself.
+    Process,
+    /// A user of this machine, whose socket is at the other end.
+    User(u32),
+    /// A machine, or a network that belongs to one owner.
+    Address(IpAddr),
+}
+
+impl Client {
+    /// Returns the client at an address of another machine. Whoever has one address of IPv6 has the 2^64 of its network, so that these
+    /// are one client.
+    pub fn at(ip: IpAddr) -> Client {
+        Client::Address(match ip.to_canonical() {
+            IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+            ip => ip,
+        })
+    }
+}
+
+impl std::fmt::Display for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Client::Process => f.write_str("this process"),
+            Client::User(uid) => write!(f, "user {}", crate::peer_policy::user_name(*uid)),
+            Client::Address(ip @ IpAddr::V6(_)) => write!(f, "{ip}/64"),
+            Client::Address(ip) => ip.fmt(f),
+        }
+    }
+}
+
+/// Where a call came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    /// The connection; 0 is this process.
+    pub connection: u64,
+    /// Whose connection it is.
+    pub client: Client,
+}
+
+tokio::task_local! {
+    static CALLER: Caller;
+}
+
+/// Runs a call that came from somewhere else.
+pub(crate) async fn called_by<F: Future>(caller: Caller, call: F) -> F::Output {
+    CALLER.scope(caller, call).await
+}
+
+/// Returns where the call that runs in this task came from: without one, from this process.
+pub(crate) fn caller() -> Caller {
+    CALLER.try_with(|caller| *caller).unwrap_or(Caller { connection: 0, client: Client::Process })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_of_one_owner_is_one_client() {
+        let at = |text: &str| Client::at(text.parse().unwrap());
+        assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:1"));
+        assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
+        assert_eq!(at("::ffff:192.0.2.1"), at("192.0.2.1"));
+        assert_ne!(at("192.0.2.2"), at("192.0.2.1"));
+        assert_eq!(at("2001:db8::1").to_string(), "2001:db8::/64");
+    }
+
+    #[tokio::test]
+    async fn a_call_knows_its_caller() {
+        assert_eq!(caller().client, Client::Process);
+        let from = Caller { connection: 7, client: Client::User(1000) };
+        assert_eq!(called_by(from, async { (caller().connection, caller().client) }).await, (7, Client::User(1000)));
+    }
+}

@@ -1,0 +1,186 @@
+//! [`Gate`]: who is behind a new connection, whether it is served, and what it is told if not.
+//!
+//! On one machine the kernel knows whose socket is at the other end ([`SocketTable`]), also when the connection goes to an address that
+//! others could use as well. A user that the server doesn't serve is told so in its own protocol, as the error of its first call. A
+//! connection from this machine whose owner can't be found is not served either: nobody knows who it is.
+
+use super::admission::{Admission, Admitted, PutOut};
+use super::server::respond_with_error;
+use super::socket_owner::{Owner, SocketTable};
+use crate::client::Client;
+use crate::listen::is_own;
+use crate::log_limit::LogLimit;
+use crate::peer_policy::{PeerPolicy, user_name};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tensor::Status;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tracing::warn;
+
+/// How many connections are told at once why they are not served; more are closed without a word.
+const REFUSALS_MAX: usize = 16;
+
+/// How long a connection that is not served may take to make its first call and to read the answer.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How many calls of such a connection are answered.
+const REFUSED_CALLS_MAX: u32 = 8;
+
+/// How often a line says that connections are not served.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Decides about new connections.
+pub(crate) struct Gate {
+    policy: PeerPolicy,
+    table: SocketTable,
+    admission: Arc<Admission>,
+    refusals: Arc<Semaphore>,
+}
+
+/// A connection that is served.
+pub(super) struct Entered {
+    /// Whose it is.
+    pub client: Client,
+    /// Its place.
+    pub admitted: Admitted,
+    /// Becomes ready when the connection must make room for another.
+    pub put_out: PutOut,
+}
+
+impl Gate {
+    /// Makes the gate of a server that listens on an address, among others.
+    pub fn new(policy: PeerPolicy, listening: SocketAddr) -> Gate {
+        Gate {
+            policy,
+            table: SocketTable::open(listening),
+            admission: Arc::new(Admission::for_this_process()),
+            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+        }
+    }
+
+    /// Finds out whose a new connection is and gives it a place; the error says why it gets none.
+    pub(super) async fn enter(&self, peer: SocketAddr, own: SocketAddr) -> Result<Entered, Status> {
+        let client = self.identify(peer, own).await?;
+        match self.admission.admit(client) {
+            Some((admitted, put_out)) => Ok(Entered { client, admitted, put_out }),
+            None => Err(Status::resource_exhausted(format!(
+                "{client} has as many connections to this server as it may have, and others need some, too"
+            ))),
+        }
+    }
+
+    /// Makes room because files have run out.
+    pub(super) fn files_ran_out(&self) {
+        self.admission.put_out_one();
+    }
+
+    async fn identify(&self, peer: SocketAddr, own: SocketAddr) -> Result<Client, Status> {
+        let is_here = || {
+            let ip = peer.ip().to_canonical();
+            ip.is_loopback() || ip == own.ip().to_canonical() || (!may_have_foreign_addresses(ip) && is_own(peer))
+        };
+        let why = match self.table.owner(peer, own).await {
+            Ok(Owner::User(uid)) if self.policy.allows(uid) => return Ok(Client::User(uid)),
+            Ok(Owner::User(uid)) => {
+                let name = user_name(uid);
+                return Err(Status::permission_denied(format!(
+                    "this server serves {}, not {name}: start it with --allow_users={name} to serve this user, too",
+                    self.policy
+                )));
+            }
+            Ok(Owner::NotHere) if !is_here() => return Ok(Client::at(peer.ip())),
+            Ok(Owner::NotHere | Owner::Gone) => String::new(),
+            Err(_) if !is_here() => return Ok(Client::at(peer.ip())),
+            Err(error) => format!(" ({error})"),
+        };
+        if self.policy.allows_all() {
+            return Ok(Client::at(peer.ip()));
+        }
+        Err(Status::permission_denied(format!(
+            "this server serves {}, and whose connection this is can't be found out{why}: it comes from {peer}, which is this machine, \
+             but perhaps from another network namespace of it. Start the server with --allow_users='*' to serve it all the same",
+            self.policy
+        )))
+    }
+
+    /// Tells a connection why it is not served, as the error of its calls, and ends it. It is served for a short while at most.
+    pub(super) fn refuse(&self, stream: TcpStream, peer: SocketAddr, status: Status) {
+        static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
+        if let Some(count) = LIMIT.allow() {
+            let left_out = LogLimit::left_out(count);
+            warn!("a connection from {peer} is not served: {}{left_out}", status.message());
+        }
+        let Ok(permit) = self.refusals.clone().try_acquire_owned() else { return };
+        tokio::spawn(async move {
+            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, answer_with(stream, status)).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Answers the calls of a connection with an error, and ends it after the first.
+async fn answer_with(stream: TcpStream, status: Status) -> Result<(), h2::Error> {
+    let mut builder = h2::server::Builder::new();
+    builder.max_concurrent_streams(REFUSED_CALLS_MAX);
+    let mut connection = builder.handshake::<_, bytes::Bytes>(stream).await?;
+    while let Some(call) = connection.accept().await {
+        let (_request, mut respond) = call?;
+        respond_with_error(&mut respond, status.clone());
+        connection.graceful_shutdown();
+    }
+    Ok(())
+}
+
+/// Returns whether sockets of this machine may have addresses of others, so that having one proves nothing.
+fn may_have_foreign_addresses(ip: IpAddr) -> bool {
+    let setting = match ip {
+        IpAddr::V4(_) => "/proc/sys/net/ipv4/ip_nonlocal_bind",
+        IpAddr::V6(_) => "/proc/sys/net/ipv6/ip_nonlocal_bind",
+    };
+    std::fs::read_to_string(setting).is_ok_and(|text| text.trim() == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use tensor::Code;
+
+    fn allow(users: &[&str]) -> PeerPolicy {
+        PeerPolicy::own_user().allow_users(users).unwrap()
+    }
+
+    /// The kernel says that such a socket is root's, and root is served.
+    #[tokio::test]
+    async fn who_sends_and_closes_at_once_is_not_taken_for_root() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let bound = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(bound).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        let usual = Gate::new(allow(&[]), bound);
+        assert!(usual.enter(peer, server.local_addr().unwrap()).await.is_ok(), "its own user");
+        client.write_all(b"do it").unwrap();
+        drop(client);
+        let Err(refused) = usual.enter(peer, server.local_addr().unwrap()).await else { panic!("it was let in") };
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        assert!(refused.message().contains("--allow_users='*'"), "{refused}");
+        let open = Gate::new(allow(&["*"]), bound);
+        assert!(open.enter(peer, server.local_addr().unwrap()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn other_machines_are_clients_by_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let bound = listener.local_addr().unwrap();
+        let gate = Gate::new(allow(&[]), bound);
+        let far: SocketAddr = "203.0.113.7:5000".parse().unwrap();
+        let entered = gate.enter(far, bound).await.unwrap();
+        assert_eq!(entered.client, Client::at(far.ip()));
+        // Nothing is known of this socket, but loopback is this machine for sure.
+        let here: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        assert!(gate.enter(here, bound).await.is_err());
+    }
+}

@@ -1,0 +1,176 @@
+//! How a stream begins: both sides say who they are, then those of one user on one machine hand each other their heap.
+//!
+//! ```text
+//! who connects    preface · Hello ────▶
+//!                                 ◀──── preface · Hello          who listens, once it knows whom it has
+//!                 Memory (a file) ────▶
+//!                                 ◀──── Memory (a file)          if both Hellos offer it
+//!                         Mapped ────▶
+//!                                 ◀──── Mapped                   from each side that could map the other's
+//! ```
+//!
+//! Who is not welcome gets an `Error` in place of the Hello.
+
+use super::frame::{FrameWriter, Kind, OutFrame, PREFACE, malformed};
+use super::messages;
+use super::reader::{FrameReader, InFrame, no_greeting};
+use super::shared_memory::PeerMemory;
+use super::socket::Socket;
+use super::{Connection, StreamHub};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::time::Instant;
+use tensor::{Result, Status};
+use tracing::{debug, info};
+
+/// The version of the protocol; both sides must have the same.
+const VERSION: u64 = 3;
+
+/// A bound on the devices that a peer names.
+const INCARNATIONS_MAX: u64 = 1 << 12;
+
+/// What a peer says of itself.
+pub(super) struct Hello {
+    /// Whom it expects here; 0 for whoever is there.
+    receiver: u64,
+    /// Whether it would share its memory with us.
+    offers_memory: bool,
+    /// The incarnations of its devices, at least one.
+    pub incarnations: SmallVec<[u64; 2]>,
+    /// Which task it is.
+    task: String,
+}
+
+impl Hello {
+    fn read(frame: &InFrame) -> Result<Hello> {
+        if frame.kind == Kind::Error {
+            return Err(messages::read_error(frame.fields())?);
+        }
+        if frame.kind != Kind::Hello || frame.id != VERSION {
+            return Err(Status::failed_precondition("the peer speaks another version of the stream's protocol"));
+        }
+        let mut fields = frame.fields();
+        let receiver = fields.u64()?;
+        let offers_memory = fields.u64()? != 0;
+        let count = fields.u64()?;
+        if count == 0 || count > INCARNATIONS_MAX {
+            return Err(malformed());
+        }
+        let incarnations = (0..count).map(|_| fields.u64()).collect::<Result<_>>()?;
+        let task = fields.text()?.to_owned();
+        Ok(Hello { receiver, offers_memory, incarnations, task })
+    }
+}
+
+impl StreamHub {
+    /// Lets both sides say who they are. The connection can carry frames when this returns.
+    pub(super) async fn greet(
+        &self,
+        connection: &Arc<Connection>,
+        socket: &Arc<Socket>,
+        expected: Option<u64>,
+    ) -> Result<(FrameReader, Hello)> {
+        let timeout = self.settings.limits.greeting_timeout;
+        let deadline = Instant::now() + timeout;
+        let greeting = self.exchange(connection, socket, expected, deadline);
+        // The thread of a blocking socket has no runtime to wait with; its system calls end in time.
+        if socket.is_blocking() {
+            return greeting.await;
+        }
+        tokio::time::timeout(timeout, greeting).await.unwrap_or_else(|_| Err(no_greeting()))
+    }
+
+    async fn exchange(
+        &self,
+        connection: &Arc<Connection>,
+        socket: &Arc<Socket>,
+        expected: Option<u64>,
+        deadline: Instant,
+    ) -> Result<(FrameReader, Hello)> {
+        let broken = |error: std::io::Error| Status::unavailable(format!("the stream did not begin: {error}"));
+        let heap = self.heap.filter(|_| socket.peer_user() == Some(rustix::process::geteuid().as_raw()));
+        let hello = self.hello(expected.unwrap_or(0), heap.is_some())?;
+        let mut reader = FrameReader::new(socket.clone(), deadline);
+        let theirs = match expected {
+            Some(_) => {
+                socket.send_first(&beginning(&hello), None).await.map_err(broken)?;
+                reader.preface().await.map_err(|_| refused())?;
+                Hello::read(&reader.next().await?.ok_or_else(refused)?)?
+            }
+            None => {
+                reader.preface().await?;
+                let theirs = Hello::read(&reader.next().await?.ok_or_else(malformed)?);
+                let theirs = theirs.and_then(|theirs| self.welcome(theirs));
+                let answer = match &theirs {
+                    Ok(_) => hello,
+                    Err(status) => messages::write_error(0, status)?,
+                };
+                socket.send_first(&beginning(&answer), None).await.map_err(broken)?;
+                theirs?
+            }
+        };
+        let mut first = OutFrame::default();
+        let mut how = socket.kind().to_owned();
+        if let Some(heap) = heap.filter(|_| theirs.offers_memory) {
+            let frame = FrameWriter::plain(Kind::Memory, 0).finish()?;
+            socket.send_first(&frame.pieces.concat(), Some(heap.file())).await.map_err(broken)?;
+            if self.map_heap_of(connection, &mut reader).await? {
+                first = FrameWriter::plain(Kind::Mapped, 0).finish()?;
+                how.push_str(" and shared memory");
+            }
+        }
+        reader.greeted()?;
+        connection.greeted_by(&theirs.task, &theirs.incarnations);
+        connection.up(socket.clone(), first);
+        info!("a stream to {}, incarnation {:016x}, over {how}", theirs.task, theirs.incarnations[0]);
+        Ok((reader, theirs))
+    }
+
+    /// Receives a peer's heap; returns whether it can be read. One that can't is no reason to end: its tensors come as bytes.
+    async fn map_heap_of(&self, connection: &Arc<Connection>, reader: &mut FrameReader) -> Result<bool> {
+        let frame = reader.next().await?.ok_or_else(malformed)?;
+        let file = reader.take_file().filter(|_| frame.kind == Kind::Memory).ok_or_else(malformed)?;
+        match PeerMemory::map(&file) {
+            Ok(memory) => {
+                reader.share(memory, connection);
+                Ok(true)
+            }
+            Err(status) => {
+                debug!("{status}");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Returns who has connected, if it may stay.
+    fn welcome(&self, theirs: Hello) -> Result<Hello> {
+        if theirs.receiver != 0 && self.incarnations.first() != Some(&theirs.receiver) {
+            return Err(Status::aborted("the stream was meant for a task that was here before: it was restarted"));
+        }
+        Ok(theirs)
+    }
+
+    /// Says who this is.
+    pub(super) fn hello(&self, receiver: u64, offers_memory: bool) -> Result<OutFrame> {
+        let mut writer = FrameWriter::plain(Kind::Hello, VERSION);
+        writer.u64(receiver);
+        writer.u64(u64::from(offers_memory));
+        writer.u64(self.incarnations.len() as u64);
+        for &incarnation in &self.incarnations {
+            writer.u64(incarnation);
+        }
+        writer.text(self.task.as_bytes());
+        writer.finish()
+    }
+}
+
+/// The first bytes of a connection, with the first frame.
+fn beginning(frame: &OutFrame) -> Vec<u8> {
+    let mut bytes = PREFACE.to_vec();
+    frame.pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+    bytes
+}
+
+fn refused() -> Status {
+    Status::unavailable("the task refused the stream: it was probably restarted, or does not serve this user")
+}

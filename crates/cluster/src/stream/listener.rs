@@ -1,0 +1,204 @@
+//! Taking streams of tasks on this machine: whom the socket serves, how many connections each user gets, and what happens when
+//! there are no descriptors left.
+
+use super::socket::Socket;
+use super::{StreamHub, abstract_address};
+use crate::log_limit::LogLimit;
+use crate::threads;
+use foldhash::HashMap;
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tensor::{Result, Status};
+use tokio::net::{UnixListener, UnixStream};
+use tracing::{debug, warn};
+
+/// How many peers on this machine have a thread of their own here; the runtime serves those that come later.
+pub(super) const THREADS_MAX: usize = 64;
+
+/// How many streams one user may have open: each task on a machine opens one or two to each other task.
+const CONNECTIONS_PER_USER_MAX: u64 = 1024;
+
+/// One user gets no more than this part of the descriptors that the process may have.
+const DESCRIPTORS_SHARE: u64 = 4;
+
+/// A user gets as many streams as this in any case.
+const CONNECTIONS_PER_USER_MIN: u64 = 16;
+
+/// How long to wait before another attempt to accept, at first and at most.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// How often a line may say that connections can't be taken.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The connections that were accepted.
+#[derive(Default)]
+pub(super) struct Admission {
+    by_user: Mutex<HashMap<u32, u64>>,
+    /// How many threads serve a peer each.
+    pub num_threads: AtomicUsize,
+    /// How often accepting has failed.
+    pub num_failures: AtomicU64,
+    /// Told when it has.
+    pub failed: tokio::sync::Notify,
+}
+
+impl Admission {
+    /// Counts a connection of a user; `None` when it has enough.
+    fn admit(&self, hub: &Arc<StreamHub>, user: u32) -> Option<UserPlace> {
+        let mut by_user = self.by_user.lock();
+        let count = by_user.entry(user).or_insert(0);
+        if *count >= connections_per_user_max() {
+            return None;
+        }
+        *count += 1;
+        Some(UserPlace { hub: hub.clone(), user })
+    }
+}
+
+fn connections_per_user_max() -> u64 {
+    let share = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit / DESCRIPTORS_SHARE);
+    share.clamp(CONNECTIONS_PER_USER_MIN, CONNECTIONS_PER_USER_MAX)
+}
+
+/// The place of a connection among those of its user.
+struct UserPlace {
+    hub: Arc<StreamHub>,
+    user: u32,
+}
+
+impl Drop for UserPlace {
+    fn drop(&mut self) {
+        let mut by_user = self.hub.admission.by_user.lock();
+        if let Some(count) = by_user.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                by_user.remove(&self.user);
+            }
+        }
+    }
+}
+
+/// The place of a thread among those that there may be.
+struct ThreadPlace(Arc<StreamHub>);
+
+impl Drop for ThreadPlace {
+    fn drop(&mut self) {
+        self.0.admission.num_threads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl StreamHub {
+    /// Opens the Unix socket, if the task's offer has one.
+    pub fn bind(&self) -> Result<Option<UnixListener>> {
+        let offer = &self.offer;
+        if offer.unix.is_empty() {
+            return Ok(None);
+        }
+        let unusable = |error: std::io::Error| {
+            Status::internal(format!("the socket '{}' for tasks on this machine can't be opened: {error}", offer.unix))
+        };
+        let address = abstract_address(&offer.unix).map_err(unusable)?;
+        let listener = std::os::unix::net::UnixListener::bind_addr(&address).map_err(unusable)?;
+        listener.set_nonblocking(true).map_err(unusable)?;
+        // Within the runtime, because a socket belongs to one.
+        let _entered = self.runtime.enter();
+        UnixListener::from_std(listener).map_err(unusable).map(Some)
+    }
+
+    /// Takes streams on this machine until the task is dropped.
+    pub async fn listen(self: Arc<Self>, listener: UnixListener) {
+        static LINE: LogLimit = LogLimit::new(LINE_INTERVAL);
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    backoff = BACKOFF_MIN;
+                    match catch_unwind(AssertUnwindSafe(|| self.take_in(stream))) {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => debug!("can't take a stream: {error}"),
+                        // The panic itself has been printed; others are served all the same.
+                        Err(_) => warn!("a stream was not taken because of a panic"),
+                    }
+                }
+                Err(error) => {
+                    if let Some(left_out) = LINE.allow() {
+                        warn!(
+                            "{} can't accept a stream: {error}. It tries again; if descriptors have run out, raise `ulimit -n` \
+                             ({left_out} such lines were left out)",
+                            self.task
+                        );
+                    }
+                    self.admission.num_failures.fetch_add(1, Ordering::Relaxed);
+                    self.admission.failed.notify_waiters();
+                    tokio::time::sleep(backoff).await;
+                    backoff = (2 * backoff).min(BACKOFF_MAX);
+                }
+            }
+        }
+    }
+
+    /// Serves who has connected, if it may be served: another user's process gets neither a byte nor a descriptor.
+    fn take_in(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<()> {
+        static STRANGER: LogLimit = LogLimit::new(LINE_INTERVAL);
+        static CROWD: LogLimit = LogLimit::new(LINE_INTERVAL);
+        let user = stream.peer_cred()?.uid();
+        if !self.settings.peers.allows(user) {
+            if let Some(left_out) = STRANGER.allow() {
+                warn!(
+                    "{} refused a stream of user {user}, whom it does not serve ({left_out} such lines were left out)",
+                    self.task
+                );
+            }
+            return Ok(());
+        }
+        let Some(place) = self.admission.admit(self, user) else {
+            if let Some(left_out) = CROWD.allow() {
+                warn!(
+                    "{} refused a stream of user {user}, who has {} already ({left_out} such lines were left out)",
+                    self.task,
+                    connections_per_user_max()
+                );
+            }
+            return Ok(());
+        };
+        self.serve(stream.into_std()?, place)
+    }
+
+    /// Serves a peer on this machine that has opened a stream, on a thread of its own as long as there are not many.
+    ///
+    /// A peer that has asked for something mostly waits for the answer. The thread that it has woken is all the kernel sees of
+    /// that, so it goes on where the peer just was. With one thread for all peers, what one has asked for waits where
+    /// another one computes, while the core of the first is idle.
+    fn serve(self: &Arc<Self>, stream: std::os::unix::net::UnixStream, user: UserPlace) -> std::io::Result<()> {
+        let is_within = |count: usize| (count < THREADS_MAX).then_some(count + 1);
+        let uid = user.user;
+        let user = Arc::new(user);
+        if self.admission.num_threads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_within).is_ok() {
+            let place = ThreadPlace(self.clone());
+            let socket = Socket::blocking(stream.try_clone()?)?.with_peer_user(uid);
+            let user = user.clone();
+            let started = threads::spawn("ferroflow-stream", move || {
+                let _user = user;
+                let _runtime = place.0.runtime.enter();
+                // Nothing of this waits for the runtime, so that it ends with the connection.
+                let _ = place.0.clone().accept(socket).now_or_never();
+            });
+            match started {
+                Ok(()) => return Ok(()),
+                Err(error) => debug!("no thread for a stream: {error}"),
+            }
+        }
+        let (hub, socket) = (self.clone(), Socket::unix(stream)?.with_peer_user(uid));
+        self.runtime.spawn(async move {
+            hub.accept(socket).await;
+            drop(user);
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! [`StreamSettings`] and [`StreamLimits`]: whom a task's streams serve, and their bounds.
+
+use crate::{PeerPolicy, PeerTimes};
+use std::time::Duration;
+
+/// How the streams of a task are.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamSettings {
+    /// Whether large tensors are shared with tasks of the same user on this machine.
+    pub shares_memory: bool,
+    /// Which users of this machine are served.
+    pub peers: PeerPolicy,
+    /// The bounds.
+    pub limits: StreamLimits,
+}
+
+impl Default for StreamSettings {
+    fn default() -> StreamSettings {
+        StreamSettings { shares_memory: false, peers: PeerPolicy::own_user(), limits: StreamLimits::default() }
+    }
+}
+
+/// What a stream waits for, for how long, and how much may wait for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamLimits {
+    /// How long making a connection may take.
+    pub connect_timeout: Duration,
+    /// How long the peers may take to say who they are.
+    pub greeting_timeout: Duration,
+    /// A peer that takes nothing and says nothing for as long, though something waits for it, counts as silent.
+    pub silence_max: Duration,
+    /// How many bytes may wait for a peer that is silent: frames that were not written, and what it was lent.
+    pub waiting_bytes_max: usize,
+}
+
+impl StreamLimits {
+    /// Returns the usual bounds with a task's times.
+    pub fn with_times(times: &PeerTimes) -> StreamLimits {
+        let (connect_timeout, silence_max) = (times.connect, times.silence);
+        StreamLimits { connect_timeout, greeting_timeout: connect_timeout, silence_max, ..StreamLimits::default() }
+    }
+}
+
+impl Default for StreamLimits {
+    fn default() -> StreamLimits {
+        StreamLimits {
+            connect_timeout: Duration::from_secs(10),
+            greeting_timeout: Duration::from_secs(10),
+            silence_max: Duration::from_secs(15),
+            waiting_bytes_max: 1 << 30,
+        }
+    }
+}
