@@ -13,6 +13,7 @@ mod server;
 mod train;
 
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
@@ -75,7 +76,8 @@ fn main() -> ExitCode {
     match run(&arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(message)) => {
-            eprintln!("ferroflow: {message}");
+            // Who started this may have left, and its end of the pipe with it.
+            let _ = writeln!(std::io::stderr(), "ferroflow: {message}");
             ExitCode::FAILURE
         }
     }

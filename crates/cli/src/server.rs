@@ -88,6 +88,7 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     let written = writeln!(out, "ferroflow server ready: /job:{job}/task:{index} at {}{bound}", server.address());
     let _ = written.and_then(|()| out.flush());
     drop(out);
+    runtime.spawn(tell_when_asked(server.clone()));
     runtime.block_on(async {
         let all_done = async {
             match &mut over {
@@ -125,6 +126,20 @@ fn bound_elsewhere(server: &Server) -> String {
         None => host == "localhost" && first.ip().is_loopback(),
     };
     if is_same_host && is_same_port { String::new() } else { format!(" (listening on {first})") }
+}
+
+/// Logs how the server is whenever it gets SIGUSR1.
+async fn tell_when_asked(server: Arc<Server>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut asked = match signal(SignalKind::user_defined1()) {
+        Ok(asked) => asked,
+        Err(error) => return tracing::warn!("SIGUSR1 can't be received: {error}"),
+    };
+    while asked.recv().await.is_some() {
+        for (client, latency) in server.latencies() {
+            tracing::info!("steps of {client}: {latency}");
+        }
+    }
 }
 
 async fn told_to_stop() -> std::io::Result<&'static str> {

@@ -1,143 +1,10 @@
 //! `ferroflow train` as processes: in one, in several, as tasks of a cluster, and with tasks that are killed.
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+mod common;
+
+use common::{Process, Tasks, accuracy, logdir_flag, newest_step, pid_of_task, run, wait_for_end};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
-
-/// A bound on every wait, so that what hangs fails.
-const PATIENCE: Duration = Duration::from_secs(240);
-
-/// A process whose output is read; it is killed when the test is over.
-struct Process {
-    name: String,
-    child: Child,
-    lines: Receiver<String>,
-    seen: Vec<String>,
-}
-
-impl Process {
-    fn start(name: &str, arguments: &[&str]) -> Process {
-        Process::spawn(name, Command::new(env!("CARGO_BIN_EXE_ferroflow")).args(arguments))
-    }
-
-    fn spawn(name: &str, command: &mut Command) -> Process {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (sender, lines) = channel();
-        let outputs: [Box<dyn std::io::Read + Send>; 2] =
-            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        for output in outputs {
-            let sender = sender.clone();
-            std::thread::spawn(move || {
-                for line in BufReader::new(output).lines().map_while(Result::ok) {
-                    let _ = sender.send(line);
-                }
-            });
-        }
-        Process { name: name.to_owned(), child, lines, seen: Vec::new() }
-    }
-
-    /// Waits for a line that holds this.
-    fn wait_for(&mut self, part: &str) -> String {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(line) => {
-                    self.seen.push(line.clone());
-                    if line.contains(part) {
-                        return line;
-                    }
-                }
-                Err(error) => panic!("{} never said '{part}' ({error:?}), but:\n{}", self.name, self.seen.join("\n")),
-            }
-        }
-    }
-
-    /// Waits for a line that tells of steps done. A worker that waits for the chief names the global step, too.
-    fn wait_for_step(&mut self) {
-        while !self.wait_for("step ").starts_with("step ") {}
-    }
-
-    /// Waits for the end.
-    fn wait(&mut self) -> ExitStatus {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(line) => self.seen.push(line),
-                // Both outputs are at their end: the process is, too.
-                Err(RecvTimeoutError::Disconnected) => return self.child.wait().unwrap(),
-                Err(RecvTimeoutError::Timeout) => panic!("{} doesn't end:\n{}", self.name, self.seen.join("\n")),
-            }
-        }
-    }
-
-    fn wait_for_success(&mut self) -> &[String] {
-        let status = self.wait();
-        assert!(status.success(), "{}: {status}\n{}", self.name, self.seen.join("\n"));
-        &self.seen
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn signal(&self, signal: &str) {
-        let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
-        assert!(status.success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Tasks of a cluster on free ports, with flags that all share.
-struct Tasks {
-    ps_hosts: String,
-    worker_hosts: String,
-    shared: Vec<String>,
-}
-
-impl Tasks {
-    fn new(ps: usize, workers: usize, shared: &[&str]) -> Tasks {
-        let listeners: Vec<TcpListener> =
-            (0..ps + workers).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let all: Vec<String> = listeners.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
-        Tasks {
-            ps_hosts: format!("--ps_hosts={}", all[..ps].join(",")),
-            worker_hosts: format!("--worker_hosts={}", all[ps..].join(",")),
-            shared: shared.iter().map(|flag| (*flag).to_owned()).collect(),
-        }
-    }
-
-    fn start(&self, job: &str, index: usize) -> Process {
-        let (job_name, task_index) = (format!("--job_name={job}"), format!("--task_index={index}"));
-        let mut arguments = vec!["train", &job_name, &task_index, &self.ps_hosts, &self.worker_hosts];
-        arguments.extend(self.shared.iter().map(String::as_str));
-        Process::start(&format!("{job} {index}"), &arguments)
-    }
-}
-
-/// Returns the accuracy in the last line, in percent.
-fn accuracy(lines: &[String]) -> f64 {
-    let last = lines.iter().rfind(|line| line.starts_with("test accuracy"));
-    let last = last.unwrap_or_else(|| panic!("no accuracy:\n{}", lines.join("\n")));
-    last.strip_prefix("test accuracy ").unwrap().strip_suffix(" %").unwrap().parse().unwrap()
-}
-
-fn logdir_flag(directory: &Path) -> String {
-    format!("--logdir={}", directory.display())
-}
-
-fn run(arguments: &[&str]) -> Vec<String> {
-    Process::start("train", arguments).wait_for_success().to_vec()
-}
+use std::process::Command;
 
 #[test]
 fn in_one_process_with_checkpoints_and_again() {
@@ -371,9 +238,7 @@ fn an_interrupt_saves_and_leaves() {
     process.signal("-INT");
     let lines = process.wait_for_success();
     assert!(lines.iter().any(|line| line.contains("interrupted")), "{lines:?}");
-    let state = std::fs::read_to_string(directory.path().join("checkpoint")).unwrap();
-    let newest = state.lines().next().unwrap().trim_end_matches('"').rsplit('-').next().unwrap().to_owned();
-    assert!(newest.parse::<i64>().unwrap() > 0, "{state}");
+    assert!(newest_step(directory.path()).is_some_and(|step| step > 0));
 }
 
 #[test]
@@ -384,16 +249,15 @@ fn the_processes_of_all_tasks_leave_with_the_one_that_started_them() {
         let flags = ["train", "--processes", "--hidden_units=16", "--train_steps=100000000", &logdir];
         let mut process = Process::start("train", &flags);
         process.wait_for_step();
+        let tasks =
+            [("ps", 0), ("worker", 0), ("worker", 1)].map(|(job, index)| pid_of_task(process.child.id(), job, index));
         process.signal(signal);
-        // The outputs end when the last of the processes that write to them has.
         let status = process.wait();
         assert_eq!(status.success(), signal == "-TERM", "{status} {:?}", process.seen);
         let is_said = process.seen.iter().any(|line| line.contains("interrupted"));
         assert_eq!(is_said, signal == "-TERM", "{:?}", process.seen);
-        let state = std::fs::read_to_string(directory.path().join("checkpoint"))
-            .unwrap_or_else(|error| panic!("{error} after {signal}: {:?}", process.seen));
-        let newest = state.lines().next().unwrap().trim_end_matches('"').rsplit('-').next().unwrap().to_owned();
-        assert!(newest.parse::<i64>().unwrap() > 0, "{state}");
+        tasks.into_iter().for_each(wait_for_end);
+        assert!(newest_step(directory.path()).is_some_and(|step| step > 0), "after {signal}: {:?}", process.seen);
     }
 }
 

@@ -10,9 +10,10 @@ use crate::random::RandomIds;
 use crate::rpc::Gate;
 use crate::rpc::server::{Services, serve};
 use crate::stream::{StreamHub, StreamLimits, StreamOffer, StreamSettings};
+use crate::turns::Turns;
 use crate::worker::{Worker, watch};
 use crate::worker_cache::{Connector, GrpcConnector, WorkerCache};
-use crate::{ClusterSpec, PeerPolicy, ServerConfig, Transport};
+use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
 use kernel::OpRegistry;
 use parking_lot::{Mutex, RwLock};
@@ -29,12 +30,18 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long cancelled calls may take to end.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many calls of one client are ready or run at once, for each thread that serves. More than one, so that a thread finds the next
+/// one ready; few, since another client's call waits for all of them.
+const TURNS_PER_THREAD: usize = 2;
+
 /// A server on which nothing was computed for as long gives its spare memory back.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// One task of a cluster in this process. Dropping it stops it without draining.
 pub struct Server {
     task: Task,
+    services: Arc<Services>,
     address: String,
     /// What the sockets are bound to.
     bound: Vec<SocketAddr>,
@@ -71,8 +78,14 @@ impl Task {
             devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
-            let limits = StreamLimits::with_times(&config.peer_times);
-            let settings = StreamSettings { shares_memory, limits, ..StreamSettings::default() };
+            let times = &config.peer_times;
+            let limits = StreamLimits {
+                connect_timeout: times.connect,
+                greeting_timeout: times.connect,
+                silence_max: times.silence,
+                ..StreamLimits::default()
+            };
+            let settings = StreamSettings { shares_memory, peers: config.allowed_users.clone(), limits };
             Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
@@ -117,6 +130,7 @@ impl Server {
             worker: task.worker.clone(),
             streams: task.streams.clone(),
             connections: task.master.connections(),
+            turns: Turns::new(TURNS_PER_THREAD * runtime.metrics().num_workers()),
         });
         let stopping = watch::Sender::new(false);
         let mut serving = Vec::new();
@@ -141,6 +155,7 @@ impl Server {
         serving.push(runtime.spawn(give_memory_back(stopping.subscribe())));
         Ok(Server {
             task,
+            services,
             address,
             bound,
             stopping,
@@ -163,6 +178,11 @@ impl Server {
     /// Returns the task's address in the cluster.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Tells how long the steps of each client took that is connected now, from the arrival of the call to the answer.
+    pub fn latencies(&self) -> Vec<(String, LatencySummary)> {
+        self.services.turns.latencies()
     }
 
     /// Returns the whole name of the task.
@@ -189,6 +209,11 @@ impl Server {
     /// Returns the master, for a client in this process.
     pub fn master(&self) -> Arc<dyn MasterInterface> {
         Arc::new(self.task.master.clone())
+    }
+
+    /// Returns how many sessions masters of other tasks have open here.
+    pub fn num_sessions_of_others(&self) -> usize {
+        self.task.worker.num_sessions_of_others()
     }
 
     /// Waits until the server has stopped.

@@ -5,6 +5,9 @@ use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 /// A graph of so many nodes takes long enough to look through that others should not wait for it.
 const LARGE_GRAPH_NODES: usize = 2_000;
 
+/// A message of so many bytes takes as long to decode.
+const LARGE_MESSAGE_BYTES: usize = 256 << 10;
+
 /// Makes the runtime of a process that is one task of a cluster. By default one thread for every two cores serves calls and
 /// runs steps that are short; what takes long goes to the compute threads, of which there is one for each core.
 pub fn serving_runtime(threads: Option<usize>) -> std::io::Result<Runtime> {
@@ -46,8 +49,19 @@ fn let_others_finish() {}
 
 /// Runs what takes long if the graph is large; another thread serves calls meanwhile.
 pub(crate) fn for_graph<T>(num_nodes: usize, work: impl FnOnce() -> T) -> T {
-    let may_hand_over = || matches!(Handle::try_current().map(|h| h.runtime_flavor()), Ok(RuntimeFlavor::MultiThread));
-    if num_nodes >= LARGE_GRAPH_NODES && may_hand_over() { tokio::task::block_in_place(work) } else { work() }
+    if num_nodes >= LARGE_GRAPH_NODES { hand_over(work) } else { work() }
+}
+
+/// Runs what takes long if the message is large, in the same way.
+pub(crate) fn for_message<T>(num_bytes: usize, work: impl FnOnce() -> T) -> T {
+    if num_bytes >= LARGE_MESSAGE_BYTES { hand_over(work) } else { work() }
+}
+
+fn hand_over<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }
 
 #[cfg(test)]

@@ -88,6 +88,40 @@ fn a_supervisor_saves_and_a_second_one_goes_on() -> Result<()> {
 }
 
 #[test]
+fn a_chief_that_saves_keeps_other_processes_out_of_its_directory() -> Result<()> {
+    use storage::file_system::{FileSystem, Locking};
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = directory.path().to_str().unwrap();
+    let lock = directory.path().join("ferroflow.lock");
+    let try_lock = || FileSystems::local().try_lock_file(lock.to_str().unwrap(), "process 7 on moon");
+    let model = model(None)?;
+    let supervisor = || Supervisor::builder(&model.graph).logdir(logdir);
+    let monitored = || MonitoredSession::training(&model.graph).checkpoint_dir(logdir);
+    // A lock that is taken here is another one's to them, as if another process had it.
+    let Locking::Held(other) = try_lock()? else { panic!("not locked") };
+    let refused = [
+        supervisor().build()?.prepare_or_wait_for_session("").map(drop).unwrap_err(),
+        monitored().build().map(drop).unwrap_err(),
+    ];
+    for status in refused {
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains("process 7 on moon") && status.message().contains(logdir), "{status}");
+    }
+    // Those that save nothing are let in, and so is a worker.
+    supervisor().save_model_secs(0).build()?.managed_session("", |_| Ok(()))?;
+    monitored().save_checkpoint(None).build()?.close()?;
+    monitored().is_chief(false).build()?.close()?;
+    drop(other);
+    // One process may have several, at once or one after the other; the last one unlocks.
+    let first = monitored().build()?;
+    supervisor().build()?.managed_session("", |_| Ok(()))?;
+    assert!(matches!(try_lock()?, Locking::Taken(who) if who.contains(&format!("process {} on", std::process::id()))));
+    first.close()?;
+    assert!(!lock.exists());
+    Ok(())
+}
+
+#[test]
 fn a_failure_of_any_thread_is_what_is_returned() -> Result<()> {
     let model = model(None)?;
     let supervisor = Supervisor::builder(&model.graph).build()?;

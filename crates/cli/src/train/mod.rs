@@ -1,10 +1,12 @@
 //! `ferroflow train`: trains a classifier of digits, on a cluster inside this process, on one of processes that it starts,
 //! or as one task of a cluster.
 
+mod child;
 mod flags;
 mod model;
 mod processes;
 mod progress;
+mod restarts;
 mod task;
 mod worker;
 
@@ -76,7 +78,8 @@ fn run_embedded(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
         };
         let reports = reports.clone();
         let run = move || {
-            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run()));
+            let run = || worker.run().map_err(|failure| failure.status);
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let result = caught.unwrap_or_else(|_| Err(Status::internal("the worker panicked")));
             let _ = reports.send(Report::Done(task, result));
         };
@@ -164,10 +167,11 @@ fn leave_on_interrupt(stop: &Coordinator) -> Result<(), Failure> {
                 _ = terminate.recv() => {}
             }
             if asked {
+                let _ = writeln!(std::io::stderr(), "ended at once; the steps since the last checkpoint are lost");
                 std::process::exit(130);
             }
             asked = true;
-            let _ = writeln!(std::io::stderr(), "saving and leaving; once more to leave at once");
+            let _ = writeln!(std::io::stderr(), "saving and leaving; press Ctrl-C again to end at once");
             stop.request_stop(None);
         }
     });

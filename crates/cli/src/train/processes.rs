@@ -1,145 +1,312 @@
-//! A cluster of processes on this machine: this process starts one for every task, and shows how they get on.
+//! A cluster of processes on this machine: this process starts one for every task, shows how they get on, starts those again
+//! that are lost, and passes Ctrl-C on: workers leave, the chief saves, parameter servers are last.
 
+use super::child::{Event, State, Task, describe as describe_end};
 use super::progress::{Progress, Steps, Whose};
-use super::task::from_line;
+use super::restarts::{FUTILE_MAX, RESTARTS_MAX, Restarts, pause};
+use super::task::{FAILED_FOR_GOOD, from_line};
 use super::worker::Trained;
 use super::{Flags, conclude, describe};
 use crate::Failure;
 use ferroflow::data::mnist::Mnist;
-use parking_lot::Mutex;
-use std::io::{BufRead, BufReader};
+use rustix::process::Signal;
 use std::net::TcpListener;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
-
-/// What the main thread hears of its children.
-enum Report {
-    Line(String),
-    Ended { job: &'static str, index: u32 },
-}
-
-/// The children, which end with this.
-struct Children(Vec<(&'static str, u32, Child)>);
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        for (_, _, child) in &mut self.0 {
-            // One that has ended already can't be killed.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 /// Starts all tasks and waits for them.
 pub fn run(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
     crate::say!("{}; {} ps and {} worker(s), each a process", describe(digits), flags.ps, flags.workers);
-    let parents_ends = Arc::new(Mutex::new(Vec::new()));
-    leave_on_signals(&parents_ends)?;
+    let (events, incoming) = channel();
+    listen_for_signals(&events)?;
     let addresses = free_addresses((flags.ps + flags.workers) as usize)?;
     let (ps_hosts, worker_hosts) = addresses.split_at(flags.ps as usize);
-    let (reports, incoming) = channel();
-    let mut children = Children(Vec::new());
     let jobs = (0..flags.ps).map(|index| ("ps", index)).chain((0..flags.workers).map(|index| ("worker", index)));
-    for (job, index) in jobs {
-        let mut child = start(flags, job, index, &ps_hosts.join(","), &worker_hosts.join(","), &reports)?;
-        parents_ends.lock().extend(child.stdin.take());
-        children.0.push((job, index, child));
+    let mut job = Job {
+        flags,
+        ps_hosts: ps_hosts.join(","),
+        worker_hosts: worker_hosts.join(","),
+        events,
+        tasks: jobs.map(|(job, index)| Task::new(job, index)).collect(),
+        restarts: Restarts::default(),
+        progress: Progress::new(flags.last_step(), flags.workers, Whose::All),
+        trained: None,
+        stage: Stage::Training,
+    };
+    for number in 0..job.tasks.len() {
+        job.start(number)?;
     }
-    drop(reports);
-    let mut progress = Progress::new(flags.last_step(), flags.workers, Whose::All);
-    let mut trained: Option<Trained> = None;
-    for report in incoming {
-        match report {
-            Report::Line(line) => {
-                if let Some(steps) = Steps::from_line(&line) {
-                    progress.take(steps);
-                } else if let Some(done) = from_line(&line) {
-                    trained = Some(done);
-                } else if !line.starts_with("ferroflow server ready") {
-                    progress.say(&line);
-                }
-            }
-            Report::Ended { job, index } => {
-                let found = children.0.iter_mut().find(|(other, number, _)| *other == job && *number == index);
-                let Some((_, _, child)) = found else { continue };
-                let status = child
-                    .wait()
-                    .map_err(|error| Failure::new(format!("{job} {index} can't be waited for: {error}")))?;
-                if status.success() {
-                    continue;
-                }
-                // The rest of an asynchronous job goes on without a worker.
-                if job == "worker" && index != 0 && !flags.is_sync() {
-                    progress.say(&format!("worker {index} was lost ({status}); the rest go on"));
-                } else {
-                    return Err(Failure::new(format!("{job} {index} was lost: {status}")));
-                }
-            }
+    match job.run(&incoming)? {
+        Outcome::Trained(trained) => conclude(&job.progress, &trained, flags),
+        Outcome::Abandoned => {
+            job.progress.finish();
+            drop(job);
+            eprintln!("ended at once; the steps since the last checkpoint are lost");
+            std::process::exit(130);
         }
     }
-    let Some(trained) = trained else { return Err(Failure::new("the chief ended without a result")) };
-    conclude(&progress, &trained, flags);
     Ok(())
 }
 
-fn start(
-    flags: &Flags,
-    job: &'static str,
-    index: u32,
-    ps_hosts: &str,
-    worker_hosts: &str,
-    reports: &Sender<Report>,
-) -> Result<Child, Failure> {
-    let program = std::env::current_exe().map_err(|error| Failure::new(format!("where am I? {error}")))?;
-    let mut command = Command::new(program);
-    command.args(["train", "--reports"]);
-    let model = match flags.model {
-        super::flags::ModelKind::Mlp => "mlp",
-        super::flags::ModelKind::Cnn => "cnn",
-    };
-    let mut set = |name: &str, value: String| {
-        command.arg(format!("--{name}={value}"));
-    };
-    set("job_name", job.to_owned());
-    set("task_index", index.to_string());
-    set("ps_hosts", ps_hosts.to_owned());
-    set("worker_hosts", worker_hosts.to_owned());
-    set("model", model.to_owned());
-    set("sync_replicas", flags.is_sync().to_string());
-    set("hidden_units", flags.hidden_units.to_string());
-    set("train_steps", flags.last_step().to_string());
-    set("batch_size", flags.batch_size.to_string());
-    set("learning_rate", flags.rate().to_string());
-    set("save_checkpoint_secs", flags.save_checkpoint_secs.to_string());
-    let optional = [
-        ("replicas_to_aggregate", flags.replicas_to_aggregate.map(|count| count.to_string())),
-        ("data_dir", flags.data_dir.clone()),
-        ("logdir", flags.logdir.clone()),
-    ];
-    for (name, value) in optional {
-        if let Some(value) = value {
-            set(name, value);
+/// How it ended.
+enum Outcome {
+    Trained(Trained),
+    /// At the second Ctrl-C.
+    Abandoned,
+}
+
+/// What all are about.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Training,
+    /// Workers other than the chief leave, until then.
+    WorkersLeave(Instant),
+    /// The chief saves and leaves.
+    ChiefLeaves,
+    /// The chief is done; the other workers may take until then, when they are told to leave, and killed the next time.
+    Ending {
+        until: Instant,
+        is_told: bool,
+    },
+    /// Parameter servers stop, until then.
+    ServersStop(Instant),
+}
+
+/// How long the workers may take to leave before the chief saves. What they do afterwards is lost.
+const WORKERS_LEAVE: Duration = Duration::from_secs(5);
+
+/// How long the other tasks may take when the chief is done.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// The tasks, which end with this.
+struct Job<'a> {
+    flags: &'a Flags,
+    ps_hosts: String,
+    worker_hosts: String,
+    events: Sender<Event>,
+    tasks: Vec<Task>,
+    restarts: Restarts,
+    progress: Progress,
+    trained: Option<Trained>,
+    stage: Stage,
+}
+
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        self.tasks.iter_mut().for_each(Task::kill);
+    }
+}
+
+impl Job<'_> {
+    fn run(&mut self, incoming: &Receiver<Event>) -> Result<Outcome, Failure> {
+        while self.tasks.iter().any(|task| matches!(task.state, State::Running(_) | State::Waiting(_))) {
+            let event = match self.next_deadline() {
+                Some(until) => incoming.recv_timeout(until.saturating_duration_since(Instant::now())),
+                None => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match event {
+                Ok(Event::Line(number, line)) => self.hear(number, &line),
+                Ok(Event::Complaint(number, line)) => self.hear_complaint(number, line),
+                Ok(Event::Ended(number)) => self.ended(number)?,
+                Ok(Event::Interrupt) => match self.stage {
+                    Stage::Training => self.interrupt(),
+                    Stage::WorkersLeave(_) | Stage::ChiefLeaves => return Ok(Outcome::Abandoned),
+                    // What there is to save is saved.
+                    Stage::Ending { .. } | Stage::ServersStop(_) => self.tasks.iter_mut().for_each(Task::kill),
+                },
+                Ok(Event::Suspend) => self.suspend(),
+                Err(RecvTimeoutError::Timeout) => self.start_those_due()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("no task can be heard any more")),
+            }
+            self.advance();
+        }
+        match self.trained.take() {
+            Some(trained) => Ok(Outcome::Trained(trained)),
+            None => Err(Failure::new("the chief ended without a result")),
         }
     }
-    let mut child = command
-        // Its end tells the child that this process wants it to leave, or is gone itself.
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| Failure::new(format!("can't start {job} {index}: {error}")))?;
-    let Some(output) = child.stdout.take() else { return Err(Failure::new("a process without output")) };
-    let reports = reports.clone();
-    let read = move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let _ = reports.send(Report::Line(line));
+
+    fn start(&mut self, number: usize) -> Result<(), Failure> {
+        let task = &mut self.tasks[number];
+        task.start(number, self.flags, &self.ps_hosts, &self.worker_hosts, &self.events)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let waiting = self.tasks.iter().filter_map(|task| match task.state {
+            State::Waiting(until) => Some(until),
+            _ => None,
+        });
+        let leaving = match self.stage {
+            Stage::WorkersLeave(until) | Stage::Ending { until, .. } | Stage::ServersStop(until) => Some(until),
+            Stage::Training | Stage::ChiefLeaves => None,
+        };
+        waiting.chain(leaving).min()
+    }
+
+    fn start_those_due(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        for number in 0..self.tasks.len() {
+            if matches!(self.tasks[number].state, State::Waiting(until) if until <= now) {
+                self.start(number)?;
+            }
         }
-        let _ = reports.send(Report::Ended { job, index });
-    };
-    let spawned = std::thread::Builder::new().name(format!("{job} {index}")).spawn(read);
-    spawned.map_err(|error| Failure::new(format!("no thread for {job} {index}: {error}")))?;
-    Ok(child)
+        Ok(())
+    }
+
+    fn hear(&mut self, number: usize, line: &str) {
+        let task = &mut self.tasks[number];
+        if let Some(steps) = Steps::from_line(line) {
+            task.has_progressed = true;
+            self.progress.take(steps);
+        } else if let Some(done) = from_line(line) {
+            // Somebody has told the chief alone, and it has saved: the rest would go on for nothing.
+            if done.is_interrupted && self.stage == Stage::Training {
+                self.interrupt();
+            }
+            self.trained = Some(done);
+        } else if line == FAILED_FOR_GOOD {
+            task.is_final = true;
+        } else if line.starts_with("ferroflow server ready") {
+            task.has_progressed |= task.job == "ps";
+        } else {
+            self.progress.say(line);
+        }
+    }
+
+    fn hear_complaint(&mut self, number: usize, line: String) {
+        let task = &mut self.tasks[number];
+        // What it failed with is told when it is known what becomes of it.
+        if !line.starts_with("ferroflow: ") {
+            self.progress.complain(&line);
+        }
+        task.remember(line);
+    }
+
+    /// Decides what becomes of a task whose process has ended.
+    fn ended(&mut self, number: usize) -> Result<(), Failure> {
+        let task = &mut self.tasks[number];
+        let Some(status) = task.wait() else { return Ok(()) };
+        let status = status.map_err(|error| Failure::new(format!("{} can't be waited for: {error}", task.name())))?;
+        task.state = State::Done;
+        let (name, end) = (task.name(), describe_end(status));
+        // A parameter server ends when it is told to, which isn't so while there is training.
+        if status.success() && (task.job == "worker" || self.stage != Stage::Training) {
+            return Ok(());
+        }
+        if self.trained.is_some() || self.stage != Stage::Training {
+            if task.is_chief() && self.trained.is_none() {
+                let why = last_words(task);
+                return Err(Failure::new(format!("{name} {end} before it had saved a checkpoint{why}")));
+            }
+            self.progress.say(&format!("{name} {end}"));
+            return Ok(());
+        }
+        if task.is_final || status.code() == Some(2) {
+            return Err(Failure::new(format!("{name} {end}{}", last_words(task))));
+        }
+        task.futile = if task.has_progressed { 0 } else { task.futile + 1 };
+        let futile = task.futile;
+        if futile >= FUTILE_MAX {
+            return self.give_up(number, &format!("{name} {end}, {futile} times in a row before it had done anything"));
+        }
+        let Some(count) = self.restarts.count(Instant::now()) else {
+            return self.give_up(
+                number,
+                &format!("{name} {end}, and tasks were started again {RESTARTS_MAX} times in an hour"),
+            );
+        };
+        let why = last_words(&self.tasks[number]);
+        self.progress.say(&format!("{name} {end}{why}; starting it again ({count} of {RESTARTS_MAX} in an hour)"));
+        let task = &mut self.tasks[number];
+        if task.job == "ps" && self.flags.logdir.is_none() {
+            self.progress.say("there is no checkpoint to go on from without --logdir: training begins again");
+        }
+        task.state = State::Waiting(Instant::now() + pause(futile));
+        // Those that had reached the last step are needed again, when the others go back to a checkpoint.
+        if task.job == "ps" || task.is_chief() {
+            let done = self.tasks.iter_mut().filter(|task| task.job == "worker" && matches!(task.state, State::Done));
+            done.for_each(|task| task.state = State::Waiting(Instant::now()));
+        }
+        self.start_those_due()
+    }
+
+    /// Goes on without a worker where that is possible, and fails otherwise.
+    fn give_up(&mut self, number: usize, what: &str) -> Result<(), Failure> {
+        let task = &mut self.tasks[number];
+        let why = last_words(task);
+        if task.job == "ps" || task.is_chief() || self.flags.is_sync() {
+            return Err(Failure::new(format!("{what}{why}")));
+        }
+        task.state = State::Lost;
+        self.progress.say(&format!("{what}{why}; the others go on without it"));
+        Ok(())
+    }
+
+    /// Begins to leave.
+    fn interrupt(&mut self) {
+        self.progress.complain("saving and leaving; press Ctrl-C again to end at once");
+        for task in &mut self.tasks {
+            if matches!(task.state, State::Waiting(_)) {
+                task.state = State::Lost;
+            }
+            if task.job == "worker" && !task.is_chief() {
+                task.leave();
+            }
+        }
+        self.stage = Stage::WorkersLeave(Instant::now() + WORKERS_LEAVE);
+    }
+
+    /// Goes to the next stage when this one is over.
+    fn advance(&mut self) {
+        let now = Instant::now();
+        let is_needed = |task: &Task| matches!(task.state, State::Running(_) | State::Waiting(_));
+        let is_chief_needed = self.tasks.iter().any(|task| task.is_chief() && is_needed(task));
+        let are_others_needed =
+            self.tasks.iter().any(|task| task.job == "worker" && !task.is_chief() && is_needed(task));
+        match self.stage {
+            Stage::Training if !is_chief_needed => {
+                self.stage = Stage::Ending { until: now + ENDING, is_told: false };
+                self.advance();
+            }
+            Stage::WorkersLeave(until) if !are_others_needed || now >= until => {
+                self.tasks.iter_mut().filter(|task| task.is_chief()).for_each(Task::leave);
+                self.stage = Stage::ChiefLeaves;
+                self.advance();
+            }
+            Stage::ChiefLeaves if !is_chief_needed => {
+                self.stage = Stage::Ending { until: now + ENDING, is_told: true };
+                self.advance();
+            }
+            Stage::Ending { .. } if !are_others_needed => {
+                self.tasks.iter_mut().filter(|task| task.job == "ps").for_each(Task::leave);
+                self.stage = Stage::ServersStop(now + ENDING);
+            }
+            Stage::Ending { until, is_told } if now >= until => {
+                let workers = self.tasks.iter_mut().filter(|task| task.job == "worker");
+                workers.for_each(if is_told { Task::kill } else { Task::leave });
+                self.stage = Stage::Ending { until: now + ENDING, is_told: true };
+            }
+            Stage::ServersStop(until) if now >= until => {
+                self.tasks.iter_mut().for_each(Task::kill);
+                self.stage = Stage::ServersStop(now + ENDING);
+            }
+            _ => {}
+        }
+    }
+
+    /// Stops everything until this process is continued, as if all were in the terminal's group.
+    fn suspend(&mut self) {
+        self.tasks.iter().for_each(|task| task.signal(Signal::STOP));
+        // Returns when this process is continued.
+        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+        self.tasks.iter().for_each(|task| task.signal(Signal::CONT));
+    }
+}
+
+/// Returns the last thing that a task complained of, to be put behind what happened to it.
+fn last_words(task: &Task) -> String {
+    let failure = task.last_lines.iter().rev().find_map(|line| line.strip_prefix("ferroflow: "));
+    failure.map_or_else(String::new, |failure| format!(": {failure}"))
 }
 
 /// Returns addresses on which nothing listens now.
@@ -153,21 +320,25 @@ fn free_addresses(count: usize) -> Result<Vec<String>, Failure> {
     Ok(addresses.iter().map(ToString::to_string).collect())
 }
 
-/// On Ctrl-C or SIGTERM the children save and leave, and this process shows it.
-fn leave_on_signals(parents_ends: &Arc<Mutex<Vec<ChildStdin>>>) -> Result<(), Failure> {
+/// Has signals told to the main thread.
+fn listen_for_signals(events: &Sender<Event>) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = ferroflow::session::runtime()?;
     let _guard = runtime.enter();
     let listen = |kind| signal(kind).map_err(|error| Failure::new(format!("signals can't be received: {error}")));
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    let parents_ends = parents_ends.clone();
+    let mut suspend = listen(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
+    let events = events.clone();
     runtime.spawn(async move {
         loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+            let event = tokio::select! {
+                _ = interrupt.recv() => Event::Interrupt,
+                _ = terminate.recv() => Event::Interrupt,
+                _ = suspend.recv() => Event::Suspend,
+            };
+            if events.send(event).is_err() {
+                return;
             }
-            parents_ends.lock().clear();
         }
     });
     Ok(())

@@ -139,10 +139,19 @@ impl Progress {
         }
     }
 
-    /// Ends the bar.
+    /// Says something on standard error without disturbing the bar.
+    pub fn complain(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            // A reader that has left must not end the training.
+            None => drop(writeln!(std::io::stderr(), "{line}")),
+        }
+    }
+
+    /// Ends the bar, where it is: training may have been interrupted.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
-            bar.finish();
+            bar.abandon();
         }
     }
 

@@ -1,5 +1,6 @@
 //! One task of a cluster of processes: a parameter server that serves until the workers are done, or a worker.
 
+use super::child::LEAVE;
 use super::progress::{Progress, Whose};
 use super::worker::{News, Trained, Worker};
 use super::{Flags, conclude, describe, leave_on_interrupt};
@@ -11,6 +12,7 @@ use ferroflow::train::Coordinator;
 use parking_lot::Mutex;
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Runs the task.
 pub fn run(flags: &Flags, job: &str) -> Result<(), Failure> {
@@ -61,23 +63,31 @@ fn announce(job: &str, index: u32, address: &str) {
 
 fn serve(config: ServerConfig, index: u32, workers: u32, has_parent: bool) -> Result<(), Failure> {
     let runtime = runtime()?;
-    let (leaves, parent) = tokio::sync::oneshot::channel();
+    let (parent_says, parent) = tokio::sync::oneshot::channel();
     // Without a parent nobody sends, and the channel stays open.
     let _unused = if has_parent {
-        when_the_parent_is_gone(move || {
-            let _ = leaves.send(());
-        })?;
+        watch_the_parent(move |told| drop(parent_says.send(told)))?;
         None
     } else {
-        Some(leaves)
+        Some(parent_says)
     };
     let server = Arc::new(Server::start(config, ops::registry(), runtime.clone())?);
+    // Before anybody knows that it is here, so that no signal finds it unprepared.
+    let guard = runtime.enter();
+    let mut signals = Signals::new()?;
+    drop(guard);
     announce("ps", index, server.address());
-    let over = done::watch(server.clone(), "ps", index, workers)?;
+    let mut over = done::watch(server.clone(), "ps", index, workers)?;
     let ended = runtime.block_on(async {
         let ended = tokio::select! {
-            ended = over => ended.unwrap_or(Ok(())),
-            ended = interrupted(parent) => ended,
+            // A parent says when it is over: until then workers may come back.
+            ended = &mut over, if !has_parent => ended.unwrap_or(Ok(())),
+            told = parent => match told {
+                Ok(Told::Leave) => Ok(()),
+                // The workers notice, too, that the parent is gone.
+                _ => stay(&server, index, "the process that started this one is gone", STAYING, &mut over, &mut signals).await,
+            },
+            (name, patience) = signals.next() => stay(&server, index, name, patience, &mut over, &mut signals).await,
         };
         server.stop().await;
         ended
@@ -85,28 +95,74 @@ fn serve(config: ServerConfig, index: u32, workers: u32, has_parent: bool) -> Re
     ended.map_err(Failure::from)
 }
 
-/// How long a parameter server stays when it is interrupted, since the chief may want to save.
-const STAYING: std::time::Duration = std::time::Duration::from_secs(10);
+/// How long a parameter server stays for workers that have sessions when Ctrl-C was pressed or the parent is gone: the chief
+/// wants to save. Who is in a hurry presses again.
+const STAYING: Duration = Duration::from_secs(60);
 
-/// Returns when the server should stop: at once on SIGTERM, after a while on Ctrl-C or without the parent process, which the
-/// workers notice too.
-async fn interrupted(parent: tokio::sync::oneshot::Receiver<()>) -> ferroflow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let listen = |kind| {
-        signal(kind).map_err(|error| ferroflow::Status::unavailable(format!("signals can't be received: {error}")))
+/// The same for SIGTERM, which is followed by SIGKILL after half a minute where containers are managed.
+const STAYING_TERMINATED: Duration = Duration::from_secs(20);
+
+/// How often a server that is about to stop looks whether workers still have sessions.
+const LOOKING: Duration = Duration::from_millis(20);
+
+/// Waits until no worker has a session any more or all have said that they are done, for a time, or until the next signal.
+async fn stay(
+    server: &Server,
+    index: u32,
+    reason: &str,
+    patience: Duration,
+    over: &mut tokio::sync::oneshot::Receiver<ferroflow::Result<()>>,
+    signals: &mut Signals,
+) -> ferroflow::Result<()> {
+    let count = server.num_sessions_of_others();
+    if count == 0 {
+        return Ok(());
+    }
+    tracing::info!(
+        target: "ferroflow",
+        "ps {index}: {reason}; stopping when the workers have saved and left ({count} session(s) open), after {} s at the \
+         latest; a second signal stops it at once",
+        patience.as_secs()
+    );
+    let empty = async {
+        while server.num_sessions_of_others() > 0 {
+            tokio::time::sleep(LOOKING).await;
+        }
     };
-    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     tokio::select! {
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => {}
-        _ = parent => {}
+        ended = over => ended.unwrap_or(Ok(())),
+        () = empty => Ok(()),
+        _ = signals.next() => Ok(()),
+        () = tokio::time::sleep(patience) => {
+            tracing::warn!(target: "ferroflow", "ps {index}: stopping although workers have sessions open; a checkpoint that is \
+                being saved fails");
+            Ok(())
+        }
     }
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = tokio::time::sleep(STAYING) => {}
+}
+
+/// The signals that stop a server.
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> ferroflow::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let listen = |kind| {
+            signal(kind).map_err(|error| ferroflow::Status::unavailable(format!("signals can't be received: {error}")))
+        };
+        Ok(Signals { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
-    Ok(())
+
+    /// Waits for the next one; returns its name and how long to stay for those who have sessions.
+    async fn next(&mut self) -> (&'static str, Duration) {
+        tokio::select! {
+            _ = self.interrupt.recv() => ("interrupted", STAYING),
+            _ = self.terminate.recv() => ("SIGTERM", STAYING_TERMINATED),
+        }
+    }
 }
 
 fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits: Mnist) -> Result<(), Failure> {
@@ -118,7 +174,7 @@ fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits:
     leave_on_interrupt(&stop)?;
     if is_reporting {
         let stop = stop.clone();
-        when_the_parent_is_gone(move || stop.request_stop(None))?;
+        watch_the_parent(move |_| stop.request_stop(None))?;
     }
     let gradients = match (flags.is_sync(), flags.replicas_to_aggregate) {
         (false, _) => 1,
@@ -144,7 +200,12 @@ fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits:
         listener: Arc::new(listener),
         stop,
     };
-    let trained = worker.run()?;
+    let trained = worker.run().map_err(|failure| {
+        if is_reporting && failure.is_for_good() {
+            line(FAILED_FOR_GOOD);
+        }
+        failure.status
+    })?;
     done::tell(&target, task, ps, flags.existing_servers);
     match trained {
         Some(trained) if is_reporting => line(&to_line(&trained)),
@@ -154,15 +215,26 @@ fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits:
     Ok(())
 }
 
-/// Calls `leave` when the process that started this one lets go of it, or is gone: then the input ends.
-fn when_the_parent_is_gone(leave: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+/// What a parent process wants.
+enum Told {
+    /// That this one leaves.
+    Leave,
+    /// Nothing any more: it is gone, or has let go of this one.
+    Gone,
+}
+
+/// Calls `then` when the process that started this one tells it to leave, lets go of it, or is gone: then the input ends.
+fn watch_the_parent(then: impl FnOnce(Told) + Send + 'static) -> Result<(), Failure> {
     let watch = move || {
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        leave();
+        let mut lines = std::io::stdin().lines().map_while(Result::ok);
+        then(if lines.any(|line| line == LEAVE) { Told::Leave } else { Told::Gone });
     };
     let spawned = std::thread::Builder::new().name("watch the parent".to_owned()).spawn(watch);
     spawned.map(drop).map_err(|error| Failure::new(format!("no thread to watch the parent: {error}")))
 }
+
+/// The line by which a child says that it would fail again the same way.
+pub const FAILED_FOR_GOOD: &str = "@failed for good";
 
 /// Prints a line for the parent process; without one, nobody misses it.
 fn line(text: &str) {

@@ -48,6 +48,29 @@ pub struct Trained {
     pub is_interrupted: bool,
 }
 
+/// Why a worker failed.
+pub struct WorkerFailure {
+    /// What failed.
+    pub status: Status,
+    /// Whether training had begun.
+    has_begun: bool,
+}
+
+impl WorkerFailure {
+    /// Returns whether another try would fail the same way, since it isn't about tasks that are lost.
+    pub fn is_for_good(&self) -> bool {
+        use Code::{
+            AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, Unimplemented,
+        };
+        match self.status.code() {
+            InvalidArgument | PermissionDenied | Unimplemented | DataLoss => true,
+            // Later, these are also what a task says that was started again and has forgotten everything.
+            FailedPrecondition | NotFound | AlreadyExists => !self.has_begun,
+            _ => false,
+        }
+    }
+}
+
 /// How often a worker tells of its steps.
 const TELLING: Duration = Duration::from_millis(100);
 
@@ -65,7 +88,18 @@ const SAMPLED: usize = 100;
 
 impl Worker {
     /// Trains until the last step; the chief returns what came of it.
-    pub fn run(&self) -> Result<Option<Trained>> {
+    pub fn run(&self) -> Result<Option<Trained>, WorkerFailure> {
+        let prepared = self.prepare().map_err(|status| WorkerFailure { status, has_begun: false })?;
+        let outcome = self.supervise(&prepared.0, prepared.1);
+        match outcome {
+            // The chief has ended synchronous training.
+            Err(status) if self.task != 0 && status.code() == Code::OutOfRange => Ok(None),
+            other => other.map_err(|status| WorkerFailure { status, has_begun: true }),
+        }
+    }
+
+    /// Builds the graph and what makes its session.
+    fn prepare(&self) -> Result<(Model, MonitoredSession)> {
         let is_chief = self.task == 0;
         let mut model = Model::build(&self.flags, self.task, self.ps, self.workers)?;
         let device_filters = vec!["/job:ps".to_owned(), format!("/job:worker/task:{}", self.task)];
@@ -85,19 +119,15 @@ impl Worker {
         if let Some(hook) = model.sync_hook.take() {
             builder = builder.hook(hook);
         }
-        if let Some(logdir) = self.flags.logdir.as_deref().filter(|_| is_chief) {
-            if let Some(checkpoint) = latest_checkpoint(logdir)? {
-                self.say(format!("goes on from {checkpoint}"));
-            }
+        let logdir = self.flags.logdir.as_deref().filter(|_| is_chief);
+        if let Some(logdir) = logdir {
             builder = builder.checkpoint_dir(logdir);
         }
         let session = builder.build()?;
-        let outcome = self.supervise(&model, session);
-        match outcome {
-            // The chief has ended synchronous training.
-            Err(status) if !is_chief && status.code() == Code::OutOfRange => Ok(None),
-            other => other,
+        if let Some(checkpoint) = logdir.map(latest_checkpoint).transpose()?.flatten() {
+            self.say(format!("goes on from {checkpoint}"));
         }
+        Ok((model, session))
     }
 
     /// Trains with an eye on the wish to leave: a step that waits for other workers is given up then.

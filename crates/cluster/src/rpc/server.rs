@@ -11,6 +11,8 @@ use crate::interface::{MasterInterface, WorkerInterface};
 use crate::log_limit::LogLimit;
 use crate::master::Connections;
 use crate::stream::{PREFACE, Socket, StreamHub};
+use crate::threads::for_message;
+use crate::turns::{ClientTurns, Turns};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
@@ -22,7 +24,7 @@ use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::{Result, Status};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
@@ -51,6 +53,8 @@ pub(crate) struct Services {
     pub streams: Option<Arc<StreamHub>>,
     /// Where connections are counted, for the master to know whose sessions nobody can use.
     pub connections: Arc<Connections>,
+    /// Lets the calls of different clients run in turns.
+    pub turns: Turns,
 }
 
 /// Accepts connections until `stopping` says otherwise, then lets the calls under way end.
@@ -145,6 +149,7 @@ async fn serve_connection(
     admitted.has_spoken();
     let opened = services.connections.open();
     let caller = Caller { connection: opened.id(), client };
+    let turns = services.turns.of(client);
     let mut is_stopping = false;
     loop {
         let accepted = tokio::select! {
@@ -158,8 +163,8 @@ async fn serve_connection(
         match accepted {
             // A task of its own, which runs next on this thread: one slow call must not hold up the others.
             Some(Ok((request, respond))) => {
-                let call = serve_call(request, respond, services.clone());
-                drop(tokio::spawn(called_by(caller, call)));
+                let call = serve_call(request, respond, services.clone(), turns.clone(), Instant::now());
+                drop(tokio::spawn(turns.take(called_by(caller, call))));
             }
             Some(Err(error)) => {
                 debug!("a connection ended: {error}");
@@ -220,7 +225,13 @@ async fn begin(stream: TcpStream) -> std::io::Result<Beginning> {
     Ok(Beginning::Http(Box::new(connection)))
 }
 
-async fn serve_call(request: Request<h2::RecvStream>, mut respond: SendResponse<Bytes>, services: Arc<Services>) {
+async fn serve_call(
+    request: Request<h2::RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    services: Arc<Services>,
+    turns: Arc<ClientTurns>,
+    arrived: Instant,
+) {
     let (head, mut body) = request.into_parts();
     let Some(method) = METHODS.iter().find(|method| method.path == head.uri.path()) else {
         return respond_with_error(
@@ -247,6 +258,9 @@ async fn serve_call(request: Request<h2::RecvStream>, mut respond: SendResponse<
         Some(Ok(segments)) => {
             if let Err(error) = respond_with(&mut respond, segments) {
                 debug!("an answer to {} could not be sent: {error}", method.path);
+            }
+            if method.path == master::RUN_STEP || method.path == master::RUN_CALLABLE {
+                turns.latencies.record(arrived.elapsed());
             }
         }
         Some(Err(status)) => respond_with_error(&mut respond, status),
@@ -293,7 +307,7 @@ macro_rules! method {
             tensors: None,
             call: |services, message| {
                 Box::pin(async move {
-                    let $request: $ty = message.decode()?;
+                    let $request: $ty = for_message(message.bytes().len(), || message.decode())?;
                     let $result = services.$service.$function($argument).await?;
                     Segments::from_message(&$response, || format!("the answer to {}", $path))
                 })

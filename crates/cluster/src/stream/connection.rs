@@ -43,12 +43,12 @@ pub struct Connection {
     address: String,
     /// Which task it is, as it says itself.
     task: OnceLock<String>,
+    /// How much may wait for it, and for how long.
+    limits: StreamLimits,
     /// The incarnations of its devices.
     incarnations: OnceLock<SmallVec<[u64; 2]>>,
     /// Told when the peer has greeted, or the connection is over.
     settling: Notify,
-    /// How much may wait for it, and for how long.
-    limits: StreamLimits,
     outgoing: Mutex<Sending>,
     /// Whether something may be left to be written.
     has_backlog: AtomicBool,
@@ -75,8 +75,6 @@ pub struct Connection {
 struct Sending {
     link: Link,
     queue: Outgoing,
-    /// The steps whose tensors wait for the connection to be made.
-    waiting_steps: Vec<i64>,
     /// How many frames were sent that the peer has to do something for.
     num_sent: u64,
     /// How many bytes have left.
@@ -114,13 +112,12 @@ impl Connection {
         Connection {
             address: address.to_owned(),
             task: OnceLock::new(),
+            limits,
             incarnations: OnceLock::new(),
             settling: Notify::new(),
-            limits,
             outgoing: Mutex::new(Sending {
                 link: Link::Connecting,
                 queue: Outgoing::default(),
-                waiting_steps: Vec::new(),
                 num_sent: 0,
                 written: 0,
             }),
@@ -150,7 +147,6 @@ impl Connection {
             outgoing.queue.push_first(first);
         }
         outgoing.link = Link::Up(socket);
-        outgoing.waiting_steps = Vec::new();
         self.has_backlog.store(false, Ordering::Release);
         self.flush(&mut outgoing);
     }
@@ -352,6 +348,12 @@ impl Connection {
         Some((place, token))
     }
 
+    /// Returns how many bytes the peer was lent.
+    #[cfg(test)]
+    pub(super) fn lent_bytes(&self) -> usize {
+        self.lent_bytes.load(Ordering::Relaxed)
+    }
+
     /// Takes back what the peer never got to know of.
     fn unlend(&self, tokens: &[u64]) {
         tokens.iter().for_each(|&token| self.take_back(token));
@@ -468,17 +470,17 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: what waits for answers is told why. Returns the steps whose tensors never left.
-    pub(crate) fn broken(&self, status: &Status) -> Vec<i64> {
-        let (waiting_steps, queue) = {
+    /// Ends the connection: what waits for answers is told why.
+    pub(crate) fn broken(&self, status: &Status) {
+        let queue = {
             let mut outgoing = self.outgoing.lock();
             if matches!(outgoing.link, Link::Broken(_)) {
-                return Vec::new();
+                return;
             }
             if let Link::Up(socket) = std::mem::replace(&mut outgoing.link, Link::Broken(status.clone())) {
                 socket.shut_down();
             }
-            (std::mem::take(&mut outgoing.waiting_steps), std::mem::take(&mut outgoing.queue))
+            std::mem::take(&mut outgoing.queue)
         };
         self.unfinished.notify_one();
         self.settling.notify_waiters();
@@ -490,7 +492,6 @@ impl Connection {
         for call in calls.into_values() {
             let _ = call.send(Err(status.clone()));
         }
-        waiting_steps
     }
 
     /// Hands over a tensor for a step of the peer. It leaves with the next frame, at the latest with
@@ -513,9 +514,6 @@ impl Connection {
             drop(outgoing);
             self.unlend(&frame.tokens);
             return Err(status);
-        }
-        if matches!(outgoing.link, Link::Connecting) {
-            outgoing.waiting_steps.push(step_id);
         }
         outgoing.num_sent += 1;
         outgoing.queue.push(frame);
@@ -700,7 +698,7 @@ mod tests {
         let connection = Arc::new(Connection::connecting("peer"));
         connection.send(frame(&connection, 1)).unwrap();
         let to_break = connection.clone();
-        must_end(move || drop(to_break.broken(&Status::new(Code::Unavailable, "the peer is gone"))));
+        must_end(move || to_break.broken(&Status::new(Code::Unavailable, "the peer is gone")));
         assert_eq!(*connection.releases.lock(), [1]);
     }
 

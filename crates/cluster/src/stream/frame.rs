@@ -69,7 +69,7 @@ pub(crate) enum Kind {
 impl Kind {
     fn from_u8(value: u8) -> Option<Kind> {
         use Kind::*;
-        [
+        let all = [
             Hello,
             RunGraph,
             RunGraphReply,
@@ -84,9 +84,8 @@ impl Kind {
             Pong,
             AskProgress,
             Progress,
-        ]
-        .into_iter()
-        .find(|&kind| kind as u8 == value)
+        ];
+        all.into_iter().find(|&kind| kind as u8 == value)
     }
 }
 

@@ -9,9 +9,10 @@ use foldhash::HashMap;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::net::{UnixListener, UnixStream};
@@ -42,10 +43,6 @@ pub(super) struct Admission {
     by_user: Mutex<HashMap<u32, u64>>,
     /// How many threads serve a peer each.
     pub num_threads: AtomicUsize,
-    /// How often accepting has failed.
-    pub num_failures: AtomicU64,
-    /// Told when it has.
-    pub failed: tokio::sync::Notify,
 }
 
 impl Admission {
@@ -53,7 +50,7 @@ impl Admission {
     fn admit(&self, hub: &Arc<StreamHub>, user: u32) -> Option<UserPlace> {
         let mut by_user = self.by_user.lock();
         let count = by_user.entry(user).or_insert(0);
-        if *count >= connections_per_user_max() {
+        if *count >= hub.connections_per_user_max() {
             return None;
         }
         *count += 1;
@@ -61,9 +58,16 @@ impl Admission {
     }
 }
 
-fn connections_per_user_max() -> u64 {
-    let share = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit / DESCRIPTORS_SHARE);
-    share.clamp(CONNECTIONS_PER_USER_MIN, CONNECTIONS_PER_USER_MAX)
+/// Where connections come from.
+pub(crate) trait Accept: Send {
+    /// Returns the next one.
+    fn next(&mut self) -> impl Future<Output = io::Result<UnixStream>> + Send;
+}
+
+impl Accept for UnixListener {
+    async fn next(&mut self) -> io::Result<UnixStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
 }
 
 /// The place of a connection among those of its user.
@@ -100,7 +104,7 @@ impl StreamHub {
         if offer.unix.is_empty() {
             return Ok(None);
         }
-        let unusable = |error: std::io::Error| {
+        let unusable = |error: io::Error| {
             Status::internal(format!("the socket '{}' for tasks on this machine can't be opened: {error}", offer.unix))
         };
         let address = abstract_address(&offer.unix).map_err(unusable)?;
@@ -112,12 +116,12 @@ impl StreamHub {
     }
 
     /// Takes streams on this machine until the task is dropped.
-    pub async fn listen(self: Arc<Self>, listener: UnixListener) {
+    pub async fn listen(self: Arc<Self>, mut listener: impl Accept) {
         static LINE: LogLimit = LogLimit::new(LINE_INTERVAL);
         let mut backoff = BACKOFF_MIN;
         loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
+            match listener.next().await {
+                Ok(stream) => {
                     backoff = BACKOFF_MIN;
                     match catch_unwind(AssertUnwindSafe(|| self.take_in(stream))) {
                         Ok(Ok(())) => {}
@@ -134,8 +138,6 @@ impl StreamHub {
                             self.task
                         );
                     }
-                    self.admission.num_failures.fetch_add(1, Ordering::Relaxed);
-                    self.admission.failed.notify_waiters();
                     tokio::time::sleep(backoff).await;
                     backoff = (2 * backoff).min(BACKOFF_MAX);
                 }
@@ -143,8 +145,15 @@ impl StreamHub {
         }
     }
 
+    fn connections_per_user_max(&self) -> u64 {
+        self.settings.limits.connections_per_user_max.unwrap_or_else(|| {
+            let share = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit / DESCRIPTORS_SHARE);
+            share.clamp(CONNECTIONS_PER_USER_MIN, CONNECTIONS_PER_USER_MAX)
+        })
+    }
+
     /// Serves who has connected, if it may be served: another user's process gets neither a byte nor a descriptor.
-    fn take_in(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<()> {
+    fn take_in(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
         static STRANGER: LogLimit = LogLimit::new(LINE_INTERVAL);
         static CROWD: LogLimit = LogLimit::new(LINE_INTERVAL);
         let user = stream.peer_cred()?.uid();
@@ -162,7 +171,7 @@ impl StreamHub {
                 warn!(
                     "{} refused a stream of user {user}, who has {} already ({left_out} such lines were left out)",
                     self.task,
-                    connections_per_user_max()
+                    self.connections_per_user_max()
                 );
             }
             return Ok(());
@@ -175,7 +184,7 @@ impl StreamHub {
     /// A peer that has asked for something mostly waits for the answer. The thread that it has woken is all the kernel sees of
     /// that, so it goes on where the peer just was. With one thread for all peers, what one has asked for waits where
     /// another one computes, while the core of the first is idle.
-    fn serve(self: &Arc<Self>, stream: std::os::unix::net::UnixStream, user: UserPlace) -> std::io::Result<()> {
+    fn serve(self: &Arc<Self>, stream: std::os::unix::net::UnixStream, user: UserPlace) -> io::Result<()> {
         let is_within = |count: usize| (count < THREADS_MAX).then_some(count + 1);
         let uid = user.user;
         let user = Arc::new(user);

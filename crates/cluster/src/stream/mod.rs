@@ -15,10 +15,13 @@ mod listener;
 mod messages;
 mod outgoing;
 mod reader;
+mod recipient;
 mod settings;
 mod shared_memory;
 mod silence;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use address::StreamOffer;
 pub(crate) use connection::Connection;
@@ -26,9 +29,7 @@ pub(crate) use frame::PREFACE;
 pub(crate) use settings::{StreamLimits, StreamSettings};
 pub(crate) use socket::Socket;
 
-use crate::interface::WorkerInterface;
 use crate::rpc::connection_options;
-use crate::worker::Worker;
 use address::{Place, StreamAddress};
 use calls::Running;
 use foldhash::{HashMap, HashMapExt};
@@ -37,6 +38,7 @@ use futures_util::FutureExt;
 use listener::Admission;
 use parking_lot::Mutex;
 use reader::InFrame;
+use recipient::Recipient;
 use shared_memory::SharedHeap;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,7 +56,8 @@ pub(crate) const PUSH_TO: &str = "_push_to";
 /// The streams of one server, in both directions.
 pub(crate) struct StreamHub {
     runtime: tokio::runtime::Handle,
-    worker: OnceLock<Weak<Worker>>,
+    /// Who takes what arrives.
+    worker: OnceLock<Weak<dyn Recipient>>,
     /// The name of this task.
     task: String,
     /// The incarnations of this task's devices.
@@ -111,7 +114,7 @@ impl StreamHub {
     }
 
     /// Sets the worker that takes what arrives.
-    pub fn set_worker(&self, worker: Weak<Worker>) {
+    pub fn set_worker<R: Recipient + 'static>(&self, worker: Weak<R>) {
         let _ = self.worker.set(worker);
     }
 
@@ -213,12 +216,10 @@ impl StreamHub {
         if let Some(served) = self.served.lock().as_mut() {
             served.retain(|known| !Arc::ptr_eq(known, connection));
         }
-        guarded(connection, || {
-            connection.broken(lost);
-            if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
-                worker.peer_lost(connection, connection.incarnations(), lost);
-            }
-        });
+        guarded(connection, || connection.broken(lost));
+        if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
+            guarded(connection, || worker.peer_lost(connection, connection.incarnations(), lost));
+        }
     }
 
     /// Serves a connection until it ends; returns why. Whoever opened it says whom it expects there.
@@ -266,14 +267,22 @@ impl StreamHub {
     }
 
     fn take(self: &Arc<Self>, connection: &Arc<Connection>, mut frame: InFrame, running: &Running) -> Result<()> {
+        match frame.kind {
+            Kind::Hello | Kind::Memory => return Err(malformed()),
+            Kind::Mapped => {
+                connection.share();
+                return Ok(());
+            }
+            Kind::Ping => return connection.send_word(Kind::Pong),
+            Kind::Pong => return Ok(()),
+            Kind::Release => return connection.returned(frame.fields()),
+            _ => {}
+        }
         let Some(worker) = self.worker.get().and_then(Weak::upgrade) else {
             return Err(Status::unavailable("this task has stopped"));
         };
         match frame.kind {
-            Kind::Hello | Kind::Memory => return Err(malformed()),
-            Kind::Mapped => connection.share(),
-            Kind::Ping => connection.send_word(Kind::Pong)?,
-            Kind::Pong => {}
+            Kind::Hello | Kind::Memory | Kind::Mapped | Kind::Ping | Kind::Pong | Kind::Release => {}
             Kind::Tensor => {
                 let (tensor, is_dead) = frame.tensors.pop().ok_or_else(malformed)?;
                 let key: Arc<str> = frame.fields().text()?.into();
@@ -298,8 +307,7 @@ impl StreamHub {
                 running.abort(frame.id);
                 connection.forget_answer(frame.id);
             }
-            Kind::Cleanup => drop(worker.cleanup_graph(frame.id as i64)),
-            Kind::Release => connection.returned(frame.fields())?,
+            Kind::Cleanup => worker.cleanup_graph(frame.id as i64),
             Kind::AskProgress => {
                 let answer = messages::write_progress(frame.id, frame.fields(), |step_id| worker.progress(step_id))?;
                 self.pushing_to(connection).send(answer)?;
@@ -388,72 +396,4 @@ async fn keep_writing(connection: Arc<Connection>, socket: Arc<Socket>) -> Resul
     // The thread that reads a socket of its own learns of it so.
     socket.shut_down();
     ended
-}
-
-#[cfg(test)]
-mod tests {
-    use super::frame::{HEADER_BYTES, Header};
-    use super::listener::THREADS_MAX;
-    use super::*;
-    use crate::Transport;
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-
-    fn hub(number: u64) -> Arc<StreamHub> {
-        // Sockets are named by it, and other runs of this may go on at the same time.
-        let incarnation = (number << 32) | u64::from(std::process::id());
-        let offer = StreamOffer::new(Transport::Unix, incarnation).unwrap();
-        let runtime = tokio::runtime::Handle::current();
-        let hub = StreamHub::new(runtime, "a task".to_owned(), vec![incarnation], offer, StreamSettings::default());
-        let hub = Arc::new(hub);
-        let listener = hub.bind().unwrap().expect("this machine has Unix sockets");
-        tokio::spawn(hub.clone().listen(listener));
-        hub
-    }
-
-    fn connect(hub: &StreamHub) -> UnixStream {
-        UnixStream::connect_addr(&abstract_address(&hub.offer.unix).unwrap()).unwrap()
-    }
-
-    /// Says who this is, and reads who the other side is.
-    fn greet(hub: &StreamHub, stream: &mut UnixStream) {
-        stream.write_all(PREFACE).unwrap();
-        stream.write_all(&hub.hello(0, false).unwrap().pieces.concat()).unwrap();
-        stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
-        let mut header = [0; HEADER_BYTES];
-        stream.read_exact(&mut header).unwrap();
-        let header = Header::read(&header).unwrap();
-        assert_eq!(header.kind, Kind::Hello);
-        stream.read_exact(&mut vec![0; header.head_len]).unwrap();
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn peers_for_whom_no_thread_is_left_are_served_too() {
-        let hub = hub(1);
-        // They say nothing, and are taken in the order in which they came.
-        let silent: Vec<UnixStream> = (0..THREADS_MAX).map(|_| connect(&hub)).collect();
-        let peer = tokio::task::spawn_blocking({
-            let hub = hub.clone();
-            move || greet(&hub, &mut connect(&hub))
-        });
-        peer.await.unwrap();
-        assert_eq!(hub.admission.num_threads.load(Ordering::Relaxed), THREADS_MAX);
-        drop(silent);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_task_that_stops_ends_the_streams_that_threads_read() {
-        let hub = hub(2);
-        let ended = tokio::task::spawn_blocking({
-            let hub = hub.clone();
-            move || {
-                let mut stream = connect(&hub);
-                greet(&hub, &mut stream);
-                hub.stop();
-                // The thread reads the same end from its side of the socket.
-                stream.read(&mut [0]).unwrap()
-            }
-        });
-        assert_eq!(ended.await.unwrap(), 0);
-    }
 }

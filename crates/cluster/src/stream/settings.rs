@@ -1,7 +1,10 @@
 //! [`StreamSettings`] and [`StreamLimits`]: whom a task's streams serve, and their bounds.
 
-use crate::{PeerPolicy, PeerTimes};
+use crate::PeerPolicy;
 use std::time::Duration;
+
+/// How many bytes may wait for a peer that takes nothing, unless it is set.
+const WAITING_BYTES_MAX: usize = 1 << 30;
 
 /// How the streams of a task are.
 #[derive(Clone, Debug)]
@@ -31,14 +34,8 @@ pub(crate) struct StreamLimits {
     pub silence_max: Duration,
     /// How many bytes may wait for a peer that is silent: frames that were not written, and what it was lent.
     pub waiting_bytes_max: usize,
-}
-
-impl StreamLimits {
-    /// Returns the usual bounds with a task's times.
-    pub fn with_times(times: &PeerTimes) -> StreamLimits {
-        let (connect_timeout, silence_max) = (times.connect, times.silence);
-        StreamLimits { connect_timeout, greeting_timeout: connect_timeout, silence_max, ..StreamLimits::default() }
-    }
+    /// How many streams a user of this machine may open; without it, as many as the descriptors of the process allow.
+    pub connections_per_user_max: Option<u64>,
 }
 
 impl Default for StreamLimits {
@@ -47,7 +44,8 @@ impl Default for StreamLimits {
             connect_timeout: Duration::from_secs(10),
             greeting_timeout: Duration::from_secs(10),
             silence_max: Duration::from_secs(15),
-            waiting_bytes_max: 1 << 30,
+            waiting_bytes_max: WAITING_BYTES_MAX,
+            connections_per_user_max: None,
         }
     }
 }

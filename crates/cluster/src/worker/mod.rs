@@ -128,6 +128,12 @@ impl Worker {
         self.steps.pushes_lost(connection, status);
     }
 
+    /// Returns how many sessions masters of other tasks have open here.
+    pub fn num_sessions_of_others(&self) -> usize {
+        let own = &self.transfers.task;
+        self.sessions.read().values().filter(|session| *session.master.0 != **own).count()
+    }
+
     fn session(&self, handle: &str, create_worker_session_called: bool) -> Result<Arc<WorkerSession>> {
         if let Some(session) = self.sessions.read().get(handle) {
             return Ok(session.clone());

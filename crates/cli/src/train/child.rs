@@ -1,0 +1,225 @@
+//! One task as a process that `train --processes` has started.
+
+use super::{Flags, flags::ModelKind};
+use crate::Failure;
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+/// What a child that serves reads when it should stop at once. The end of its input means that this process is gone.
+pub const LEAVE: &str = "leave";
+
+/// What the main thread hears.
+pub enum Event {
+    /// A child has printed a line.
+    Line(usize, String),
+    /// A child has printed a line on its standard error.
+    Complaint(usize, String),
+    /// A child's outputs have ended.
+    Ended(usize),
+    /// Ctrl-C was pressed, or SIGTERM received.
+    Interrupt,
+    /// Ctrl-Z was pressed.
+    Suspend,
+}
+
+/// How a task is.
+pub enum State {
+    /// It has a process.
+    Running(Child),
+    /// It ended as it should.
+    Done,
+    /// It is started again then.
+    Waiting(Instant),
+    /// It ended, and the others go on without it.
+    Lost,
+}
+
+/// A task and its process.
+pub struct Task {
+    /// `ps` or `worker`.
+    pub job: &'static str,
+    /// The number in the job.
+    pub index: u32,
+    /// How it is.
+    pub state: State,
+    /// Whether the process of now was ready (a ps), or has done a step (a worker).
+    pub has_progressed: bool,
+    /// Whether it has said that another start would fail the same way.
+    pub is_final: bool,
+    /// How often it has ended in a row without any progress.
+    pub futile: u32,
+    /// The last lines of its standard error.
+    pub last_lines: VecDeque<String>,
+    input: Option<ChildStdin>,
+}
+
+/// How many of a child's last lines are kept for when it fails.
+const LAST_LINES: usize = 5;
+
+/// How much of a line is kept.
+const LINE_BYTES: u64 = 64 << 10;
+
+impl Task {
+    /// Makes a task without a process.
+    pub fn new(job: &'static str, index: u32) -> Task {
+        Task {
+            job,
+            index,
+            state: State::Lost,
+            has_progressed: false,
+            is_final: false,
+            futile: 0,
+            last_lines: VecDeque::new(),
+            input: None,
+        }
+    }
+
+    /// Returns the name for people.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.job, self.index)
+    }
+
+    /// Returns whether it initializes, saves and restores for all.
+    pub fn is_chief(&self) -> bool {
+        self.job == "worker" && self.index == 0
+    }
+
+    /// Starts the process.
+    pub fn start(
+        &mut self,
+        number: usize,
+        flags: &Flags,
+        ps_hosts: &str,
+        worker_hosts: &str,
+        events: &Sender<Event>,
+    ) -> Result<(), Failure> {
+        let name = self.name();
+        let mut command = command(flags, self.job, self.index, ps_hosts, worker_hosts)?;
+        let mut child = command.spawn().map_err(|error| Failure::new(format!("can't start {name}: {error}")))?;
+        self.input = child.stdin.take();
+        let outputs = (child.stdout.take(), child.stderr.take());
+        self.state = State::Running(child);
+        (self.has_progressed, self.is_final) = (false, false);
+        self.last_lines.clear();
+        let (Some(output), Some(errors)) = outputs else { return Err(Failure::new("a process without output")) };
+        let no_thread = |error| Failure::new(format!("no thread for {name}: {error}"));
+        let (lines, complaints, ended) = (events.clone(), events.clone(), events.clone());
+        let complain = move || read_lines(errors, |line| complaints.send(Event::Complaint(number, line)).is_ok());
+        let complaining = std::thread::Builder::new().name(format!("{name} errors")).spawn(complain);
+        let complaining = complaining.map_err(no_thread)?;
+        let read = move || {
+            read_lines(output, |line| lines.send(Event::Line(number, line)).is_ok());
+            let _ = complaining.join();
+            let _ = ended.send(Event::Ended(number));
+        };
+        std::thread::Builder::new().name(name.clone()).spawn(read).map(drop).map_err(no_thread)
+    }
+
+    /// Keeps a line for when it fails.
+    pub fn remember(&mut self, line: String) {
+        if self.last_lines.len() == LAST_LINES {
+            self.last_lines.pop_front();
+        }
+        self.last_lines.push_back(line);
+    }
+
+    /// Waits for the process, whose outputs have ended; returns nothing when there is none.
+    pub fn wait(&mut self) -> Option<std::io::Result<ExitStatus>> {
+        match &mut self.state {
+            State::Running(child) => Some(child.wait()),
+            _ => None,
+        }
+    }
+
+    /// Tells a worker to leave, the chief after it has saved; a parameter server stops at once.
+    pub fn leave(&mut self) {
+        if let Some(mut input) = self.input.take()
+            && self.job == "ps"
+        {
+            // One that has ended already needn't be told.
+            let _ = writeln!(input, "{LEAVE}");
+        }
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        if let State::Running(child) = &self.state {
+            let _ = rustix::process::kill_process(rustix::process::Pid::from_child(child), signal);
+        }
+    }
+
+    /// Ends the process at once.
+    pub fn kill(&mut self) {
+        if let State::Running(child) = &mut self.state {
+            // One that has ended already can't be killed.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Says how a process ended.
+pub fn describe(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("ended with signal {signal}"),
+        (None, code) => format!("ended with exit code {}", code.unwrap_or(-1)),
+    }
+}
+
+fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &str) -> Result<Command, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("the program's own path can't be found: {error}")))?;
+    let mut command = Command::new(program);
+    command.args(["train", "--reports"]);
+    let model = match flags.model {
+        ModelKind::Mlp => "mlp",
+        ModelKind::Cnn => "cnn",
+    };
+    let mut set = |name: &str, value: String| {
+        command.arg(format!("--{name}={value}"));
+    };
+    set("job_name", job.to_owned());
+    set("task_index", index.to_string());
+    set("ps_hosts", ps_hosts.to_owned());
+    set("worker_hosts", worker_hosts.to_owned());
+    set("model", model.to_owned());
+    set("sync_replicas", flags.is_sync().to_string());
+    set("hidden_units", flags.hidden_units.to_string());
+    set("train_steps", flags.last_step().to_string());
+    set("batch_size", flags.batch_size.to_string());
+    set("learning_rate", flags.rate().to_string());
+    set("save_checkpoint_secs", flags.save_checkpoint_secs.to_string());
+    let optional = [
+        ("replicas_to_aggregate", flags.replicas_to_aggregate.map(|count| count.to_string())),
+        ("data_dir", flags.data_dir.clone()),
+        ("logdir", flags.logdir.clone()),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            set(name, value);
+        }
+    }
+    // The input's end tells the child that this process is gone. In a group of its own it gets no signals of the terminal,
+    // which would stop parameter servers before the chief has saved.
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    Ok(command)
+}
+
+/// Calls `take` with every line until the end, or until it returns false.
+fn read_lines(from: impl Read, mut take: impl FnMut(String) -> bool) {
+    let mut reader = BufReader::new(from);
+    loop {
+        let mut line = Vec::new();
+        match reader.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        if !take(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_owned()) {
+            return;
+        }
+    }
+}

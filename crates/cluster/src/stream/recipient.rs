@@ -1,0 +1,49 @@
+//! [`Recipient`]: what a stream delivers to. In a server that is the task's worker.
+
+use super::Connection;
+use crate::interface::{Answer, RunGraphCall, RunGraphReply, WorkerInterface};
+use crate::worker::{StepProgress, Worker};
+use std::sync::Arc;
+use tensor::{Status, Tensor};
+
+/// Takes what arrives over streams, and is told when one ends.
+pub(crate) trait Recipient: Send + Sync {
+    /// Takes a tensor that another task has pushed to a step.
+    fn pushed(&self, connection: &Arc<Connection>, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool);
+    /// Runs a partition.
+    fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply>;
+    /// Ends a step.
+    fn cleanup_graph(&self, step_id: i64);
+    /// Says how far a step is here.
+    fn progress(&self, step_id: i64) -> StepProgress;
+    /// Takes what a task with these devices says how far steps are there.
+    fn told_progress(&self, incarnations: &[u64], id: u64, steps: &[(i64, StepProgress)]);
+    /// Fails the steps that pushed over a connection which has ended, or that wait for the task at its other end.
+    fn peer_lost(&self, connection: &Arc<Connection>, incarnations: &[u64], status: &Status);
+}
+
+impl Recipient for Worker {
+    fn pushed(&self, connection: &Arc<Connection>, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
+        Worker::pushed(self, connection, step_id, key, tensor, is_dead);
+    }
+
+    fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply> {
+        WorkerInterface::run_graph(self, call)
+    }
+
+    fn cleanup_graph(&self, step_id: i64) {
+        drop(WorkerInterface::cleanup_graph(self, step_id));
+    }
+
+    fn progress(&self, step_id: i64) -> StepProgress {
+        Worker::progress(self, step_id)
+    }
+
+    fn told_progress(&self, incarnations: &[u64], id: u64, steps: &[(i64, StepProgress)]) {
+        Worker::told_progress(self, incarnations, id, steps);
+    }
+
+    fn peer_lost(&self, connection: &Arc<Connection>, incarnations: &[u64], status: &Status) {
+        Worker::peer_lost(self, connection, incarnations, status);
+    }
+}
