@@ -78,13 +78,7 @@ impl Task {
             devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
-            let times = &config.peer_times;
-            let limits = StreamLimits {
-                connect_timeout: times.connect,
-                greeting_timeout: times.connect,
-                silence_max: times.silence,
-                ..StreamLimits::default()
-            };
+            let limits = StreamLimits::new(&config.peer_times, config.peer_bytes_max);
             let settings = StreamSettings { shares_memory, peers: config.allowed_users.clone(), limits };
             Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });
@@ -94,6 +88,7 @@ impl Task {
         workers.set_own(itself);
         if let Some(streams) = &streams {
             streams.set_worker(Arc::downgrade(&worker));
+            streams.set_peers(Arc::downgrade(&workers));
             runtime.spawn(watch(Arc::downgrade(&worker), config.peer_times.check));
         }
         let default_config = config.default_session_config.clone();
@@ -251,6 +246,12 @@ impl Server {
 }
 
 impl Server {
+    /// Returns the streams to other tasks.
+    #[cfg(test)]
+    pub(crate) fn streams(&self) -> Option<&Arc<StreamHub>> {
+        self.task.streams.as_ref()
+    }
+
     fn stop_streams(&self) {
         if let Some(listening) = &self.listening_streams {
             listening.abort();
