@@ -408,3 +408,34 @@ pub(crate) fn client_key(attrs: &AttrMap) -> Result<String> {
     let (source, destination) = (attrs.string("send_device")?, attrs.string("recv_device")?);
     Ok(format!("{source};{incarnation:016x};{destination};{};0:0", attrs.string("tensor_name")?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_a_bounded_number_of_graphs_and_one_that_it_drops_leaves_room() {
+        let graphs = GraphMgr::new(ops::registry(), Arc::default());
+        let session = Arc::new(SessionState::new());
+        let register = || graphs.register(&GraphDef::default(), &[], &session);
+        let first = register().unwrap();
+        for _ in 1..GRAPHS_MAX {
+            register().unwrap();
+        }
+        let status = register().unwrap_err();
+        assert_eq!(status.code(), tensor::Code::ResourceExhausted);
+        assert!(status.message().starts_with("too many registered graphs"), "{status}");
+        graphs.deregister(&first).unwrap();
+        register().unwrap();
+    }
+
+    #[test]
+    fn nodes_and_bytes_are_bounded_too() {
+        let mut graphs = Graphs::default();
+        let size = |nodes, bytes| GraphSize { nodes, bytes };
+        assert!(graphs.check(size(NODES_MAX, GRAPH_BYTES_MAX)).is_ok());
+        graphs.total = size(1, 1);
+        assert!(graphs.check(size(NODES_MAX, 0)).unwrap_err().message().contains("1 nodes here"));
+        assert!(graphs.check(size(0, GRAPH_BYTES_MAX)).unwrap_err().message().contains("bytes of graphs"));
+    }
+}

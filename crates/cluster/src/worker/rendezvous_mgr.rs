@@ -3,7 +3,9 @@
 use super::early_pushes::{EARLY_BYTES_MAX, EARLY_STEPS_MAX, EarlyPushes};
 use super::expected_keys::ExpectedKeys;
 use super::task_rendezvous::{Receiver, TransferContext};
+use crate::client::caller;
 use crate::device::task_of;
+use crate::shares::{Place, Shares};
 use crate::stream::Connection;
 use foldhash::{HashMap, HashMapExt};
 use kernel::{Cancellation, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, ResourceManager};
@@ -27,14 +29,17 @@ const LOST_PEERS_MAX: usize = 1 << 10;
 pub(super) const WAITING_IN_STEP_MAX: usize = 1 << 16;
 
 /// How many requests may wait in all steps.
-pub(super) const WAITING_MAX: usize = 1 << 17;
+const WAITING_MAX: usize = 1 << 17;
+
+/// A client may have so many times as many waiting requests as are free: alone, seven eighths of them.
+const WAITING_SHARE_FACTOR: usize = 7;
 
 /// The steps that this worker takes part in.
 pub(crate) struct RendezvousMgr {
     steps: Mutex<Steps>,
     expected: Arc<ExpectedKeys>,
-    /// How many requests wait in all steps.
-    num_waiting: AtomicUsize,
+    /// How many requests of each client may wait in all steps.
+    places: Arc<Shares>,
 }
 
 struct Steps {
@@ -99,7 +104,7 @@ impl RendezvousMgr {
             finished_order: VecDeque::new(),
             early: EarlyPushes::new(),
         };
-        RendezvousMgr { steps: Mutex::new(steps), expected, num_waiting: AtomicUsize::new(0) }
+        RendezvousMgr { steps: Mutex::new(steps), expected, places: Shares::new(WAITING_MAX, WAITING_SHARE_FACTOR) }
     }
 
     /// Returns a step, which is made if this is the first word of it; a finished one is an error.
@@ -265,18 +270,20 @@ impl RendezvousMgr {
 
     /// Counts a request that waits in a step; see [`WaitingRequest`].
     pub fn wait_in(self: &Arc<Self>, step: &Arc<StepState>) -> Result<WaitingRequest> {
+        let client = caller().client;
         let in_step = step.waiting_requests.fetch_add(1, Ordering::Relaxed);
-        let in_all = self.num_waiting.fetch_add(1, Ordering::Relaxed);
         // Dropped again if it is one too many, and counted down by that.
-        let waiting = WaitingRequest { manager: self.clone(), step: step.clone() };
+        let waiting = WaitingRequest { manager: self.clone(), step: step.clone(), place: self.places.take(client) };
         if in_step >= WAITING_IN_STEP_MAX {
             let what =
                 format!("{WAITING_IN_STEP_MAX} requests wait for tensors of step {}, which is the most", step.id);
             return Err(Status::resource_exhausted(what));
         }
-        if in_all >= WAITING_MAX {
-            let what = format!("{WAITING_MAX} requests wait for tensors of this task, which is the most");
-            return Err(Status::resource_exhausted(what));
+        if waiting.place.is_none() {
+            return Err(Status::resource_exhausted(format!(
+                "{client} has as many requests for tensors waiting on this task as it may have: others need some of the \
+                 {WAITING_MAX}, too"
+            )));
         }
         Ok(waiting)
     }
@@ -352,11 +359,12 @@ impl Steps {
 pub(crate) struct WaitingRequest {
     manager: Arc<RendezvousMgr>,
     step: Arc<StepState>,
+    /// Its place among those that its client may have.
+    place: Option<Place>,
 }
 
 impl Drop for WaitingRequest {
     fn drop(&mut self) {
-        self.manager.num_waiting.fetch_sub(1, Ordering::Relaxed);
         if self.step.waiting_requests.fetch_sub(1, Ordering::AcqRel) == 1
             && !self.step.has_started.load(Ordering::Acquire)
         {
@@ -546,6 +554,28 @@ mod tests {
         manager.peer_lost(2, &[7], &lost);
         manager.pushed(1, -3, &key("x"), tensor, false);
         assert_eq!(manager.num_steps(), 1);
+    }
+
+    #[test]
+    fn what_a_registered_graph_receives_may_come_early_however_large_it_is() {
+        let text = r#"
+            r = _Recv() {recv_device="/job:b/task:0/device:CPU:0", send_device="/job:a/task:0/device:CPU:0",
+                         send_device_incarnation=7, tensor_name="x", tensor_type=float, _push_to="tcp:m:1#7"}
+        "#;
+        let graph = graph::Graph::from_text(&text.replace(",\n", ", "), ops::registry()).unwrap();
+        let expected = Arc::new(ExpectedKeys::default());
+        let expectation = expected.add(&graph);
+        let manager = RendezvousMgr::new(expected);
+        let tensor = large();
+        let num_steps = 2 * EARLY_BYTES_MAX / tensor.num_bytes();
+        for id in 0..num_steps as i64 {
+            manager.pushed(1, id, &key("x"), tensor.clone(), false);
+        }
+        assert_eq!(manager.num_steps(), num_steps);
+        manager.pushed(1, -1, &key("y"), tensor.clone(), false);
+        drop(expectation);
+        manager.pushed(1, -2, &key("x"), tensor, false);
+        assert_eq!(manager.num_steps(), num_steps, "nobody receives these");
     }
 
     #[test]
