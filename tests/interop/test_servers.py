@@ -120,7 +120,7 @@ def test_the_ready_line_says_what_is_listened_on(processes, graph):
         line = one.wait_for(lambda line: line if harness.READY.search(line) else None, "that it is ready")
         return one, line.partition(" ready: ")[2]
 
-    one, line = ready(*service)
+    one, line = ready(*service, "--insecure")
     assert line == f"/job:worker/task:0 at some-service.invalid:{port} (listening on all interfaces)"
     one.kill()
     one, line = ready(*service, "--bind=127.0.0.1", f"--port={elsewhere}")

@@ -5,7 +5,7 @@ use crate::stream::Connection;
 use futures_util::future::BoxFuture;
 use proto::{DeviceAttributes, GraphDef, RunMetadata, RunOptions, StepStats};
 use std::sync::Arc;
-use tensor::{Result, Tensor};
+use tensor::{Result, Status, Tensor};
 
 /// An answer that may take a while. Dropping it before it is there cancels what was asked for.
 pub type Answer<T> = BoxFuture<'static, Result<T>>;
@@ -144,6 +144,11 @@ pub trait WorkerInterface: Send + Sync {
         false
     }
 
+    /// Asks whether the worker's task is opening a stream with this secret; only tasks of ours know of streams.
+    fn confirm_stream(&self, _request: ConfirmStreamRequest) -> Answer<ConfirmStreamResponse> {
+        Box::pin(std::future::ready(Err(Status::unimplemented("this task opens no streams"))))
+    }
+
     /// Asks which step ids come next for collective graphs.
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse>;
 }
@@ -206,4 +211,23 @@ pub struct ReceivedTensor {
     pub send_start_micros: i64,
     /// Whether the sender wants to be told that it arrived.
     pub require_ack: bool,
+}
+
+/// Asks a task whether it is opening a stream.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ConfirmStreamRequest {
+    /// What whoever opens the stream has said.
+    #[prost(string, tag = "1")]
+    pub secret: String,
+    /// The incarnation of the first device of the task that asks.
+    #[prost(uint64, tag = "2")]
+    pub receiver: u64,
+}
+
+/// Says that a task is opening a stream.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ConfirmStreamResponse {
+    /// The incarnations of its devices.
+    #[prost(uint64, repeated, tag = "1")]
+    pub incarnations: Vec<u64>,
 }

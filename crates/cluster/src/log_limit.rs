@@ -3,21 +3,29 @@
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lets one line through in every interval, and counts the others. It is meant for a `static` beside the line.
+/// Lets one line, or a few, through in every interval, and counts the others. It is meant for a `static` beside the line.
 pub struct LogLimit {
     interval: Duration,
+    lines_max: u32,
     state: Mutex<State>,
 }
 
 struct State {
-    last_allowed: Option<Instant>,
+    /// When the interval began in which lines are counted.
+    began: Option<Instant>,
+    written: u32,
     suppressed: u64,
 }
 
 impl LogLimit {
     /// Makes a limit of one line in every interval.
     pub const fn new(interval: Duration) -> LogLimit {
-        LogLimit { interval, state: Mutex::new(State { last_allowed: None, suppressed: 0 }) }
+        LogLimit::several(1, interval)
+    }
+
+    /// Makes a limit of several lines in every interval, for lines that belong together.
+    pub const fn several(lines_max: u32, interval: Duration) -> LogLimit {
+        LogLimit { interval, lines_max, state: Mutex::new(State { began: None, written: 0, suppressed: 0 }) }
     }
 
     /// Returns how many lines were left out since the last one, if a line may be written now.
@@ -32,11 +40,15 @@ impl LogLimit {
 
     fn allow_at(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.last_allowed.is_some_and(|last| now.saturating_duration_since(last) < self.interval) {
+        if state.began.is_none_or(|began| now.saturating_duration_since(began) >= self.interval) {
+            state.began = Some(now);
+            state.written = 0;
+        }
+        if state.written >= self.lines_max {
             state.suppressed += 1;
             return None;
         }
-        state.last_allowed = Some(now);
+        state.written += 1;
         Some(std::mem::take(&mut state.suppressed))
     }
 }
@@ -55,5 +67,17 @@ mod tests {
         assert_eq!(limit.allow_at(start + Duration::from_secs(10)), Some(2));
         assert_eq!(limit.allow_at(start + Duration::from_secs(11)), None);
         assert_eq!(limit.allow_at(start + Duration::from_secs(30)), Some(1));
+    }
+
+    #[test]
+    fn lines_that_belong_together_may_be_written_together() {
+        let limit = LogLimit::several(3, Duration::from_secs(10));
+        let start = Instant::now();
+        let written = (0..5).filter(|_| limit.allow_at(start).is_some()).count();
+        assert_eq!(written, 3);
+        assert_eq!(limit.allow_at(start + Duration::from_secs(10)), Some(2));
+        assert_eq!(limit.allow_at(start + Duration::from_secs(10)), Some(0));
+        assert_eq!(LogLimit::left_out(0), "");
+        assert!(LogLimit::left_out(2).contains('2'));
     }
 }

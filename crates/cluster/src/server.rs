@@ -88,6 +88,7 @@ impl Task {
         workers.set_own(itself);
         if let Some(streams) = &streams {
             streams.set_worker(Arc::downgrade(&worker));
+            streams.set_peers(Arc::downgrade(&workers));
             runtime.spawn(watch(Arc::downgrade(&worker), config.peer_times.check));
         }
         let default_config = config.default_session_config.clone();
@@ -245,6 +246,12 @@ impl Server {
 }
 
 impl Server {
+    /// Returns the streams to other tasks.
+    #[cfg(test)]
+    pub(crate) fn streams(&self) -> Option<&Arc<StreamHub>> {
+        self.task.streams.as_ref()
+    }
+
     fn stop_streams(&self) {
         if let Some(listening) = &self.listening_streams {
             listening.abort();

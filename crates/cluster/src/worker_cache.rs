@@ -129,6 +129,15 @@ impl WorkerCache {
         self.cluster.address(name.job.as_deref()?, name.task?)
     }
 
+    /// Returns a task's worker for one question: a connection that was made for it ends with it.
+    pub fn ask(&self, task: &str) -> Result<Arc<dyn WorkerInterface>> {
+        if let Some(worker) = self.connected.read().get(task) {
+            return Ok(worker.clone());
+        }
+        let address = self.address(task).ok_or_else(|| Status::not_found(format!("the cluster has no task {task}")))?;
+        self.connector.connect(task, address)
+    }
+
     /// Returns a task's worker; a task that isn't in the cluster is an error.
     pub fn get(&self, task: &str) -> Result<Arc<dyn WorkerInterface>> {
         if task == self.own_task {

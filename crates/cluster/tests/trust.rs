@@ -1,5 +1,6 @@
 //! Who is served, how much of a server one client may take, and what a client can learn about others.
 
+#[allow(dead_code, reason = "each test file uses a part")]
 mod common;
 
 use bytes::Bytes;

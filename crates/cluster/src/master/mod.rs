@@ -18,6 +18,7 @@ use crate::ClusterSpec;
 use crate::client::caller;
 use crate::device::task_name;
 use crate::interface::*;
+use crate::log_limit::LogLimit;
 use crate::random::RandomIds;
 use crate::shares::Shares;
 use crate::worker_cache::WorkerCache;
@@ -88,6 +89,9 @@ impl Drop for SessionInUse {
 
 /// How many sessions there may be at once, unless a server is told otherwise.
 pub(crate) const SESSIONS_MAX: usize = 1 << 14;
+
+/// Clients can open many sessions and go away.
+static ENDED_LINES: LogLimit = LogLimit::several(20, Duration::from_secs(10));
 
 /// A client may have so many times as many sessions as are free: alone, seven eighths of them.
 const SESSIONS_SHARE_FACTOR: usize = 7;
@@ -174,11 +178,14 @@ impl Shared {
             let verdict = judge(orphans.collect(), Instant::now(), self.session_gc, ORPHANS_MAX);
             for (handle, idle) in verdict.ended {
                 if let Some(session) = sessions.remove(&handle) {
-                    info!(
-                        "{} is ended: its client's connection is gone, and it was not used for {} s",
-                        session.tasks.label(),
-                        idle.as_secs()
-                    );
+                    if let Some(count) = ENDED_LINES.allow() {
+                        info!(
+                            "{} is ended: its client's connection is gone, and it was not used for {} s{}",
+                            session.tasks.label(),
+                            idle.as_secs(),
+                            LogLimit::left_out(count)
+                        );
+                    }
                     ended.push(session);
                 }
             }

@@ -8,6 +8,7 @@ use super::partial_run::PartialRuns;
 use super::tasks::{ContactedTask, SessionTasks, named_task};
 use crate::device::task_of;
 use crate::interface::WorkerInterface;
+use crate::log_limit::LogLimit;
 use crate::random::RandomIds;
 use crate::shares::Place;
 use crate::stream::PUSH_TO;
@@ -30,6 +31,11 @@ use tracing::{debug, info};
 
 /// How often a run is placed anew because a task told of devices that nobody had expected.
 const PLACEMENT_ROUNDS_MAX: usize = 8;
+
+/// Clients may ask for a line for every node of a graph, and for every note about where nodes are placed.
+static PLACEMENT_LINES: LogLimit = LogLimit::several(20_000, LINES_INTERVAL);
+static NOTES: LogLimit = LogLimit::several(1_000, LINES_INTERVAL);
+const LINES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// One client's session.
 pub(crate) struct MasterSession {
@@ -198,7 +204,9 @@ impl MasterSession {
             Ok(()) => {
                 if self.config.log_device_placement {
                     for line in placement_log(&whole) {
-                        info!("{line}");
+                        if let Some(count) = PLACEMENT_LINES.allow() {
+                            info!("{line}{}", LogLimit::left_out(count));
+                        }
                     }
                 }
                 let pruned = prune(&whole, spec, self.registry)?;
@@ -226,7 +234,9 @@ impl MasterSession {
         };
         let placement = place(graph, &self.tasks.devices()?, &options, &has_kernel)?;
         for note in placement.notes {
-            info!("{}: {note}", self.tasks.label());
+            if let Some(count) = NOTES.allow() {
+                info!("{}: {note}{}", self.tasks.label(), LogLimit::left_out(count));
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use crate::device::{is_ours, rename, stream_offer, task_name, task_of};
 use crate::interface::WorkerInterface;
+use crate::log_limit::LogLimit;
 use crate::stream::StreamOffer;
 use crate::worker_cache::WorkerCache;
 use futures_util::future::{join_all, try_join_all};
@@ -21,6 +22,9 @@ const WAITING_LINE_AFTER: Duration = Duration::from_secs(1);
 
 /// How often a line says which task is waited for, from then on.
 const WAITING_LINE_INTERVAL: Duration = Duration::from_secs(3);
+
+/// There can be many sessions, and each can wait for many tasks.
+static WAITING_LINES: LogLimit = LogLimit::several(100, WAITING_LINE_INTERVAL);
 
 /// How long to wait between two attempts to reach a task.
 const RETRY_INTERVAL_MIN: Duration = Duration::from_millis(50);
@@ -201,11 +205,11 @@ impl SessionTasks {
                 ticks.tick().await;
                 let because =
                     last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
-                warn!(
-                    "{} still waits for {name} at {address}, for {} s{because}",
-                    self.label,
-                    started.elapsed().as_secs()
-                );
+                let (label, seconds) = (&self.label, started.elapsed().as_secs());
+                if let Some(count) = WAITING_LINES.allow() {
+                    let left_out = LogLimit::left_out(count);
+                    warn!("{label} still waits for {name} at {address}, for {seconds} s{because}{left_out}");
+                }
             }
         };
         let reached = async {
@@ -219,7 +223,10 @@ impl SessionTasks {
             Some(deadline) => timeout_at(deadline, reached).await.unwrap_or_else(|_| {
                 let because =
                     last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
-                warn!("{} gives up on {name} at {address}{because}", self.label);
+                if let Some(count) = WAITING_LINES.allow() {
+                    let left_out = LogLimit::left_out(count);
+                    warn!("{} gives up on {name} at {address}{because}{left_out}", self.label);
+                }
                 Err(Status::deadline_exceeded(format!("{name} at {address} did not answer in time{because}")))
             })?,
         };

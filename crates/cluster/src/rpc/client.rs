@@ -10,6 +10,7 @@ use super::split::TensorPath;
 use super::wire::Segments;
 use super::{GRPC_ENCODING, connection_options, status};
 use crate::PeerTimes;
+use crate::log_limit::LogLimit;
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
@@ -28,6 +29,9 @@ use tensor::{Result, Status};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tracing::{info, warn};
+
+/// A peer may close every connection that is made to it.
+static LINES: LogLimit = LogLimit::several(100, Duration::from_secs(10));
 
 /// Calls to one peer. Cloning shares the connection.
 #[derive(Clone)]
@@ -107,7 +111,9 @@ impl Channel {
     /// Makes a channel to a peer; nothing is connected yet. `address` is `host:port`.
     pub fn new(name: &str, address: &str, runtime: tokio::runtime::Handle, times: PeerTimes) -> Result<Channel> {
         let mut uris = HashMap::new();
-        for path in proto::service::master::ALL.iter().chain(proto::service::worker::ALL) {
+        for path in
+            proto::service::master::ALL.iter().chain(proto::service::worker::ALL).chain(&[super::CONFIRM_STREAM])
+        {
             let uri = Uri::builder().scheme("http").authority(address).path_and_query(*path).build();
             uris.insert(*path, uri.map_err(|_| Status::invalid_argument(format!("'{address}' is not host:port")))?);
         }
@@ -190,8 +196,10 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
     state.given_up = None;
     let generation = state.generation;
     drop(state);
-    if generation > 1 {
-        info!("connected to {} at {} again", peer.name, peer.address);
+    if generation > 1
+        && let Some(count) = LINES.allow()
+    {
+        info!("connected to {} at {} again{}", peer.name, peer.address, LogLimit::left_out(count));
     }
     // Weak, so that the connection ends with the last channel that uses it.
     let owner = Arc::downgrade(&peer);
@@ -208,14 +216,18 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
         if state.generation == generation {
             state.sender = None;
         }
-        match ended {
-            Some(Ok(())) => warn!("{} at {} closed its connection", peer.name, peer.address),
-            Some(Err(error)) => warn!("lost the connection to {} at {}: {error}", peer.name, peer.address),
+        let line = match ended {
+            Some(Ok(())) => format!("{} at {} closed its connection", peer.name, peer.address),
+            Some(Err(error)) => format!("lost the connection to {} at {}: {error}", peer.name, peer.address),
             None => {
                 let why = format!("it took the connection and said nothing for {} s", times.connect.as_secs_f32());
-                warn!("{} at {} is given up: {why}", peer.name, peer.address);
+                let line = format!("{} at {} is given up: {why}", peer.name, peer.address);
                 state.given_up = Some(why);
+                line
             }
+        };
+        if let Some(count) = LINES.allow() {
+            warn!("{line}{}", LogLimit::left_out(count));
         }
         drop(state);
         // Its calls end with it, and say why.

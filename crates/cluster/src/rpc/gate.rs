@@ -28,6 +28,9 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many calls of such a connection are answered.
 const REFUSED_CALLS_MAX: u32 = 8;
 
+/// How many bytes of such a call are received.
+const REFUSED_BYTES_MAX: usize = 65_535;
+
 /// How often a line says that connections are not served.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -123,11 +126,21 @@ impl Gate {
 /// Answers the calls of a connection with an error, and ends it after the first.
 async fn answer_with(stream: TcpStream, status: Status) -> Result<(), h2::Error> {
     let mut builder = h2::server::Builder::new();
-    builder.max_concurrent_streams(REFUSED_CALLS_MAX);
+    builder.max_concurrent_streams(REFUSED_CALLS_MAX).initial_window_size(REFUSED_BYTES_MAX as u32);
     let mut connection = builder.handshake::<_, bytes::Bytes>(stream).await?;
     while let Some(call) = connection.accept().await {
-        let (_request, mut respond) = call?;
-        respond_with_error(&mut respond, status.clone());
+        let (request, mut respond) = call?;
+        let (mut body, status) = (request.into_body(), status.clone());
+        tokio::spawn(async move {
+            let mut received = 0;
+            // A client that is still sending could take the answer for a broken connection. It can send so much, and no more.
+            while received < REFUSED_BYTES_MAX
+                && let Some(Ok(data)) = body.data().await
+            {
+                received += data.len();
+            }
+            respond_with_error(&mut respond, status);
+        });
         connection.graceful_shutdown();
     }
     Ok(())

@@ -26,6 +26,9 @@ use http::HeaderName;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
+/// The call by which a task of ours confirms that it is opening a stream. TensorFlow's tasks never make it.
+const CONFIRM_STREAM: &str = "/ferroflow.StreamService/Confirm";
+
 /// Names the algorithm with which a message is compressed.
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 

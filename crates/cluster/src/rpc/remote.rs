@@ -1,8 +1,8 @@
 //! [`RemoteWorker`] and [`RemoteMaster`]: the interfaces over gRPC.
 
-use super::Channel;
 use super::messages::*;
 use super::wire::Segments;
+use super::{CONFIRM_STREAM, Channel};
 use crate::PeerTimes;
 use crate::interface::*;
 use crate::random::RandomIds;
@@ -153,6 +153,10 @@ impl WorkerInterface for RemoteWorker {
 
     fn complete_instance(&self, request: proto::CompleteInstanceRequest) -> Answer<proto::CompleteInstanceResponse> {
         plain(&self.channel, worker::COMPLETE_INSTANCE, request)
+    }
+
+    fn confirm_stream(&self, request: ConfirmStreamRequest) -> Answer<ConfirmStreamResponse> {
+        plain(&self.channel, CONFIRM_STREAM, request)
     }
 
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse> {

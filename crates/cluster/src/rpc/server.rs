@@ -414,6 +414,18 @@ static METHODS: &[Method] = &[
         -> |response| response),
     method!(worker::GET_STEP_SEQUENCE, worker.get_step_sequence(|request: proto::GetStepSequenceRequest| request)
         -> |response| response),
+    Method {
+        path: super::CONFIRM_STREAM,
+        tensors: None,
+        call: |services, message| {
+            Box::pin(async move {
+                let request = message.decode()?;
+                let no_streams = || Status::unimplemented("this task opens no streams");
+                let response = services.streams.as_ref().ok_or_else(no_streams)?.confirm(&request)?;
+                Segments::from_message(&response, || "the confirmation of a stream".to_owned())
+            })
+        },
+    },
 ];
 
 #[cfg(test)]
@@ -425,6 +437,6 @@ mod tests {
         for path in master::ALL.iter().chain(worker::ALL) {
             assert_eq!(METHODS.iter().filter(|method| method.path == *path).count(), 1, "{path}");
         }
-        assert_eq!(METHODS.len(), master::ALL.len() + worker::ALL.len());
+        assert_eq!(METHODS.len(), master::ALL.len() + worker::ALL.len() + 1);
     }
 }

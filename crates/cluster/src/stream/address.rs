@@ -24,7 +24,7 @@ impl StreamOffer {
             Transport::Grpc => None,
             Transport::Tcp => Some(StreamOffer::default()),
             Transport::Auto | Transport::SharedMemory | Transport::Unix => Some(match host() {
-                Some(host) => StreamOffer { host, unix: format!("ferroflow-{incarnation:016x}") },
+                Some(host) => StreamOffer { host, unix: unix_name(incarnation) },
                 None => StreamOffer::default(),
             }),
         }
@@ -52,6 +52,11 @@ impl StreamOffer {
             format!("tcp:{address}#{incarnation:016x}@{task}")
         }
     }
+}
+
+/// Returns the name of a task's Unix socket.
+pub(super) fn unix_name(incarnation: u64) -> String {
+    format!("ferroflow-{incarnation:016x}")
 }
 
 /// Returns what tells this machine from others: its boot, and the network in it that its sockets belong to.

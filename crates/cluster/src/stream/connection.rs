@@ -47,6 +47,8 @@ pub struct Connection {
     limits: StreamLimits,
     /// The incarnations of its devices.
     incarnations: OnceLock<SmallVec<[u64; 2]>>,
+    /// Those of them that it is proven to have.
+    proven: OnceLock<SmallVec<[u64; 2]>>,
     /// Told when the peer has greeted, or the connection is over.
     settling: Notify,
     outgoing: Mutex<Sending>,
@@ -114,6 +116,7 @@ impl Connection {
             task: OnceLock::new(),
             limits,
             incarnations: OnceLock::new(),
+            proven: OnceLock::new(),
             settling: Notify::new(),
             outgoing: Mutex::new(Sending {
                 link: Link::Connecting,
@@ -152,13 +155,19 @@ impl Connection {
     }
 
     /// Notes which task the peer is, and which devices it has.
-    pub(crate) fn greeted_by(&self, task: &str, incarnations: &[u64]) {
+    pub(crate) fn greeted_by(&self, task: &str, incarnations: &[u64], proven: &[u64]) {
         let _ = self.incarnations.set(incarnations.into());
+        let _ = self.proven.set(proven.into());
         let _ = self.task.set(task.to_owned());
         self.settling.notify_waiters();
     }
 
-    /// Returns the incarnations of the peer's devices; none before it has told them.
+    /// Returns the incarnations of the peer's devices that it is proven to have; none when it may be anybody.
+    pub(crate) fn proven(&self) -> &[u64] {
+        self.proven.get().map_or(&[], |proven| proven.as_slice())
+    }
+
+    /// Returns the incarnations that the peer says its devices have; none before it has told them.
     pub(crate) fn incarnations(&self) -> &[u64] {
         self.incarnations.get().map_or(&[], |incarnations| incarnations.as_slice())
     }

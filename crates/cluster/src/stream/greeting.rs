@@ -11,8 +11,10 @@
 //!
 //! Who is not welcome gets an `Error` in place of the Hello.
 
+use super::address::{Place, StreamAddress, unix_name};
 use super::frame::{FrameWriter, Kind, OutFrame, PREFACE, malformed};
 use super::messages;
+use super::proof::Proven;
 use super::reader::{FrameReader, InFrame, no_greeting};
 use super::shared_memory::PeerMemory;
 use super::socket::Socket;
@@ -24,7 +26,7 @@ use tensor::{Result, Status};
 use tracing::{debug, info};
 
 /// The version of the protocol; both sides must have the same.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// A bound on the devices that a peer names.
 const INCARNATIONS_MAX: u64 = 1 << 12;
@@ -37,8 +39,13 @@ pub(super) struct Hello {
     offers_memory: bool,
     /// The incarnations of its devices, at least one.
     pub incarnations: SmallVec<[u64; 2]>,
-    /// Which task it is.
-    task: String,
+    /// Which task it says it is, and at which address.
+    pub task: String,
+    pub address: String,
+    /// What proves it.
+    pub secret: String,
+    /// The incarnations that it is proven to have.
+    pub proven: Proven,
 }
 
 impl Hello {
@@ -58,7 +65,9 @@ impl Hello {
         }
         let incarnations = (0..count).map(|_| fields.u64()).collect::<Result<_>>()?;
         let task = fields.text()?.to_owned();
-        Ok(Hello { receiver, offers_memory, incarnations, task })
+        let address = fields.text()?.to_owned();
+        let secret = fields.text()?.to_owned();
+        Ok(Hello { receiver, offers_memory, incarnations, task, address, secret, proven: Proven::new() })
     }
 }
 
@@ -68,7 +77,7 @@ impl StreamHub {
         &self,
         connection: &Arc<Connection>,
         socket: &Arc<Socket>,
-        expected: Option<u64>,
+        expected: Option<StreamAddress<'_>>,
     ) -> Result<(FrameReader, Hello)> {
         let timeout = self.settings.limits.greeting_timeout;
         let deadline = Instant::now() + timeout;
@@ -84,23 +93,29 @@ impl StreamHub {
         &self,
         connection: &Arc<Connection>,
         socket: &Arc<Socket>,
-        expected: Option<u64>,
+        expected: Option<StreamAddress<'_>>,
         deadline: Instant,
     ) -> Result<(FrameReader, Hello)> {
         let broken = |error: std::io::Error| Status::unavailable(format!("the stream did not begin: {error}"));
         let heap = self.heap.filter(|_| socket.peer_user() == Some(rustix::process::geteuid().as_raw()));
-        let hello = self.hello(expected.unwrap_or(0), heap.is_some())?;
+        let opening = expected.map(|address| self.secrets.open(address.incarnation));
+        let secret = opening.as_ref().map_or("", |opening| opening.secret.as_str());
+        let hello = self.hello(expected.map_or(0, |address| address.incarnation), heap.is_some(), secret)?;
         let mut reader = FrameReader::new(socket.clone(), deadline);
         let theirs = match expected {
-            Some(_) => {
+            Some(address) => {
                 socket.send_first(&beginning(&hello), None).await.map_err(broken)?;
                 reader.preface().await.map_err(|_| refused())?;
-                Hello::read(&reader.next().await?.ok_or_else(refused)?)?
+                let theirs = Hello::read(&reader.next().await?.ok_or_else(refused)?)?;
+                self.expect(theirs, &address)?
             }
             None => {
                 reader.preface().await?;
                 let theirs = Hello::read(&reader.next().await?.ok_or_else(malformed)?);
-                let theirs = theirs.and_then(|theirs| self.welcome(theirs));
+                let theirs = match theirs {
+                    Ok(theirs) => self.welcome(theirs, socket).await,
+                    Err(status) => Err(status),
+                };
                 let answer = match &theirs {
                     Ok(_) => hello,
                     Err(status) => messages::write_error(0, status)?,
@@ -121,7 +136,7 @@ impl StreamHub {
         }
         reader.greeted()?;
         connection.up(socket.clone(), first);
-        connection.greeted_by(&theirs.task, &theirs.incarnations);
+        connection.greeted_by(&theirs.task, &theirs.incarnations, &theirs.proven);
         info!("a stream to {}, incarnation {:016x}, over {how}", theirs.task, theirs.incarnations[0]);
         Ok((reader, theirs))
     }
@@ -143,15 +158,32 @@ impl StreamHub {
     }
 
     /// Returns who has connected, if it may stay.
-    fn welcome(&self, theirs: Hello) -> Result<Hello> {
+    async fn welcome(&self, mut theirs: Hello, socket: &Socket) -> Result<Hello> {
         if theirs.receiver != 0 && self.incarnations.first() != Some(&theirs.receiver) {
             return Err(Status::aborted("the stream was meant for a task that was here before: it was restarted"));
+        }
+        theirs.proven = self.prove(&theirs, socket).await?;
+        Ok(theirs)
+    }
+
+    /// Returns who has answered at an address, if it is the one that was to be there.
+    fn expect(&self, mut theirs: Hello, address: &StreamAddress<'_>) -> Result<Hello> {
+        if theirs.incarnations.first() != Some(&address.incarnation) {
+            return Err(Status::aborted("another task answers than the stream was meant for: it was restarted"));
+        }
+        let is_proven = match address.place {
+            Place::Tcp(host) => self.configured_address(&theirs.task).as_deref() == Some(host),
+            // The kernel gives each name to one process only, and a task's name tells its incarnation.
+            Place::Unix(name) => name == unix_name(address.incarnation),
+        };
+        if is_proven {
+            theirs.proven.clone_from(&theirs.incarnations);
         }
         Ok(theirs)
     }
 
     /// Says who this is.
-    pub(super) fn hello(&self, receiver: u64, offers_memory: bool) -> Result<OutFrame> {
+    pub(super) fn hello(&self, receiver: u64, offers_memory: bool, secret: &str) -> Result<OutFrame> {
         let mut writer = FrameWriter::plain(Kind::Hello, VERSION);
         writer.u64(receiver);
         writer.u64(u64::from(offers_memory));
@@ -160,6 +192,8 @@ impl StreamHub {
             writer.u64(incarnation);
         }
         writer.text(self.task.as_bytes());
+        writer.text(self.own_address().as_bytes());
+        writer.text(secret.as_bytes());
         writer.finish()
     }
 }

@@ -15,6 +15,7 @@ mod greeting;
 mod listener;
 mod messages;
 mod outgoing;
+mod proof;
 mod reader;
 mod recipient;
 mod settings;
@@ -31,6 +32,7 @@ pub(crate) use settings::{StreamLimits, StreamSettings};
 pub(crate) use socket::Socket;
 
 use crate::rpc::connection_options;
+use crate::worker_cache::WorkerCache;
 use address::{Place, StreamAddress};
 use calls::Running;
 use foldhash::{HashMap, HashMapExt};
@@ -38,6 +40,7 @@ use frame::{Kind, malformed};
 use futures_util::FutureExt;
 use listener::Admission;
 use parking_lot::Mutex;
+use proof::Secrets;
 use reader::InFrame;
 use recipient::Recipient;
 use shared_memory::SharedHeap;
@@ -59,6 +62,8 @@ pub(crate) struct StreamHub {
     runtime: tokio::runtime::Handle,
     /// Who takes what arrives.
     worker: OnceLock<Weak<dyn Recipient>>,
+    /// The workers of this task's cluster.
+    peers: OnceLock<Weak<WorkerCache>>,
     /// The name of this task.
     task: String,
     /// The incarnations of this task's devices.
@@ -69,8 +74,11 @@ pub(crate) struct StreamHub {
     settings: StreamSettings,
     /// Where the large tensors of this process lie, when they are shared with tasks on the same machine.
     heap: Option<&'static SharedHeap>,
-    /// By the incarnation of the peer's first device.
-    connections: Mutex<HashMap<u64, Arc<Connection>>>,
+    /// By the address that is sent to, without the name of the task. The incarnation alone would not do: whoever answers at some address
+    /// can say that it is another's.
+    connections: Mutex<HashMap<Box<str>, Arc<Connection>>>,
+    /// What proves that this task opens its streams.
+    secrets: Secrets,
     /// All that are served, also those that a second connection to the same peer stands in for; `None` once the task stops.
     served: Mutex<Option<Vec<Arc<Connection>>>>,
     /// Whether no new partitions are run, because the task stops.
@@ -96,12 +104,14 @@ impl StreamHub {
         StreamHub {
             runtime,
             worker: OnceLock::new(),
+            peers: OnceLock::new(),
             task,
             incarnations,
             offer,
             settings,
             heap,
             connections,
+            secrets: Secrets::default(),
             served: Mutex::new(Some(Vec::new())),
             is_stopping: AtomicBool::new(false),
             num_running: watch::Sender::new(0),
@@ -114,6 +124,11 @@ impl StreamHub {
         &self.offer
     }
 
+    /// Sets the workers of this task's cluster, by whom peers prove who they are.
+    pub fn set_peers(&self, peers: Weak<WorkerCache>) {
+        let _ = self.peers.set(peers);
+    }
+
     /// Sets the worker that takes what arrives.
     pub fn set_worker<R: Recipient + 'static>(&self, worker: Weak<R>) {
         let _ = self.worker.set(worker);
@@ -123,11 +138,12 @@ impl StreamHub {
     pub fn get(self: &Arc<Self>, address: &str) -> Result<Arc<Connection>> {
         let parsed = StreamAddress::parse(address)?;
         let mut connections = self.connections.lock();
-        if let Some(known) = connections.get(&parsed.incarnation).filter(|known| known.is_usable()) {
+        let key = key_of(address);
+        if let Some(known) = connections.get(key).filter(|known| known.is_usable()) {
             return Ok(known.clone());
         }
         let connection = Arc::new(Connection::with_limits(&parsed.to_string(), self.settings.limits));
-        connections.insert(parsed.incarnation, connection.clone());
+        connections.insert(key.into(), connection.clone());
         drop(connections);
         let (hub, opened, address) = (self.clone(), connection.clone(), address.to_owned());
         self.runtime.spawn(async move { hub.open(opened, &address).await });
@@ -137,7 +153,7 @@ impl StreamHub {
     /// Returns the stream to the task that has a device of this incarnation, if there is one and it has greeted.
     pub fn connected_to(&self, incarnation: u64) -> Option<Arc<Connection>> {
         let connections = self.connections.lock();
-        let mut greeted = connections.values().filter(|known| known.incarnations().contains(&incarnation));
+        let mut greeted = connections.values().filter(|known| known.proven().contains(&incarnation));
         greeted.find(|known| known.is_greeted()).cloned()
     }
 
@@ -145,7 +161,8 @@ impl StreamHub {
     fn pushing_to(&self, connection: &Arc<Connection>) -> Arc<Connection> {
         let connections = self.connections.lock();
         let first = connection.incarnations().first();
-        let known = first.and_then(|incarnation| connections.get(incarnation)).filter(|known| known.is_greeted());
+        let is_to_it = |known: &&Arc<Connection>| known.is_greeted() && known.incarnations().first() == first;
+        let known = connections.values().find(is_to_it).filter(|_| first.is_some());
         known.unwrap_or(connection).clone()
     }
 
@@ -176,8 +193,8 @@ impl StreamHub {
         let lost = match caught(self.connect(address)).await {
             Ok(socket) => {
                 let socket = Arc::new(socket);
-                let incarnation = StreamAddress::parse(address).map_or(0, |address| address.incarnation);
-                self.clone().run(connection.clone(), socket, Some(incarnation)).await
+                let address = StreamAddress::parse(address).ok();
+                self.clone().run(connection.clone(), socket, address).await
             }
             Err(status) => status,
         };
@@ -219,12 +236,17 @@ impl StreamHub {
         }
         guarded(connection, || connection.broken(lost));
         if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
-            guarded(connection, || worker.peer_lost(connection, connection.incarnations(), lost));
+            guarded(connection, || worker.peer_lost(connection, connection.proven(), lost));
         }
     }
 
     /// Serves a connection until it ends; returns why. Whoever opened it says whom it expects there.
-    async fn run(self: Arc<Self>, connection: Arc<Connection>, socket: Arc<Socket>, expected: Option<u64>) -> Status {
+    async fn run(
+        self: Arc<Self>,
+        connection: Arc<Connection>,
+        socket: Arc<Socket>,
+        expected: Option<StreamAddress<'_>>,
+    ) -> Status {
         match self.served.lock().as_mut() {
             Some(served) => served.push(connection.clone()),
             None => return stopping(),
@@ -232,12 +254,11 @@ impl StreamHub {
         let running = Running::default();
         let reading = async {
             let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
-            let incarnations = hello.incarnations;
-            if expected.is_none() {
+            if let (None, Some(address)) = (expected, self.address_of_proven(&hello.task, &hello.proven, &socket)) {
                 // What is sent to that peer goes back over the same connection, unless there is another one already.
                 let mut connections = self.connections.lock();
-                if connections.get(&incarnations[0]).is_none_or(|known| !known.is_usable()) {
-                    connections.insert(incarnations[0], connection.clone());
+                if connections.get(&*address).is_none_or(|known| !known.is_usable()) {
+                    connections.insert(address, connection.clone());
                 }
             }
             while let Some(frame) = reader.next().await? {
@@ -315,11 +336,18 @@ impl StreamHub {
             }
             Kind::Progress => {
                 let steps = messages::read_progress(frame.fields())?;
-                worker.told_progress(connection.incarnations(), frame.id, &steps);
+                worker.told_progress(connection.proven(), frame.id, &steps);
             }
         }
         Ok(())
     }
+}
+
+/// Returns the part of an address that says where it is, and which incarnation is there.
+fn key_of(address: &str) -> &str {
+    let incarnation = address.rfind('#').unwrap_or(0);
+    let end = address[incarnation..].find('@').map_or(address.len(), |at| incarnation + at);
+    &address[..end]
 }
 
 fn abstract_address(name: &str) -> std::io::Result<std::os::unix::net::SocketAddr> {
