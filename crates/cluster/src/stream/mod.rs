@@ -10,6 +10,7 @@ mod address;
 mod calls;
 mod connection;
 mod frame;
+mod free_space;
 mod greeting;
 mod listener;
 mod messages;

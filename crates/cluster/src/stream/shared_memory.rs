@@ -6,12 +6,12 @@
 //! has said that it needs it no longer ([`SharedRegion`]). Nobody writes to a peer's heap, and no pointer lies in one.
 
 use super::connection::Connection;
+use super::free_space::FreeSpace;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 use std::alloc::Layout;
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,14 +53,8 @@ pub(crate) struct SharedHeap {
     read_only: OwnedFd,
     base: NonNull<u8>,
     len: usize,
-    state: Mutex<HeapState>,
-}
-
-struct HeapState {
-    /// Where nothing has been given out yet.
-    next: usize,
-    /// The places of free blocks by size; their memory has been given back.
-    free: BTreeMap<usize, Vec<usize>>,
+    /// What is not given out; its memory has been given back.
+    free: Mutex<FreeSpace>,
 }
 
 // SAFETY: the mapping lasts as long as the process, and blocks are given out under a lock.
@@ -107,8 +101,7 @@ impl SharedHeap {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let read_only = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(failed("/proc does not open a file for reading only"))?;
-        let state = Mutex::new(HeapState { next: 0, free: BTreeMap::new() });
-        Ok(SharedHeap { file, read_only, base, len, state })
+        Ok(SharedHeap { file, read_only, base, len, free: Mutex::new(FreeSpace::new(len)) })
     }
 
     /// Returns the file as peers get it: it can be read only.
@@ -190,16 +183,7 @@ fn size_of_block(layout: Layout) -> Option<usize> {
 unsafe impl LargeBlocks for SharedHeap {
     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
         let size = size_of_block(layout)?;
-        let mut state = self.state.lock();
-        let reused = state.free.get_mut(&size).and_then(Vec::pop);
-        let offset = match reused {
-            Some(offset) => offset,
-            None => {
-                let offset = state.next;
-                state.next = offset.checked_add(size).filter(|&end| end <= self.len)?;
-                offset
-            }
-        };
+        let offset = self.free.lock().take(size)?;
         // SAFETY: the block lies within the mapping.
         Some(unsafe { self.base.add(offset) })
     }
@@ -210,7 +194,7 @@ unsafe impl LargeBlocks for SharedHeap {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // A block whose memory can't be given back isn't used again, because it isn't zero.
         if rustix::fs::fallocate(&self.file, flags, offset as u64, size as u64).is_ok() {
-            self.state.lock().free.entry(size).or_default().push(offset);
+            self.free.lock().give(offset, size);
         }
     }
 
