@@ -7,7 +7,7 @@ use std::time::Duration;
 const WAITING_BYTES_MAX: usize = 1 << 30;
 
 /// How the streams of a task are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct StreamSettings {
     /// Whether large tensors are shared with tasks of the same user on this machine.
     pub shares_memory: bool,
@@ -15,12 +15,6 @@ pub(crate) struct StreamSettings {
     pub peers: PeerPolicy,
     /// The bounds.
     pub limits: StreamLimits,
-}
-
-impl Default for StreamSettings {
-    fn default() -> StreamSettings {
-        StreamSettings { shares_memory: false, peers: PeerPolicy::own_user(), limits: StreamLimits::default() }
-    }
 }
 
 /// What a stream waits for, for how long, and how much may wait for it.
