@@ -34,6 +34,14 @@ pub fn run_script(name: &str, arguments: &[String]) -> Result<(), String> {
     process::run(python_command(&python, Profile::Dev).arg(script).args(arguments))
 }
 
+/// Attacks a release build while a client trains on it.
+pub fn run_attack(arguments: &[String]) -> Result<(), String> {
+    let python = venv::python().map_err(venv::Missing::into_message)?;
+    build(Profile::Release)?;
+    let script = process::root().join("tests/attack/attack.py");
+    process::run(python_command(&python, Profile::Release).arg(script).args(arguments))
+}
+
 /// Runs the venv's Python itself.
 pub fn run_python(arguments: &[String]) -> Result<(), String> {
     let python = venv::python().map_err(venv::Missing::into_message)?;

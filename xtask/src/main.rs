@@ -35,6 +35,10 @@ cargo xtask COMMAND
         step_rate beside the old binary.
   fuzz [--seconds N] [--seed N]
         Runs random graphs on an embedded server: nothing may panic or hang.
+  attack [--seconds N]
+        Attacks a release build in every known way at once, twice, while a real client trains on it.
+        As root the attackers are another user. Fails when the training, a server, a descriptor or
+        memory is lost.
   ops-document
         Writes docs/ops.md from the binary and the cases of the differential tests.
   proxy --listen PORT --to HOST:PORT
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         "interop" => interop::run_pytest(after_dashes(rest)),
         "opdef" => interop::run_script("opdef.py", rest),
         "fuzz" => fuzz::run(rest),
+        "attack" => interop::run_attack(after_dashes(rest)),
         "ops-document" => interop::run_document(),
         "proxy" => interop::run_script("wire_proxy.py", rest),
         "python" => interop::run_python(rest),

@@ -11,6 +11,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long a server that was told to stop may take, at most: three times as long as it gives what is under way.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Which task of which cluster to be. With none of these it is a cluster of one, job `localhost`.
 #[derive(Args, Debug, Default)]
@@ -82,13 +86,14 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
         true => Some(done::watch(server.clone(), &job, index, workers)?),
         false => None,
     };
+    let signals = wait_for_signals()?;
     let bound = bound_elsewhere(&server);
     // One line, at once, for whoever started this and waits for it.
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "ferroflow server ready: /job:{job}/task:{index} at {}{bound}", server.address());
     let _ = written.and_then(|()| out.flush());
     drop(out);
-    runtime.spawn(tell_when_asked(server.clone()));
+    runtime.handle().spawn(tell_when_asked(server.clone()));
     runtime.block_on(async {
         let all_done = async {
             match &mut over {
@@ -98,7 +103,7 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
             Ok("all workers are done")
         };
         let stop = tokio::select! {
-            told = told_to_stop() => told,
+            told = signals => told.unwrap_or_else(|_| Err(std::io::Error::other("their thread has ended"))),
             told = all_done => told,
         };
         match stop {
@@ -126,6 +131,26 @@ fn bound_elsewhere(server: &Server) -> String {
         None => host == "localhost" && first.ip().is_loopback(),
     };
     if is_same_host && is_same_port { String::new() } else { format!(" (listening on {first})") }
+}
+
+/// Waits for a signal to stop, on a thread of its own: whatever the others are at, it is heard. Should they not even come to an
+/// end after that, the process ends without them.
+fn wait_for_signals() -> Result<oneshot::Receiver<std::io::Result<&'static str>>, Failure> {
+    let failed = |error| Failure::new(format!("signals can't be received: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let (sender, receiver) = oneshot::channel();
+    let wait = move || {
+        let told = runtime.block_on(told_to_stop());
+        let was_told = told.is_ok();
+        let _ = sender.send(told);
+        if was_told {
+            runtime.block_on(tokio::time::sleep(STOP_TIMEOUT));
+            eprintln!("calls that can't be stopped are still under way: ending without them");
+            std::process::exit(1);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(failed)?;
+    Ok(receiver)
 }
 
 /// Logs how the server is whenever it gets SIGUSR1.

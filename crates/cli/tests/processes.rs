@@ -158,7 +158,8 @@ fn tasks_that_are_killed_are_started_again() {
     job.wait_for("ps 0 ended with signal 9; starting it again (1 of 10");
     assert!(accuracy(job.wait_for_success()) > 80.0);
     let last = newest_step(directory.path()).unwrap();
-    assert!((steps..steps + 2).contains(&last), "{last} for {steps}: {:?}", job.seen);
+    // Workers that train asynchronously see each other's last steps late.
+    assert!((steps..steps + 5).contains(&last), "{last} for {steps}: {:?}", job.seen);
 }
 
 #[test]

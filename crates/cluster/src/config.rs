@@ -42,6 +42,9 @@ pub struct ServerConfig {
     pub session_gc: Option<Duration>,
     /// How long other tasks are waited for.
     pub peer_times: PeerTimes,
+    /// How many bytes of tensors may wait for another task that takes none of them any more, before steps that would send it more
+    /// fail; 1 GiB if not given.
+    pub peer_bytes_max: Option<usize>,
 }
 
 /// How long a task waits for others, and how often it looks after what it waits for.

@@ -78,13 +78,7 @@ impl Task {
             devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
-            let times = &config.peer_times;
-            let limits = StreamLimits {
-                connect_timeout: times.connect,
-                greeting_timeout: times.connect,
-                silence_max: times.silence,
-                ..StreamLimits::default()
-            };
+            let limits = StreamLimits::new(&config.peer_times, config.peer_bytes_max);
             let settings = StreamSettings { shares_memory, peers: config.allowed_users.clone(), limits };
             Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });

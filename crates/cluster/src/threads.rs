@@ -1,5 +1,9 @@
 //! The threads that serve calls: how many there are, how the kernel schedules them, and what is kept off them.
 
+use crate::stand_ins::{PeerThreads, STAND_INS, StandIns};
+use executor::ServingThread;
+use executor::watchdog::watch;
+use std::sync::{Arc, LazyLock};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 /// A graph of so many nodes takes long enough to look through that others should not wait for it.
@@ -9,25 +13,72 @@ const LARGE_GRAPH_NODES: usize = 2_000;
 const LARGE_MESSAGE_BYTES: usize = 256 << 10;
 
 /// Makes the runtime of a process that is one task of a cluster. By default one thread for every two cores serves calls and
-/// runs steps that are short; what takes long goes to the compute threads, of which there is one for each core.
-pub fn serving_runtime(threads: Option<usize>) -> std::io::Result<Runtime> {
+/// runs steps that are short; what takes long goes to the compute threads, of which there is one for each core. Where it
+/// doesn't, another thread serves in place of the one that is stuck.
+pub fn serving_runtime(threads: Option<usize>) -> std::io::Result<ServingRuntime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Builder::new_multi_thread()
-        .worker_threads(threads.unwrap_or(cores / 2).max(1))
+    let stand_ins = Arc::new(StandIns::default());
+    let of_threads = stand_ins.clone();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(threads.unwrap_or(cores / 2).max(1) + STAND_INS)
         .thread_name("ferroflow-server")
-        .on_thread_start(|| {
+        .on_thread_start(move || {
             let_others_finish();
-            executor::serve_others_on_this_thread();
+            of_threads.add_this_thread();
         })
+        .on_thread_park(ServingThread::goes_idle)
+        .on_thread_unpark(ServingThread::goes_on)
         .enable_all()
-        .build()
+        .build()?;
+    stand_ins.start(runtime.handle());
+    let handle = runtime.handle().clone();
+    Ok(ServingRuntime { runtime: Some(runtime), handle, stand_ins })
+}
+
+/// A runtime whose threads serve others, and are replaced while they are stuck.
+pub struct ServingRuntime {
+    /// There until this is dropped.
+    runtime: Option<Runtime>,
+    handle: Handle,
+    stand_ins: Arc<StandIns>,
+}
+
+impl ServingRuntime {
+    /// Returns how to start tasks on the runtime.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Runs a future on this thread until it is ready.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.handle.block_on(future)
+    }
+
+    /// Ends the runtime without waiting for what runs on it.
+    pub fn shutdown_background(mut self) {
+        self.stand_ins.close();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for ServingRuntime {
+    fn drop(&mut self) {
+        self.stand_ins.close();
+    }
 }
 
 /// Starts a thread that serves one peer. It is scheduled as the thread that starts it.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    static PEERS: LazyLock<Arc<PeerThreads>> = LazyLock::new(|| {
+        let peers = Arc::new(PeerThreads::default());
+        watch(&peers);
+        peers
+    });
     let thread = std::thread::Builder::new().name(name.to_owned());
     let started = thread.spawn(move || {
-        executor::serve_others_on_this_thread();
+        PEERS.add_this_thread();
         body();
     });
     started.map(drop)
@@ -59,7 +110,13 @@ pub(crate) fn for_message<T>(num_bytes: usize, work: impl FnOnce() -> T) -> T {
 
 fn hand_over<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| {
+            // Another one serves, so that nobody waits for this one.
+            ServingThread::goes_idle();
+            let result = work();
+            ServingThread::goes_on();
+            result
+        }),
         _ => work(),
     }
 }
@@ -74,11 +131,60 @@ mod tests {
     fn a_large_graph_does_not_hold_up_others() {
         let runtime = serving_runtime(Some(1)).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
-        let looked_at = runtime.spawn(async move {
+        let looked_at = runtime.handle().spawn(async move {
             tokio::spawn(async move { sender.send(()).unwrap() });
             for_graph(LARGE_GRAPH_NODES, || receiver.recv_timeout(Duration::from_secs(60)))
         });
         runtime.block_on(looked_at).unwrap().expect("the other call was not served");
+    }
+
+    /// Calls go on being served while threads do not come back, also when their places have to be taken anew.
+    #[test]
+    fn a_thread_that_is_stuck_is_replaced() {
+        let runtime = serving_runtime(Some(1)).unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let echo = async move {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let (mut read, mut write) = socket.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            }
+        };
+        runtime.handle().spawn(echo);
+        for round in 0..2 {
+            let mut gates = Vec::new();
+            for stuck in 0..STAND_INS {
+                let (open, gate) = std::sync::mpsc::channel::<()>();
+                gates.push(open);
+                let (sender, receiver) = std::sync::mpsc::channel();
+                runtime.handle().spawn(async move {
+                    sender.send(()).unwrap();
+                    let _ = gate.recv();
+                });
+                let far = Duration::from_secs(60);
+                receiver.recv_timeout(far).unwrap_or_else(|_| panic!("no thread in round {round} after {stuck}"));
+                use std::io::{Read, Write};
+                let mut client = std::net::TcpStream::connect(address).unwrap();
+                client.set_read_timeout(Some(far)).unwrap();
+                client.write_all(b"x").unwrap();
+                client.read_exact(&mut [0]).unwrap_or_else(|_| panic!("deaf in round {round} after {stuck}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_runtime_with_a_stuck_thread_ends() {
+        let runtime = serving_runtime(Some(1)).unwrap();
+        let (_open, gate) = std::sync::mpsc::channel::<()>();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        runtime.handle().spawn(async move {
+            sender.send(()).unwrap();
+            let _ = gate.recv();
+        });
+        receiver.recv().unwrap();
+        runtime.block_on(async { tokio::spawn(async {}).await.unwrap() });
+        runtime.shutdown_background();
     }
 
     #[test]

@@ -403,21 +403,29 @@ impl State {
         }
     }
 
-    /// Drops the iterations that are over, and the loop itself when all are.
-    fn cleanup(&mut self, plan: &Plan, frame_index: u32) {
+    /// Drops the iterations that are over, and the loop itself when all are; then the same of the loop that it lies in.
+    fn cleanup(&mut self, plan: &Plan, frame: u32) {
+        let mut next = Some(frame);
+        while let Some(frame) = next {
+            next = self.cleanup_one(plan, frame);
+        }
+    }
+
+    /// Returns the frame in which a loop lies that has ended.
+    fn cleanup_one(&mut self, plan: &Plan, frame_index: u32) -> Option<u32> {
         if frame_index == 0 {
-            return;
+            return None;
         }
         loop {
-            let Some(frame) = self.frame_mut(frame_index) else { return };
+            let frame = self.frame_mut(frame_index)?;
             // Until every `Enter` has come, the first iteration may still get values.
             let is_first = frame.first_iteration == 0;
             if is_first && frame.pending_enters > 0 {
-                return;
+                return None;
             }
             let Some(iteration) = frame.iterations.front() else { break };
             if iteration.outstanding > 0 || iteration.outstanding_frames > 0 {
-                return;
+                return None;
             }
             if frame.iterations.len() == 1 && !frame.next_roots.is_empty() {
                 self.start_iteration(plan, frame_index);
@@ -429,8 +437,8 @@ impl State {
                 self.start_iteration(plan, frame_index);
             }
         }
-        let Some(frame) = self.frames[frame_index as usize].take() else { return };
-        let Some((parent, parent_iteration)) = frame.parent else { return };
+        let frame = self.frames[frame_index as usize].take()?;
+        let (parent, parent_iteration) = frame.parent?;
         self.free_frames.push(frame_index);
         self.children.remove(&(parent, parent_iteration, frame.static_frame));
         for node in frame.dead_exits {
@@ -441,7 +449,7 @@ impl State {
         if let Some(iteration) = self.iteration_mut(parent, parent_iteration) {
             iteration.outstanding_frames -= 1;
         }
-        self.cleanup(plan, parent);
+        Some(parent)
     }
 }
 

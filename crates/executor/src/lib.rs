@@ -12,7 +12,12 @@ mod function;
 mod plan;
 mod pool;
 mod run;
+mod serving;
 
 pub use function::FunctionLibraryRuntime;
 pub use pool::default_runner;
-pub use run::{Executor, serve_others_on_this_thread};
+pub use run::Executor;
+pub use serving::ServingThread;
+
+/// Sees when threads on which others depend are stuck.
+pub use numeric::watchdog;

@@ -5,7 +5,7 @@ use graph::control_flow::NodeClass;
 use graph::{AttrMap, Graph, Node, NodeId, OpFlags};
 use kernel::{BoxedKernel, Cost, FunctionCall, OpRegistry, SessionState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tensor::{Result, Status};
 
@@ -45,6 +45,8 @@ pub(crate) struct PlanNode {
     pub(crate) enter: Option<EnterInfo>,
     /// How long an expensive node has taken of late.
     pub(crate) usual_time: UsualTime,
+    /// Whether a thread that serves others was seen stuck while it ran the node.
+    pub(crate) was_stuck: AtomicBool,
 }
 
 /// How long something takes, learnt from how long it took.
@@ -164,6 +166,7 @@ impl Plan {
                 enter,
                 kernel,
                 usual_time: UsualTime::unknown(),
+                was_stuck: AtomicBool::new(false),
             });
         }
         let edges = out_edges(&graph, &mut nodes);

@@ -2,6 +2,7 @@
 
 use crate::frame::{Ready, State};
 use crate::plan::{Plan, PlanNode};
+use crate::serving::{serves_others, stuck_looks, turn, was_stuck};
 use graph::Graph;
 use graph::control_flow::NodeClass;
 use kernel::{
@@ -26,8 +27,12 @@ const SLICE_NODES_MAX: usize = 10_000;
 /// How long a thread runs a step before it goes back. Looked at only when there is work that is worth a look at the clock.
 const SLICE_TIME_MAX: Duration = Duration::from_millis(20);
 
-/// After how many cheap nodes the tensors that a step has sent leave at the latest.
+/// After how many cheap nodes the tensors that a step has sent leave at the latest, and a thread that serves others looks at
+/// the clock.
 const FLUSH_NODES: usize = 64;
+
+/// After how many steps that a step woke a thread that serves others looks at the clock.
+const STEPS_BETWEEN_LOOKS: usize = 16;
 
 /// How long a thread that serves others runs a step: what takes longer goes to the pool, even if it is a single node.
 const SERVING_TIME_MAX: Duration = Duration::from_millis(1);
@@ -145,17 +150,10 @@ impl Arrived {
 }
 
 thread_local! {
-    /// Whether calls of others wait while this thread runs a step.
-    static SERVES_OTHERS: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread is inside `drive`.
     static DRIVING: Cell<bool> = const { Cell::new(false) };
     /// Steps that were woken by a step that this thread drives; their turn comes when that one pauses.
     static WOKEN: RefCell<Vec<Arc<Run>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Says that calls of others wait while this thread runs a step, so that nothing long runs on it.
-pub fn serve_others_on_this_thread() {
-    SERVES_OTHERS.set(true);
 }
 
 impl Run {
@@ -165,15 +163,20 @@ impl Run {
             WOKEN.with_borrow_mut(|woken| woken.push(self.clone()));
             return;
         }
-        DRIVING.set(true);
-        let flush = FlushDenormals::begin();
+        let driving = Driving::begin();
         self.drive();
-        for _ in 0..SLICE_STEPS_MAX {
+        let mut started = None;
+        for count in 1..=SLICE_STEPS_MAX {
             let Some(run) = WOKEN.with_borrow_mut(Vec::pop) else { break };
             run.drive();
+            if count.is_multiple_of(STEPS_BETWEEN_LOOKS)
+                && serves_others()
+                && started.get_or_insert_with(Instant::now).elapsed() >= SLICE_TIME_MAX
+            {
+                break;
+            }
         }
-        drop(flush);
-        DRIVING.set(false);
+        drop(driving);
         // A function that calls functions without end must not keep a thread that others wait for.
         self.hand_over_woken();
     }
@@ -190,7 +193,7 @@ impl Run {
     fn spawn(self: &Arc<Self>, first: impl FnOnce(&Arc<Run>) + Send + 'static) {
         let run = self.clone();
         self.step.runner.spawn(Box::new(move || {
-            first(&run);
+            run.or_break_off(|| first(&run));
             run.wake();
         }));
     }
@@ -210,14 +213,42 @@ impl Run {
 
     /// Goes on with the step as far as it goes now. What it has sent meanwhile leaves together.
     fn drive(self: &Arc<Self>) {
-        self.keep_books();
-        self.step.rendezvous.flush();
+        self.or_break_off(|| {
+            self.keep_books();
+            self.step.rendezvous.flush();
+        });
+    }
+
+    /// Does a part of the step. What panics there, outside of any kernel, ends the step and nothing else.
+    fn or_break_off(&self, part: impl FnOnce()) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(part)) {
+            // What is done about it may meet the same panic again; then the step ends with what it dropped.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.break_off(&panic_message(&*panic))));
+        }
+    }
+
+    /// Ends the step whose books are in disorder.
+    #[cold]
+    fn break_off(&self, message: &str) {
+        let status = Status::internal(format!("the executor panicked: {message}"));
+        self.fail(status.clone());
+        let state = self.state.lock().take();
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let derived = status.derived();
+            self.step.rendezvous.abort(derived.clone());
+            self.step.cancellation.cancel(derived);
+            // It may be in any state, so no other step gets it.
+            drop(state);
+        }));
+        self.finish(None);
+        drop(ended);
     }
 
     /// Does the bookkeeping as long as there is some to do and nobody else does it, but not forever.
     fn keep_books(self: &Arc<Self>) {
         let mut num_nodes: usize = 0;
         let mut started = None;
+        let mut looks = stuck_looks();
         loop {
             let Some(mut guard) = self.state.try_lock() else { return };
             let Some(state) = guard.as_mut() else { return };
@@ -238,8 +269,14 @@ impl Run {
                     break;
                 };
                 pause = self.start(state, ready);
+                if looks != stuck_looks() {
+                    looks = self.note_stuck(ready);
+                }
                 if num_nodes.is_multiple_of(FLUSH_NODES) {
                     self.step.rendezvous.flush();
+                    if serves_others() && started.get_or_insert_with(Instant::now).elapsed() >= SLICE_TIME_MAX {
+                        num_nodes = SLICE_NODES_MAX;
+                    }
                 }
                 if pause.is_some() || num_nodes >= SLICE_NODES_MAX {
                     break;
@@ -247,21 +284,27 @@ impl Run {
             }
             if let Some(work) = pause {
                 drop(guard);
-                let node = &self.executor.plan.nodes[work.ready.node as usize];
-                if matches!(&*node.kernel, BoxedKernel::Sync(_)) {
+                let ready = work.ready;
+                let node = &self.executor.plan.nodes[ready.node as usize];
+                let is_over = if matches!(&*node.kernel, BoxedKernel::Sync(_)) {
                     self.step.rendezvous.flush();
                     self.hand_over_woken();
                     let elapsed = started.get_or_insert_with(Instant::now).elapsed();
-                    let is_over = match SERVES_OTHERS.get() {
+                    match serves_others() {
                         true => elapsed + node.usual_time.get() >= SERVING_TIME_MAX,
                         false => elapsed >= SLICE_TIME_MAX,
-                    };
-                    if is_over {
-                        self.spawn(move |run| run.work(work));
-                        return;
                     }
+                } else {
+                    node.was_stuck.load(Ordering::Relaxed) && serves_others()
+                };
+                if is_over {
+                    self.spawn(move |run| run.work(work));
+                    return;
                 }
                 self.work(work);
+                if looks != stuck_looks() {
+                    looks = self.note_stuck(ready);
+                }
                 continue;
             }
             if num_nodes >= SLICE_NODES_MAX {
@@ -280,6 +323,15 @@ impl Run {
                 return;
             }
         }
+    }
+
+    /// Takes note of a node that kept this thread from serving others, if it was this one.
+    #[cold]
+    fn note_stuck(&self, ready: Ready) -> u64 {
+        if was_stuck() {
+            self.executor.plan.nodes[ready.node as usize].was_stuck.store(true, Ordering::Relaxed);
+        }
+        stuck_looks()
     }
 
     fn take_arrived(&self, state: &mut State) {
@@ -347,7 +399,7 @@ impl Run {
                     Cost::ByInput => total_bytes(inputs) <= INLINE_BYTES_MAX,
                     Cost::Expensive => false,
                 };
-                if !is_cheap {
+                if !is_cheap || node.was_stuck.load(Ordering::Relaxed) {
                     // After the cheap ones, so that it is known by then what there is to share out.
                     state.expensive.push(ready);
                     return None;
@@ -460,6 +512,26 @@ impl Run {
     }
 }
 
+/// That this thread drives steps; whatever happens meanwhile, it ends.
+struct Driving {
+    _flush: FlushDenormals,
+}
+
+impl Driving {
+    fn begin() -> Driving {
+        DRIVING.set(true);
+        turn(true);
+        Driving { _flush: FlushDenormals::begin() }
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        DRIVING.set(false);
+        turn(false);
+    }
+}
+
 /// A node to be run without the lock. It is boxed, since most nodes are run with it, and room for the inputs of one that is not
 /// would be moved about for each of them.
 struct Work {
@@ -479,7 +551,9 @@ impl Completion for NodeDone {
     fn complete(self: Box<Self>, result: Result<Outputs>) {
         if let (Some(trace), Some(started_ns), Ok(outputs)) = (&self.run.step.trace, self.started_ns, &result) {
             let node = &self.run.executor.plan.nodes[self.ready.node as usize];
-            trace.record(&node.name, &node.op, started_ns, started_ns, now_ns(), total_bytes(outputs));
+            let bytes = total_bytes(outputs);
+            let record = || trace.record(&node.name, &node.op, started_ns, started_ns, now_ns(), bytes);
+            self.run.or_break_off(record);
         }
         self.run.arrived.push(self.ready, result);
         self.run.wake();

@@ -187,7 +187,7 @@ fn a_thread_that_serves_others_leaves_what_may_take_long_to_the_pool() {
     let on = |serves: bool| {
         let body = move || {
             if serves {
-                executor::serve_others_on_this_thread();
+                executor::ServingThread::start();
             }
             thread_of_an_expensive_node()
         };

@@ -262,6 +262,22 @@ impl AsyncContext {
         }
     }
 
+    /// Takes the inputs away, for work that may outlive the node; returns them and the number of outputs.
+    pub(crate) fn take_inputs(&mut self) -> (Values, usize) {
+        (std::mem::take(&mut self.inputs), self.outputs.len())
+    }
+
+    /// Returns what the context of work elsewhere is made of: the step, the node's name, where it runs, and whether it is dead.
+    pub(crate) fn parts(&self) -> (Arc<Step>, Arc<str>, FrameAndIteration, bool) {
+        (self.step.clone(), self.node_name.clone(), self.frame, self.input_is_dead)
+    }
+
+    /// Ends the work with outputs that were made elsewhere.
+    pub(crate) fn finish_as(mut self, outputs: Result<Outputs>) {
+        let result = outputs.map(|outputs| self.outputs = outputs);
+        self.finish(result);
+    }
+
     /// Ends the work.
     pub fn finish(mut self, result: Result<()>) {
         let outputs = std::mem::take(&mut self.outputs);

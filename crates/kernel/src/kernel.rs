@@ -1,5 +1,6 @@
 //! [`Kernel`] and [`AsyncKernel`]: what runs a node; [`KernelDef`]: how one is made.
 
+use crate::io_pool::Blocking;
 use crate::{AsyncContext, OpContext};
 use graph::{AttrMap, Node};
 use std::ops::Range;
@@ -57,6 +58,12 @@ impl BoxedKernel {
     /// Wraps a kernel that doesn't wait.
     pub fn new(kernel: impl Kernel + 'static) -> Result<BoxedKernel> {
         Ok(BoxedKernel::Sync(Box::new(kernel)))
+    }
+
+    /// Wraps a kernel that waits for files, in `compute` and without returning meanwhile: it runs on a thread that nobody else
+    /// waits for, and a step that is cancelled goes on without it.
+    pub fn new_blocking(kernel: impl Kernel + 'static) -> Result<BoxedKernel> {
+        BoxedKernel::new_async(Blocking::new(kernel))
     }
 
     /// Wraps a kernel that may wait.

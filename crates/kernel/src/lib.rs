@@ -7,6 +7,7 @@ mod cancellation;
 mod context;
 mod evaluate;
 mod function;
+mod io_pool;
 mod kernel;
 mod optimize;
 mod registry;
@@ -22,6 +23,7 @@ pub use evaluate::evaluate;
 pub use function::{
     BoundFunction, Callee, FunctionCall, FunctionDone, FunctionHandle, FunctionRuntime, set_outputs, take_args,
 };
+pub use io_pool::run_io;
 pub use kernel::{AsyncKernel, BoxedKernel, Cost, Kernel, KernelBuilder, KernelDef};
 pub use optimize::optimize;
 pub use registry::{Op, OpRegistry};

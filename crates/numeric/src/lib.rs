@@ -33,4 +33,5 @@ pub mod softmax;
 pub mod special;
 mod strided;
 pub mod transpose;
+pub mod watchdog;
 pub mod workers;

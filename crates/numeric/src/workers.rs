@@ -2,7 +2,11 @@
 //!
 //! A thread without work sleeps at once. Pools made for fine-grained stealing keep idle threads looking around for a while;
 //! when several tasks share a machine, as the tasks of a cluster do, that look is taken from a neighbour's arithmetic.
+//!
+//! A job may take as long as it likes. When all threads have been at theirs for a while and others wait, one more thread is
+//! started, up to a bound: it goes as soon as nobody waits any more.
 
+use crate::watchdog::{Stillness, notice};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,9 +14,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// Something to be done on a compute thread.
 pub type Job = Box<dyn FnOnce() + Send>;
 
+/// How many threads there may be beyond the cores, in place of those that are at one job for long.
+const STAND_INS_MAX: usize = 32;
+
 static WORKERS: Workers = Workers {
-    state: Mutex::new(State { jobs: VecDeque::new(), started: 0, idle: 0, called: 0 }),
+    state: Mutex::new(State { jobs: VecDeque::new(), started: 0, idle: 0, called: 0, taken: 0 }),
     has_work: Condvar::new(),
+    stillness: Mutex::new(Stillness::new()),
 };
 
 /// Has `job` done by the next compute thread that is free. A panic ends the job and nothing else.
@@ -20,9 +28,17 @@ pub fn spawn(job: Job) {
     WORKERS.spawn(job);
 }
 
+/// Looks whether jobs wait while no thread takes any, and starts one that does; returns whether there is still something to
+/// look at.
+pub(crate) fn look() -> bool {
+    WORKERS.look()
+}
+
 struct Workers {
     state: Mutex<State>,
     has_work: Condvar,
+    /// Whether jobs are being taken; only the watchdog asks.
+    stillness: Mutex<Stillness>,
 }
 
 struct State {
@@ -32,6 +48,8 @@ struct State {
     idle: usize,
     /// Threads that were called and haven't woken up yet.
     called: usize,
+    /// How many jobs were taken so far.
+    taken: u64,
 }
 
 impl Workers {
@@ -47,18 +65,39 @@ impl Workers {
             drop(state);
             self.has_work.notify_one();
         } else if state.started < crate::parallel::cores() {
-            let thread = std::thread::Builder::new().name(format!("compute-{}", state.started));
-            match thread.spawn(|| self.work()) {
-                Ok(_) => state.started += 1,
-                // Others do it; without any, this one must.
-                Err(_) if state.started > 0 => {}
-                Err(_) => {
-                    let job = state.jobs.pop_back();
-                    drop(state);
-                    job.into_iter().for_each(|job| job());
-                }
+            // When no thread can be had, others do it; without any, this one must.
+            if !self.start(&mut state) && state.started == 0 {
+                let job = state.jobs.pop_back();
+                drop(state);
+                job.into_iter().for_each(|job| job());
             }
+        } else {
+            drop(state);
+            // All are at something, perhaps for long.
+            notice();
         }
+    }
+
+    /// Starts one more thread; returns whether there is one.
+    fn start(&'static self, state: &mut State) -> bool {
+        let thread = std::thread::Builder::new().name(format!("compute-{}", state.started));
+        let is_started = thread.spawn(|| self.work()).is_ok();
+        state.started += usize::from(is_started);
+        is_started
+    }
+
+    fn look(&'static self) -> bool {
+        let mut stillness = self.stillness.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        if state.jobs.is_empty() || state.called > 0 {
+            stillness.rest();
+            return !state.jobs.is_empty();
+        }
+        if stillness.is_stuck(state.taken) && state.started < crate::parallel::cores() + STAND_INS_MAX {
+            self.start(&mut state);
+            stillness.rest();
+        }
+        true
     }
 
     /// What a thread does all its life.
@@ -66,11 +105,17 @@ impl Workers {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
+                state.taken += 1;
                 drop(state);
                 // What panics was reported when it did; whoever waits for the job sees that it is gone.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
                 continue;
+            }
+            if state.started > crate::parallel::cores() {
+                // There are enough without this one, as soon as those that were stuck are not.
+                state.started -= 1;
+                return;
             }
             state.idle += 1;
             // Awake without having been called, it sleeps on: `called` would count it no longer.
@@ -102,6 +147,23 @@ mod tests {
         let mut done: Vec<i32> = receiver.iter().collect();
         done.sort_unstable();
         assert_eq!(done, (0..1000).filter(|number| number % 100 != 99).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_job_that_takes_long_does_not_keep_others_waiting() {
+        let (sender, receiver) = mpsc::channel();
+        let gates: Vec<mpsc::Sender<()>> = (0..crate::parallel::cores() + 2)
+            .map(|_| {
+                let (open, gate) = mpsc::channel::<()>();
+                spawn(Box::new(move || {
+                    let _ = gate.recv();
+                }));
+                open
+            })
+            .collect();
+        spawn(Box::new(move || sender.send(()).unwrap()));
+        receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("the others' job was never done");
+        drop(gates);
     }
 
     #[test]

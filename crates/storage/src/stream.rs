@@ -5,7 +5,7 @@ use crate::record::CompressionType;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
-use tensor::{Result, Status};
+use tensor::{Result, Status, check_elements_fit, check_interrupt};
 
 /// A stream of bytes from front to back.
 pub type ByteStream = Box<dyn BufRead + Send>;
@@ -45,6 +45,61 @@ pub fn decompress(data: &[u8], compression: CompressionType, limit_bytes: u64) -
         return Err(Status::resource_exhausted(format!("more than {limit_bytes} bytes when decompressed")));
     }
     Ok(output)
+}
+
+/// How much of a stream is read between two looks at whether it is still wanted, and fits.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Appends up to `count` bytes of a stream to `output`, and returns how many there were: fewer only at its end. What no tensor
+/// could hold is refused when so much of it is there, since nobody knows before how much a stream has.
+pub fn read_bounded(stream: &mut impl Read, output: &mut Vec<u8>, count: usize) -> io::Result<usize> {
+    let start = output.len();
+    while output.len() - start < count {
+        check_interrupt()?;
+        let piece = PIECE_BYTES.min(count - (output.len() - start));
+        check_elements_fit(output.len() + piece, 1)?;
+        if stream.by_ref().take(piece as u64).read_to_end(output)? < piece {
+            break;
+        }
+    }
+    Ok(output.len() - start)
+}
+
+/// Appends a stream's bytes up to and with `end` to `output`, bounded as [`read_bounded`] is; returns how many there were.
+pub fn read_until_bounded(stream: &mut impl BufRead, end: u8, output: &mut Vec<u8>) -> io::Result<usize> {
+    let start = output.len();
+    loop {
+        let available = match stream.fill_buf() {
+            Ok(available) => available,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let found = memchr::memchr(end, available);
+        let count = found.map_or(available.len(), |position| position + 1);
+        if output.len() + count > PIECE_BYTES {
+            check_interrupt()?;
+            check_elements_fit(output.len() + count, 1)?;
+        }
+        output.extend_from_slice(&available[..count]);
+        stream.consume(count);
+        if found.is_some() || count == 0 {
+            return Ok(output.len() - start);
+        }
+    }
+}
+
+/// Passes over up to `count` bytes of a stream, and returns how many there were.
+pub fn skip_bytes(stream: &mut impl BufRead, count: u64) -> io::Result<u64> {
+    let mut left = count;
+    while left > 0 {
+        check_interrupt()?;
+        let skipped = io::copy(&mut stream.by_ref().take(left.min(PIECE_BYTES as u64)), &mut io::sink())?;
+        if skipped == 0 {
+            break;
+        }
+        left -= skipped;
+    }
+    Ok(count - left)
 }
 
 /// Lets decompressors, which want `io::Read`, read a file of ours.

@@ -1,6 +1,7 @@
 //! Runs random graphs, or changed ones of the real client, on an embedded server and tells what must not happen: a panic, a step that outlives its time limit,
 //! an error that is said to be ours, a session that cannot be closed.
 
+use crate::deep_graph::deepen;
 use crate::mutated_graph::Corpus;
 use crate::random_graph::{Chooser, RandomGraph, random_graph};
 use cluster::{ClusterSpec, EmbeddedCluster, MasterInterface, RunStepCall};
@@ -49,6 +50,9 @@ pub struct Report {
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// Of so many graphs one is made deep.
+const DEEP_ONCE_IN: usize = 25;
+
 /// Where graphs come from.
 pub enum Source {
     /// The definitions of the ops.
@@ -60,10 +64,16 @@ pub enum Source {
 impl Source {
     /// Returns the graph of a seed.
     pub fn graph(&self, seed: u64) -> RandomGraph {
-        match self {
+        let mut graph = match self {
             Source::Definitions => random_graph(&mut Chooser::new(seed), &ops::registry().names()),
             Source::Corpus(corpus) => corpus.mutated(seed),
+        };
+        // From another sequence, so that the other graphs stay what they were.
+        let mut chooser = Chooser::new(!seed);
+        if chooser.once_in(DEEP_ONCE_IN) {
+            deepen(&mut chooser, &mut graph);
         }
+        graph
     }
 }
 

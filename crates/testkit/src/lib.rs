@@ -1,6 +1,7 @@
 //! What tests of the whole need: graphs made at random from the op definitions, and a loop that runs them on an embedded
 //! server.
 
+pub mod deep_graph;
 pub mod fuzz;
 pub mod mutated_graph;
 pub mod random_graph;

@@ -5,6 +5,9 @@ use crate::Transport;
 use std::fmt;
 use tensor::{Result, Status};
 
+/// The word before an offer. It changes with the protocol, so that tasks of different releases use gRPC between them.
+const OFFER: &str = "stream3";
+
 /// What a task offers to its peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamOffer {
@@ -29,12 +32,12 @@ impl StreamOffer {
 
     /// Writes the offer for the description of a device.
     pub fn to_text(&self) -> String {
-        format!(" stream host={} unix={}", self.host, self.unix)
+        format!(" {OFFER} host={} unix={}", self.host, self.unix)
     }
 
     /// Reads the offer in the description of a device.
     pub fn from_text(description: &str) -> Option<StreamOffer> {
-        let mut words = description.split(' ').skip_while(|word| *word != "stream").skip(1);
+        let mut words = description.split(' ').skip_while(|word| *word != OFFER).skip(1);
         let host = words.next()?.strip_prefix("host=")?.to_owned();
         let unix = words.next()?.strip_prefix("unix=")?.to_owned();
         Some(StreamOffer { host, unix })
@@ -126,6 +129,8 @@ mod tests {
             assert_eq!(StreamOffer::from_text(&format!("ferroflow 0.1.0{}", offer.to_text())), Some(offer));
         }
         assert_eq!(StreamOffer::from_text("ferroflow 0.1.0"), None);
+        let of_before = "ferroflow 0.1.0 stream host=h unix=a";
+        assert_eq!(StreamOffer::from_text(of_before), None, "a task of another release would not be understood");
         let address = StreamAddress::parse("tcp:[::1]:22#ff").unwrap();
         assert_eq!(address, StreamAddress { place: Place::Tcp("[::1]:22"), incarnation: 255, task: "" });
         assert_eq!(address.to_string(), "the task at [::1]:22");

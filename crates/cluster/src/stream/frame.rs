@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use tensor::{Buffer, DType, Result, Shape, Status, Tensor};
 
 /// The first bytes of a connection, by which a server tells it from HTTP/2.
-pub(crate) const PREFACE: &[u8; 8] = b"FERROFL1";
+pub(crate) const PREFACE: &[u8; 8] = b"FERROFL2";
 
 /// The length of a frame's header.
 pub(super) const HEADER_BYTES: usize = 24;

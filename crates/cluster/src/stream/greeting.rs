@@ -135,8 +135,8 @@ impl StreamHub {
             }
         }
         reader.greeted()?;
-        connection.greeted_by(&theirs.task, &theirs.incarnations, &theirs.proven);
         connection.up(socket.clone(), first);
+        connection.greeted_by(&theirs.task, &theirs.incarnations, &theirs.proven);
         info!("a stream to {}, incarnation {:016x}, over {how}", theirs.task, theirs.incarnations[0]);
         Ok((reader, theirs))
     }

@@ -189,7 +189,7 @@ impl StreamHub {
     }
 
     async fn open(self: Arc<Self>, connection: Arc<Connection>, address: &str) {
-        let lost = match self.connect(address).await {
+        let lost = match caught(self.connect(address)).await {
             Ok(socket) => {
                 let socket = Arc::new(socket);
                 let address = StreamAddress::parse(address).ok();

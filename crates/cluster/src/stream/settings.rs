@@ -1,6 +1,6 @@
 //! [`StreamSettings`] and [`StreamLimits`]: whom a task's streams serve, and their bounds.
 
-use crate::PeerPolicy;
+use crate::{PeerPolicy, PeerTimes};
 use std::time::Duration;
 
 /// How many bytes may wait for a peer that takes nothing, unless it is set.
@@ -32,14 +32,21 @@ pub(crate) struct StreamLimits {
     pub connections_per_user_max: Option<u64>,
 }
 
-impl Default for StreamLimits {
-    fn default() -> StreamLimits {
+impl StreamLimits {
+    /// Makes the limits of a task that waits for others as long as this.
+    pub fn new(times: &PeerTimes, waiting_bytes_max: Option<usize>) -> StreamLimits {
         StreamLimits {
-            connect_timeout: Duration::from_secs(10),
-            greeting_timeout: Duration::from_secs(10),
-            silence_max: Duration::from_secs(15),
-            waiting_bytes_max: WAITING_BYTES_MAX,
+            connect_timeout: times.connect,
+            greeting_timeout: times.connect,
+            silence_max: times.silence,
+            waiting_bytes_max: waiting_bytes_max.unwrap_or(WAITING_BYTES_MAX),
             connections_per_user_max: None,
         }
+    }
+}
+
+impl Default for StreamLimits {
+    fn default() -> StreamLimits {
+        StreamLimits::new(&PeerTimes::default(), None)
     }
 }

@@ -124,6 +124,20 @@ impl SharedHeap {
     }
 }
 
+/// Returns a vector of so many ones in the heap. Blocks from before there was a heap wait to be used again, so the first ones may
+/// lie elsewhere.
+#[cfg(test)]
+pub(super) fn tensor_in_heap(heap: &SharedHeap, len: usize) -> tensor::Tensor {
+    let mut elsewhere = Vec::new();
+    loop {
+        let tensor = tensor::Tensor::vector(&vec![1f32; len]);
+        if tensor.buffer().and_then(|buffer| heap.offset_of(buffer)).is_some() {
+            return tensor;
+        }
+        elsewhere.push(tensor);
+    }
+}
+
 fn memory_file() -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create("ferroflow", flags | MemfdFlags::NOEXEC_SEAL) {
@@ -237,24 +251,24 @@ impl PeerMemory {
         let len = rustix::fs::fstat(file).map_err(unusable)?.st_size;
         let len = usize::try_from(len).ok().filter(|len| (1..=HEAP_BYTES_MAX).contains(len));
         let len = len.ok_or_else(|| Status::invalid_argument("a peer's memory has no size that a heap can have"))?;
-        let room = AddressSpace::take(len)?;
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
+        let room = AddressSpace::take(&TAKEN, len, peers_bytes_max())?;
         let base = map(file.as_fd(), len, ProtFlags::READ).map_err(unusable)?;
         Ok(PeerMemory { base, len, _room: room })
     }
 }
 
 /// The address space that a peer's heap takes, which is counted.
-struct AddressSpace(usize);
-
-static PEERS_BYTES: AtomicUsize = AtomicUsize::new(0);
+struct AddressSpace {
+    taken: &'static AtomicUsize,
+    len: usize,
+}
 
 impl AddressSpace {
-    fn take(len: usize) -> Result<AddressSpace> {
-        let limited = getrlimit(Resource::As).current.map(|limit| limit / LIMITED_SHARE);
-        let bytes_max = limited.map_or(PEERS_BYTES_MAX, |limit| usize::try_from(limit).unwrap_or(PEERS_BYTES_MAX));
+    fn take(taken: &'static AtomicUsize, len: usize, bytes_max: usize) -> Result<AddressSpace> {
         let within = |taken: usize| taken.checked_add(len).filter(|&taken| taken <= bytes_max);
-        match PEERS_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within) {
-            Ok(_) => Ok(AddressSpace(len)),
+        match taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within) {
+            Ok(_) => Ok(AddressSpace { taken, len }),
             Err(_) => Err(Status::resource_exhausted(format!(
                 "the memory of all peers would take more than {} MB of address space",
                 bytes_max >> 20
@@ -265,8 +279,14 @@ impl AddressSpace {
 
 impl Drop for AddressSpace {
     fn drop(&mut self) {
-        PEERS_BYTES.fetch_sub(self.0, Ordering::Relaxed);
+        self.taken.fetch_sub(self.len, Ordering::Relaxed);
     }
+}
+
+/// Returns how much address space the heaps of all peers may take by the limits that this process has.
+fn peers_bytes_max() -> usize {
+    let limited = getrlimit(Resource::As).current.map(|limit| limit / LIMITED_SHARE);
+    limited.map_or(PEERS_BYTES_MAX, |limit| usize::try_from(limit).unwrap_or(PEERS_BYTES_MAX))
 }
 
 impl Drop for PeerMemory {
@@ -332,7 +352,6 @@ impl Drop for SharedRegion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::Tensor;
 
     const LEN: usize = 300_000;
 
@@ -381,18 +400,14 @@ mod tests {
         }
     }
 
-    /// A whole heap holds the contents of tensors and nothing else: what a peer reads has no pointer.
+    /// Blocks begin at pages, so contents that do, too, have no header in front of them that a peer could read.
     #[test]
     fn headers_lie_outside_of_the_heap() {
         let heap = SharedHeap::of_process().expect("this machine shares memory");
-        let tensor = Tensor::vector(&vec![1f32; LEN]);
+        let tensor = tensor_in_heap(heap, LEN);
         let buffer = tensor.buffer().unwrap();
         let offset = heap.offset_of(buffer).expect("a large tensor lies in the heap");
         assert_eq!(offset % PAGE_BYTES as u64, 0, "something lies in front of the contents");
-        let block = (4 * LEN).next_multiple_of(PAGE_BYTES);
-        // SAFETY: the block is at least this large and lives as long as the tensor; nobody writes to it.
-        let whole = unsafe { std::slice::from_raw_parts(buffer.bytes().as_ptr(), block) };
-        assert!(whole[4 * LEN..].iter().all(|&byte| byte == 0), "something lies behind the contents");
     }
 
     #[test]
@@ -431,9 +446,14 @@ mod tests {
 
     #[test]
     fn the_address_space_for_peers_is_bounded_and_comes_back() {
-        let before = PEERS_BYTES.load(Ordering::Relaxed);
-        assert!(AddressSpace::take(usize::MAX).is_err());
-        assert!(AddressSpace::take(PEERS_BYTES_MAX + 1).is_err());
-        assert!(PEERS_BYTES.load(Ordering::Relaxed) <= before.max(PEERS_BYTES_MAX));
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
+        let first = AddressSpace::take(&TAKEN, 60, 100).unwrap();
+        let _second = AddressSpace::take(&TAKEN, 40, 100).unwrap();
+        for len in [1, usize::MAX] {
+            let status = AddressSpace::take(&TAKEN, len, 100).err().expect("there was room");
+            assert_eq!(status.code(), tensor::Code::ResourceExhausted);
+        }
+        drop(first);
+        assert!(AddressSpace::take(&TAKEN, 60, 100).is_ok());
     }
 }

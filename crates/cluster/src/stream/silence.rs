@@ -52,8 +52,8 @@ impl Silence {
         *self.since.lock() = Some(since);
         self.is_silent.store(true, Ordering::Relaxed);
         warn!(
-            "{} has taken and answered nothing for {} s: it was stopped, or has no processor or memory left. {} kB wait for it, and \
-             so do the steps that need it",
+            "{} has taken and answered nothing for {} s: it was stopped, or is too busy. {} kB wait for it, and so do the steps \
+             that need it",
             connection.peer_at(),
             since.elapsed().as_secs(),
             waiting >> 10

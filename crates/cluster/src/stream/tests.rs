@@ -3,7 +3,7 @@
 use super::frame::{FrameWriter, HEADER_BYTES, Header};
 use super::listener::{Accept, THREADS_MAX};
 use super::reader::FrameReader;
-use super::settings::StreamLimits;
+use super::shared_memory::tensor_in_heap;
 use super::*;
 use crate::Transport;
 use crate::interface::{Answer, RunGraphCall, RunGraphReply};
@@ -226,6 +226,25 @@ async fn the_same_user_gets_memory_that_it_can_only_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_user_who_may_connect_is_offered_no_memory() {
+    let hub = hub(StreamSettings { shares_memory: true, ..StreamSettings::default() });
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    tokio::spawn(hub.clone().accept(Socket::unix(ours).unwrap().with_peer_user(NOBODY)));
+    let socket = Arc::new(Socket::unix(theirs).unwrap());
+    let hello = hub.hello(0, true, "").unwrap().pieces.concat();
+    socket.send_first(&[PREFACE.as_slice(), &hello].concat(), None).await.unwrap();
+    let mut reader = FrameReader::new(socket.clone(), Instant::now() + FAR);
+    reader.preface().await.unwrap();
+    let hello = reader.next().await.unwrap().expect("it was refused");
+    let mut fields = hello.fields();
+    assert_eq!((hello.kind, fields.u64().unwrap(), fields.u64().unwrap()), (Kind::Hello, 0, 0));
+    // The connection is in use right away: the next word is an answer, and not memory.
+    socket.send_first(&FrameWriter::plain(Kind::Ping, 0).finish().unwrap().pieces.concat(), None).await.unwrap();
+    assert_eq!(reader.next().await.unwrap().expect("it ended").kind, Kind::Pong);
+    assert!(reader.take_file().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_goes_to_nobody_whose_greeting_is_refused() {
     let hub = hub(StreamSettings { shares_memory: true, ..StreamSettings::default() });
     let (mut reader, _socket) = greeted_until(&hub, 12345, Kind::Error).await;
@@ -237,10 +256,10 @@ async fn memory_goes_to_nobody_whose_greeting_is_refused() {
 async fn tasks_of_one_user_share_memory_both_ways() {
     let shares = || StreamSettings { shares_memory: true, ..StreamSettings::default() };
     let (one, two) = (hub(shares()), silent_hub(shares()));
-    if one.heap.is_none() {
+    let Some(heap) = one.heap else {
         eprintln!("skipped: this system shares no memory");
         return;
-    }
+    };
     let connection = two.get(&address(&one)).unwrap();
     let there = blocking(move || {
         loop {
@@ -255,7 +274,7 @@ async fn tasks_of_one_user_share_memory_both_ways() {
     // Each side frames what is large by its place in memory once the other has said that it reads it.
     for connection in [connection, there] {
         let shared = blocking(move || {
-            let tensor = Tensor::vector(&vec![1f32; 100_000]);
+            let tensor = tensor_in_heap(heap, 100_000);
             let started = Instant::now();
             while connection.lend(tensor.buffer().unwrap()).is_none() {
                 assert!(started.elapsed() < FAR, "memory is not shared");
@@ -437,6 +456,7 @@ async fn to_a_stopped_peer(limits: StreamLimits) -> (Arc<StreamHub>, Arc<Connect
     });
     let stream = stream.await;
     let connection = hub.served.lock().as_ref().unwrap()[0].clone();
+    connection.settled().await.unwrap();
     (hub, connection, stream)
 }
 
@@ -541,15 +561,15 @@ async fn a_peer_with_nothing_to_say_is_asked_once_and_left_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_lent_for_a_step_that_is_over_is_taken_back() {
-    if SharedHeap::of_process().is_none() {
+    let Some(heap) = SharedHeap::of_process() else {
         eprintln!("skipped: this system shares no memory");
         return;
-    }
+    };
     let (hub, connection, stream) = to_a_stopped_peer(StreamLimits::default()).await;
     // Fills the socket, so that the next frames wait.
     connection.push(1, "key", &Tensor::vector(&vec![1u8; 8 << 20]), false).unwrap();
     connection.share();
-    connection.push(2, "key", &Tensor::vector(&vec![1f32; 1 << 20]), false).unwrap();
+    connection.push(2, "key", &tensor_in_heap(heap, 1 << 20), false).unwrap();
     assert_eq!(connection.lent_bytes(), 4 << 20);
     hub.forget_step(2);
     assert_eq!(connection.lent_bytes(), 0);

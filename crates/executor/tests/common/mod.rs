@@ -89,6 +89,58 @@ impl AsyncKernel for Never {
     }
 }
 
+/// Keeps whoever comes until it is opened, and knows who came last.
+struct Gate {
+    state: parking_lot::Mutex<(bool, String)>,
+    opened: parking_lot::Condvar,
+}
+
+static GATE: Gate =
+    Gate { state: parking_lot::Mutex::new((false, String::new())), opened: parking_lot::Condvar::new() };
+
+impl Gate {
+    fn pass(&self) {
+        let mut state = self.state.lock();
+        state.1 = std::thread::current().name().unwrap_or("").to_owned();
+        while !state.0 {
+            self.opened.wait(&mut state);
+        }
+    }
+}
+
+/// Has the next that comes to a gate wait.
+#[allow(dead_code)]
+pub fn close_gate() {
+    GATE.state.lock().0 = false;
+}
+
+/// Lets those at a gate pass, and all that come later.
+#[allow(dead_code)]
+pub fn open_gate() {
+    GATE.state.lock().0 = true;
+    GATE.opened.notify_all();
+}
+
+/// Returns the name of the thread that came to a gate last.
+#[allow(dead_code)]
+pub fn gate_thread() -> String {
+    GATE.state.lock().1.clone()
+}
+
+/// A gate in an asynchronous op that keeps its thread all the same.
+struct GateAsync;
+
+impl AsyncKernel for GateAsync {
+    fn compute(&self, context: AsyncContext) {
+        GATE.pass();
+        context.finish_with(|c| {
+            let value = c.take_value(0);
+            c.set_output_value(0, value);
+            Ok(())
+        });
+    }
+}
+
 struct Forgetful;
 
 impl AsyncKernel for Forgetful {
@@ -156,6 +208,13 @@ const OPS: &[Op] = &[
         c.set_output(0, Tensor::string(name));
         Ok(())
     })),
+    op!("Gate", ["x: T"] -> ["y: T"], ["T: type"], |_| boxed(Cost::Inline, |c| {
+        GATE.pass();
+        let value = c.take_value(0);
+        c.set_output_value(0, value);
+        Ok(())
+    })),
+    op!("GateAsync", ["x: T"] -> ["y: T"], ["T: type"], |_| BoxedKernel::new_async(GateAsync)),
     op!("Fail", ["x: T"] -> ["y: T"], ["T: type"], |_| boxed(Cost::Inline, |_| Err(Status::out_of_range("no more")))),
     op!("Panic", ["x: T"] -> ["y: T"], ["T: type"], |_| boxed(Cost::Inline, |_| panic!("on purpose"))),
     op!("Later", ["x: T"] -> ["y: T"], ["T: type"], |_| BoxedKernel::new_async(Later)),

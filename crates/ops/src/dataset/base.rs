@@ -12,10 +12,30 @@ pub(super) type Element = Vec<Tensor>;
 /// What will be the next element, or nothing at the end.
 pub(super) type Next<'a> = Pin<Box<dyn Future<Output = Result<Option<Element>>> + Send + 'a>>;
 
+/// How many datasets may lie within each other. Each asks the next one for its elements, on one stack, and some ask functions
+/// that make datasets themselves: threads of 2 MB bear several times as many, in builds for tests, too.
+const LEVELS_MAX: u32 = 256;
+
+/// How many datasets one lies within, or holds within it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Nesting {
+    levels: u32,
+}
+
+impl Nesting {
+    /// Returns the next level, if there may be one.
+    pub(super) fn deeper(self) -> Result<Nesting> {
+        if self.levels >= LEVELS_MAX {
+            return Err(Status::invalid_argument(format!("datasets are nested more than {LEVELS_MAX} deep")));
+        }
+        Ok(Nesting { levels: self.levels + 1 })
+    }
+}
+
 /// A sequence of elements that can be gone through any number of times.
 pub(super) trait Dataset: Send + Sync {
-    /// Starts at the first element.
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>>;
+    /// Starts at the first element; `nesting` says where the iterator will lie.
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>>;
 }
 
 /// Goes through the elements of a dataset.
@@ -24,13 +44,24 @@ pub(super) trait DatasetIterator: Send {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a>;
 }
 
+/// Returns about how many bytes an element takes.
+pub(super) fn element_bytes(element: &Element) -> usize {
+    /// What a tensor and its place take besides its content.
+    const TENSOR_BYTES: usize = 128;
+    element.iter().map(|tensor| tensor.num_bytes().saturating_add(TENSOR_BYTES)).fold(0, usize::saturating_add)
+}
+
 /// Returns an element that is there already.
 pub(super) fn ready(element: Result<Option<Element>>) -> Next<'static> {
     Box::pin(std::future::ready(element))
 }
 
 /// A dataset as an element of a variant tensor.
-struct DatasetVariant(Arc<dyn Dataset>);
+struct DatasetVariant {
+    dataset: Arc<dyn Dataset>,
+    /// How many datasets it is made of, one within the other.
+    nesting: Nesting,
+}
 
 impl VariantValue for DatasetVariant {
     fn type_name(&self) -> &str {
@@ -46,16 +77,24 @@ impl VariantValue for DatasetVariant {
     }
 }
 
-/// Returns the tensor of a dataset.
-pub(super) fn dataset_tensor(dataset: Arc<dyn Dataset>) -> Tensor {
-    Tensor::variant(Variant::new(DatasetVariant(dataset)))
+/// Returns the tensor of a dataset that is made of so many.
+pub(super) fn dataset_tensor(dataset: Arc<dyn Dataset>, nesting: Nesting) -> Tensor {
+    Tensor::variant(Variant::new(DatasetVariant { dataset, nesting }))
+}
+
+/// Returns how deep the deepest of the datasets among a node's inputs is.
+fn nesting_of_inputs(context: &OpContext<'_>) -> Nesting {
+    let inputs = (0..context.num_inputs()).filter_map(|index| context.input(index).ok());
+    let variants = inputs.filter_map(|input| input.variants().ok()).flatten();
+    let datasets = variants.filter_map(|variant| variant.downcast_ref::<DatasetVariant>());
+    datasets.map(|dataset| dataset.nesting).max_by_key(|nesting| nesting.levels).unwrap_or_default()
 }
 
 /// Returns the dataset of a tensor.
 pub(super) fn dataset_of(tensor: &Tensor) -> Result<Arc<dyn Dataset>> {
     let variant = tensor.variants()?.first();
     let found = variant.and_then(|variant| variant.downcast_ref::<DatasetVariant>());
-    found.map(|dataset| dataset.0.clone()).ok_or_else(|| {
+    found.map(|found| found.dataset.clone()).ok_or_else(|| {
         Status::invalid_argument("Tensor must be a Dataset object: a scalar of dtype DT_VARIANT that holds one")
     })
 }
@@ -82,8 +121,9 @@ struct DatasetOp(MakeDataset);
 
 impl Kernel for DatasetOp {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let nesting = nesting_of_inputs(context).deeper()?;
         let dataset = (self.0)(context)?;
-        context.set_output(0, dataset_tensor(dataset));
+        context.set_output(0, dataset_tensor(dataset, nesting));
         Ok(())
     }
 

@@ -1,10 +1,11 @@
 //! Batches: BatchDataset, PaddedBatchDataset, ParallelBatchDataset, UnbatchDataset.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INPUT, METADATA, Next, PLAIN, SHAPES, TYPES, argument, dataset_kernel,
-    dataset_op, input_dataset,
+    Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, PLAIN, SHAPES, TYPES, argument, dataset_kernel,
+    dataset_op, element_bytes, input_dataset,
 };
 use super::sources::row;
+use super::task::turn;
 use crate::data_flow::{stack, stack_padded_with};
 use kernel::{KernelBuilder, KernelDef, Op, OpContext, OpFlags, Step};
 use std::collections::VecDeque;
@@ -109,9 +110,9 @@ impl Batch {
 }
 
 impl Dataset for Batch {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         Ok(Box::new(BatchIterator {
-            input: Some(self.input.iterator()?),
+            input: Some(self.input.iterator(nesting.deeper()?)?),
             size: self.size,
             drop_remainder: self.drop_remainder,
             padding: self.padding.clone(),
@@ -131,9 +132,16 @@ impl DatasetIterator for BatchIterator {
         Box::pin(async move {
             let Some(input) = &mut self.input else { return Ok(None) };
             let mut elements: Vec<Element> = Vec::new();
+            let mut bytes: usize = 0;
             while elements.len() < self.size {
+                turn(step).await?;
                 match input.next(step).await? {
-                    Some(element) => elements.push(element),
+                    Some(element) => {
+                        // They will be one tensor; without a bound an endless dataset would take all memory before.
+                        bytes = bytes.saturating_add(element_bytes(&element));
+                        tensor::check_elements_fit(bytes, 1)?;
+                        elements.push(element);
+                    }
                     None => {
                         self.input = None;
                         break;
@@ -198,8 +206,8 @@ struct Unbatch {
 }
 
 impl Dataset for Unbatch {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(UnbatchIterator { input: self.input.iterator()?, rows: VecDeque::new() }))
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        Ok(Box::new(UnbatchIterator { input: self.input.iterator(nesting.deeper()?)?, rows: VecDeque::new() }))
     }
 }
 
@@ -215,6 +223,7 @@ impl DatasetIterator for UnbatchIterator {
                 if let Some(element) = self.rows.pop_front() {
                     return Ok(Some(element));
                 }
+                turn(step).await?;
                 let Some(batch) = self.input.next(step).await? else { return Ok(None) };
                 let Some(&count) = batch.first().and_then(|component| component.dims().first()) else {
                     return Err(Status::invalid_argument("Each component must have at least one dimension"));

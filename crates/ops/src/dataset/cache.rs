@@ -4,8 +4,10 @@
 //! name, and a lock file beside it keeps a second writer away.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INPUT, Next, PLAIN, dataset_op, input_dataset, ready, shared_dataset_kernel,
+    Dataset, DatasetIterator, Element, INPUT, Nesting, Next, PLAIN, dataset_op, element_bytes, input_dataset, ready,
+    shared_dataset_kernel,
 };
+use super::task::with_files;
 use crate::io::file_system;
 use kernel::{KernelBuilder, KernelDef, Logger, Op, OpFlags, Step};
 use parking_lot::Mutex;
@@ -49,12 +51,12 @@ struct MemoryCache {
 }
 
 impl Dataset for MemoryCache {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         if let Some(elements) = &*self.elements.lock() {
             return Ok(Box::new(KeptIterator { elements: elements.clone(), next: 0 }));
         }
-        let input = Some(self.input.iterator()?);
-        Ok(Box::new(KeepingIterator { input, seen: Vec::new(), kept: self.elements.clone() }))
+        let input = Some(self.input.iterator(nesting.deeper()?)?);
+        Ok(Box::new(KeepingIterator { input, seen: Vec::new(), seen_bytes: 0, kept: self.elements.clone() }))
     }
 }
 
@@ -73,6 +75,7 @@ impl DatasetIterator for KeptIterator {
 struct KeepingIterator {
     input: Option<Box<dyn DatasetIterator>>,
     seen: Vec<Element>,
+    seen_bytes: usize,
     kept: Kept,
 }
 
@@ -82,6 +85,9 @@ impl DatasetIterator for KeepingIterator {
             let Some(input) = &mut self.input else { return Ok(None) };
             match input.next(step).await? {
                 Some(element) => {
+                    // What is endless can't be kept, and says so before it has taken all memory.
+                    self.seen_bytes = self.seen_bytes.saturating_add(element_bytes(&element));
+                    tensor::check_elements_fit(self.seen_bytes, 1)?;
                     self.seen.push(element.clone());
                     Ok(Some(element))
                 }
@@ -102,10 +108,11 @@ struct FileCache {
 }
 
 impl Dataset for FileCache {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         if file_system().exists(&meta_filename(&self.prefix))? {
-            let reader = BundleReader::open(file_system(), &self.prefix)?;
-            return Ok(Box::new(ReadingIterator { reader, next: 0, num_components: self.num_components }));
+            let reading =
+                Reading { prefix: self.prefix.clone(), reader: None, next: 0, num_components: self.num_components };
+            return Ok(Box::new(ReadingIterator { reading: Arc::new(Mutex::new(reading)) }));
         }
         let cache = CacheFiles {
             file_system: file_system(),
@@ -113,51 +120,74 @@ impl Dataset for FileCache {
             num_components: self.num_components,
             state: State::Untouched,
         };
-        Ok(Box::new(WritingIterator { input: self.input.iterator()?, cache }))
+        let input = self.input.iterator(nesting.deeper()?)?;
+        Ok(Box::new(WritingIterator { input, cache: Arc::new(Mutex::new(cache)) }))
     }
 }
 
+/// Reads a cache on threads for files.
 struct ReadingIterator {
-    reader: BundleReader,
+    reading: Arc<Mutex<Reading>>,
+}
+
+struct Reading {
+    prefix: String,
+    /// Opened when the first element is read.
+    reader: Option<BundleReader>,
     next: usize,
     num_components: usize,
 }
 
-impl ReadingIterator {
+impl Reading {
     fn read(&mut self) -> Result<Option<Element>> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            None => self.reader.insert(BundleReader::open(file_system(), &self.prefix)?),
+        };
         let keys = element_keys(self.next, self.num_components);
-        if !self.reader.contains(&keys[0])? {
+        if !reader.contains(&keys[0])? {
             return Ok(None);
         }
+        let element = keys.iter().map(|key| reader.lookup(key)).collect::<Result<Element>>()?;
         self.next += 1;
-        keys.iter().map(|key| self.reader.lookup(key)).collect::<Result<Element>>().map(Some)
+        Ok(Some(element))
     }
 }
 
 impl DatasetIterator for ReadingIterator {
-    fn next<'a>(&'a mut self, _: &'a Arc<Step>) -> Next<'a> {
-        ready(self.read())
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
+        Box::pin(with_files(step, "a cache in files", &self.reading, Reading::read))
     }
 }
 
+/// Writes a cache on threads for files.
 struct WritingIterator {
     input: Box<dyn DatasetIterator>,
-    cache: CacheFiles,
+    cache: Arc<Mutex<CacheFiles>>,
 }
 
 impl DatasetIterator for WritingIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(async move {
-            if matches!(self.cache.state, State::Complete) {
+            let logger = step.logger.clone();
+            let begin = move |cache: &mut CacheFiles| {
+                if matches!(cache.state, State::Complete) {
+                    return Ok(true);
+                }
+                cache.begin(logger).map(|()| false)
+            };
+            if with_files(step, "a cache in files", &self.cache, begin).await? {
                 return Ok(None);
             }
-            self.cache.begin(step)?;
             let element = self.input.next(step).await?;
-            match &element {
-                Some(element) => self.cache.add(element)?,
-                None => self.cache.complete()?,
-            }
-            Ok(element)
+            let add = move |cache: &mut CacheFiles| {
+                match &element {
+                    Some(element) => cache.add(element)?,
+                    None => cache.complete()?,
+                }
+                Ok(element)
+            };
+            with_files(step, "a cache in files", &self.cache, add).await
         })
     }
 }
@@ -186,7 +216,7 @@ impl CacheFiles {
     }
 
     /// Takes the lock, unless it has been taken here.
-    fn begin(&mut self, step: &Step) -> Result<()> {
+    fn begin(&mut self, logger: Arc<dyn Logger>) -> Result<()> {
         if !matches!(self.state, State::Untouched) {
             return Ok(());
         }
@@ -212,7 +242,7 @@ impl CacheFiles {
             }
             created => created?,
         };
-        self.state = State::Locked { writer, num_elements: 0, logger: step.logger.clone() };
+        self.state = State::Locked { writer, num_elements: 0, logger };
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         file.append(format!("Created at: {seconds}").as_bytes())?;
         file.close()

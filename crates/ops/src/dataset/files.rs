@@ -1,15 +1,24 @@
 //! Records of files: TFRecordDataset, TextLineDataset, FixedLengthRecordDataset.
 
-use super::base::{Dataset, DatasetIterator, METADATA, Next, argument, dataset_kernel, dataset_op, ready};
+use super::base::{
+    Dataset, DatasetIterator, Element, METADATA, Nesting, Next, argument, dataset_kernel, dataset_op, ready,
+};
+use super::task::with_files;
 use crate::io::{FixedLayout, FixedRecords, Lines, file_system};
 use bytes::Bytes;
 use kernel::{KernelBuilder, KernelDef, Op, OpContext, OpFlags, Step};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use storage::record::{CompressionType, RecordReader, RecordReaderOptions};
-use tensor::{Result, Status, Tensor};
+use tensor::{Result, Status, Tensor, check_interrupt};
 
 /// How much of a file is read at once when the program leaves it to us.
 const DEFAULT_BUFFER_BYTES: usize = 256 << 10;
+
+/// How much is read ahead: after so many bytes or records no more is.
+const AHEAD_BYTES: usize = 256 << 10;
+const AHEAD_RECORDS: usize = 1024;
 
 /// No more of a file is read at once.
 const MAX_BUFFER_BYTES: i64 = 64 << 20;
@@ -112,23 +121,38 @@ struct Files {
 }
 
 impl Dataset for Files {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(FileIterator {
+    fn iterator(&self, _: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        let source = Source {
             files: self.files.clone(),
             kind: self.kind.clone(),
             buffer_bytes: self.buffer_bytes,
             next_file: 0,
             open: None,
-        }))
+            num_read: 0,
+            num_skipped: 0,
+            ahead: VecDeque::new(),
+        };
+        Ok(Box::new(FileIterator { source: Arc::new(Mutex::new(source)) }))
     }
 }
 
+/// Reads ahead on a thread for files, and gives what was read to whoever asks.
 struct FileIterator {
+    source: Arc<Mutex<Source>>,
+}
+
+struct Source {
     files: Arc<[String]>,
     kind: Kind,
     buffer_bytes: usize,
     next_file: usize,
     open: Option<OpenFile>,
+    /// How many records of the open file were read.
+    num_read: u64,
+    /// How many records of the next file were read before someone who was cancelled had to let go of it.
+    num_skipped: u64,
+    /// What was read and nobody has taken; nothing comes after a `None`.
+    ahead: VecDeque<Result<Option<Bytes>>>,
 }
 
 enum OpenFile {
@@ -137,9 +161,35 @@ enum OpenFile {
     Fixed(FixedRecords),
 }
 
-impl FileIterator {
+impl Source {
+    /// Reads some records, unless there are any.
+    fn read_ahead(&mut self) -> Result<()> {
+        let mut bytes = 0;
+        while self.ahead.is_empty() || (bytes < AHEAD_BYTES && self.ahead.len() < AHEAD_RECORDS) {
+            let record = self.next_record();
+            // That is how the work ends of someone who wants it no more; for others it goes on.
+            if let Err(status) = check_interrupt() {
+                if let Ok(Some(record)) = record {
+                    self.ahead.push_back(Ok(Some(record)));
+                } else if self.open.take().is_some() {
+                    self.next_file -= 1;
+                    self.num_skipped = self.num_skipped.max(self.num_read);
+                }
+                return Err(status);
+            }
+            bytes += record.as_ref().map_or(0, |record| record.as_ref().map_or(0, Bytes::len));
+            let is_last = !matches!(record, Ok(Some(_)));
+            self.ahead.push_back(record);
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn next_record(&mut self) -> Result<Option<Bytes>> {
         loop {
+            check_interrupt()?;
             if let Some(open) = &mut self.open {
                 let record = match open {
                     OpenFile::Records(reader) => reader.next_record().map(|record| record.map(Bytes::from)),
@@ -147,8 +197,17 @@ impl FileIterator {
                     OpenFile::Fixed(records) => records.next_record(),
                 };
                 match record {
-                    Ok(Some(record)) => return Ok(Some(record)),
+                    Ok(Some(record)) => {
+                        self.num_read += 1;
+                        if self.num_read > self.num_skipped {
+                            self.num_skipped = 0;
+                            return Ok(Some(record));
+                        }
+                        continue;
+                    }
                     Ok(None) => self.open = None,
+                    // The file is still as it was.
+                    Err(status) if check_interrupt().is_err() => return Err(status),
                     Err(status) => {
                         // What is left of a damaged file is skipped.
                         self.open = None;
@@ -157,25 +216,36 @@ impl FileIterator {
                 }
             }
             let Some(path) = self.files.get(self.next_file) else { return Ok(None) };
+            let opened = self.open_file(path);
+            if opened.is_err() {
+                // Who was cancelled leaves the file to the next.
+                check_interrupt()?;
+            }
             self.next_file += 1;
-            self.open = Some(match &self.kind {
-                Kind::Records { compression, offsets } => {
-                    let options = RecordReaderOptions { compression: *compression, buffer_bytes: self.buffer_bytes };
-                    let mut reader = RecordReader::new(file_system().open(path)?, options);
-                    if let Some(&offset) = offsets.get(self.next_file - 1) {
-                        reader.seek(offset);
-                    }
-                    OpenFile::Records(reader)
-                }
-                Kind::Lines(compression) => OpenFile::Lines(Lines::open(path, *compression, self.buffer_bytes)?),
-                Kind::Fixed { layout, compression } => {
-                    if *compression == CompressionType::None {
-                        check_length(path, layout)?;
-                    }
-                    OpenFile::Fixed(FixedRecords::open(path, *layout, *compression, self.buffer_bytes)?)
-                }
-            });
+            self.num_read = 0;
+            self.open = Some(opened?);
         }
+    }
+
+    /// Opens the next file.
+    fn open_file(&self, path: &str) -> Result<OpenFile> {
+        Ok(match &self.kind {
+            Kind::Records { compression, offsets } => {
+                let options = RecordReaderOptions { compression: *compression, buffer_bytes: self.buffer_bytes };
+                let mut reader = RecordReader::new(file_system().open(path)?, options);
+                if let Some(&offset) = offsets.get(self.next_file) {
+                    reader.seek(offset);
+                }
+                OpenFile::Records(reader)
+            }
+            Kind::Lines(compression) => OpenFile::Lines(Lines::open(path, *compression, self.buffer_bytes)?),
+            Kind::Fixed { layout, compression } => {
+                if *compression == CompressionType::None {
+                    check_length(path, layout)?;
+                }
+                OpenFile::Fixed(FixedRecords::open(path, *layout, *compression, self.buffer_bytes)?)
+            }
+        })
     }
 }
 
@@ -202,7 +272,73 @@ fn check_length(path: &str, layout: &FixedLayout) -> Result<()> {
 }
 
 impl DatasetIterator for FileIterator {
-    fn next<'a>(&'a mut self, _: &'a Arc<Step>) -> Next<'a> {
-        ready(self.next_record().map(|record| record.map(|record| vec![Tensor::string(record)])))
+    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
+        // Who was cancelled may still be reading; then there is nothing ahead yet.
+        let ahead = self.source.try_lock().and_then(|mut source| source.ahead.pop_front());
+        if let Some(record) = ahead {
+            return ready(record.map(element));
+        }
+        Box::pin(async move {
+            let read = |source: &mut Source| {
+                source.read_ahead()?;
+                Ok(source.ahead.pop_front())
+            };
+            let record = with_files(step, "records of files", &self.source, read).await?;
+            record.unwrap_or(Ok(None)).map(element)
+        })
+    }
+}
+
+fn element(record: Option<Bytes>) -> Option<Element> {
+    record.map(|record| vec![Tensor::string(record)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::Interrupt;
+
+    /// Someone who was cancelled in the middle of a file leaves nothing out for the next.
+    #[test]
+    fn what_was_interrupted_goes_on_where_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = ["a", "b"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
+        let mut expected = Vec::new();
+        for path in &paths {
+            let lines: Vec<String> = (0..1500).map(|number| format!("{path} {number}")).collect();
+            std::fs::write(path, lines.join("\n")).unwrap();
+            expected.extend(lines);
+        }
+        let mut source = Source {
+            files: paths.into(),
+            kind: Kind::Lines(CompressionType::None),
+            buffer_bytes: 100,
+            next_file: 0,
+            open: None,
+            num_read: 0,
+            num_skipped: 0,
+            ahead: VecDeque::new(),
+        };
+        let interrupt = Interrupt::new();
+        interrupt.raise();
+        let mut found = Vec::new();
+        loop {
+            for _ in 0..2 {
+                // With enough there it reads nothing, and so hears nothing.
+                let _ = interrupt.within(|| source.read_ahead());
+            }
+            source.read_ahead().unwrap();
+            match source.ahead.pop_front().unwrap().unwrap() {
+                Some(line) => found.push(String::from_utf8(line.to_vec()).unwrap()),
+                None => break,
+            }
+            // Now and then all that is there is taken, so that more must be read.
+            if found.len() % 7 == 0 {
+                let rest = std::mem::take(&mut source.ahead);
+                let lines = rest.into_iter().filter_map(|line| line.unwrap());
+                found.extend(lines.map(|line| String::from_utf8(line.to_vec()).unwrap()));
+            }
+        }
+        assert_eq!(found, expected);
     }
 }

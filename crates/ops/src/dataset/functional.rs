@@ -1,11 +1,11 @@
 //! Datasets from functions of the graph: MapDataset, ParallelMapDataset, FilterDataset, MapAndBatchDataset.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INPUT, METADATA, Next, SHAPES, TYPES, argument, dataset_kernel, dataset_op,
-    input_dataset,
+    Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel,
+    dataset_op, input_dataset,
 };
 use super::batch::Batch;
-use super::task::{Promise, background, call, call_elsewhere, or_cancelled};
+use super::task::{Promise, background, call, call_elsewhere, or_cancelled, turn};
 use crate::function::{Callee, Function};
 use kernel::{Cancellation, KernelBuilder, KernelDef, Op, OpContext, OpFlags, Step};
 use std::collections::VecDeque;
@@ -152,8 +152,8 @@ struct Map {
 }
 
 impl Dataset for Map {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(MapIterator { input: self.input.iterator()?, function: self.function.clone() }))
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        Ok(Box::new(MapIterator { input: self.input.iterator(nesting.deeper()?)?, function: self.function.clone() }))
     }
 }
 
@@ -190,9 +190,9 @@ struct ParallelMap {
 }
 
 impl Dataset for ParallelMap {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         Ok(Box::new(ParallelMapIterator {
-            input: Some(self.input.iterator()?),
+            input: Some(self.input.iterator(nesting.deeper()?)?),
             function: self.function.clone(),
             calls: self.calls,
             running: VecDeque::new(),
@@ -218,6 +218,7 @@ impl DatasetIterator for ParallelMapIterator {
             while self.running.len() < self.calls
                 && let Some(input) = &mut self.input
             {
+                turn(step).await?;
                 match input.next(step).await {
                     Ok(Some(element)) => self.running.push_back(self.function.call_elsewhere(element, &within)),
                     Ok(None) => self.input = None,
@@ -231,7 +232,15 @@ impl DatasetIterator for ParallelMapIterator {
                 }
             }
             match self.running.pop_front() {
-                Some(call) => mapped(or_cancelled(step, call).await?).map(Some),
+                Some(call) => match or_cancelled(step, call).await {
+                    Ok(results) => mapped(results).map(Some),
+                    Err(status) => {
+                        // A step that is cancelled takes along what it waited for: nobody else may ever ask for it.
+                        self.running.clear();
+                        std::mem::take(&mut self.cancellation).cancel(status.clone());
+                        Err(status)
+                    }
+                },
                 None => Ok(None),
             }
         })
@@ -250,8 +259,11 @@ struct Filter {
 }
 
 impl Dataset for Filter {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(FilterIterator { input: self.input.iterator()?, predicate: self.predicate.clone() }))
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        Ok(Box::new(FilterIterator {
+            input: self.input.iterator(nesting.deeper()?)?,
+            predicate: self.predicate.clone(),
+        }))
     }
 }
 
@@ -274,6 +286,7 @@ impl DatasetIterator for FilterIterator {
                 if verdict.to_scalar::<bool>()? {
                     return Ok(Some(element));
                 }
+                turn(step).await?;
             }
             Ok(None)
         })

@@ -1,10 +1,11 @@
 //! Datasets of datasets: FlatMapDataset, InterleaveDataset, ParallelInterleaveDataset.
 
 use super::base::{
-    Dataset, DatasetIterator, INPUT, METADATA, Next, SHAPES, TYPES, argument, dataset_kernel, dataset_of, dataset_op,
-    input_dataset,
+    Dataset, DatasetIterator, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel, dataset_of,
+    dataset_op, input_dataset,
 };
 use super::functional::{CapturedFunction, CapturedFunctionDef, parallel_calls};
+use super::task::turn;
 use kernel::{KernelBuilder, KernelDef, Op, OpContext, OpFlags, Step};
 use std::sync::Arc;
 use tensor::{Result, Status};
@@ -101,14 +102,16 @@ struct Interleave {
 }
 
 impl Dataset for Interleave {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         Ok(Box::new(InterleaveIterator {
-            input: Some(self.input.iterator()?),
+            input: Some(self.input.iterator(nesting.deeper()?)?),
             function: self.function.clone(),
             open: (0..self.cycle_length).map(|_| None).collect(),
+            num_open: 0,
             current: 0,
             taken: 0,
             block_length: self.block_length,
+            nesting,
         }))
     }
 }
@@ -117,10 +120,12 @@ struct InterleaveIterator {
     input: Option<Box<dyn DatasetIterator>>,
     function: CapturedFunction,
     open: Vec<Option<Box<dyn DatasetIterator>>>,
+    num_open: usize,
     current: usize,
     /// How many elements of the current block were taken.
     taken: i64,
     block_length: i64,
+    nesting: Nesting,
 }
 
 impl InterleaveIterator {
@@ -134,6 +139,7 @@ impl DatasetIterator for InterleaveIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(async move {
             loop {
+                turn(step).await?;
                 if let Some(open) = &mut self.open[self.current] {
                     match open.next(step).await? {
                         Some(element) => {
@@ -145,6 +151,7 @@ impl DatasetIterator for InterleaveIterator {
                         }
                         None => {
                             self.open[self.current] = None;
+                            self.num_open -= 1;
                             self.turn();
                         }
                     }
@@ -155,11 +162,12 @@ impl DatasetIterator for InterleaveIterator {
                             let [dataset] = &results[..] else {
                                 return Err(Status::invalid_argument("Function must return a single dataset."));
                             };
-                            self.open[self.current] = Some(dataset_of(dataset)?.iterator()?);
+                            self.open[self.current] = Some(dataset_of(dataset)?.iterator(self.nesting.deeper()?)?);
+                            self.num_open += 1;
                         }
                         None => self.input = None,
                     }
-                } else if self.open.iter().all(Option::is_none) {
+                } else if self.num_open == 0 {
                     return Ok(None);
                 } else {
                     self.turn();

@@ -2,9 +2,9 @@
 //!
 //! Requests are served one after the other; one that has to wait for a function holds no thread.
 
-use super::base::{Dataset, DatasetIterator, Element};
-use super::task::start;
-use kernel::{AsyncContext, OpContext, Resource};
+use super::base::{Dataset, DatasetIterator, Element, Nesting};
+use super::task::{cancelled_status, start};
+use kernel::{AsyncContext, CancellationToken, OpContext, Resource};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,20 +26,36 @@ struct State {
     is_initialized: bool,
     /// Which dataset it is, so that an iterator that comes back after another took its place is dropped.
     generation: u64,
-    line: VecDeque<(AsyncContext, Deliver)>,
+    line: VecDeque<Request>,
+    next_id: u64,
     is_busy: bool,
+}
+
+/// Someone who waits for an element.
+struct Request {
+    id: u64,
+    context: AsyncContext,
+    deliver: Deliver,
+    /// Takes it out of the line when its step is cancelled.
+    token: Option<CancellationToken>,
 }
 
 impl IteratorResource {
     pub(super) fn new(dtypes: Vec<DType>, shapes: Vec<PartialShape>) -> IteratorResource {
-        let state =
-            State { iterator: None, is_initialized: false, generation: 0, line: VecDeque::new(), is_busy: false };
+        let state = State {
+            iterator: None,
+            is_initialized: false,
+            generation: 0,
+            line: VecDeque::new(),
+            next_id: 0,
+            is_busy: false,
+        };
         IteratorResource { dtypes, shapes, state: Mutex::new(state) }
     }
 
     /// Starts at the first element of a dataset.
     pub(super) fn restart(&self, dataset: &dyn Dataset) -> Result<()> {
-        let iterator = dataset.iterator()?;
+        let iterator = dataset.iterator(Nesting::default())?;
         let before = {
             let mut state = self.state.lock();
             state.generation += 1;
@@ -52,15 +68,49 @@ impl IteratorResource {
 
     /// Asks for the next element; the node's work ends with what `deliver` makes of it.
     pub(super) fn request(self: &Arc<Self>, context: AsyncContext, deliver: Deliver) {
-        {
+        let cancellation = context.step().cancellation.clone();
+        let (id, is_first) = {
             let mut state = self.state.lock();
-            state.line.push_back((context, deliver));
-            if state.is_busy {
-                return;
-            }
-            state.is_busy = true;
+            let id = state.next_id;
+            state.next_id += 1;
+            state.line.push_back(Request { id, context, deliver, token: None });
+            (id, !std::mem::replace(&mut state.is_busy, true))
+        };
+        if is_first {
+            return self.clone().go_on();
         }
-        self.clone().go_on();
+        // The one before may take long, and whoever is cancelled meanwhile does not wait for it.
+        let iterator = Arc::downgrade(self);
+        let registered = cancellation.register(move |_| {
+            if let Some(iterator) = iterator.upgrade() {
+                iterator.cancel(id);
+            }
+        });
+        match registered {
+            Err(_) => self.cancel(id),
+            Ok(token) => {
+                let mut state = self.state.lock();
+                match state.line.iter_mut().find(|request| request.id == id) {
+                    Some(request) => request.token = Some(token),
+                    None => {
+                        drop(state);
+                        cancellation.deregister(token);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends a request that still waits for its turn.
+    fn cancel(&self, id: u64) {
+        let request = {
+            let mut state = self.state.lock();
+            let position = state.line.iter().position(|request| request.id == id);
+            position.and_then(|position| state.line.remove(position))
+        };
+        if let Some(request) = request {
+            request.context.finish(Err(cancelled_status()));
+        }
     }
 
     fn go_on(self: Arc<Self>) {
@@ -73,7 +123,7 @@ impl IteratorResource {
             let mut state = self.state.lock();
             (state.line.pop_front(), state.iterator.take(), state.generation)
         };
-        let Some((context, deliver)) = request else {
+        let Some(Request { context, deliver, token, .. }) = request else {
             let mut state = self.state.lock();
             state.is_busy = false;
             if state.generation == generation {
@@ -82,6 +132,9 @@ impl IteratorResource {
             return;
         };
         let step = context.step().clone();
+        if let Some(token) = token {
+            step.cancellation.deregister(token);
+        }
         let (iterator, result) = match iterator {
             Some(mut iterator) => {
                 let result = iterator.next(&step).await;

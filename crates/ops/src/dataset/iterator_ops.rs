@@ -526,4 +526,6 @@ impl Kernel for FromStringHandle {
 }
 
 #[cfg(test)]
+mod bound_tests;
+#[cfg(test)]
 mod tests;

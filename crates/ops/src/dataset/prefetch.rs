@@ -1,10 +1,10 @@
 //! Elements ahead of time: PrefetchDataset.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INPUT, METADATA, Next, SHAPES, TYPES, argument, dataset_op, input_dataset,
-    shared_dataset_kernel,
+    Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_op,
+    input_dataset, shared_dataset_kernel,
 };
-use super::task::{Fulfil, background, or_cancelled, promise, start};
+use super::task::{Fulfil, background, or_cancelled, promise, start, turn};
 use kernel::{Cancellation, KernelDef, Op, OpFlags, Step};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -42,9 +42,10 @@ struct Prefetch {
 }
 
 impl Dataset for Prefetch {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        let state = State { input: Some(self.input.iterator()?), buffer: VecDeque::new(), waiting: None, ended: false };
-        let shared = Shared { size: self.size, cancellation: Cancellation::new(), state: Mutex::new(state) };
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        let input = Some(self.input.iterator(nesting.deeper()?)?);
+        let state = State { input, buffer: VecDeque::new(), waiting: None, ended: false, filling: None };
+        let shared = Shared { size: self.size, state: Mutex::new(state) };
         Ok(Box::new(PrefetchIterator { shared: Arc::new(shared) }))
     }
 }
@@ -55,7 +56,6 @@ struct PrefetchIterator {
 
 struct Shared {
     size: usize,
-    cancellation: Cancellation,
     state: Mutex<State>,
 }
 
@@ -65,6 +65,8 @@ struct State {
     buffer: VecDeque<Result<Element>>,
     waiting: Option<Fulfil<()>>,
     ended: bool,
+    /// Stops who fills the buffer.
+    filling: Option<Cancellation>,
 }
 
 impl DatasetIterator for PrefetchIterator {
@@ -88,7 +90,13 @@ impl DatasetIterator for PrefetchIterator {
                 match (found, arrival) {
                     (Some(element), _) => return element.map(Some),
                     (None, None) => return Ok(None),
-                    (None, Some(arrival)) => or_cancelled(step, arrival).await?,
+                    (None, Some(arrival)) => {
+                        if let Err(status) = or_cancelled(step, arrival).await {
+                            // What it waited for may never come, and nobody else may ever ask for it.
+                            self.shared.stop(&status);
+                            return Err(status);
+                        }
+                    }
                 }
             }
         })
@@ -98,15 +106,16 @@ impl DatasetIterator for PrefetchIterator {
 impl PrefetchIterator {
     /// Has the buffer filled in the background, unless that is going on.
     fn fill(&self, step: &Arc<Step>) {
-        let input = {
+        let started = {
             let mut state = self.shared.state.lock();
-            match state.buffer.len() < self.shared.size && !state.ended {
+            let input = match state.buffer.len() < self.shared.size && !state.ended {
                 true => state.input.take(),
                 false => None,
-            }
+            };
+            input.map(|input| (input, state.filling.insert(Cancellation::new()).clone()))
         };
-        if let Some(input) = input {
-            let within = background(step, self.shared.cancellation.clone());
+        if let Some((input, cancellation)) = started {
+            let within = background(step, cancellation);
             let shared = self.shared.clone();
             step.runner.spawn(Box::new(move || start(shared.fill(input, within))));
         }
@@ -114,19 +123,33 @@ impl PrefetchIterator {
 }
 
 impl Shared {
+    /// Stops who fills the buffer, if someone does.
+    fn stop(&self, reason: &Status) {
+        let filling = self.state.lock().filling.take();
+        if let Some(filling) = filling {
+            filling.cancel(reason.clone());
+        }
+    }
+
     async fn fill(self: Arc<Self>, input: Box<dyn DatasetIterator>, step: Arc<Step>) {
         let mut input = Some(input);
         while let Some(mut current) = input.take() {
-            let next = current.next(&step).await;
+            let next = match turn(&step).await {
+                Ok(()) => current.next(&step).await,
+                Err(status) => Err(status),
+            };
             let waiting = {
                 let mut state = self.state.lock();
+                let is_stopped = step.cancellation.is_cancelled();
                 let is_error = next.is_err();
                 match next.transpose() {
+                    // Not an error of the dataset: whoever comes next starts where this one was stopped.
+                    Some(Err(_)) if is_stopped => {}
                     Some(element) => state.buffer.push_back(element),
                     None => state.ended = true,
                 }
                 // After an error the reader decides whether to go on.
-                if state.ended || is_error || state.buffer.len() >= self.size || self.cancellation.is_cancelled() {
+                if state.ended || is_error || state.buffer.len() >= self.size || is_stopped {
                     state.input = Some(current);
                 } else {
                     input = Some(current);
@@ -143,6 +166,6 @@ impl Shared {
 
 impl Drop for PrefetchIterator {
     fn drop(&mut self) {
-        self.shared.cancellation.cancel(Status::cancelled("the iterator was destroyed"));
+        self.shared.stop(&Status::cancelled("the iterator was destroyed"));
     }
 }

@@ -1,9 +1,10 @@
 //! Random order: ShuffleDataset, ShuffleAndRepeatDataset. For the same seeds it is TensorFlow's.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INPUT, METADATA, Next, SHAPES, TYPES, argument, dataset_kernel, dataset_op,
-    input_dataset,
+    Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel,
+    dataset_op, element_bytes, input_dataset,
 };
+use super::task::turn;
 use crate::random::SingleSample;
 use kernel::{KernelBuilder, KernelDef, Op, OpFlags, Step};
 use parking_lot::Mutex;
@@ -90,7 +91,7 @@ struct Shuffle {
 }
 
 impl Dataset for Shuffle {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         Ok(Box::new(ShuffleIterator {
             dataset: self.input.clone(),
             input: None,
@@ -102,6 +103,8 @@ impl Dataset for Shuffle {
             buffer_size: self.buffer_size,
             rounds: VecDeque::new(),
             held: 0,
+            held_bytes: 0,
+            nesting,
         }))
     }
 }
@@ -120,6 +123,8 @@ struct ShuffleIterator {
     /// From which to which number the buffer holds elements of each round; those of the first round come out first.
     rounds: VecDeque<(usize, usize)>,
     held: usize,
+    held_bytes: usize,
+    nesting: Nesting,
 }
 
 impl ShuffleIterator {
@@ -136,12 +141,13 @@ impl DatasetIterator for ShuffleIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(async move {
             while self.held < self.buffer_size {
+                turn(step).await?;
                 if self.input.is_none() {
                     if self.rounds_left == 0 {
                         break;
                     }
                     self.rounds_left -= i64::from(self.rounds_left > 0);
-                    self.input = Some(self.dataset.iterator()?);
+                    self.input = Some(self.dataset.iterator(self.nesting.deeper()?)?);
                     self.gave = false;
                     let start = self.rounds.back().map_or(0, |round| round.1);
                     self.rounds.push_back((start, start));
@@ -151,6 +157,9 @@ impl DatasetIterator for ShuffleIterator {
                     Some(element) => {
                         self.gave = true;
                         self.held += 1;
+                        // A buffer for more than there is memory fails before it has taken all of it.
+                        self.held_bytes = self.held_bytes.saturating_add(element_bytes(&element));
+                        tensor::check_elements_fit(self.held_bytes, 1)?;
                         let number = match self.rounds.back_mut() {
                             Some(round) => {
                                 round.1 += 1;
@@ -187,6 +196,7 @@ impl DatasetIterator for ShuffleIterator {
                 round.0 += 1;
             }
             self.held -= 1;
+            self.held_bytes = self.held_bytes.saturating_sub(element.as_ref().map_or(0, element_bytes));
             Ok(element)
         })
     }

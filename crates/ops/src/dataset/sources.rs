@@ -1,7 +1,8 @@
 //! Datasets of tensors and numbers: TensorDataset, TensorSliceDataset, SparseTensorSliceDataset, RangeDataset.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, METADATA, Next, SHAPES, TYPES, argument, dataset_kernel, dataset_op, ready,
+    Dataset, DatasetIterator, Element, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel, dataset_op,
+    ready,
 };
 use kernel::{KernelDef, Op, OpContext, OpFlags, Step};
 use std::sync::Arc;
@@ -50,7 +51,7 @@ struct TensorDataset {
 }
 
 impl Dataset for TensorDataset {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+    fn iterator(&self, _: Nesting) -> Result<Box<dyn DatasetIterator>> {
         Ok(Box::new(OnceIterator(Some(self.element.clone()))))
     }
 }
@@ -85,7 +86,7 @@ impl TensorSliceDataset {
 }
 
 impl Dataset for TensorSliceDataset {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+    fn iterator(&self, _: Nesting) -> Result<Box<dyn DatasetIterator>> {
         Ok(Box::new(SliceIterator { components: self.components.clone(), next: 0, count: self.count }))
     }
 }
@@ -131,7 +132,7 @@ impl RangeDataset {
 }
 
 impl Dataset for RangeDataset {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+    fn iterator(&self, _: Nesting) -> Result<Box<dyn DatasetIterator>> {
         let RangeDataset { start, stop, step, dtype } = *self;
         Ok(Box::new(RangeIterator { next: Some(start), stop, step, dtype }))
     }

@@ -2,12 +2,20 @@
 //! waits. Here is also what there is to wait for: functions of the graph, and cancellation.
 
 use crate::function::Function;
-use kernel::{CallFrame, Cancellation, CancellationToken, LocalRendezvous, ResourceManager, Step};
+use kernel::{CallFrame, Cancellation, CancellationToken, LocalRendezvous, ResourceManager, Step, run_io};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 use tensor::{Result, Status, Tensor};
+
+/// After how many turns of loops a task looks at the clock and at whether it is still wanted.
+const TURNS: u32 = 1024;
+
+/// How long a task keeps a thread before the pool goes on with it.
+const SLICE_TIME_MAX: Duration = Duration::from_millis(1);
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -39,7 +47,10 @@ impl Task {
             };
             // Whoever has it polls once more.
             let Some(mut work) = taken else { return };
-            if work.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            let outer = SLICE.replace(Slice::new());
+            let progress = work.as_mut().poll(&mut Context::from_waker(&waker));
+            SLICE.set(outer);
+            if progress.is_ready() {
                 return;
             }
             let mut state = self.state.lock();
@@ -48,6 +59,62 @@ impl Task {
                 return;
             }
         }
+    }
+}
+
+thread_local! {
+    /// How much of its time the task has used that this thread is polling.
+    static SLICE: Cell<Slice> = const { Cell::new(Slice::new()) };
+}
+
+#[derive(Clone, Copy)]
+struct Slice {
+    turns_left: u32,
+    /// When it was first looked at.
+    started: Option<Instant>,
+}
+
+impl Slice {
+    const fn new() -> Slice {
+        Slice { turns_left: TURNS, started: None }
+    }
+}
+
+/// Counts a turn of a loop that input decides; all loops of a task count together. It fails when the step was cancelled, and
+/// gives the thread back every now and then.
+pub(super) fn turn(step: &Arc<Step>) -> Turn<'_> {
+    Turn { step, has_yielded: false }
+}
+
+/// Waits for the next turn of a loop.
+pub(super) struct Turn<'a> {
+    step: &'a Arc<Step>,
+    has_yielded: bool,
+}
+
+impl Future for Turn<'_> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut slice = SLICE.get();
+        if slice.turns_left > 0 || self.has_yielded {
+            slice.turns_left = slice.turns_left.saturating_sub(1);
+            SLICE.set(slice);
+            return Poll::Ready(Ok(()));
+        }
+        if self.step.cancellation.is_cancelled() {
+            return Poll::Ready(Err(cancelled_status()));
+        }
+        slice.turns_left = TURNS;
+        let started = *slice.started.get_or_insert_with(Instant::now);
+        SLICE.set(slice);
+        if started.elapsed() < SLICE_TIME_MAX {
+            return Poll::Ready(Ok(()));
+        }
+        self.has_yielded = true;
+        let waker = context.waker().clone();
+        self.step.runner.spawn(Box::new(move || waker.wake()));
+        Poll::Pending
     }
 }
 
@@ -121,6 +188,20 @@ pub(super) fn call_elsewhere(function: &Function, args: Vec<Tensor>, step: &Arc<
         function.run(args, &inner, Box::new(move |result| fulfil.set(result)));
     }));
     results
+}
+
+/// Does something that waits for files, on a thread for that. Whoever comes next waits until it is done, also when this step
+/// did not: `state` is used by one at a time.
+pub(super) async fn with_files<S: Send + 'static, T: Send + 'static>(
+    step: &Step,
+    what: &str,
+    state: &Arc<Mutex<S>>,
+    work: impl FnOnce(&mut S) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (fulfil, result) = promise();
+    let state = state.clone();
+    run_io(step, what, move || work(&mut state.lock()), move |result| fulfil.set(result));
+    result.await
 }
 
 /// Returns a step for work that may outlive the one that starts it.
@@ -204,6 +285,39 @@ mod tests {
         assert_eq!(sum.load(Ordering::SeqCst), 1);
         std::thread::spawn(move || second.set(10)).join().unwrap();
         assert_eq!(sum.load(Ordering::SeqCst), 11);
+    }
+
+    #[test]
+    fn a_loop_without_end_gives_its_thread_back_and_ends_when_the_step_is_cancelled() {
+        /// Keeps what it is given, so that the test sees where the task goes on.
+        struct Kept(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
+        impl kernel::Runner for Kept {
+            fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
+                self.0.lock().push(job);
+            }
+        }
+        let kept = Arc::new(Kept(Mutex::default()));
+        let step = Arc::new(Step { runner: kept.clone(), ..Step::detached() });
+        let (within, ended) = (step.clone(), Arc::new(Mutex::new(None)));
+        let result = ended.clone();
+        start(async move {
+            let status = loop {
+                if let Err(status) = turn(&within).await {
+                    break status;
+                }
+            };
+            *result.lock() = Some(status.code());
+        });
+        for _ in 0..3 {
+            let job = kept.0.lock().pop().expect("the task keeps no thread");
+            assert_eq!(*ended.lock(), None);
+            job();
+        }
+        step.cancellation.cancel(Status::cancelled("enough"));
+        let job = kept.0.lock().pop().unwrap();
+        job();
+        assert_eq!(*ended.lock(), Some(tensor::Code::Cancelled));
+        assert!(kept.0.lock().is_empty());
     }
 
     #[test]

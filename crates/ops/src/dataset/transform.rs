@@ -2,9 +2,10 @@
 //! ShardDataset, and those that only carry hints.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INPUT, METADATA, Next, PLAIN, SHAPES, TYPES, argument, dataset_kernel,
+    Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, PLAIN, SHAPES, TYPES, argument, dataset_kernel,
     dataset_op, input_dataset, ready, shared_dataset_kernel,
 };
+use super::task::turn;
 use kernel::{KernelDef, Op, OpFlags, Step};
 use std::sync::Arc;
 use tensor::{Result, Status};
@@ -96,8 +97,8 @@ struct Take {
 }
 
 impl Dataset for Take {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        let input = self.input.iterator()?;
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        let input = self.input.iterator(nesting.deeper()?)?;
         Ok(if self.count < 0 { input } else { Box::new(TakeIterator { input, left: self.count }) })
     }
 }
@@ -124,11 +125,11 @@ struct Skip {
 }
 
 impl Dataset for Skip {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         if self.count < 0 {
-            return Ok(Box::new(TakeIterator { input: self.input.iterator()?, left: 0 }));
+            return Ok(Box::new(TakeIterator { input: self.input.iterator(nesting.deeper()?)?, left: 0 }));
         }
-        Ok(Box::new(SkipIterator { input: self.input.iterator()?, left: self.count }))
+        Ok(Box::new(SkipIterator { input: self.input.iterator(nesting.deeper()?)?, left: self.count }))
     }
 }
 
@@ -144,6 +145,7 @@ impl DatasetIterator for SkipIterator {
         }
         Box::pin(async move {
             while self.left > 0 {
+                turn(step).await?;
                 if self.input.next(step).await?.is_none() {
                     self.left = 0;
                     return Ok(None);
@@ -162,8 +164,8 @@ struct Repeat {
 }
 
 impl Dataset for Repeat {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(RepeatIterator { input: self.input.clone(), left: self.count, current: None }))
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        Ok(Box::new(RepeatIterator { input: self.input.clone(), left: self.count, current: None, nesting }))
     }
 }
 
@@ -172,18 +174,20 @@ struct RepeatIterator {
     left: i64,
     /// The round that is being gone through, and whether it gave anything yet.
     current: Option<(Box<dyn DatasetIterator>, bool)>,
+    nesting: Nesting,
 }
 
 impl DatasetIterator for RepeatIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(async move {
             loop {
+                turn(step).await?;
                 if self.current.is_none() {
                     if self.left == 0 {
                         return Ok(None);
                     }
                     self.left = if self.left > 0 { self.left - 1 } else { self.left };
-                    self.current = Some((self.input.iterator()?, false));
+                    self.current = Some((self.input.iterator(self.nesting.deeper()?)?, false));
                 }
                 let Some((round, gave)) = &mut self.current else { return Ok(None) };
                 if let Some(element) = round.next(step).await? {
@@ -205,14 +209,16 @@ struct Concatenate {
 }
 
 impl Dataset for Concatenate {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(ConcatenateIterator { current: self.inputs[0].iterator()?, then: Some(self.inputs[1].clone()) }))
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        let (current, then) = (self.inputs[0].iterator(nesting.deeper()?)?, Some(self.inputs[1].clone()));
+        Ok(Box::new(ConcatenateIterator { current, then, nesting }))
     }
 }
 
 struct ConcatenateIterator {
     current: Box<dyn DatasetIterator>,
     then: Option<Arc<dyn Dataset>>,
+    nesting: Nesting,
 }
 
 impl DatasetIterator for ConcatenateIterator {
@@ -223,7 +229,7 @@ impl DatasetIterator for ConcatenateIterator {
             }
             match self.then.take() {
                 Some(then) => {
-                    self.current = then.iterator()?;
+                    self.current = then.iterator(self.nesting.deeper()?)?;
                     self.current.next(step).await
                 }
                 None => Ok(None),
@@ -237,8 +243,8 @@ struct Zip {
 }
 
 impl Dataset for Zip {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        let inputs = self.inputs.iter().map(|input| input.iterator()).collect::<Result<_>>()?;
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        let inputs = self.inputs.iter().map(|input| input.iterator(nesting.deeper()?)).collect::<Result<_>>()?;
         Ok(Box::new(ZipIterator { inputs, ended: false }))
     }
 }
@@ -273,8 +279,12 @@ struct Shard {
 }
 
 impl Dataset for Shard {
-    fn iterator(&self) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(ShardIterator { input: self.input.iterator()?, shards: self.shards, skip: self.index }))
+    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        Ok(Box::new(ShardIterator {
+            input: self.input.iterator(nesting.deeper()?)?,
+            shards: self.shards,
+            skip: self.index,
+        }))
     }
 }
 
@@ -289,6 +299,7 @@ impl DatasetIterator for ShardIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(async move {
             while self.skip > 0 {
+                turn(step).await?;
                 if self.input.next(step).await?.is_none() {
                     return Ok(None);
                 }

@@ -25,7 +25,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: save_v2_shape,
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|_| BoxedKernel::new(SaveV2))],
+        kernels: &[KernelDef::any(|_| BoxedKernel::new_blocking(SaveV2))],
     },
     Op {
         def: OpDef {
@@ -37,7 +37,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: restore_v2_shape,
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|builder| BoxedKernel::new(RestoreV2 { dtypes: builder.output_dtypes() }))],
+        kernels: &[KernelDef::any(|builder| BoxedKernel::new_blocking(RestoreV2 { dtypes: builder.output_dtypes() }))],
     },
     Op {
         def: OpDef {
@@ -50,7 +50,7 @@ pub(super) const OPS: &[Op] = &[
         shape: merge_shape,
         gradient: Gradient::Unsupported,
         kernels: &[KernelDef::any(|builder| {
-            BoxedKernel::new(MergeV2Checkpoints(MergeOptions {
+            BoxedKernel::new_blocking(MergeV2Checkpoints(MergeOptions {
                 delete_old_dirs: builder.attrs().bool("delete_old_dirs")?,
                 allow_missing_files: builder.attrs().bool("allow_missing_files")?,
             }))

@@ -22,7 +22,7 @@ pub(super) const OPS: &[Op] = &[
             shape::scalar(c)
         },
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|_| BoxedKernel::new(ReadFile))],
+        kernels: &[KernelDef::any(|_| BoxedKernel::new_blocking(ReadFile))],
     },
     Op {
         def: OpDef {
@@ -38,7 +38,7 @@ pub(super) const OPS: &[Op] = &[
             Ok(())
         },
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|_| BoxedKernel::new(WriteFile))],
+        kernels: &[KernelDef::any(|_| BoxedKernel::new_blocking(WriteFile))],
     },
     Op {
         def: OpDef {
@@ -50,7 +50,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: matching_files_shape,
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|_| BoxedKernel::new(MatchingFiles))],
+        kernels: &[KernelDef::any(|_| BoxedKernel::new_blocking(MatchingFiles))],
     },
 ];
 
@@ -149,5 +149,15 @@ mod tests {
         assert_eq!(names[0].dims(), &[2]);
         assert!(names[0].strings().unwrap()[0].ends_with(b"a.txt"));
         assert_eq!(run_op("ReadFile", attrs![], &[at("no")]).unwrap_err().code(), Code::NotFound);
+    }
+
+    #[test]
+    fn what_has_no_end_is_refused() {
+        let zero = Tensor::string("/dev/zero");
+        let status = run_op("ReadFile", attrs![], &[zero.clone()]).unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert_eq!(status.message(), "/dev/zero; Not a regular file but a character device");
+        let status = run_op("WriteFile", attrs![], &[zero, Tensor::string("x")]).unwrap_err();
+        assert_ne!(status.code(), Code::Internal);
     }
 }

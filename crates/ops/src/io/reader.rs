@@ -6,12 +6,14 @@
 use super::work::{ReaderKind, Work};
 use crate::data_flow::{DequeueMode, Queue};
 use bytes::Bytes;
-use kernel::{AsyncContext, CancellationToken, Completion, FrameAndIteration, Outputs, Resource, Step, Value, Values};
+use kernel::{
+    AsyncContext, CancellationToken, Completion, FrameAndIteration, Outputs, Resource, Step, Value, Values, run_io,
+};
 use parking_lot::Mutex;
 use prost::Message;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tensor::{DType, Result, Shape, Status, Tensor};
+use tensor::{DType, Result, Shape, Status, Tensor, check_interrupt};
 
 /// Reads records of one kind.
 pub(super) struct Reader {
@@ -22,7 +24,7 @@ pub(super) struct Reader {
 
 struct State {
     /// The file being read.
-    work: Option<Box<dyn Work>>,
+    work: Option<Arc<Mutex<Source>>>,
     work_name: Bytes,
     work_started: i64,
     work_finished: i64,
@@ -31,8 +33,88 @@ struct State {
     next_id: u64,
     /// The read for which a queue was asked for work and hasn't answered.
     waits_for_queue: Option<u64>,
+    /// The read for which records are being read on a thread for files.
+    waits_for_records: Option<u64>,
     /// Someone serves the line, and will look again before leaving.
     is_served: bool,
+}
+
+/// How much is read ahead: after so many bytes or records no more is.
+const AHEAD_BYTES: usize = 256 << 10;
+const AHEAD_RECORDS: usize = 1024;
+
+/// A file that is being read, on threads for files.
+struct Source {
+    kind: ReaderKind,
+    name: Bytes,
+    open: Option<Box<dyn Work>>,
+    /// How many records were read.
+    num_read: u64,
+    /// What was read and nobody has taken.
+    ahead: VecDeque<Ahead>,
+}
+
+/// What was read.
+enum Ahead {
+    /// A record, unless the file had no more, and whether it was the last.
+    Record(Option<Record>, bool),
+    Failed(Status),
+    NotOpened(Status),
+}
+
+impl Source {
+    fn new(kind: &ReaderKind, name: &Bytes) -> Source {
+        Source { kind: kind.clone(), name: name.clone(), open: None, num_read: 0, ahead: VecDeque::new() }
+    }
+
+    /// Reads some records, unless there are any. It fails when the one who asks wants it no more; others start where it was.
+    fn read_ahead(&mut self) -> Result<()> {
+        let mut bytes = 0;
+        while self.ahead.is_empty() || (bytes < AHEAD_BYTES && self.ahead.len() < AHEAD_RECORDS) {
+            let found = self.read();
+            if check_interrupt().is_err() && !matches!(found, Ahead::Record(Some(_), _)) {
+                self.open = None;
+                return check_interrupt();
+            }
+            let is_last = match &found {
+                Ahead::Record(record, at_end) => {
+                    self.num_read += u64::from(record.is_some());
+                    bytes += record.as_ref().map_or(0, |(_, value)| value.len());
+                    *at_end
+                }
+                Ahead::Failed(_) | Ahead::NotOpened(_) => true,
+            };
+            self.ahead.push_back(found);
+            if is_last {
+                break;
+            }
+            check_interrupt()?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Ahead {
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => match self.reopened() {
+                Ok(open) => self.open.insert(open),
+                Err(status) => return Ahead::NotOpened(status),
+            },
+        };
+        match open.next() {
+            Ok((record, at_end)) => Ahead::Record(record, at_end),
+            Err(status) => Ahead::Failed(status),
+        }
+    }
+
+    /// Opens the file and passes over what was read of it.
+    fn reopened(&self) -> Result<Box<dyn Work>> {
+        let mut open = self.kind.open(&self.name)?;
+        for _ in 0..self.num_read {
+            open.next()?;
+        }
+        Ok(open)
+    }
 }
 
 /// How much a read wants.
@@ -58,6 +140,7 @@ struct Read {
 enum Progress {
     Done(Result<()>),
     NeedsWork,
+    NeedsRecords(Arc<Mutex<Source>>),
 }
 
 /// A reader's state between two files, as it is saved.
@@ -84,6 +167,7 @@ impl Reader {
             line: VecDeque::new(),
             next_id: 0,
             waits_for_queue: None,
+            waits_for_records: None,
             is_served: false,
         };
         Reader { name: name.to_owned(), kind, state: Mutex::new(state) }
@@ -187,7 +271,7 @@ impl Reader {
             )));
         }
         let work = match parsed.work_started > parsed.work_finished {
-            true => Some(self.kind.open(&parsed.current_work)?),
+            true => Some(Arc::new(Mutex::new(Source::new(&self.kind, &parsed.current_work)))),
             false => None,
         };
         let mut state = self.state.lock();
@@ -208,6 +292,7 @@ impl Reader {
         }
         state.is_served = true;
         while state.waits_for_queue.is_none()
+            && state.waits_for_records.is_none()
             && let Some(mut read) = state.line.pop_front()
         {
             match state.advance(&mut read) {
@@ -218,6 +303,14 @@ impl Reader {
                     state.line.push_front(read);
                     drop(state);
                     self.ask_for_work(id, &queue, step);
+                    state = self.state.lock();
+                }
+                Progress::NeedsRecords(source) => {
+                    let (id, step) = (read.id, read.context.step().clone());
+                    state.waits_for_records = Some(id);
+                    state.line.push_front(read);
+                    drop(state);
+                    self.ask_for_records(id, source, &step);
                     state = self.state.lock();
                 }
             }
@@ -245,6 +338,32 @@ impl Reader {
         queue.dequeue(AsyncContext::new(Values::new(), outputs, step, name, frame, false, answer), DequeueMode::One, 1);
     }
 
+    fn ask_for_records(self: &Arc<Self>, id: u64, source: Arc<Mutex<Source>>, step: &Step) {
+        let reader = self.clone();
+        let read = move || source.lock().read_ahead();
+        let done = move |result| reader.given_records(id, result);
+        match self.kind {
+            // That is no file.
+            ReaderKind::Identity => done(read()),
+            _ => run_io(step, &self.name, read, done),
+        }
+    }
+
+    fn given_records(self: &Arc<Self>, id: u64, result: Result<()>) {
+        let failed = {
+            let mut state = self.state.lock();
+            state.waits_for_records = None;
+            result.err().and_then(|status| {
+                let read = state.position(id).and_then(|at| state.line.remove(at));
+                read.map(|read| (read, status))
+            })
+        };
+        if let Some((read, status)) = failed {
+            read.finish(Err(status));
+        }
+        self.serve();
+    }
+
     fn given_work(self: &Arc<Self>, id: u64, answer: Result<Tensor>) {
         let failed = {
             let mut state = self.state.lock();
@@ -267,19 +386,15 @@ impl Reader {
         };
         state.work_started += 1;
         state.work_name = name.clone();
-        let opened = self.kind.open(name);
-        if opened.is_err() {
-            state.work_finished = state.work_started;
-        }
-        state.work = Some(opened?);
+        state.work = Some(Arc::new(Mutex::new(Source::new(&self.kind, name))));
         Ok(())
     }
 
     fn cancel(self: &Arc<Self>, id: u64) {
         let read = {
             let mut state = self.state.lock();
-            // The queue tells the one that waits there.
-            if state.waits_for_queue == Some(id) {
+            // The queue tells the one that waits there, and the threads for files do.
+            if state.waits_for_queue == Some(id) || state.waits_for_records == Some(id) {
                 return;
             }
             state.position(id).and_then(|position| state.line.remove(position))
@@ -302,13 +417,21 @@ impl State {
             Amount::UpTo(count) => count,
         };
         while read.records.len() < wanted {
-            let Some(work) = &mut self.work else {
+            let Some(work) = &self.work else {
                 // What a file gave isn't kept waiting for the next one.
                 return if read.records.is_empty() { Progress::NeedsWork } else { Progress::Done(Ok(())) };
             };
-            let (record, at_end) = match work.next() {
-                Ok(found) => found,
-                Err(status) => return Progress::Done(Err(status)),
+            // One that was cancelled may still be reading; then there is nothing ahead yet.
+            let ahead = work.try_lock().and_then(|mut source| source.ahead.pop_front());
+            let (record, at_end) = match ahead {
+                Some(Ahead::Record(record, at_end)) => (record, at_end),
+                Some(Ahead::Failed(status)) => return Progress::Done(Err(status)),
+                Some(Ahead::NotOpened(status)) => {
+                    self.work = None;
+                    self.work_finished = self.work_started;
+                    return Progress::Done(Err(status));
+                }
+                None => return Progress::NeedsRecords(work.clone()),
             };
             if let Some(record) = record {
                 self.records_produced += 1;

@@ -64,7 +64,7 @@ impl RecordInput {
             compression: CompressionType::from_name(&attrs.string("compression_type")?)?,
         };
         let batch_size = at_least("batch_size", 0)?;
-        BoxedKernel::new(RecordInput { batch_size, yielder: Mutex::new(Yielder::new(options)) })
+        BoxedKernel::new_blocking(RecordInput { batch_size, yielder: Mutex::new(Yielder::new(options)) })
     }
 }
 

@@ -74,7 +74,7 @@ impl GenerateVocabRemapping {
             let value = attrs.int(name)?;
             usize::try_from(value).map_err(|_| Status::invalid_argument(format!("{name} must be >= 0, got {value}")))
         };
-        BoxedKernel::new(GenerateVocabRemapping {
+        BoxedKernel::new_blocking(GenerateVocabRemapping {
             offset: positive("new_vocab_offset")?,
             count: positive("num_new_vocab")?,
             old_size: usize::try_from(attrs.int("old_vocab_size")?).ok(),
@@ -147,7 +147,7 @@ struct LoadAndRemapMatrix {
 impl LoadAndRemapMatrix {
     fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
         let (rows, columns) = (builder.attrs().int("num_rows")?, builder.attrs().int("num_cols")?);
-        BoxedKernel::new(LoadAndRemapMatrix { rows, columns })
+        BoxedKernel::new_blocking(LoadAndRemapMatrix { rows, columns })
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: |c| save_shape(c, 2),
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|_| BoxedKernel::new(Save { in_slices: false }))],
+        kernels: &[KernelDef::any(|_| BoxedKernel::new_blocking(Save { in_slices: false }))],
     },
     Op {
         def: OpDef {
@@ -30,7 +30,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: |c| save_shape(c, 3),
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|_| BoxedKernel::new(Save { in_slices: true }))],
+        kernels: &[KernelDef::any(|_| BoxedKernel::new_blocking(Save { in_slices: true }))],
     },
     Op {
         def: OpDef {
@@ -42,7 +42,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: restore_shape,
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|builder| BoxedKernel::new(Restore { dtype: builder.output_dtype(0) }))],
+        kernels: &[KernelDef::any(|builder| BoxedKernel::new_blocking(Restore { dtype: builder.output_dtype(0) }))],
     },
     Op {
         def: OpDef {
@@ -54,7 +54,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: restore_shape,
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|builder| BoxedKernel::new(Restore { dtype: builder.output_dtype(0) }))],
+        kernels: &[KernelDef::any(|builder| BoxedKernel::new_blocking(Restore { dtype: builder.output_dtype(0) }))],
     },
 ];
 

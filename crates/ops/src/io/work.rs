@@ -2,9 +2,8 @@
 
 use super::file_system;
 use bytes::Bytes;
-use std::io::{BufRead, Read};
 use storage::record::{CompressionType, RecordReader, RecordReaderOptions};
-use storage::stream::{ByteStream, open_stream, stream_status};
+use storage::stream::{ByteStream, open_stream, read_bounded, read_until_bounded, skip_bytes, stream_status};
 use tensor::{Result, Status};
 
 /// How much of a file is read at once.
@@ -174,7 +173,8 @@ impl Lines {
     /// Returns the next line without what ends it, or `None` at the end of the file.
     pub(crate) fn next_line(&mut self) -> Result<Option<Bytes>> {
         let mut line = Vec::new();
-        let count = self.stream.read_until(b'\n', &mut line).map_err(|error| stream_status(&self.path, &error))?;
+        let count = read_until_bounded(&mut self.stream, b'\n', &mut line);
+        let count = count.map_err(|error| stream_status(&self.path, &error))?;
         if count == 0 {
             return Ok(None);
         }
@@ -216,8 +216,8 @@ impl FixedRecords {
         let FixedLayout { record, footer, hop, .. } = self.layout;
         let wanted = record.saturating_add(footer);
         let missing = wanted.saturating_sub(self.ahead.len());
-        let stream = (&mut self.stream).take(missing as u64);
-        { stream }.read_to_end(&mut self.ahead).map_err(|error| stream_status(&self.path, &error))?;
+        let read = read_bounded(&mut self.stream, &mut self.ahead, missing);
+        read.map_err(|error| stream_status(&self.path, &error))?;
         if self.ahead.len() < wanted {
             return Ok(None);
         }
@@ -229,8 +229,7 @@ impl FixedRecords {
     fn skip(&mut self, count: usize) -> Result<()> {
         let here = count.min(self.ahead.len());
         self.ahead.drain(..here);
-        let mut rest = (&mut self.stream).take((count - here) as u64);
-        let skipped = std::io::copy(&mut rest, &mut std::io::sink());
+        let skipped = skip_bytes(&mut self.stream, (count - here) as u64);
         skipped.map(drop).map_err(|error| stream_status(&self.path, &error))
     }
 }

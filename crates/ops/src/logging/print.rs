@@ -183,7 +183,9 @@ impl PrintV2 {
                 }
             },
         };
-        BoxedKernel::new(PrintV2 { stream, end: attrs.bytes("end")?.to_vec() })
+        let writes_file = matches!(stream, Stream::File(_));
+        let kernel = PrintV2 { stream, end: attrs.bytes("end")?.to_vec() };
+        if writes_file { BoxedKernel::new_blocking(kernel) } else { BoxedKernel::new(kernel) }
     }
 }
 

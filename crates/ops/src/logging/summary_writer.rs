@@ -33,7 +33,7 @@ macro_rules! action {
             },
             shape: writer_shape,
             gradient: Gradient::NotDifferentiable,
-            kernels: &[KernelDef::any(|_| BoxedKernel::new(Action($run)))],
+            kernels: &[KernelDef::any(|_| BoxedKernel::new_blocking(Action($run)))],
         }
     };
 }

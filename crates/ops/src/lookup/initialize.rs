@@ -142,7 +142,7 @@ impl InitializeFromText {
             return Err(Status::invalid_argument("delimiter should be only 1 char"));
         };
         let vocabulary = usize::try_from(attrs.int("vocab_size")?).ok();
-        BoxedKernel::new(InitializeFromText {
+        BoxedKernel::new_blocking(InitializeFromText {
             key: place("key_index")?,
             value: place("value_index")?,
             vocabulary,

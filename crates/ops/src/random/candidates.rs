@@ -4,7 +4,10 @@
 use super::generator::{Generator, SingleSample};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use graph::Output;
-use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
+use kernel::{
+    BoxedKernel, Cancellation, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
+    ShapeContext,
+};
 use tensor::{PartialShape, Result, Shape, Status, Tensor};
 
 const OUTPUTS: &[&str] = &["sampled_candidates: int64", "true_expected_count: float", "sampled_expected_count: float"];
@@ -183,26 +186,39 @@ impl Sampler {
     }
 
     /// Returns the sampled classes, and how many tries they took.
-    fn classes(&self) -> (Vec<i64>, usize) {
+    fn classes(&self, cancellation: &Cancellation) -> Result<(Vec<i64>, usize)> {
         if self.distribution == Distribution::All {
-            return ((0..self.range).collect(), self.sampled);
+            return Ok(((0..self.range).collect(), self.sampled));
         }
         let mut random = self.generator.reserve_single_samples(2048 * self.sampled);
         let mut classes = Vec::with_capacity(self.sampled);
         if !self.unique {
             classes.extend((0..self.sampled).map(|_| self.sample(&mut random)));
-            return (classes, self.sampled);
+            return Ok((classes, self.sampled));
         }
         let mut used = HashSet::with_capacity(self.sampled);
         let mut tries = 0;
         while classes.len() < self.sampled {
             tries += 1;
+            if tries % TRIES_BETWEEN_LOOKS == 0 {
+                if let Some(status) = cancellation.status() {
+                    return Err(status);
+                }
+                // TensorFlow counts them in 32 bits, and ends there.
+                if tries > TRIES_MAX {
+                    return Err(Status::resource_exhausted(format!(
+                        "found only {} of {} different classes in {tries} tries",
+                        classes.len(),
+                        self.sampled
+                    )));
+                }
+            }
             let class = self.sample(&mut random);
             if used.insert(class) {
                 classes.push(class);
             }
         }
-        (classes, tries)
+        Ok((classes, tries))
     }
 }
 
@@ -224,7 +240,7 @@ impl Kernel for Sampler {
         }
         // Refused here when there is no such memory.
         drop(Tensor::new(tensor::DType::Int64, Shape::vector(self.sampled))?);
-        let (classes, tries) = self.classes();
+        let (classes, tries) = self.classes(&context.step().cancellation)?;
         let counts =
             |classes: &[i64]| -> Vec<f32> { classes.iter().map(|&class| self.expected_count(class, tries)).collect() };
         let of_true = Tensor::from_slice(true_classes.dims(), &counts(true_classes.as_slice::<i64>()?))?;
@@ -233,7 +249,21 @@ impl Kernel for Sampler {
         context.set_output(2, Tensor::vector(&counts(&classes)));
         Ok(())
     }
+
+    fn cost(&self) -> Cost {
+        // Different classes take more numbers the fewer there are left, whatever the size of the inputs.
+        if self.unique || self.sampled > CHEAP_SAMPLES { Cost::Expensive } else { Cost::ByInput }
+    }
 }
+
+/// So many samples take next to nothing.
+const CHEAP_SAMPLES: usize = 1 << 12;
+
+/// How many numbers are drawn before a look at whether they are still wanted.
+const TRIES_BETWEEN_LOOKS: usize = 1 << 14;
+
+/// How many numbers are drawn at most to find classes that differ.
+const TRIES_MAX: usize = i32::MAX as usize;
 
 struct AccidentalHits {
     true_count: i64,
@@ -298,6 +328,19 @@ mod tests {
         drawn.sort_unstable();
         assert_eq!(drawn, [0, 1, 2, 3, 4]);
         assert_eq!(sample(6).unwrap_err().code(), tensor::Code::InvalidArgument);
+    }
+
+    /// The last of a million different classes is a rare one.
+    #[test]
+    fn sampling_ends_with_its_step() {
+        let session = crate::testing::TestSession::new();
+        let classes = session.graph.constant_tensor(&Tensor::from_slice(&[1, 1], &[1i64]).unwrap());
+        let op = session.graph.op("LogUniformCandidateSampler").input(&classes).attr("num_true", 1i64);
+        let op = op.attr("num_sampled", 3_000_000i64).attr("range_max", 3_000_000i64).attr("unique", true).build();
+        session.step.cancellation.cancel(Status::cancelled("enough"));
+        assert_eq!(session.run(&op, &[]).unwrap_err().code(), tensor::Code::Cancelled);
+        let kernel = crate::registry().create_kernel(session.graph.graph().node(op.id()), "").unwrap();
+        assert!(matches!(kernel, BoxedKernel::Sync(kernel) if kernel.cost() == Cost::Expensive));
     }
 
     #[test]

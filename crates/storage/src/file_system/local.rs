@@ -4,12 +4,12 @@ use super::lock::is_at;
 use super::{
     ExistingLock, FileStatistics, FileSystem, LockFile, Locking, RandomAccessFile, WritableFile, path, status_from_io,
 };
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, FileType, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
-use tensor::{Code, Result, Status};
+use tensor::{Code, Result, Status, check_interrupt};
 
 /// The file system of this machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,9 +24,12 @@ const HOLDER_BYTES: u64 = 200;
 /// How often a lock file may be deleted by its holder just when it was opened.
 const LOCK_ATTEMPTS: u32 = 1000;
 
+/// No more than this is read or written at once, so that whoever wants it no more is heard in between.
+const PIECE_BYTES: usize = 1 << 20;
+
 impl FileSystem for LocalFileSystem {
     fn open(&self, path: &str) -> Result<Box<dyn RandomAccessFile>> {
-        reader(at(path, File::open(path::local(path)))?, path)
+        reader(open_at_once(path, OpenOptions::new().read(true))?, path)
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn WritableFile>> {
@@ -112,6 +115,10 @@ impl FileSystem for LocalFileSystem {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
+        // A file that takes the place of a device would be the end of the device.
+        if let Ok(metadata) = fs::symlink_metadata(path::local(to)) {
+            check_not_special(to, metadata.file_type())?;
+        }
         at(from, fs::rename(path::local(from), path::local(to)))
     }
 
@@ -172,8 +179,34 @@ fn open_regular(path: &str, options: &mut OpenOptions) -> Result<File> {
     Ok(file)
 }
 
-fn open_writable(path: &str, options: &OpenOptions) -> Result<Box<dyn WritableFile>> {
-    Ok(writer(at(path, options.open(path::local(path)))?, path))
+/// Opens a file without waiting for whoever is at the other end, if it is something with another end.
+fn open_at_once(path: &str, options: &mut OpenOptions) -> Result<File> {
+    // To open a terminal might make it this process's own.
+    match options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path::local(path)) {
+        // A pipe that nobody reads, or a socket.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+            let metadata = at(path, fs::metadata(path::local(path)))?;
+            check_not_special(path, metadata.file_type())?;
+            Err(status_from_io(path, &error))
+        }
+        opened => at(path, opened),
+    }
+}
+
+/// Refuses what is neither a file nor a directory: it may have no end, or wait for another program.
+pub(super) fn check_not_special(path: &str, file_type: FileType) -> Result<()> {
+    let kind = match file_type {
+        kind if kind.is_char_device() => "a character device",
+        kind if kind.is_block_device() => "a block device",
+        kind if kind.is_fifo() => "a named pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => return Ok(()),
+    };
+    Err(Status::failed_precondition(format!("{path}; Not a regular file but {kind}")))
+}
+
+fn open_writable(path: &str, options: &mut OpenOptions) -> Result<Box<dyn WritableFile>> {
+    writer(open_at_once(path, options)?, path)
 }
 
 /// Locks a file that was just created as `local`, unless somebody else has locked or deleted it meanwhile.
@@ -186,22 +219,25 @@ pub(super) fn lock_created(file: File, local: &str, path: &str) -> Result<Box<dy
         Err(TryLockError::Error(_)) => true,
     };
     match is_ours {
-        true => Ok(writer(file, path)),
+        true => writer(file, path),
         false => Err(Status::already_exists(path)),
     }
 }
 
 /// Wraps a file that is open for reading.
 pub(super) fn reader(file: File, path: &str) -> Result<Box<dyn RandomAccessFile>> {
-    if at(path, file.metadata())?.is_dir() {
+    let file_type = at(path, file.metadata())?.file_type();
+    if file_type.is_dir() {
         return Err(status_from_io(path, &io::Error::from_raw_os_error(libc::EISDIR)));
     }
+    check_not_special(path, file_type)?;
     Ok(Box::new(LocalFile { file, path: path.to_owned() }))
 }
 
 /// Wraps a file that is open for writing.
-pub(super) fn writer(file: File, path: &str) -> Box<dyn WritableFile> {
-    Box::new(LocalWriter { file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file), path: path.to_owned() })
+pub(super) fn writer(file: File, path: &str) -> Result<Box<dyn WritableFile>> {
+    check_not_special(path, at(path, file.metadata())?.file_type())?;
+    Ok(Box::new(LocalWriter { file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file), path: path.to_owned() }))
 }
 
 pub(super) fn statistics(path: &str, metadata: &fs::Metadata) -> Result<FileStatistics> {
@@ -238,7 +274,9 @@ impl RandomAccessFile for LocalFile {
         while filled < buffer.len() {
             let position = offset.checked_add(filled as u64).filter(|&position| position <= i64::MAX as u64);
             let Some(position) = position else { break };
-            match self.file.read_at(&mut buffer[filled..], position) {
+            check_interrupt()?;
+            let end = buffer.len().min(filled + PIECE_BYTES);
+            match self.file.read_at(&mut buffer[filled..end], position) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -256,7 +294,11 @@ struct LocalWriter {
 
 impl WritableFile for LocalWriter {
     fn append(&mut self, data: &[u8]) -> Result<()> {
-        at(&self.path, self.file.write_all(data))
+        for piece in data.chunks(PIECE_BYTES) {
+            check_interrupt()?;
+            at(&self.path, self.file.write_all(piece))?;
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -270,5 +312,20 @@ impl WritableFile for LocalWriter {
 
     fn close(mut self: Box<Self>) -> Result<()> {
         self.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_resource_exhausted() {
+        // The device that is always full.
+        let file = OpenOptions::new().append(true).open("/dev/full").unwrap();
+        let mut file = LocalWriter { file: BufWriter::new(file), path: "/dev/full".to_owned() };
+        let status = file.append(&vec![0; 1 << 20]).and_then(|()| file.flush()).unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.message(), "/dev/full; No space left on device");
     }
 }

@@ -137,22 +137,24 @@ pub trait FileSystem: Send + Sync {
         glob::glob(self, pattern)
     }
 
-    /// Reads a whole file.
+    /// Reads a whole file. One that is larger than a tensor may be is `RESOURCE_EXHAUSTED`, before any memory is taken for it.
     fn read(&self, path: &str) -> Result<Vec<u8>> {
         let file = self.open(path)?;
         let mut content = Vec::new();
-        // A file may grow or shrink meanwhile, so its length is a first guess only.
-        let mut expected = file.length()?;
         loop {
             let start = content.len();
-            let wanted = usize::try_from(expected.saturating_sub(start as u64)).unwrap_or(usize::MAX).max(1);
-            content.resize(start.saturating_add(wanted), 0);
+            // A file may grow or shrink meanwhile, so its length is a first guess only; some say that it is 0.
+            let missing = file.length()?.saturating_sub(start as u64);
+            let wanted = usize::try_from(missing).unwrap_or(usize::MAX).max(UNKNOWN_PIECE_BYTES.min(start.max(4096)));
+            let end = start.saturating_add(wanted);
+            tensor::check_elements_fit(end, 1)?;
+            content.try_reserve_exact(wanted).map_err(|_| out_of_memory(path, end))?;
+            content.resize(end, 0);
             let count = file.read_at(start as u64, &mut content[start..])?;
             content.truncate(start + count);
             if count < wanted {
                 return Ok(content);
             }
-            expected = file.length()?;
         }
     }
 
@@ -160,7 +162,9 @@ pub trait FileSystem: Send + Sync {
     fn read_range(&self, path: &str, offset: u64, length: usize) -> Result<Vec<u8>> {
         let file = self.open(path)?;
         let available = file.length()?.saturating_sub(offset);
-        let mut content = vec![0; length.min(usize::try_from(available).unwrap_or(usize::MAX))];
+        let length = length.min(usize::try_from(available).unwrap_or(usize::MAX));
+        tensor::check_elements_fit(length, 1)?;
+        let mut content = vec![0; length];
         let count = file.read_at(offset, &mut content)?;
         content.truncate(count);
         Ok(content)
@@ -189,6 +193,13 @@ pub trait FileSystem: Send + Sync {
         }
         self.delete_dir(path)
     }
+}
+
+/// How much of a file that does not say how long it is is read at once, at most.
+const UNKNOWN_PIECE_BYTES: usize = 1 << 20;
+
+fn out_of_memory(path: &str, bytes: usize) -> Status {
+    Status::resource_exhausted(format!("{path}: out of memory: can't allocate {bytes} bytes"))
 }
 
 /// The file systems by scheme; itself a file system, which hands each path to the one that it belongs to.

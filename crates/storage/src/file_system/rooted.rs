@@ -122,7 +122,7 @@ impl RootedFileSystem {
     fn writer(&self, path: &str, flags: OFlags) -> Result<Box<dyn WritableFile>> {
         let place = self.place(path, Purpose::Change)?;
         let file = place.open(OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | flags)?;
-        Ok(local::writer(file, path))
+        local::writer(file, path)
     }
 }
 
@@ -240,6 +240,9 @@ impl FileSystem for RootedFileSystem {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (source, target) = (self.place(from, Purpose::Change)?, self.place(to, Purpose::Change)?);
         let ((from_directory, from_name), (to_directory, to_name)) = (source.parent()?, target.parent()?);
+        if let Ok(there) = target.open(OFlags::PATH | OFlags::NOFOLLOW) {
+            local::check_not_special(to, at(to, there.metadata())?.file_type())?;
+        }
         let renamed = rustix::fs::renameat(&from_directory, from_name, &to_directory, to_name);
         // Two roots may be on different disks, which isn't a way out.
         renamed.map_err(|errno| status_from_io(from, &errno.into()))

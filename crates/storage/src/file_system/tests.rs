@@ -66,12 +66,64 @@ fn errors_have_the_code_and_the_path() {
     assert_eq!(status.message(), "File system scheme 's3' not implemented (file: 's3://bucket/key')");
 }
 
+/// What has no end, or waits for another program, is refused at once, whatever is to be done with it.
 #[test]
-fn a_full_disk_is_resource_exhausted() {
-    // The device that is always full.
-    let mut file = FileSystems::local().open_append("/dev/full").unwrap();
-    let status = file.append(&vec![0; 1 << 20]).and_then(|()| file.flush()).unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "/dev/full; No space left on device"));
+fn only_regular_files_are_opened() {
+    let (_keep, dir) = directory();
+    let fs = FileSystems::local();
+    let (pipe, socket) = (format!("{dir}/pipe"), format!("{dir}/socket"));
+    let status = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(status.success());
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for (path, kind) in [
+        ("/dev/zero", "a character device"),
+        ("/dev/full", "a character device"),
+        (&pipe, "a named pipe"),
+        (&socket, "a socket"),
+    ] {
+        let expected = format!("{path}; Not a regular file but {kind}");
+        let failures = [
+            fs.read(path).err(),
+            fs.open(path).err(),
+            fs.create(path).err(),
+            fs.open_append(path).err(),
+            fs.write_atomically(path, b"x").err(),
+        ];
+        for status in failures.into_iter().map(Option::unwrap) {
+            assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+            // Beside a device there may be no room for a file that is to take its place.
+            assert!(status.message() == expected || path.starts_with("/dev"), "{status}");
+        }
+    }
+    assert_eq!(fs.read(&dir).unwrap_err().message(), format!("{dir}; Is a directory"));
+}
+
+#[test]
+fn a_file_that_does_not_say_how_long_it_is_is_read() {
+    let content = FileSystems::local().read("/proc/self/maps").unwrap();
+    assert!(!content.is_empty() && content.ends_with(b"\n"), "{}", content.len());
+}
+
+#[test]
+fn a_file_larger_than_any_tensor_is_refused_before_memory_is_taken() {
+    let (_keep, dir) = directory();
+    let path = format!("{dir}/holes");
+    std::fs::File::create(&path).unwrap().set_len(1 << 42).unwrap();
+    assert_eq!(FileSystems::local().read(&path).unwrap_err().code(), Code::ResourceExhausted);
+}
+
+/// Whoever is no longer wanted stops in the middle of a file.
+#[test]
+fn reading_ends_when_it_is_interrupted() {
+    let (_keep, dir) = directory();
+    let path = format!("{dir}/holes");
+    std::fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
+    let interrupt = tensor::Interrupt::new();
+    let file = FileSystems::local().open(&path).unwrap();
+    assert_eq!(interrupt.within(|| file.read_at(0, &mut vec![0; 8 << 20])).unwrap(), 8 << 20);
+    interrupt.raise();
+    let status = interrupt.within(|| file.read_at(0, &mut vec![0; 8 << 20])).unwrap_err();
+    assert_eq!(status.code(), Code::Cancelled);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::{CompressionType, FOOTER_BYTES, HEADER_BYTES};
 use crate::coding::{masked_crc32c, u32_at, u64_at};
 use crate::file_system::{RandomAccessFile, status_from_io};
 use crate::stream::FileRead;
+use crate::stream::read_bounded;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::sync::Arc;
@@ -162,6 +163,7 @@ impl Input {
                 if !input.holds(total)? {
                     return Err(truncated(record_offset));
                 }
+                tensor::check_elements_fit(total, 1)?;
                 // What is in the buffer is copied once; only the rest needs memory that is written twice.
                 let buffered = input.buffered();
                 let count = buffered.len().min(total);
@@ -174,7 +176,7 @@ impl Input {
                 Ok(())
             }
             Input::Compressed(input) => {
-                let count = (&mut input.decoder).take(total as u64).read_to_end(output);
+                let count = read_bounded(&mut input.decoder, output, total);
                 let count = count.map_err(|error| decoding_status(&error, record_offset))?;
                 input.position += count as u64;
                 if count < total { Err(truncated(record_offset)) } else { Ok(()) }

@@ -10,7 +10,7 @@ use tensor::{Code, Shape};
 const SCALAR: &[i64] = &[];
 
 /// A session whose functions are closures.
-fn session() -> TestSession {
+pub(super) fn session() -> TestSession {
     let functions = Closures::default()
         .with("add_one", |args| Ok(vec![Tensor::scalar(args[0].to_scalar::<i64>()? + 1)]))
         .with("add_captured", |args| {
@@ -28,9 +28,11 @@ fn session() -> TestSession {
         .with("repeated", |args| {
             let number = args[0].to_scalar::<i64>()?;
             let dataset = Numbers((0..6).map(|_| number).collect());
-            Ok(vec![super::super::base::dataset_tensor(Arc::new(dataset))])
+            Ok(vec![super::super::base::dataset_tensor(Arc::new(dataset), Default::default())])
         })
-        .with("make_range", |_| Ok(vec![super::super::base::dataset_tensor(Arc::new(Numbers(vec![5, 6])))]));
+        .with("make_range", |_| {
+            Ok(vec![super::super::base::dataset_tensor(Arc::new(Numbers(vec![5, 6])), Default::default())])
+        });
     let mut session = TestSession::new();
     session.step = Arc::new(Step::detached().for_function(CallFrame::default(), Some(Arc::new(functions))));
     session
@@ -40,7 +42,7 @@ fn session() -> TestSession {
 struct Numbers(Vec<i64>);
 
 impl super::super::base::Dataset for Numbers {
-    fn iterator(&self) -> Result<Box<dyn super::super::base::DatasetIterator>> {
+    fn iterator(&self, _: super::super::base::Nesting) -> Result<Box<dyn super::super::base::DatasetIterator>> {
         Ok(Box::new(NumbersIterator(self.0.clone().into_iter())))
     }
 }
@@ -54,22 +56,22 @@ impl super::super::base::DatasetIterator for NumbersIterator {
 }
 
 impl TestSession {
-    fn number(&self, value: i64) -> Output {
+    pub(super) fn number(&self, value: i64) -> Output {
         self.graph.constant_tensor(&Tensor::scalar(value))
     }
 
-    fn range(&self, stop: i64) -> Output {
+    pub(super) fn range(&self, stop: i64) -> Output {
         self.typed(
             self.graph.op("RangeDataset").input(&self.number(0)).input(&self.number(stop)).input(&self.number(1)),
         )
     }
 
-    fn typed(&self, op: graph::builder::OpBuilder) -> Output {
+    pub(super) fn typed(&self, op: graph::builder::OpBuilder) -> Output {
         op.attr("output_types", &[DType::Int64][..]).attr("output_shapes", &[PartialShape::unknown()][..]).output()
     }
 
     /// An op on a dataset with numbers as further inputs.
-    fn on(&self, name: &str, dataset: &Output, numbers: &[i64]) -> Output {
+    pub(super) fn on(&self, name: &str, dataset: &Output, numbers: &[i64]) -> Output {
         let mut op = self.graph.op(name).input(dataset);
         for &number in numbers {
             op = op.input(&self.number(number));
@@ -77,7 +79,14 @@ impl TestSession {
         self.typed(op)
     }
 
-    fn with_function(&self, name: &str, dataset: &Output, attr: &str, function: &str, captured: &[i64]) -> Output {
+    pub(super) fn with_function(
+        &self,
+        name: &str,
+        dataset: &Output,
+        attr: &str,
+        function: &str,
+        captured: &[i64],
+    ) -> Output {
         let captured: Vec<Output> = captured.iter().map(|&value| self.number(value)).collect();
         let types = vec![DType::Int64; captured.len()];
         let op = self.graph.op(name).input(dataset).inputs(&captured).attr(attr, func(function));
@@ -85,7 +94,7 @@ impl TestSession {
     }
 
     /// Goes through a dataset, `times` over, and returns each component of each element as text.
-    fn elements(&self, dataset: &Output, times: usize) -> Result<Vec<Vec<Tensor>>> {
+    pub(super) fn elements(&self, dataset: &Output, times: usize) -> Result<Vec<Vec<Tensor>>> {
         let (dtypes, shapes) = ([DType::Int64], [PartialShape::unknown()]);
         let iterator = iterator(&self.graph, &dtypes, &shapes);
         let make = make_iterator(dataset, &iterator);

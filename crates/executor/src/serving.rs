@@ -1,0 +1,129 @@
+//! [`ServingThread`]: a thread that others wait for, as a watchdog sees it.
+//!
+//! Nothing long runs on such a thread on purpose, but how long a node takes is known only when it has run. A node during which
+//! the watchdog saw its thread stuck is left to the pool from then on.
+
+use numeric::watchdog::{Stillness, notice};
+use parking_lot::Mutex;
+use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A thread that others wait for while it runs a step.
+#[derive(Default)]
+pub struct ServingThread {
+    /// Changes whenever the thread turns to something else; only the thread itself writes it.
+    turns: AtomicU64,
+    /// Whether the thread is at something.
+    is_active: AtomicBool,
+    /// Whether the thread is at something also between two steps, and says itself when it is not.
+    says_when_idle: bool,
+    /// What the last look has seen.
+    is_stuck: AtomicBool,
+    stillness: Mutex<Stillness>,
+}
+
+thread_local! {
+    /// Whether calls of others wait while this thread runs a step.
+    static SERVES_OTHERS: Cell<bool> = const { Cell::new(false) };
+    static THIS_THREAD: OnceCell<Arc<ServingThread>> = const { OnceCell::new() };
+}
+
+/// How often any serving thread was seen stuck. Whoever has run a node compares it with what it was before: that is cheaper
+/// than to ask for this thread each time.
+static STUCK_LOOKS: AtomicU64 = AtomicU64::new(0);
+
+impl ServingThread {
+    /// Says that calls of others wait while this thread runs a step, so that nothing long runs on it.
+    pub fn start() -> Arc<ServingThread> {
+        ServingThread::become_one(false)
+    }
+
+    /// As [`start`](Self::start), for a thread that calls [`goes_idle`](Self::goes_idle) and [`goes_on`](Self::goes_on): it
+    /// is looked at also while it does something else than run steps.
+    pub fn start_of_runtime() -> Arc<ServingThread> {
+        ServingThread::become_one(true)
+    }
+
+    fn become_one(says_when_idle: bool) -> Arc<ServingThread> {
+        SERVES_OTHERS.set(true);
+        THIS_THREAD.with(|thread| {
+            let new = || Arc::new(ServingThread { says_when_idle, ..ServingThread::default() });
+            thread.get_or_init(new).clone()
+        })
+    }
+
+    /// Says that this thread waits for something to do.
+    pub fn goes_idle() {
+        with_this_thread(|thread| thread.turn(false));
+    }
+
+    /// Says that this thread has something to do.
+    pub fn goes_on() {
+        with_this_thread(|thread| {
+            thread.turn(true);
+            notice();
+        });
+    }
+
+    /// Looks at the thread; returns whether it is at something, and whether it has been for too long.
+    pub fn look(&self) -> (bool, bool) {
+        let mut stillness = self.stillness.lock();
+        let is_active = self.is_active.load(Ordering::Relaxed);
+        let is_stuck = match is_active {
+            true => stillness.is_stuck(self.turns.load(Ordering::Relaxed)),
+            false => {
+                stillness.rest();
+                false
+            }
+        };
+        self.is_stuck.store(is_stuck, Ordering::Relaxed);
+        if is_stuck {
+            STUCK_LOOKS.fetch_add(1, Ordering::Relaxed);
+        }
+        (is_active, is_stuck)
+    }
+
+    fn turn(&self, is_active: bool) {
+        self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.is_active.store(is_active, Ordering::Relaxed);
+    }
+}
+
+fn with_this_thread(f: impl FnOnce(&ServingThread)) {
+    THIS_THREAD.with(|thread| thread.get().map(|thread| f(thread)));
+}
+
+/// Returns whether calls of others wait while this thread runs a step.
+pub(crate) fn serves_others() -> bool {
+    SERVES_OTHERS.get()
+}
+
+/// Says that this thread turns to another step, or back to what it was at.
+pub(crate) fn turn(is_active: bool) {
+    if SERVES_OTHERS.get() {
+        with_this_thread(|thread| {
+            thread.turn(is_active || thread.says_when_idle);
+            if is_active {
+                notice();
+            }
+        });
+    }
+}
+
+/// Returns a number that changes when some serving thread is seen stuck.
+#[inline]
+pub(crate) fn stuck_looks() -> u64 {
+    STUCK_LOOKS.load(Ordering::Relaxed)
+}
+
+/// Returns whether this thread was stuck when it was last looked at, and what it is at now is something else.
+#[cold]
+pub(crate) fn was_stuck() -> bool {
+    let mut was_stuck = false;
+    with_this_thread(|thread| {
+        was_stuck = thread.is_stuck.swap(false, Ordering::Relaxed);
+        thread.turn(true);
+    });
+    was_stuck
+}

@@ -1,0 +1,149 @@
+"""`cargo xtask attack [--seconds N]`: a cluster of ours, a client that trains on it, and every attacker at once, twice.
+
+The training has to end with the right weights. After each round the servers must have as many descriptors open and as much memory in
+their accounts as before, and the second round may add less than 16 MB to what a process takes.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "interop"))
+
+import harness  # noqa: E402
+
+ROUNDS = 2
+GROWTH_BYTES_MAX = 16 << 20
+DIFFERENCE_MAX = 1e-4
+# How long what an attack has left may take to go: sessions of clients that are gone are ended, idle memory is given back.
+CALM_SECONDS = 60
+# Whom the attackers are, where they may be somebody else: their share is not that of the client who trains.
+NOBODY = 65534
+
+FLAGS = ["--memory_limit=4G", "--session_gc_seconds=2"]
+
+
+class Failures:
+    def __init__(self):
+        self.texts = []
+
+    def check(self, holds, text):
+        print(("  ok      " if holds else "  FAILED  ") + text, flush=True)
+        if not holds:
+            self.texts.append(text)
+
+
+def descriptors(task):
+    return len(os.listdir(f"/proc/{task.pid}/fd"))
+
+
+def resident_bytes(task):
+    status = pathlib.Path(f"/proc/{task.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10
+
+
+def ask(task):
+    """Has a server say how it is, and returns its lines."""
+    before = len(task.lines)
+    task.signal(signal.SIGUSR1)
+    task.wait_for(lambda line: len(task.lines) > before and "memory:" in line and line in list(task.lines)[before:], "how it is")
+    return list(task.lines)[before:]
+
+
+def account_bytes(task):
+    for line in reversed(ask(task)):
+        found = re.search(r"memory: (\d+) bytes", line)
+        if found:
+            return int(found[1])
+    return None
+
+
+def state(task):
+    return {"descriptors": descriptors(task), "account": account_bytes(task)}
+
+
+def wait_for_calm(tasks, before, failures):
+    """Waits until every server is as it was, and says where one isn't."""
+    give_up = time.monotonic() + CALM_SECONDS
+    for task in tasks:
+        now = state(task)
+        while now != before[task.name] and time.monotonic() < give_up:
+            time.sleep(0.5)
+            now = state(task)
+        failures.check(now == before[task.name], f"{task.name}: {now}, was {before[task.name]}")
+
+
+def start(script, *arguments, as_nobody=False):
+    def become_nobody():
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+    environment = dict(os.environ, no_proxy="*", PYTHONUNBUFFERED="1", TF_CPP_MIN_LOG_LEVEL="3", HOME="/tmp",
+                       PYTHONDONTWRITEBYTECODE="1")
+    return subprocess.Popen([sys.executable, str(HERE / script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            text=True, env=environment, preexec_fn=become_nobody if as_nobody else None)
+
+
+def attack(cluster, seconds, failures):
+    trainer = start("trainer.py", cluster.target)
+    addresses = [task.address for task in cluster.tasks.values()]
+    attackers = [start("attackers.py", address, str(seconds), as_nobody=os.getuid() == 0) for address in addresses]
+    for address, process in zip(addresses, attackers):
+        output, _ = process.communicate(timeout=seconds + 300)
+        told = json.loads(output.splitlines()[-1]) if output.strip() else {"outcomes": {}, "unexpected": ["no output"]}
+        for name, outcomes in sorted(told["outcomes"].items()):
+            print(f"  {address} {name}: " + ", ".join(f"{count} {code}" for code, count in outcomes.items()))
+        failures.check(not told["unexpected"], "attackers saw what they expect: " + "; ".join(told["unexpected"])[-1000:])
+    for task in cluster.tasks.values():
+        for line in ask(task):
+            print("  " + line)
+    output, _ = trainer.communicate("stop\n", timeout=300)
+    failures.check(trainer.returncode == 0, f"the training ended with {trainer.returncode}")
+    if trainer.returncode == 0:
+        told = json.loads(output.splitlines()[-1])
+        print(f"  {told['steps']} steps of training: median {told['median_ms']:.2f} ms, p99 {told['p99_ms']:.2f} ms, "
+              f"longest {told['longest_ms']:.1f} ms")
+        failures.check(told["difference"] <= DIFFERENCE_MAX, f"the weights differ by {told['difference']:.1e} from TensorFlow's")
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--seconds", type=float, default=60, help="how long each round takes")
+    seconds = arguments.parse_args().seconds
+    failures = Failures()
+    allowed = [f"--allow_users={NOBODY}"] if os.getuid() == 0 else []
+    cluster = harness.Cluster(ps=1, workers=1, arguments=FLAGS + allowed)
+    tasks = list(cluster.tasks.values())
+    try:
+        # Once without attackers, so that what every server makes once is there.
+        attack(cluster, 0, failures)
+        time.sleep(1)
+        before = {task.name: state(task) for task in tasks}
+        resident = []
+        for number in range(ROUNDS):
+            print(f"round {number + 1}, {seconds:.0f} s", flush=True)
+            attack(cluster, seconds, failures)
+            wait_for_calm(tasks, before, failures)
+            resident.append({task.name: resident_bytes(task) for task in tasks})
+        for task in tasks:
+            growth = resident[-1][task.name] - resident[-2][task.name]
+            failures.check(growth < GROWTH_BYTES_MAX, f"{task.name}: the last round added {growth / (1 << 20):.1f} MB")
+            failures.check(task.returncode is None, f"{task.name} lives")
+    finally:
+        if failures.texts:
+            print(cluster.log())
+        cluster.stop()
+    print("attack: " + (f"{len(failures.texts)} FAILED" if failures.texts else "all held"))
+    sys.exit(1 if failures.texts else 0)
+
+
+if __name__ == "__main__":
+    main()
