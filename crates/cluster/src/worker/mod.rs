@@ -384,12 +384,11 @@ impl WorkerInterface for Worker {
     }
 
     fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Answer<()> {
-        let made = self.make_session(&request).and_then(|session| {
+        let made = self.make_session(&request).map(|session| {
             let session = Arc::new(session);
             let replaced = self.sessions.write().insert(request.session_handle, session.clone());
             drop(replaced);
             self.look_for_sessions_of_before(&session);
-            Ok(())
         });
         answer(made)
     }
