@@ -51,7 +51,7 @@ fn nest_attributes(chooser: &mut Chooser, graph: &mut RandomGraph) {
     let at = chooser.below(graph.def.node.len());
     let node = &mut graph.def.node[at];
     let name = node.op.clone();
-    let function = |attr| AttrValue { value: Some(Value::Func(NameAttrList { name: name.clone(), attr })) };
+    let function = |attr| AttrValue { value: Some(Value::Func(Box::new(NameAttrList { name: name.clone(), attr }))) };
     let mut value = function(Default::default());
     for _ in 0..levels {
         value = function([("f".to_owned(), value)].into_iter().collect());
