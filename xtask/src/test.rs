@@ -66,6 +66,9 @@ fn run_rust_parts(options: &Options, report: &mut Report) {
             ]))
         });
     }
+    if options.filter.is_none() {
+        check_dependencies(report);
+    }
     let filter: Vec<&str> = options.filter.as_deref().into_iter().collect();
     report.part("rust tests", || {
         let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
@@ -86,6 +89,42 @@ fn run_rust_parts(options: &Options, report: &mut Report) {
         let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast", "--doc"]);
         process::run(command.args(&filter))
     });
+}
+
+/// Holds the dependencies to `deny.toml`, where cargo-deny is installed; advisories where their database was fetched, too.
+fn check_dependencies(report: &mut Report) {
+    let installed = process::cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success());
+    if !installed {
+        println!(
+            "== dependencies: not looked at, since cargo-deny is not installed (cargo install cargo-deny --locked)"
+        );
+        return;
+    }
+    report.part("dependencies", || {
+        process::run(&mut process::cargo(&[
+            "deny",
+            "--offline",
+            "--log-level",
+            "error",
+            "check",
+            "bans",
+            "licenses",
+            "sources",
+        ]))
+    });
+    match advisories_are_here() {
+        true => drop(report.part("advisories", || {
+            process::run(&mut process::cargo(&["deny", "--offline", "--log-level", "error", "check", "advisories"]))
+        })),
+        false => println!("== advisories: not looked at, since there is no database of them (cargo deny fetch)"),
+    }
+}
+
+fn advisories_are_here() -> bool {
+    let home = std::env::home_dir().map(|home| home.join(".cargo"));
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or(home);
+    let databases = cargo_home.and_then(|home| std::fs::read_dir(home.join("advisory-dbs")).ok());
+    databases.is_some_and(|mut entries| entries.next().is_some())
 }
 
 fn run_interop_parts(options: &Options, report: &mut Report) {

@@ -6,7 +6,7 @@ use cluster::{parse_memory_limit, set_memory_limit, set_session_memory_limit};
 
 /// How much memory a process may use.
 #[derive(Args, Clone, Debug, Default)]
-pub struct Flags {
+pub struct MemoryFlags {
     /// The most memory that this process may use: bytes, a unit such as 512M or 4G, or a share of the machine's or the control
     /// group's memory. What doesn't fit is refused. 80% if not given.
     #[arg(long = "memory_limit", value_name = "AMOUNT", env = "FERROFLOW_MEMORY_LIMIT")]
@@ -16,7 +16,7 @@ pub struct Flags {
     pub session_memory_limit: Option<String>,
 }
 
-impl Flags {
+impl MemoryFlags {
     /// Sets the limits of this process.
     pub fn apply(&self) -> Result<(), Failure> {
         let parse = |flag: &str, text: &str| {

@@ -68,7 +68,7 @@ pub struct Flags {
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
     #[command(flatten)]
-    memory: crate::memory::Flags,
+    memory: crate::memory::MemoryFlags,
     #[command(flatten)]
     files: FileFlags,
 }
@@ -164,10 +164,11 @@ async fn tell_when_asked(server: Arc<Server>) {
         Err(error) => return tracing::warn!("SIGUSR1 can't be received: {error}"),
     };
     while asked.recv().await.is_some() {
-        tracing::info!("{}", cluster::memory_state());
         for (client, latency) in server.latencies() {
             tracing::info!("steps of {client}: {latency}");
         }
+        // The last line, so that who asked knows that it has all.
+        tracing::info!("{}", cluster::memory_state());
     }
 }
 

@@ -93,7 +93,7 @@ pub struct Flags {
     #[arg(long, hide = true)]
     pub reports: bool,
     #[command(flatten)]
-    pub memory: crate::memory::Flags,
+    pub memory: crate::memory::MemoryFlags,
 }
 
 impl Flags {
