@@ -31,9 +31,11 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long cancelled calls may take to end.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many calls of one client are ready or run at once, for each thread that serves. More than one, so that a thread finds the next
-/// one ready; few, since another client's call waits for all of them.
-const TURNS_PER_THREAD: usize = 2;
+/// How many calls of one client are ready or run at once. More than there are threads that serve, so that a thread finds the next one
+/// ready; few, since another client's call waits for all of them.
+fn turns_per_client() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2))
+}
 
 /// A server on which nothing was computed for as long gives its spare memory back.
 const IDLE_TIME: Duration = Duration::from_secs(10);
@@ -125,7 +127,7 @@ impl Server {
             worker: task.worker.clone(),
             streams: task.streams.clone(),
             connections: task.master.connections(),
-            turns: Turns::new(TURNS_PER_THREAD * runtime.metrics().num_workers()),
+            turns: Turns::new(turns_per_client()),
         });
         let stopping = watch::Sender::new(false);
         let mut serving = Vec::new();

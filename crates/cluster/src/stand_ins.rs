@@ -8,6 +8,7 @@
 use executor::ServingThread;
 use executor::watchdog::{Watched, watch};
 use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use tokio::runtime::Handle;
 
@@ -22,6 +23,9 @@ const CALM_LOOKS: u32 = 40;
 pub(crate) struct StandIns {
     /// All threads of the runtime, those among them included that wait.
     threads: Mutex<Vec<Weak<ServingThread>>>,
+    /// How many threads of those that serve have not started yet. They come first and may be stuck in the first thing that they do;
+    /// the runtime's later threads are for what waits, and have something to do only when they say so.
+    expected: AtomicUsize,
     state: Mutex<State>,
     changed: Condvar,
     /// The runtime, and this, for tasks to hold.
@@ -39,9 +43,15 @@ struct State {
 }
 
 impl StandIns {
+    /// Makes the stand-ins of a runtime that starts so many threads to serve.
+    pub(crate) fn of(num_threads: usize) -> StandIns {
+        StandIns { expected: AtomicUsize::new(num_threads), ..StandIns::default() }
+    }
+
     /// Takes note of a thread of the runtime; called on it when it starts.
     pub(crate) fn add_this_thread(&self) {
-        let thread = Arc::downgrade(&ServingThread::start_of_runtime());
+        let is_first = self.expected.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        let thread = Arc::downgrade(&ServingThread::start_of_runtime(is_first));
         let mut threads = self.threads.lock();
         threads.retain(|thread| thread.strong_count() > 0);
         threads.push(thread);

@@ -17,10 +17,11 @@ const LARGE_MESSAGE_BYTES: usize = 256 << 10;
 /// doesn't, another thread serves in place of the one that is stuck.
 pub fn serving_runtime(threads: Option<usize>) -> std::io::Result<ServingRuntime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let stand_ins = Arc::new(StandIns::default());
+    let num_threads = threads.unwrap_or(cores / 2).max(1) + STAND_INS;
+    let stand_ins = Arc::new(StandIns::of(num_threads));
     let of_threads = stand_ins.clone();
     let runtime = Builder::new_multi_thread()
-        .worker_threads(threads.unwrap_or(cores / 2).max(1) + STAND_INS)
+        .worker_threads(num_threads)
         .thread_name("ferroflow-server")
         .on_thread_start(move || {
             let_others_finish();

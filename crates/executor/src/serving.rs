@@ -36,21 +36,19 @@ static STUCK_LOOKS: AtomicU64 = AtomicU64::new(0);
 impl ServingThread {
     /// Says that calls of others wait while this thread runs a step, so that nothing long runs on it.
     pub fn start() -> Arc<ServingThread> {
-        ServingThread::become_one(false)
+        ServingThread::become_one(ServingThread::default())
     }
 
     /// As [`start`](Self::start), for a thread that calls [`goes_idle`](Self::goes_idle) and [`goes_on`](Self::goes_on): it
-    /// is looked at also while it does something else than run steps.
-    pub fn start_of_runtime() -> Arc<ServingThread> {
-        ServingThread::become_one(true)
+    /// is looked at also while it does something else than run steps. Until it first says either, `is_active` holds.
+    pub fn start_of_runtime(is_active: bool) -> Arc<ServingThread> {
+        let is_active = AtomicBool::new(is_active);
+        ServingThread::become_one(ServingThread { says_when_idle: true, is_active, ..ServingThread::default() })
     }
 
-    fn become_one(says_when_idle: bool) -> Arc<ServingThread> {
+    fn become_one(new: ServingThread) -> Arc<ServingThread> {
         SERVES_OTHERS.set(true);
-        THIS_THREAD.with(|thread| {
-            let new = || Arc::new(ServingThread { says_when_idle, ..ServingThread::default() });
-            thread.get_or_init(new).clone()
-        })
+        THIS_THREAD.with(|thread| thread.get_or_init(|| Arc::new(new)).clone())
     }
 
     /// Says that this thread waits for something to do.
