@@ -120,7 +120,7 @@ fn a_few_kilobytes_that_unfold_to_millions_of_nodes_are_refused() {
     // Few enough to count, but not to decode.
     let (code, message) = client.call_compressed(proto::service::master::CREATE_SESSION, &empty_nodes(1_000_000));
     assert_eq!(code, RESOURCE_EXHAUSTED, "{message}");
-    assert!(message.contains("CreateSessionRequest of 2000005 bytes"), "{message}");
+    assert!(message.contains("CreateSessionRequest of 2000004 bytes"), "{message}");
     // Little of everything unfolds to more than a message can have.
     let (code, message) = client.call_compressed(proto::service::master::CREATE_SESSION, &vec![0; 200 << 20]);
     assert_eq!(code, RESOURCE_EXHAUSTED, "{message}");
