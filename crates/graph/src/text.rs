@@ -43,7 +43,7 @@ impl Graph {
             .iter()
             .filter(|(name, value)| {
                 let default = node.schema.attr(name).and_then(|def| def.default_value.as_ref());
-                default != Some(value) && inferred.get(&**name) != Some(value)
+                default != Some(value) && inferred.get(name) != Some(value)
             })
             .map(|(name, value)| format!("{name}={}", attr_text(value)))
             .collect();
