@@ -50,7 +50,8 @@ impl StandIns {
 
     /// Takes note of a thread of the runtime; called on it when it starts.
     pub(crate) fn add_this_thread(&self) {
-        let is_first = self.expected.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        let is_first =
+            self.expected.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
         let thread = Arc::downgrade(&ServingThread::start_of_runtime(is_first));
         let mut threads = self.threads.lock();
         threads.retain(|thread| thread.strong_count() > 0);
