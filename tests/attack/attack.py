@@ -80,22 +80,18 @@ def wait_for_calm(tasks, before, failures):
         failures.check(now == before[task.name], f"{task.name}: {now}, was {before[task.name]}")
 
 
-def start(script, *arguments, as_nobody=False):
-    def become_nobody():
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-
+def start(script, *arguments):
     environment = dict(os.environ, no_proxy="*", PYTHONUNBUFFERED="1", TF_CPP_MIN_LOG_LEVEL="3", HOME="/tmp",
                        PYTHONDONTWRITEBYTECODE="1")
     return subprocess.Popen([sys.executable, str(HERE / script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            text=True, env=environment, preexec_fn=become_nobody if as_nobody else None)
+                            text=True, env=environment)
 
 
 def attack(cluster, seconds, failures):
     trainer = start("trainer.py", cluster.target)
     addresses = [task.address for task in cluster.tasks.values()]
-    attackers = [start("attackers.py", address, str(seconds), as_nobody=os.getuid() == 0) for address in addresses]
+    user = [str(NOBODY)] if os.getuid() == 0 else []
+    attackers = [start("attackers.py", address, str(seconds), *user) for address in addresses]
     for address, process in zip(addresses, attackers):
         output, _ = process.communicate(timeout=seconds + 300)
         told = json.loads(output.splitlines()[-1]) if output.strip() else {"outcomes": {}, "unexpected": ["no output"]}

@@ -1,4 +1,4 @@
-"""Clients that mean harm: `attackers.py TARGET SECONDS` runs all of them at once and prints what each of them got.
+"""Clients that mean harm: `attackers.py TARGET SECONDS [UID]` runs all of them at once and prints what each of them got.
 
 Whatever happens to them is right, as long as the server lives and others are served. So an error of theirs is counted by its code
 and is no failure; what they do not expect, such as a call that never ends, is.
@@ -17,13 +17,40 @@ import traceback
 import grpc
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.core.protobuf import config_pb2, master_pb2, worker_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from tensorflow.core.protobuf import config_pb2
 
 tf.disable_v2_behavior()
 
 # A step that takes longer is given up by its own client.
 STEP_MS = 500
 CALL_SECONDS = 20
+
+
+def messages():
+    """Returns the classes of our `.proto` files by name: the TensorFlow package has none for its services' messages."""
+    pool = descriptor_pool.DescriptorPool()
+    with open(os.environ["FERROFLOW_DESCRIPTORS"], "rb") as file:
+        for one in descriptor_pb2.FileDescriptorSet.FromString(file.read()).file:
+            pool.Add(one)
+    return lambda name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tensorflow.{name}"))
+
+
+MESSAGE = messages()
+CreateSessionRequest, CreateSessionResponse = MESSAGE("CreateSessionRequest"), MESSAGE("CreateSessionResponse")
+RunStepRequest, CloseSessionRequest = MESSAGE("RunStepRequest"), MESSAGE("CloseSessionRequest")
+RunGraphRequest, CleanupGraphRequest = MESSAGE("RunGraphRequest"), MESSAGE("CleanupGraphRequest")
+RecvTensorRequest = MESSAGE("RecvTensorRequest")
+
+
+def session_request(graph=None, config=None):
+    """Returns the bytes of a CreateSessionRequest with TensorFlow's own messages in it."""
+    request = CreateSessionRequest()
+    if graph is not None:
+        request.graph_def.ParseFromString(graph.SerializeToString())
+    if config is not None:
+        request.config.ParseFromString(config.SerializeToString())
+    return request.SerializeToString()
 
 
 class Attack:
@@ -137,12 +164,12 @@ def deep_datasets(attack):
             node.attr["output_shapes"].list.shape.add()
     last = graph.node[-1].name
     graph.node.add(name="out", op="DatasetToGraph", input=[last])
-    request = master_pb2.CreateSessionRequest(graph_def=graph).SerializeToString()
+    request = session_request(graph)
     while attack.go_on():
         answer = attack.call("/tensorflow.MasterService/CreateSession", request)
         if answer:
-            handle = master_pb2.CreateSessionResponse.FromString(answer).session_handle
-            run = master_pb2.RunStepRequest(session_handle=handle, fetch=["out:0"])
+            handle = CreateSessionResponse.FromString(answer).session_handle
+            run = RunStepRequest(session_handle=handle, fetch=["out:0"])
             run.options.timeout_in_ms = STEP_MS
             attack.call("/tensorflow.MasterService/RunStep", run.SerializeToString())
             close_session(attack, handle)
@@ -185,15 +212,15 @@ def huge_graphs(attack):
     graph = tf.GraphDef()
     for at in range(100_000):
         graph.node.add(name=f"n{at}", op="NoOp")
-    request = master_pb2.CreateSessionRequest(graph_def=graph).SerializeToString()
+    request = session_request(graph)
     while attack.go_on():
         answer = attack.call("/tensorflow.MasterService/CreateSession", request)
         if answer:
-            close_session(attack, master_pb2.CreateSessionResponse.FromString(answer).session_handle)
+            close_session(attack, CreateSessionResponse.FromString(answer).session_handle)
 
 
 def close_session(attack, handle, channel=None):
-    request = master_pb2.CloseSessionRequest(session_handle=handle)
+    request = CloseSessionRequest(session_handle=handle)
     attack.call("/tensorflow.MasterService/CloseSession", request.SerializeToString(), channel=channel)
 
 
@@ -201,19 +228,19 @@ def guessed_handles(attack):
     with attack.channel() as channel:
         while attack.go_on():
             close_session(attack, f"{random.getrandbits(64):016x}", channel)
-            run = worker_pb2.RunGraphRequest(session_handle=f"{random.getrandbits(64):016x}", step_id=random.getrandbits(60))
+            run = RunGraphRequest(session_handle=f"{random.getrandbits(64):016x}", step_id=random.getrandbits(60))
             attack.call("/tensorflow.WorkerService/RunGraph", run.SerializeToString(), channel=channel)
             attack.call("/tensorflow.WorkerService/CleanupGraph",
-                        worker_pb2.CleanupGraphRequest(step_id=random.getrandbits(60)).SerializeToString(), channel=channel)
+                        CleanupGraphRequest(step_id=random.getrandbits(60)).SerializeToString(), channel=channel)
 
 
 def many_sessions(attack):
-    request = master_pb2.CreateSessionRequest().SerializeToString()
+    request = session_request()
     with attack.channel() as channel:
         while attack.go_on():
             answers = [attack.call("/tensorflow.MasterService/CreateSession", request, channel=channel) for _ in range(500)]
             for answer in filter(None, answers):
-                close_session(attack, master_pb2.CreateSessionResponse.FromString(answer).session_handle, channel)
+                close_session(attack, CreateSessionResponse.FromString(answer).session_handle, channel)
 
 
 def silent_connections(attack):
@@ -253,7 +280,7 @@ def waiting_receivers(attack):
             calls = []
             for at in range(2000):
                 key = f"/job:worker/replica:0/task:0/device:CPU:0;1;/job:ps/replica:0/task:0/device:CPU:0;edge_{at};0:0"
-                request = worker_pb2.RecvTensorRequest(step_id=random.getrandbits(60), rendezvous_key=key)
+                request = RecvTensorRequest(step_id=random.getrandbits(60), rendezvous_key=key)
                 calls.append(method.future(request.SerializeToString(), timeout=CALL_SECONDS))
             time.sleep(0.2)
             for call in calls:
@@ -269,10 +296,9 @@ def foreign_clusters(attack):
         for task in range(1, 5):
             job.tasks[task] = f"127.0.0.1:{random.randrange(1024, 2000)}"
         config.device_filters.append("/job:worker/task:0")
-        request = master_pb2.CreateSessionRequest(config=config)
-        answer = attack.call("/tensorflow.MasterService/CreateSession", request.SerializeToString())
+        answer = attack.call("/tensorflow.MasterService/CreateSession", session_request(config=config))
         if answer:
-            close_session(attack, master_pb2.CreateSessionResponse.FromString(answer).session_handle)
+            close_session(attack, CreateSessionResponse.FromString(answer).session_handle)
 
 
 def flood(attack):
@@ -307,13 +333,13 @@ def ended_connections(attack):
     graph = tf.Graph()
     with graph.as_default():
         out = tf.FIFOQueue(1, tf.float32).dequeue()
-    request = master_pb2.CreateSessionRequest(graph_def=graph.as_graph_def()).SerializeToString()
+    request = session_request(graph.as_graph_def())
     while attack.go_on():
         channel = attack.channel()
         answer = attack.call("/tensorflow.MasterService/CreateSession", request, channel=channel)
         if answer:
-            handle = master_pb2.CreateSessionResponse.FromString(answer).session_handle
-            run = master_pb2.RunStepRequest(session_handle=handle, fetch=[out.name]).SerializeToString()
+            handle = CreateSessionResponse.FromString(answer).session_handle
+            run = RunStepRequest(session_handle=handle, fetch=[out.name]).SerializeToString()
             method = channel.unary_unary("/tensorflow.MasterService/RunStep", request_serializer=bytes)
             calls = [method.future(run) for _ in range(10)]
             close_session(attack, handle, channel)
@@ -329,8 +355,25 @@ ATTACKS = [
 ]
 
 
+def become(user):
+    """Goes on as another user, who may not be able to read what Python is made of: so all of it is loaded before."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(next_of(tf.data.Dataset.range(4).filter(lambda x: x > 1).repeat()))
+        session.run(tf.while_loop(lambda i: i < 2, lambda i: i + 1, [0]))
+        session.run([tf.FIFOQueue(1, tf.float32).size(), tf.random.log_uniform_candidate_sampler([[0]], 1, 1, True, 2)[0]])
+        try:
+            session.run(tf.io.read_file("/nonexistent"))
+        except tf.errors.NotFoundError:
+            pass
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+
+
 def main():
     address, seconds = sys.argv[1], float(sys.argv[2])
+    if len(sys.argv) > 3:
+        become(int(sys.argv[3]))
     deadline = time.monotonic() + seconds
     unexpected, threads, attacks = [], [], []
 

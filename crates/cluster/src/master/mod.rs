@@ -218,7 +218,8 @@ impl Shared {
             }
         };
         let label = format!("session {}", self.num_opened.fetch_add(1, Ordering::Relaxed) + 1);
-        let tasks = SessionTasks::new(workers, &handle, label, &config, own_cluster, self.incarnation)?;
+        let tasks =
+            SessionTasks::new(workers, &handle, label, &config, own_cluster, self.incarnation, self.runtime.clone())?;
         let session = Arc::new(MasterSession::new(
             handle.clone(),
             config,
@@ -300,8 +301,15 @@ impl Shared {
     async fn reset(&self, request: proto::ResetRequest) -> Result<()> {
         let config = ConfigProto { device_filters: request.device_filters, ..self.default_config.clone() };
         let handle = self.ids.next_handle();
-        let tasks =
-            SessionTasks::new(self.workers.clone(), &handle, "a reset".to_owned(), &config, None, self.incarnation)?;
+        let tasks = SessionTasks::new(
+            self.workers.clone(),
+            &handle,
+            "a reset".to_owned(),
+            &config,
+            None,
+            self.incarnation,
+            self.runtime.clone(),
+        )?;
         let names: Vec<String> = tasks.names().map(str::to_owned).collect();
         let cleanups = names.iter().map(|name| {
             let (name, containers) = (name.clone(), request.container.clone());

@@ -8,13 +8,14 @@ use crate::worker_cache::WorkerCache;
 use futures_util::future::{join_all, try_join_all};
 use graph::DeviceName;
 use parking_lot::Mutex;
-use proto::{ConfigProto, DeviceAttributes, ServerDef};
+use proto::{ConfigProto, CreateWorkerSessionRequest, DeviceAttributes, ServerDef};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tensor::{Code, Result, Status};
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
 /// How long a task may take before a line says that it is waited for; shorter than any limit that people set.
@@ -45,8 +46,47 @@ pub(crate) struct SessionTasks {
     isolate_session_state: bool,
     master_incarnation: i64,
     tasks: BTreeMap<String, Task>,
-    /// Those that were told of the session.
-    told: Mutex<Vec<Arc<dyn WorkerInterface>>>,
+    told: Arc<Told>,
+}
+
+/// The tasks that were told of a session. Each is told of its end as well, whenever the two meet: a session may end while a task
+/// is being told of it, and a client may give up on a session that is being made.
+struct Told {
+    session_handle: String,
+    runtime: Handle,
+    /// `None` when the session has ended.
+    workers: Mutex<Option<Vec<Arc<dyn WorkerInterface>>>>,
+}
+
+impl Told {
+    /// Tells a task of the session, in a task of its own: who waits for it may leave.
+    async fn tell(
+        self: Arc<Self>,
+        worker: Arc<dyn WorkerInterface>,
+        request: CreateWorkerSessionRequest,
+    ) -> Result<()> {
+        let told = self.runtime.clone().spawn(async move {
+            worker.create_worker_session(request).await?;
+            if let Some(workers) = &mut *self.workers.lock() {
+                workers.push(worker);
+                return Ok(());
+            }
+            drop(worker.delete_worker_session(self.session_handle.clone()).await);
+            Err(Status::aborted("the session was closed"))
+        });
+        told.await.unwrap_or_else(|error| Err(Status::internal(format!("telling a task of a session: {error}"))))
+    }
+
+    /// Returns what tells all tasks of the session's end. There is nothing more to tell after that.
+    fn end(&self) -> impl Future<Output = ()> + Send + use<> {
+        let told = self.workers.lock().take().unwrap_or_default();
+        let deletions: Vec<_> =
+            told.iter().map(|worker| worker.delete_worker_session(self.session_handle.clone())).collect();
+        async move {
+            drop(join_all(deletions).await);
+            drop(told);
+        }
+    }
 }
 
 struct Task {
@@ -80,6 +120,7 @@ impl SessionTasks {
         config: &ConfigProto,
         cluster: Option<proto::ClusterDef>,
         master_incarnation: u64,
+        runtime: Handle,
     ) -> Result<SessionTasks> {
         let filters: Vec<DeviceName> =
             config.device_filters.iter().map(|filter| DeviceName::parse(filter)).collect::<Result<_>>()?;
@@ -98,7 +139,11 @@ impl SessionTasks {
             isolate_session_state: config.isolate_session_state,
             master_incarnation: master_incarnation as i64,
             tasks,
-            told: Mutex::new(Vec::new()),
+            told: Arc::new(Told {
+                session_handle: session_handle.to_owned(),
+                runtime,
+                workers: Mutex::new(Some(Vec::new())),
+            }),
         })
     }
 
@@ -267,7 +312,7 @@ impl SessionTasks {
             protocol: "grpc".to_owned(),
             ..ServerDef::default()
         };
-        let request = proto::CreateWorkerSessionRequest {
+        let request = CreateWorkerSessionRequest {
             session_handle: self.session_handle.clone(),
             server_def: Some(server_def),
             isolate_session_state: self.isolate_session_state,
@@ -275,9 +320,7 @@ impl SessionTasks {
             master_task: self.own_task().to_owned(),
             master_incarnation: self.master_incarnation,
         };
-        worker.create_worker_session(request).await?;
-        self.told.lock().push(worker.clone());
-        Ok(())
+        self.told.clone().tell(worker.clone(), request).await
     }
 
     /// Returns the devices of a task that pass the filters, under the names that they have in the session's cluster.
@@ -310,11 +353,17 @@ impl SessionTasks {
 
     /// Tells the tasks that the session is over. Those that don't answer are left alone after a while.
     pub async fn close(&self) {
-        let told = std::mem::take(&mut *self.told.lock());
-        let deletions = told.iter().map(|worker| worker.delete_worker_session(self.session_handle.clone()));
-        if tokio::time::timeout(CLOSE_TIMEOUT, join_all(deletions)).await.is_err() {
+        if timeout(CLOSE_TIMEOUT, self.told.end()).await.is_err() {
             debug!("{}: not all tasks answered to its end", self.label);
         }
+    }
+}
+
+impl Drop for SessionTasks {
+    /// A session that was never finished is not closed by anybody.
+    fn drop(&mut self) {
+        let end = self.told.end();
+        self.told.runtime.spawn(async move { drop(timeout(CLOSE_TIMEOUT, end).await) });
     }
 }
 
