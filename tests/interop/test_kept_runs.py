@@ -1,6 +1,13 @@
-"""What a client prepares stays usable, however many other runs its session has compiled since."""
+"""What a client prepares stays usable, however many other runs its session has compiled since, and ends with the session."""
 
+import re
+import signal
+import time
+
+import pytest
 import tensorflow.compat.v1 as tf
+
+import harness
 
 tf.disable_v2_behavior()
 
@@ -29,3 +36,36 @@ def test_a_callable_and_a_partial_run_outlive_many_other_runs(shared_cluster, gr
         assert call(3.0, 3.0) == -9.0
         assert session.partial_run(partial, first, feed_dict={a: 2.0}) == -2.0
         assert session.partial_run(partial, second, feed_dict={b: 4.0}) == -8.0
+
+
+def memory_bytes(task):
+    """Asks a server what its accounts hold."""
+    before = len(task.lines)
+    task.signal(signal.SIGUSR1)
+    said = task.wait_for(lambda _: [line for line in list(task.lines)[before:] if "memory:" in line], "what its accounts hold")
+    return int(re.search(r"memory: (\d+) bytes", said[-1])[1])
+
+
+@pytest.mark.parametrize("transform", [
+    lambda dataset: dataset.map(lambda x: x + 1),
+    lambda dataset: dataset.map(lambda x: x // 0),
+    lambda dataset: dataset.map(lambda x: x + 1, num_parallel_calls=2).prefetch(2),
+    lambda dataset: dataset.filter(lambda x: False),
+    lambda dataset: dataset.flat_map(lambda x: tf.data.TextLineDataset("/nonexistent")),
+])
+def test_a_session_takes_its_iterators_along(transform):
+    # An iterator has functions, and those run in the session that has the iterator.
+    cluster = harness.Cluster(ps=0, workers=1, kind=harness.FERROFLOW)
+    try:
+        with tf.Graph().as_default():
+            element = tf.data.make_one_shot_iterator(transform(tf.data.Dataset.range(3))).get_next()
+            with tf.Session(cluster.target) as session:
+                try:
+                    session.run(element)
+                except tf.errors.OpError:
+                    pass
+        give_up = time.monotonic() + harness.READY_WATCHDOG_SECS
+        while memory_bytes(cluster.worker()) > 0:
+            assert time.monotonic() < give_up, "something is left of the session"
+    finally:
+        cluster.stop()

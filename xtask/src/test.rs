@@ -101,7 +101,8 @@ fn check_dependencies(report: &mut Report) {
         return;
     }
     // cargo-deny reads the packages of every target, also of those that no build here needs.
-    let fetched = process::cargo(&["fetch", "--locked", "--quiet"]).output().is_ok_and(|output| output.status.success());
+    let fetched =
+        process::cargo(&["fetch", "--locked", "--quiet"]).output().is_ok_and(|output| output.status.success());
     if !fetched {
         println!("== dependencies: not looked at, since `cargo fetch --locked` fails here");
         return;

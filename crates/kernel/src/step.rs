@@ -50,7 +50,8 @@ pub trait Trace: Send + Sync {
 pub struct SessionState {
     /// What its steps allocate is charged to.
     account: Account,
-    kernels: Mutex<HashMap<String, Arc<BoxedKernel>>>,
+    /// `None` when the session is over.
+    kernels: Mutex<Option<HashMap<String, Arc<BoxedKernel>>>>,
     tensors: Mutex<HashMap<String, Tensor>>,
     next_handle: AtomicU64,
 }
@@ -63,7 +64,20 @@ impl SessionState {
 
     /// Makes an empty state of a session that has an account.
     pub fn with_account(account: Account) -> SessionState {
-        SessionState { account, kernels: Mutex::default(), tensors: Mutex::default(), next_handle: AtomicU64::new(0) }
+        SessionState {
+            account,
+            kernels: Mutex::new(Some(HashMap::default())),
+            tensors: Mutex::default(),
+            next_handle: AtomicU64::new(0),
+        }
+    }
+
+    /// Drops all that the session keeps. Whoever owns the session calls it at its end, because a kernel can hold the state: an
+    /// iterator holds the functions of its dataset, and these the session that they run in.
+    pub fn end(&self) {
+        let kernels = self.kernels.lock().take();
+        let tensors = std::mem::take(&mut *self.tensors.lock());
+        drop((kernels, tensors));
     }
 
     /// Returns the account that what its steps allocate is charged to.
@@ -73,11 +87,14 @@ impl SessionState {
 
     /// Returns the session's kernel for a stateful node, after making it if there is none.
     pub fn kernel(&self, node: &str, create: impl FnOnce() -> Result<BoxedKernel>) -> Result<Arc<BoxedKernel>> {
-        if let Some(kernel) = self.kernels.lock().get(node) {
+        if let Some(kernel) = self.kernels.lock().as_ref().and_then(|kernels| kernels.get(node)) {
             return Ok(kernel.clone());
         }
         let made = Arc::new(create()?);
-        Ok(self.kernels.lock().entry(node.to_owned()).or_insert(made).clone())
+        match &mut *self.kernels.lock() {
+            Some(kernels) => Ok(kernels.entry(node.to_owned()).or_insert(made).clone()),
+            None => Ok(made),
+        }
     }
 
     /// Keeps a tensor and returns its handle.

@@ -22,3 +22,9 @@ pub(crate) struct WorkerSession {
     /// Its place among the sessions that its client may have.
     pub _place: Option<Place>,
 }
+
+impl Drop for WorkerSession {
+    fn drop(&mut self) {
+        self.state.end();
+    }
+}

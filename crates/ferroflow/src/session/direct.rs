@@ -39,6 +39,12 @@ pub struct DirectSession {
     partial_runs: Mutex<HashMap<String, Arc<PartialRun>>>,
 }
 
+impl Drop for DirectSession {
+    fn drop(&mut self) {
+        self.state.end();
+    }
+}
+
 struct Compiled {
     executor: Arc<Executor>,
     functions: Arc<FunctionLibraryRuntime>,
