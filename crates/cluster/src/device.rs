@@ -1,7 +1,7 @@
 //! The devices of a task: their names, their incarnations and the resources that live on them.
 
 use crate::random::RandomIds;
-use crate::stream::StreamOffer;
+use crate::transport::stream::StreamOffer;
 use graph::DeviceName;
 use kernel::ResourceManager;
 use proto::{DeviceAttributes, DeviceLocality};

@@ -1,7 +1,7 @@
 //! [`MasterInterface`] and [`WorkerInterface`]: what a client asks of a master and a master of a worker. Each is
 //! implemented in this process and over gRPC, so that an embedded cluster is the same code without sockets.
 
-use crate::stream::Connection;
+use crate::transport::stream::Connection;
 use futures_util::future::BoxFuture;
 use proto::{DeviceAttributes, GraphDef, RunMetadata, RunOptions, StepStats};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Clusters: [`ClusterSpec`] says which tasks there are, and a [`Server`] is one of them, with a master that serves clients
 //! and a worker that runs partitions.
 //!
-//! Invariants: only `rpc` names the HTTP stack, and the master names no op.
+//! Invariants: only `transport::grpc` names the HTTP stack, and the master names no op.
 
 mod client;
 mod cluster_spec;
@@ -14,15 +14,13 @@ mod log_limit;
 mod master;
 mod peer_policy;
 mod random;
-mod rpc;
 mod server;
 mod shares;
 mod stand_ins;
-mod stream;
 mod threads;
+mod transport;
 mod turns;
 mod worker;
-mod worker_cache;
 
 pub use cluster_spec::ClusterSpec;
 pub use config::{PeerTimes, ServerConfig, Transport};
@@ -31,7 +29,7 @@ pub use latency::LatencySummary;
 pub use log_limit::LogLimit;
 pub use peer_policy::PeerPolicy;
 pub use random::RandomIds;
-pub use rpc::RemoteMaster;
 pub use server::{EmbeddedCluster, Server};
 pub use tensor::{MemoryState, memory_state, parse_memory_limit, set_memory_limit, set_session_memory_limit};
 pub use threads::{ServingRuntime, serving_runtime};
+pub use transport::grpc::RemoteMaster;

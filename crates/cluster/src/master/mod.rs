@@ -21,7 +21,7 @@ use crate::interface::*;
 use crate::log_limit::LogLimit;
 use crate::random::RandomIds;
 use crate::shares::Shares;
-use crate::worker_cache::WorkerCache;
+use crate::transport::worker_cache::WorkerCache;
 use compiled_run::RunNamesRef;
 use foldhash::{HashMap, HashMapExt};
 use futures_util::future::join_all;

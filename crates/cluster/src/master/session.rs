@@ -11,8 +11,8 @@ use crate::interface::WorkerInterface;
 use crate::log_limit::LogLimit;
 use crate::random::RandomIds;
 use crate::shares::Place;
-use crate::stream::PUSH_TO;
 use crate::threads::for_graph;
+use crate::transport::stream::PUSH_TO;
 use futures_util::future::join_all;
 use graph::passes::{
     FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,

@@ -3,8 +3,8 @@
 use crate::device::{is_ours, rename, stream_offer, task_name, task_of};
 use crate::interface::WorkerInterface;
 use crate::log_limit::LogLimit;
-use crate::stream::StreamOffer;
-use crate::worker_cache::WorkerCache;
+use crate::transport::stream::StreamOffer;
+use crate::transport::worker_cache::WorkerCache;
 use futures_util::future::{join_all, try_join_all};
 use graph::DeviceName;
 use parking_lot::Mutex;

@@ -1,7 +1,7 @@
 //! [`ExpectedKeys`]: the transfers that the registered graphs of a worker receive by push, so that a tensor which somebody
 //! pushes early can be told from one that nobody will ever want.
 
-use crate::stream::PUSH_TO;
+use crate::transport::stream::PUSH_TO;
 use foldhash::HashMap;
 use graph::Graph;
 use parking_lot::Mutex;

@@ -6,7 +6,7 @@ use super::task_rendezvous::{Receiver, TransferContext};
 use crate::client::caller;
 use crate::device::task_of;
 use crate::shares::{Place, Shares};
-use crate::stream::Connection;
+use crate::transport::stream::Connection;
 use foldhash::{HashMap, HashMapExt};
 use kernel::{Cancellation, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, ResourceManager};
 use parking_lot::Mutex;

@@ -16,13 +16,13 @@
 //!   large. Only if a connection to it was lost shortly before is it held against it, after [`UNKNOWN_MAX`] questions.
 //!
 //! A peer that is connected and answers nothing, such as one that was stopped with a signal, fails nothing: it may go on, and
-//! TensorFlow would wait, too. Lines name it (`stream`, and `rpc/client.rs` for TensorFlow's tasks).
+//! TensorFlow would wait, too. Lines name it (`stream`, and `grpc/client.rs` for TensorFlow's tasks).
 
 use super::Worker;
 use super::rendezvous_mgr::StepProgress;
 use super::task_rendezvous::TransferContext;
 use crate::device::{stream_offer, task_of};
-use crate::stream::{Connection, StreamHub};
+use crate::transport::stream::{Connection, StreamHub};
 use foldhash::{HashMap, HashMapExt, HashSet};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};

@@ -3,8 +3,8 @@
 use crate::device::task_name;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
-use crate::rpc::{Channel, RemoteWorker, WeakChannel};
-use crate::stream::StreamHub;
+use crate::transport::grpc::{Channel, RemoteWorker, WeakChannel};
+use crate::transport::stream::StreamHub;
 use crate::{ClusterSpec, PeerTimes};
 use foldhash::{HashMap, HashMapExt};
 use graph::DeviceName;

@@ -161,9 +161,9 @@ impl Drop for Counted {
 mod tests {
     use super::*;
     use crate::Transport;
-    use crate::stream::frame::OutFrame;
-    use crate::stream::socket::Socket;
-    use crate::stream::{StreamOffer, StreamSettings};
+    use crate::transport::stream::frame::OutFrame;
+    use crate::transport::stream::socket::Socket;
+    use crate::transport::stream::{StreamOffer, StreamSettings};
     use std::io::Read;
     use std::os::unix::net::UnixStream;
     use tensor::Status;

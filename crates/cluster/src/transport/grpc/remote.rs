@@ -6,7 +6,7 @@ use super::{CONFIRM_STREAM, Channel};
 use crate::PeerTimes;
 use crate::interface::*;
 use crate::random::RandomIds;
-use crate::stream::Connection;
+use crate::transport::stream::Connection;
 use parking_lot::RwLock;
 use proto::DeviceAttributes;
 use proto::service::{master, worker};

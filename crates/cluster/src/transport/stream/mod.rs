@@ -31,8 +31,8 @@ pub(crate) use frame::PREFACE;
 pub(crate) use settings::{StreamLimits, StreamSettings};
 pub(crate) use socket::Socket;
 
-use crate::rpc::connection_options;
-use crate::worker_cache::WorkerCache;
+use crate::transport::grpc::connection_options;
+use crate::transport::worker_cache::WorkerCache;
 use address::{Place, StreamAddress};
 use calls::Running;
 use foldhash::{HashMap, HashMapExt};
