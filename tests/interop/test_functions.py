@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import function
+from tensorflow.python.ops import functional_ops
 
 import harness
 
@@ -156,3 +157,119 @@ def test_functions_that_call_themselves(cluster, graph, server_kind):
         # The server lives on.
         assert session.run("plain:0", {"n:0": 7}) == 7
     assert made.worker().returncode is None
+
+
+# Functions on other devices of the task and on other tasks, and functions whose bodies are on several.
+PS_CPU = "/job:ps/replica:0/task:0/device:CPU:0"
+WORKER_1_CPU = "/job:worker/replica:0/task:1/device:CPU:0"
+
+
+def remote_call(target, body, args, types):
+    return functional_ops.remote_call(target=target, args=args, Tout=types, f=body)
+
+
+@pytest.mark.parametrize("target", [PS_CPU, WORKER_1_CPU, "/job:ps/task:0/cpu:0"])
+def test_a_function_is_called_on_another_task(shared_cluster, graph, target):
+    @function.Defun(tf.float32, tf.int32)
+    def body(x, n):
+        return x * 2.0 + tf.cast(n, tf.float32), n + 1
+
+    fed = tf.placeholder(tf.float32, [2])
+    calls = [remote_call(target, body, [fed, tf.constant(n)], [tf.float32, tf.int32]) for n in range(3)]
+    with tf.Session(shared_cluster.target) as session:
+        for _ in range(3):
+            got = session.run(calls, {fed: [1.0, 2.0]})
+    assert [(values.tolist(), count) for values, count in got] == [([2.0, 4.0], 1), ([3.0, 5.0], 2), ([4.0, 6.0], 3)]
+
+
+def test_a_function_reads_and_writes_variables_of_another_task(shared_cluster, graph):
+    with tf.device("/job:ps/task:0"):
+        variable = tf.get_variable("counted_remotely", initializer=1.0, use_resource=True)
+
+    @function.Defun(tf.resource, tf.float32)
+    def body(handle, x):
+        with tf.control_dependencies([tf.raw_ops.AssignAddVariableOp(resource=handle, value=x)]):
+            return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+
+    with tf.device("/job:worker/task:0"):
+        added = remote_call(PS_CPU, body, [variable.handle, tf.constant(2.0)], [tf.float32])
+    with tf.Session(shared_cluster.target) as session:
+        session.run(variable.initializer)
+        assert [session.run(added)[0] for _ in range(3)] == [3.0, 5.0, 7.0]
+        assert session.run(variable) == 7.0
+
+
+def test_a_function_whose_body_is_on_two_tasks(shared_cluster, graph):
+    @function.Defun(tf.float32)
+    def body(x):
+        with tf.device("/job:ps/task:0"):
+            doubled = tf.identity(x * 2.0, name="doubled")
+        with tf.device("/job:worker/task:1"):
+            total = tf.reduce_sum(doubled + 1.0)
+        return total, x - 1.0
+
+    fed = tf.placeholder(tf.float32, [2])
+    with tf.device("/job:worker/task:0"):
+        outputs = tf.raw_ops.StatefulPartitionedCall(args=[fed], Tout=[tf.float32, tf.float32], f=body)
+    with tf.Session(shared_cluster.target) as session:
+        for _ in range(2):
+            total, rest = session.run(outputs, {fed: [1.0, 2.0]})
+    assert total == 8.0 and rest.tolist() == [0.0, 1.0]
+
+
+def test_errors_and_cancellation_of_a_function_on_another_task(shared_cluster, graph):
+    @function.Defun(tf.float32)
+    def body(x):
+        with tf.control_dependencies([tf.Assert(x > 0, ["it is", x])]):
+            return tf.identity(x)
+
+    fed = tf.placeholder(tf.float32, [])
+    call = remote_call(PS_CPU, body, [fed], [tf.float32])
+    with tf.Session(shared_cluster.target) as session:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="assertion failed"):
+            session.run(call, {fed: -1.0})
+        assert session.run(call, {fed: 1.0}) == [1.0]
+        nowhere = remote_call("/job:nowhere/task:0/cpu:0", body, [fed], [tf.float32])
+        with pytest.raises(tf.errors.OpError):
+            session.run(nowhere, {fed: 1.0})
+
+    @function.Defun(tf.resource)
+    def waiting(queue):
+        return tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32])
+
+    with tf.device("/job:ps/task:0"):
+        queue = tf.FIFOQueue(1, [tf.float32], [[]])
+    waits = remote_call(PS_CPU, waiting, [queue.queue_ref], [tf.float32])
+    with tf.Session(shared_cluster.target) as session:
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(waits, options=tf.RunOptions(timeout_in_ms=2000))
+        session.run(queue.enqueue(4.0))
+        assert session.run(waits) == [4.0]
+
+
+def test_a_function_on_another_cpu_of_the_task(cluster, graph, server_kind):
+    if server_kind == harness.TENSORFLOW:
+        pytest.skip("the test's real servers have one CPU each")
+    made = cluster(ps=0, workers=1, arguments=["--device_count=2"])
+    other = "/job:worker/replica:0/task:0/device:CPU:1"
+
+    @function.Defun(tf.float32)
+    def body(x):
+        with tf.device("/cpu:1"):
+            y = x * 3.0
+        return y
+
+    with tf.device(other):
+        variable = tf.get_variable("on_the_second", initializer=5.0, use_resource=True)
+    with tf.device("/job:worker/task:0/cpu:0"):
+        remote = remote_call(other, body, [tf.constant(2.0)], [tf.float32])
+        local = tf.raw_ops.PartitionedCall(args=[tf.constant(2.0)], Tout=[tf.float32], f=body)
+
+        @function.Defun(tf.resource)
+        def read(handle):
+            return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+
+        of_other = tf.raw_ops.StatefulPartitionedCall(args=[variable.handle], Tout=[tf.float32], f=read)
+    with tf.Session(made.target) as session:
+        session.run(variable.initializer)
+        assert session.run([remote, local, of_other]) == [[6.0], [6.0], [5.0]]

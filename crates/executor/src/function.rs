@@ -1,12 +1,12 @@
-//! [`FunctionLibraryRuntime`]: compiles and runs functions.
+//! [`FunctionLibraryRuntime`]: compiles and runs functions on one device, and hands those that need others to a [`SpreadRuntime`].
 
 use crate::Executor;
 use foldhash::{HashMap, HashMapExt};
-use graph::{AttrMap, FunctionLibrary, Graph, NodeId, SYMBOLIC_GRADIENT};
-use kernel::{CallFrame, FunctionDone, FunctionHandle, FunctionRuntime, OpRegistry, SessionState, Step};
+use graph::{AttrMap, DeviceName, FunctionBody, FunctionLibrary, Graph, NodeId, SYMBOLIC_GRADIENT};
+use kernel::{CallFrame, FunctionDone, FunctionHandle, FunctionPlace, FunctionRuntime, OpRegistry, SessionState, Step};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
-use tensor::{Result, Status, Tensor};
+use tensor::{DType, Result, Status, Tensor};
 
 /// A bound on how many different functions (with their attributes) are kept compiled.
 const INSTANCES_MAX: usize = 1 << 16;
@@ -14,12 +14,42 @@ const INSTANCES_MAX: usize = 1 << 16;
 /// A bound on how many calls may lie within each other: a function that calls itself without end must not take all memory.
 const CALL_DEPTH_MAX: u32 = 1000;
 
+/// A bound on how many calls that leave their device may lie within each other: each keeps graphs on the devices that it uses.
+const SPREAD_DEPTH_MAX: u32 = 32;
+
+/// Prepares functions whose bodies run on other devices than their caller, or on several. The executor knows only one device.
+pub trait SpreadRuntime: Send + Sync {
+    /// Prepares a function. Nodes without a device run on the caller's; the arguments have the devices of their values.
+    fn prepare(&self, body: SpreadBody) -> Arc<dyn SpreadFunction>;
+}
+
+/// A function that runs on several devices.
+pub trait SpreadFunction: Send + Sync {
+    /// Runs the function within a step and gives `done` the results.
+    fn run(&self, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone);
+}
+
+/// What is spread.
+pub struct SpreadBody {
+    /// The nodes, with `_Arg` and `_Retval` for the arguments and results.
+    pub graph: Graph,
+    /// A name that no other body in the library has.
+    pub key: String,
+    /// The caller's device.
+    pub device: String,
+    /// How many calls lie around this one.
+    pub depth: u32,
+}
+
 /// Runs the functions of a library on one device.
 pub struct FunctionLibraryRuntime {
     library: Arc<FunctionLibrary>,
     registry: &'static OpRegistry,
     session: Arc<SessionState>,
     device: String,
+    spread: Option<Arc<dyn SpreadRuntime>>,
+    /// How many calls that left their device lie around this library's graph.
+    depth: u32,
     instances: Mutex<Instances>,
     itself: Weak<FunctionLibraryRuntime>,
 }
@@ -30,10 +60,26 @@ struct Instances {
 }
 
 struct Instance {
-    executor: Arc<Executor>,
+    body: Body,
     num_args: usize,
     num_results: usize,
     name: String,
+    attrs: AttrMap,
+    /// Whether it runs where its body asks for, and so where the resources are that it is given.
+    follows_resources: bool,
+}
+
+enum Body {
+    Here(Arc<Executor>),
+    Spread(Arc<dyn SpreadFunction>),
+}
+
+/// Where an instance runs.
+struct Instantiation<'a> {
+    place: &'a FunctionPlace,
+    /// The devices of the arguments that are resources of other devices, by index.
+    resources: &'a [(usize, String)],
+    depth: u32,
 }
 
 impl FunctionLibraryRuntime {
@@ -44,37 +90,121 @@ impl FunctionLibraryRuntime {
         session: Arc<SessionState>,
         device: &str,
     ) -> Arc<FunctionLibraryRuntime> {
+        FunctionLibraryRuntime::with_spread(library, registry, session, device, None, 0)
+    }
+
+    /// Makes a runtime that hands what doesn't run on its device to another; `depth` is how many such calls lie around it.
+    pub fn with_spread(
+        library: Arc<FunctionLibrary>,
+        registry: &'static OpRegistry,
+        session: Arc<SessionState>,
+        device: &str,
+        spread: Option<Arc<dyn SpreadRuntime>>,
+        depth: u32,
+    ) -> Arc<FunctionLibraryRuntime> {
         Arc::new_cyclic(|itself| FunctionLibraryRuntime {
             library,
             registry,
             session,
             device: device.to_owned(),
+            spread,
+            depth,
             instances: Mutex::new(Instances { by_key: HashMap::new(), compiled: Vec::new() }),
             itself: itself.clone(),
         })
     }
 
-    fn compile(&self, name: &str, attrs: &AttrMap, key: &str) -> Result<Instance> {
+    fn compile(&self, name: &str, attrs: &AttrMap, key: &str, at: &Instantiation<'_>) -> Result<Instance> {
         let body = if name == SYMBOLIC_GRADIENT {
             self.library.instantiate_gradient(attrs.func("f")?, self.registry)?
         } else {
             self.library.instantiate(name, attrs, self.registry)?
         };
         let (num_args, num_results) = (body.args.len(), body.results.len());
+        let follows_resources = *at.place == FunctionPlace::AsRequested && at.resources.is_empty();
+        let instance = |body| Instance {
+            body,
+            num_args,
+            num_results,
+            name: name.to_owned(),
+            attrs: attrs.clone(),
+            follows_resources,
+        };
+        if self.needs_other_devices(&body.graph, at) {
+            return Ok(instance(Body::Spread(self.spread_body(name, body, key, at)?)));
+        }
         let graph = without_useless(body.graph, &body.results, &body.control_results);
         let prefix = format!("{key}/");
         let executor = Executor::with_prefix(&graph, self.registry, &self.session, &self.device, &prefix)?;
-        Ok(Instance { executor, num_args, num_results, name: name.to_owned() })
+        Ok(instance(Body::Here(executor)))
     }
-}
 
-impl FunctionRuntime for FunctionLibraryRuntime {
-    fn instantiate(&self, name: &str, attrs: &AttrMap) -> Result<FunctionHandle> {
-        let key = format!("{name}{:?}", attrs);
+    fn needs_other_devices(&self, graph: &Graph, at: &Instantiation<'_>) -> bool {
+        match at.place {
+            FunctionPlace::Here => false,
+            FunctionPlace::On(_) => true,
+            FunctionPlace::AsRequested => {
+                let own = DeviceName::parse(&self.device).unwrap_or_default();
+                let is_elsewhere = |device: &str| {
+                    // A device of another kind gives way to a CPU, as it does for a whole graph.
+                    let wanted = DeviceName::parse(device).ok().filter(|wanted| {
+                        wanted.device_type.as_deref().is_none_or(|kind| kind.eq_ignore_ascii_case("CPU"))
+                    });
+                    wanted.is_some_and(|wanted| own.merged_with(&wanted).to_string() != own.to_string())
+                };
+                self.spread.is_some()
+                    && (!at.resources.is_empty()
+                        || graph.iter().any(|(_, node)| !node.device.is_empty() && is_elsewhere(&node.device)))
+            }
+        }
+    }
+
+    fn spread_body(
+        &self,
+        name: &str,
+        body: FunctionBody,
+        key: &str,
+        at: &Instantiation<'_>,
+    ) -> Result<Arc<dyn SpreadFunction>> {
+        let Some(spread) = &self.spread else {
+            return Err(Status::invalid_argument(format!(
+                "function '{name}' can be called on this device ({}) only: there is no other",
+                self.device
+            )));
+        };
+        if at.depth > SPREAD_DEPTH_MAX {
+            return Err(Status::failed_precondition(format!(
+                "function '{name}' was called on another device within {SPREAD_DEPTH_MAX} other such calls: does it call \
+                 itself without end?"
+            )));
+        }
+        let FunctionBody { graph, args, results, control_results } = body;
+        let mut graph = without_useless(graph, &results, &control_results);
+        if let FunctionPlace::On(device) = at.place {
+            for id in graph.ids().collect::<Vec<_>>() {
+                graph.node_mut(id).device.clone_from(device);
+            }
+        } else {
+            for (index, &arg) in args.iter().enumerate() {
+                let resource = at.resources.iter().find(|(known, _)| *known == index);
+                let device = resource.map_or(&self.device, |(_, device)| device);
+                if graph.get(arg).is_some() {
+                    graph.node_mut(arg).device.clone_from(device);
+                }
+            }
+        }
+        Ok(spread.prepare(SpreadBody { graph, key: key.to_owned(), device: self.device.clone(), depth: at.depth }))
+    }
+
+    fn find_or_compile(&self, name: &str, attrs: &AttrMap, at: &Instantiation<'_>) -> Result<FunctionHandle> {
+        let key = match at.place {
+            FunctionPlace::Here => format!("{name}{attrs:?}"),
+            place => format!("{name}{attrs:?}{place:?}{:?}", at.resources),
+        };
         if let Some(&handle) = self.instances.lock().by_key.get(&key) {
             return Ok(handle);
         }
-        let instance = Arc::new(self.compile(name, attrs, &key)?);
+        let instance = Arc::new(self.compile(name, attrs, &key, at)?);
         let mut instances = self.instances.lock();
         if let Some(&handle) = instances.by_key.get(&key) {
             return Ok(handle);
@@ -88,10 +218,40 @@ impl FunctionRuntime for FunctionLibraryRuntime {
         Ok(handle)
     }
 
+    fn instance(&self, handle: FunctionHandle) -> Result<Arc<Instance>> {
+        let found = self.instances.lock().compiled.get(handle.0 as usize).cloned();
+        found.ok_or_else(|| Status::not_found("no such function handle"))
+    }
+
+    /// Returns the instance for arguments that are resources of other devices, where there are some.
+    fn for_arguments(&self, instance: Arc<Instance>, args: &[Tensor], depth: u32) -> Result<Arc<Instance>> {
+        if !instance.follows_resources || self.spread.is_none() {
+            return Ok(instance);
+        }
+        let mut resources = Vec::new();
+        for (index, arg) in args.iter().enumerate().filter(|(_, arg)| arg.dtype() == DType::Resource) {
+            let device = arg.resources()?.first().map(|handle| handle.device.clone()).unwrap_or_default();
+            if *device != *self.device && DeviceName::parse(&device).is_ok_and(|device| device.is_full()) {
+                resources.push((index, device.to_string()));
+            }
+        }
+        if resources.is_empty() {
+            return Ok(instance);
+        }
+        let at = Instantiation { place: &FunctionPlace::AsRequested, resources: &resources, depth };
+        self.instance(self.find_or_compile(&instance.name, &instance.attrs, &at)?)
+    }
+}
+
+impl FunctionRuntime for FunctionLibraryRuntime {
+    fn instantiate(&self, name: &str, attrs: &AttrMap, place: &FunctionPlace) -> Result<FunctionHandle> {
+        self.find_or_compile(name, attrs, &Instantiation { place, resources: &[], depth: self.depth + 1 })
+    }
+
     fn run(&self, handle: FunctionHandle, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
-        let instance = self.instances.lock().compiled.get(handle.0 as usize).cloned();
-        let Some(instance) = instance else {
-            return done(Err(Status::not_found("no such function handle")));
+        let instance = match self.instance(handle) {
+            Ok(instance) => instance,
+            Err(status) => return done(Err(status)),
         };
         if args.len() != instance.num_args {
             return done(Err(Status::invalid_argument(format!(
@@ -108,11 +268,19 @@ impl FunctionRuntime for FunctionLibraryRuntime {
                 instance.name
             ))));
         }
+        let instance = match self.for_arguments(instance, &args, self.depth + 1) {
+            Ok(instance) => instance,
+            Err(status) => return done(Err(status)),
+        };
+        let executor = match &instance.body {
+            Body::Here(executor) => executor,
+            Body::Spread(function) => return function.run(args, step, done),
+        };
         let frame = CallFrame::new(args.into_iter().map(Some).collect(), instance.num_results).at_depth(depth);
         let runtime = self.itself.upgrade().map(|runtime| runtime as Arc<dyn FunctionRuntime>);
         let step = Arc::new(step.for_function(frame, runtime));
         let inner = step.clone();
-        instance.executor.run(step, move |result| {
+        executor.run(step, move |result| {
             done(result.and_then(|()| {
                 let results = inner.frame.take_results().into_iter();
                 results.map(|result| result.ok_or_else(|| Status::invalid_argument("Retval was not set"))).collect()

@@ -14,7 +14,7 @@ mod pool;
 mod run;
 mod serving;
 
-pub use function::FunctionLibraryRuntime;
+pub use function::{FunctionLibraryRuntime, SpreadBody, SpreadFunction, SpreadRuntime};
 pub use pool::default_runner;
 pub use run::Executor;
 pub use serving::ServingThread;

@@ -14,10 +14,21 @@ pub struct FunctionHandle(pub u64);
 /// Is given a function's results.
 pub type FunctionDone = Box<dyn FnOnce(Result<Vec<Tensor>>) + Send>;
 
+/// Where the body of a function runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FunctionPlace {
+    /// On the caller's device, whatever the body asks for.
+    Here,
+    /// Where the body asks for, perhaps on several devices. What asks for nothing stays on the caller's device.
+    AsRequested,
+    /// On this device, whatever the body asks for.
+    On(String),
+}
+
 /// Runs the functions of a graph's library.
 pub trait FunctionRuntime: Send + Sync {
-    /// Compiles a function for given attributes, once.
-    fn instantiate(&self, name: &str, attrs: &AttrMap) -> Result<FunctionHandle>;
+    /// Compiles a function for given attributes and a place, once.
+    fn instantiate(&self, name: &str, attrs: &AttrMap, place: &FunctionPlace) -> Result<FunctionHandle>;
 
     /// Runs a function within a step, perhaps to its end on this thread, and gives `done` the results.
     fn run(&self, handle: FunctionHandle, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone);
@@ -28,7 +39,14 @@ pub struct Callee {
     name: String,
     attrs: AttrMap,
     /// The handle, and the runtime that gave it: a kernel may outlive one runtime and meet another.
-    instance: Mutex<Option<(Weak<dyn FunctionRuntime>, FunctionHandle)>>,
+    instance: Mutex<Option<Bound>>,
+}
+
+/// What a callee was bound to last.
+struct Bound {
+    runtime: Weak<dyn FunctionRuntime>,
+    place: FunctionPlace,
+    handle: FunctionHandle,
 }
 
 impl Callee {
@@ -41,20 +59,31 @@ impl Callee {
         Callee { name: name.to_owned(), attrs, instance: Mutex::new(None) }
     }
 
-    /// Returns the function as this step can run it.
+    /// Returns the function as this step can run it on its own device.
     pub fn bind(&self, step: &Arc<Step>) -> Result<BoundFunction> {
+        self.bind_at(step, FunctionPlace::Here)
+    }
+
+    /// Returns the function as this step can run it on the devices that its body asks for.
+    pub fn bind_as_requested(&self, step: &Arc<Step>) -> Result<BoundFunction> {
+        self.bind_at(step, FunctionPlace::AsRequested)
+    }
+
+    /// Returns the function as this step can run it at a place.
+    pub fn bind_at(&self, step: &Arc<Step>, place: FunctionPlace) -> Result<BoundFunction> {
         let runtime = step
             .functions
             .clone()
             .ok_or_else(|| Status::not_found(format!("Function {} is not defined.", self.name)))?;
         let mut instance = self.instance.lock();
-        if let Some((known, handle)) = &*instance
-            && std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(&runtime))
+        if let Some(bound) = &*instance
+            && std::ptr::addr_eq(bound.runtime.as_ptr(), Arc::as_ptr(&runtime))
+            && bound.place == place
         {
-            return Ok(BoundFunction { handle: *handle, runtime });
+            return Ok(BoundFunction { handle: bound.handle, runtime });
         }
-        let handle = runtime.instantiate(&self.name, &self.attrs)?;
-        *instance = Some((Arc::downgrade(&runtime), handle));
+        let handle = runtime.instantiate(&self.name, &self.attrs, &place)?;
+        *instance = Some(Bound { runtime: Arc::downgrade(&runtime), place, handle });
         Ok(BoundFunction { handle, runtime })
     }
 }
@@ -93,7 +122,8 @@ impl FunctionCall {
 
 impl AsyncKernel for FunctionCall {
     fn compute(&self, mut context: AsyncContext) {
-        let prepared = take_args(&mut context.op(), 0).and_then(|args| Ok((args, self.function.bind(context.step())?)));
+        let prepared = take_args(&mut context.op(), 0)
+            .and_then(|args| Ok((args, self.function.bind_as_requested(context.step())?)));
         match prepared {
             Ok((args, function)) => function.run_to_finish(args, context),
             Err(status) => context.finish(Err(status)),

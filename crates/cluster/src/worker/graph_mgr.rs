@@ -5,7 +5,7 @@ use super::rendezvous_mgr::StepState;
 use super::step_log::NodeTrace;
 use crate::device::LocalDevice;
 use crate::random::system_secret;
-use executor::{Executor, FunctionLibraryRuntime};
+use executor::{Executor, FunctionLibraryRuntime, SpreadRuntime};
 use foldhash::{HashMap, HashMapExt};
 use graph::passes::{PartitionOptions, by_device, partition};
 use graph::{AttrMap, Graph, NodeId, OpLookup};
@@ -27,6 +27,9 @@ const NODES_MAX: usize = 1 << 24;
 /// How many bytes they may have together, as they were sent.
 const GRAPH_BYTES_MAX: usize = 16 << 30;
 
+/// The attribute that says how many calls lie around a graph that is a function's body.
+pub(super) const CALL_DEPTH: &str = "_ferroflow_call_depth";
+
 /// About what a node takes once it is compiled: its kernel, its place in the plan, its edges.
 const COMPILED_NODE_BYTES: usize = 400;
 
@@ -35,6 +38,8 @@ pub(crate) struct GraphMgr {
     registry: &'static OpRegistry,
     /// What the graphs of all sessions receive.
     expected: Arc<ExpectedKeys>,
+    /// Runs functions on other devices.
+    spread: Option<Arc<dyn SpreadRuntime>>,
     graphs: RwLock<Graphs>,
 }
 
@@ -78,7 +83,12 @@ impl Graphs {
 impl GraphMgr {
     /// Makes a manager without partitions.
     pub fn new(registry: &'static OpRegistry, expected: Arc<ExpectedKeys>) -> GraphMgr {
-        GraphMgr { registry, expected, graphs: RwLock::default() }
+        GraphMgr { registry, expected, spread: None, graphs: RwLock::default() }
+    }
+
+    /// Returns the manager with what runs functions on other devices.
+    pub fn with_spread(self, spread: Arc<dyn SpreadRuntime>) -> GraphMgr {
+        GraphMgr { spread: Some(spread), ..self }
     }
 
     /// Compiles a partition and returns its handle.
@@ -92,7 +102,8 @@ impl GraphMgr {
         let graph = Graph::from_graph_def(def, self.registry)?;
         charge.resize(charge.bytes() + graph.held_bytes())?;
         let expectation = self.expected.add(&graph);
-        let registered = RegisteredGraph::new(graph, devices, session, self.registry, expectation, charge)?;
+        let registered =
+            RegisteredGraph::new(graph, devices, session, self.registry, self.spread.clone(), expectation, charge)?;
         // Not a number that others can guess: all masters that open no worker session share one.
         let handle = system_secret();
         let mut graphs = self.graphs.write();
@@ -137,6 +148,9 @@ pub(crate) struct RegisteredGraph {
     devices: Vec<LocalDevice>,
     session: Arc<SessionState>,
     registry: &'static OpRegistry,
+    spread: Option<Arc<dyn SpreadRuntime>>,
+    /// How many calls lie around it, if it is the body of a function.
+    call_depth: u32,
     /// For whole steps: feeds are arguments and fetches are results.
     units: Vec<Unit>,
     /// Where each feed goes and each fetch comes from, by its key: the unit and the index.
@@ -178,9 +192,11 @@ impl RegisteredGraph {
         devices: &[LocalDevice],
         session: &Arc<SessionState>,
         registry: &'static OpRegistry,
+        spread: Option<Arc<dyn SpreadRuntime>>,
         expectation: Expectation,
         charge: Charge,
     ) -> Result<RegisteredGraph> {
+        let call_depth = graph.iter().find_map(|(_, node)| node.attrs.int(CALL_DEPTH).ok());
         let parts = split_by_device(&graph, devices, registry)?;
         let mut registered = RegisteredGraph {
             _charge: charge,
@@ -188,6 +204,8 @@ impl RegisteredGraph {
             devices: devices.to_vec(),
             session: session.clone(),
             registry,
+            spread,
+            call_depth: call_depth.and_then(|depth| u32::try_from(depth).ok()).unwrap_or_default(),
             units: Vec::with_capacity(parts.len()),
             feeds: HashMap::new(),
             fetches: HashMap::new(),
@@ -213,7 +231,9 @@ impl RegisteredGraph {
         let device = find_device(&self.devices, device)?.clone();
         let executor = Executor::new(&graph, self.registry, &self.session, &device.name)?;
         let functions = (!graph.library.is_empty()).then(|| {
-            FunctionLibraryRuntime::new(graph.library.clone(), self.registry, self.session.clone(), &device.name)
+            let (library, spread) = (graph.library.clone(), self.spread.clone());
+            let session = self.session.clone();
+            FunctionLibraryRuntime::with_spread(library, self.registry, session, &device.name, spread, self.call_depth)
         });
         Ok(Unit { device, graph: Arc::new(graph), executor, functions, num_args, num_results })
     }

@@ -8,6 +8,7 @@ mod masters;
 mod partial_run;
 mod rendezvous_mgr;
 mod session;
+mod spread;
 mod step_log;
 mod task_rendezvous;
 mod watch;
@@ -34,6 +35,7 @@ use partial_run::PartialRuns;
 use proto::DeviceAttributes;
 use rendezvous_mgr::{RendezvousMgr, StepState};
 use session::WorkerSession;
+use spread::{Spread, SpreadHandle};
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,14 +87,17 @@ impl Worker {
         let log = Arc::new(StepLog::default());
         let transfers = Arc::new(TransferContext { task: workers.own_task().to_owned(), workers, runtime, ids, log });
         let expected = Arc::new(ExpectedKeys::default());
-        let default_session = Arc::new(WorkerSession {
-            _place: None,
-            devices: devices.clone(),
-            state: Arc::new(SessionState::new()),
-            graphs: GraphMgr::new(registry, expected.clone()),
-            master: Default::default(),
-            transfers: transfers.clone(),
-        });
+        let default_session =
+            Arc::new(WorkerSession {
+                _place: None,
+                devices: devices.clone(),
+                state: Arc::new(SessionState::new()),
+                graphs: GraphMgr::new(registry, expected.clone()).with_spread(Arc::new(SpreadHandle(Arc::new(
+                    Spread { registry, devices: devices.clone(), transfers: transfers.clone(), session_handle: None },
+                )))),
+                master: Default::default(),
+                transfers: transfers.clone(),
+            });
         Worker {
             devices,
             registry,
@@ -179,11 +184,18 @@ impl Worker {
                 "{client} has as many worker sessions on this task as it may have: others need some of the {SESSIONS_MAX}, too"
             ))
         })?;
+        let spread = Spread {
+            registry: self.registry,
+            devices: devices.clone(),
+            transfers: transfers.clone(),
+            session_handle: Some(request.session_handle.as_str().into()),
+        };
         Ok(WorkerSession {
             _place: Some(place),
             devices,
             state: Arc::new(SessionState::with_account(Account::of(&request.session_handle))),
-            graphs: GraphMgr::new(self.registry, self.expected.clone()),
+            graphs: GraphMgr::new(self.registry, self.expected.clone())
+                .with_spread(Arc::new(SpreadHandle(Arc::new(spread)))),
             master: (request.master_task.clone(), request.master_incarnation),
             transfers,
         })

@@ -238,8 +238,13 @@ impl Kernel for ZerosLike {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (dtype, shape) = (context.input(0)?.dtype(), context.input(0)?.shape().clone());
         if dtype == DType::Variant {
-            let zeros =
-                context.input(0)?.variants()?.iter().map(crate::list::zeros_like_list).collect::<Result<_>>()?;
+            if !shape.is_scalar() {
+                return Err(Status::invalid_argument(
+                    "ZerosLike non-scalar Tensor with dtype=DT_VARIANT is not supported.",
+                ));
+            }
+            let zeros = context.input(0)?.variants()?.iter().map(crate::list::zeros_like_variant);
+            let zeros = zeros.collect::<Result<_>>()?;
             context.set_output(0, Tensor::from_variants(shape, zeros)?);
             return Ok(());
         }

@@ -224,48 +224,51 @@ impl Accumulator {
         if rows != indices.dims()[0] {
             return invalid(format!("Expected {} non-empty input values, got {rows}", indices.dims()[0]));
         }
-        // Later gradients must fit the first one as well as what was declared.
-        let mut expected = self.options.shape.clone();
-        if let Some(Sum::Rows { values: sum, .. }) = sum {
-            let rest = PartialShape::from(&sum.shape().slice(1, sum.shape().rank()));
-            expected = PartialShape::new(&[self.options.shape.dim(0)]).concat(&rest);
-        }
+        let declared = self.options.shape.dims().unwrap_or_default();
         if let Some(shape) = shape {
-            check_dims(&expected, shape.as_slice::<i64>()?, 0, "shape", "rank at least")?;
+            let dims = shape.as_slice::<i64>()?;
+            if dims.len() < declared.len() {
+                return mismatch(format!("expected shape rank at least {}, got {}", declared.len(), dims.len()));
+            }
+            check_dims("shape", 0, declared, dims)?;
         }
-        check_dims(&expected, values.dims(), 1, "values", "rank")?;
-        let limit = match shape.and_then(|shape| shape.as_slice::<i64>().ok()) {
-            Some([rows, ..]) if *rows >= 0 => Some(*rows),
-            _ => self.options.shape.dim(0),
-        };
-        for (position, &index) in indices.as_slice::<i64>()?.iter().enumerate() {
-            if let Some(limit) = limit
-                && !(0..limit).contains(&index)
-            {
-                return invalid(format!(
-                    "Shape mismatch: index of slice {position} exceeded limits of shape; index is {index} exceeded {limit}"
-                ));
+        if let Some(Some(limit)) = declared.first() {
+            for (position, index) in indices.as_slice::<i64>()?.iter().enumerate() {
+                if index >= limit {
+                    let text = format!("index of slice {position} exceeded limits of shape; index is {index}");
+                    return mismatch(format!("{text} exceeded {limit}"));
+                }
             }
         }
-        Ok(())
+        // The first gradient must fit what was declared, which may be a prefix of its shape; later ones must fit the first.
+        if let Some(Sum::Rows { values: sum, .. }) = sum {
+            if sum.dims().len() != values.dims().len() {
+                return mismatch(format!("expected values rank {}, got {}", sum.dims().len(), values.dims().len()));
+            }
+            let expected: Vec<Option<i64>> = sum.dims().iter().copied().map(Some).collect();
+            return check_dims("values", 1, &expected, values.dims());
+        }
+        if values.dims().len() < declared.len() {
+            return mismatch(format!("expected values rank at least {}, got {}", declared.len(), values.dims().len()));
+        }
+        check_dims("values", 1, declared, values.dims())
     }
 }
 
-fn check_dims(expected: &PartialShape, dims: &[i64], from: usize, what: &str, rank_text: &str) -> Result<()> {
-    let Some(expected) = expected.dims() else { return Ok(()) };
-    let mismatch = |text: String| Err(Status::invalid_argument(format!("Shape mismatch: expected {what} {text}")));
-    if dims.len() != expected.len() {
-        return mismatch(format!("{rank_text} {}, got {}", expected.len(), dims.len()));
-    }
-    for (axis, (&dim, expected)) in dims.iter().zip(expected).enumerate().skip(from) {
+/// Compares the known dimensions from an axis on; there are at least as many dimensions as expected ones.
+fn check_dims(what: &str, from: usize, expected: &[Option<i64>], dims: &[i64]) -> Result<()> {
+    for (axis, (&expected, &dim)) in expected.iter().zip(dims).enumerate().skip(from) {
         if let Some(expected) = expected
-            && dim >= 0
-            && dim != *expected
+            && dim != expected
         {
-            return mismatch(format!("dim {axis} to be {expected}, got {dim}"));
+            return mismatch(format!("expected {what} dim {axis} to be {expected}, got {dim}"));
         }
     }
     Ok(())
+}
+
+fn mismatch(text: String) -> Result<()> {
+    Err(Status::invalid_argument(format!("Shape mismatch: {text}")))
 }
 
 impl State {

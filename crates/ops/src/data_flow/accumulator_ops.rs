@@ -497,4 +497,25 @@ mod tests {
         assert_eq!(taken[1].as_slice::<f32>().unwrap(), &[1.0, 1.0, 1.0, 1.0, 3.0, 3.0, 9.0, 9.0, 4.0, 4.0]);
         assert_eq!(taken[2].as_slice::<i64>().unwrap(), &[5, 2]);
     }
+
+    #[test]
+    fn a_declared_shape_is_a_prefix_and_may_say_nothing() {
+        for declared in [PartialShape::unknown(), PartialShape::from_dims(&[]), PartialShape::from_dims(&[5])] {
+            let session = TestSession::new();
+            let accumulator = sparse_conditional_accumulator(&session.graph, DType::Float, &declared, "", true);
+            let (step, indices) = (session.placeholder(DType::Int64), session.placeholder(DType::Int64));
+            let values = session.placeholder(DType::Float);
+            let apply = sparse_accumulator_apply_gradient(&accumulator, &step, &indices, &values, None);
+            let feeds = [
+                (&step, Tensor::scalar(0i64)),
+                (&indices, Tensor::vector(&[3i64])),
+                (&values, Tensor::from_slice(&[1, 2], &[1f32, 2.0]).unwrap()),
+            ];
+            session.run(&apply, &feeds).unwrap();
+            let required = session.placeholder(DType::Int32);
+            let take = sparse_accumulator_take_gradient(&accumulator, &required, DType::Float);
+            let taken = session.run(&take[0].op, &[(&required, Tensor::scalar(1i32))]).unwrap();
+            assert_eq!(taken[2].as_slice::<i64>().unwrap(), &[declared.dim(0).unwrap_or(-1), 2]);
+        }
+    }
 }

@@ -364,7 +364,8 @@ fn matches_options(queue: &Queue, wanted: &QueueOptions, name: &str, op: &str) -
                     "Shared queue '{name}' has min_after_dequeue {have_min} but requested min_after_dequeue was {min}."
                 ));
             }
-            if have_seeds != seeds {
+            // Seeds that are not set ask for nothing.
+            if seeds != (0, 0) && have_seeds != seeds {
                 return mismatch(format!(
                     "Shared queue '{name}' has random seeds ({}, {}) but requested seeds are ({}, {}).",
                     have_seeds.0, have_seeds.1, seeds.0, seeds.1

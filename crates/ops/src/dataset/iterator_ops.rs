@@ -427,24 +427,33 @@ impl VariantValue for OptionalVariant {
 }
 
 fn optional(element: Option<Element>) -> Tensor {
-    Tensor::variant(Variant::new(OptionalVariant(element)))
+    Tensor::variant(new_optional(element))
+}
+
+/// Returns an optional as an element of a variant tensor.
+pub(crate) fn new_optional(element: Option<Element>) -> Variant {
+    Variant::new(OptionalVariant(element))
+}
+
+/// Returns what an element of a variant tensor holds, if it is an optional.
+pub(crate) fn optional_of(variant: &Variant) -> Option<Result<Option<Element>>> {
+    match variant {
+        Variant::Encoded(encoded) if encoded.type_name == "tensorflow::data::Optional" => {
+            if encoded.metadata.first() != Some(&1) {
+                return Some(Ok(None));
+            }
+            Some(encoded.tensors.iter().map(tensor::tensor_from_proto).collect::<Result<_>>().map(Some))
+        }
+        other => other.downcast_ref::<OptionalVariant>().map(|optional| Ok(optional.0.clone())),
+    }
 }
 
 /// Returns what an optional holds.
 fn optional_value(tensor: &Tensor) -> Result<Option<Element>> {
-    let variant = tensor.variants()?.first();
-    match variant {
-        Some(Variant::Encoded(encoded)) if encoded.type_name == "tensorflow::data::Optional" => {
-            if encoded.metadata.first() != Some(&1) {
-                return Ok(None);
-            }
-            encoded.tensors.iter().map(tensor::tensor_from_proto).collect::<Result<_>>().map(Some)
-        }
-        other => match other.and_then(|variant| variant.downcast_ref::<OptionalVariant>()) {
-            Some(optional) => Ok(optional.0.clone()),
-            None => Err(Status::invalid_argument("The input is not an Optional.")),
-        },
-    }
+    let found = tensor.variants()?.first().and_then(optional_of);
+    found.unwrap_or_else(|| {
+        Err(Status::invalid_argument("Input to OptionalHasValue must be an OptionalVariant object."))
+    })
 }
 
 struct OptionalFromValue;

@@ -139,7 +139,7 @@ impl AsyncKernel for If {
             let mut op = context.op();
             let branch = if is_true(op.input(0)?)? { &self.then_branch } else { &self.else_branch };
             let args = take_args(&mut op, 1)?;
-            Ok((args, branch.bind(context.step())?))
+            Ok((args, branch.bind_as_requested(context.step())?))
         };
         match prepare() {
             Ok((args, branch)) => branch.run_to_finish(args, context),
@@ -171,7 +171,7 @@ impl AsyncKernel for Case {
             let last = self.branches.len() - 1;
             let branch = &self.branches[usize::try_from(index).map_or(last, |index| index.min(last))];
             let args = take_args(&mut op, 1)?;
-            Ok((args, branch.bind(context.step())?))
+            Ok((args, branch.bind_as_requested(context.step())?))
         };
         match prepare() {
             Ok((args, branch)) => branch.run_to_finish(args, context),

@@ -3,7 +3,8 @@
 use super::runner::{Callee, take_args};
 use graph::{DeviceName, Output, ShapeContext};
 use kernel::{
-    AsyncContext, AsyncKernel, BoxedKernel, FunctionCall, Gradient, KernelBuilder, KernelDef, Op, OpDef, OpFlags, shape,
+    AsyncContext, AsyncKernel, BoxedKernel, FunctionCall, FunctionPlace, Gradient, KernelBuilder, KernelDef, Op, OpDef,
+    OpFlags, shape,
 };
 use proto::NameAttrList;
 use tensor::{DType, Result, Status};
@@ -138,10 +139,17 @@ impl AsyncKernel for RemoteCall {
         let device = context.step().device.clone();
         let mut prepare = || {
             let mut op = context.op();
-            let target = op.input(0)?.strings()?.first().cloned().unwrap_or_default();
-            check_local(&String::from_utf8_lossy(&target), &device)?;
+            let target = op.input(0)?;
+            if !target.shape().is_scalar() {
+                return Err(Status::invalid_argument(format!(
+                    "target must be a scalar, but has the shape {}",
+                    target.shape()
+                )));
+            }
+            let target = target.strings()?.first().cloned().unwrap_or_default();
+            let place = place_of(&String::from_utf8_lossy(&target), &device)?;
             let args = take_args(&mut op, 1)?;
-            Ok((args, self.function.bind(context.step())?))
+            Ok((args, self.function.bind_at(context.step(), place)?))
         };
         match prepare() {
             Ok((args, function)) => function.run_to_finish(args, context),
@@ -150,12 +158,15 @@ impl AsyncKernel for RemoteCall {
     }
 }
 
-fn check_local(target: &str, device: &str) -> Result<()> {
+/// Returns where a function runs that is called on a device, from another one that stands in for what its name leaves open.
+fn place_of(target: &str, device: &str) -> Result<FunctionPlace> {
     let (wanted, own) = (DeviceName::parse(target)?, DeviceName::parse(device)?);
-    if own.merged_with(&wanted).to_string() == own.to_string() {
-        return Ok(());
+    let mut whole = own.merged_with(&wanted);
+    if whole.task_part().to_string() != own.task_part().to_string() && wanted.id.is_none() {
+        whole.id = Some(0);
     }
-    Err(Status::unimplemented(format!("a function can be called on this device ({device}) only, not on '{target}'")))
+    let whole = whole.to_string();
+    Ok(if whole == own.to_string() { FunctionPlace::Here } else { FunctionPlace::On(whole) })
 }
 
 /// The runtime, which knows the library, makes the gradient's body; it knows it by the op's own name.
@@ -196,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn remote_calls_stay_here() {
+    fn remote_calls_stay_here_or_name_the_whole_device() {
         let types = [DType::Int32];
         let call = |target: &'static str| {
             let attrs = attrs![("Tin", &types[..]), ("Tout", &types[..]), ("f", func("swap"))];
@@ -204,7 +215,8 @@ mod tests {
         };
         assert_eq!(call("/cpu:0").unwrap()[0].to_scalar::<i32>().unwrap(), 1);
         assert_eq!(call("/job:localhost/task:0").unwrap().len(), 1);
-        assert_eq!(call("/job:ps/task:0").unwrap_err().code(), tensor::Code::Unimplemented);
+        assert_eq!(call("/job:ps/task:0").unwrap_err().message(), "/job:ps/replica:0/task:0/device:CPU:0");
+        assert_eq!(call("/cpu:1").unwrap_err().message(), "/job:localhost/replica:0/task:0/device:CPU:1");
     }
 
     #[test]

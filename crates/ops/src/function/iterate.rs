@@ -110,8 +110,9 @@ impl While {
 
 impl AsyncKernel for While {
     fn compute(&self, mut context: AsyncContext) {
-        let prepared = take_args(&mut context.op(), 0)
-            .and_then(|args| Ok((args, self.cond.bind(context.step())?, self.body.bind(context.step())?)));
+        let prepared = take_args(&mut context.op(), 0).and_then(|args| {
+            Ok((args, self.cond.bind_as_requested(context.step())?, self.body.bind_as_requested(context.step())?))
+        });
         match prepared {
             Ok((variables, cond, body)) => {
                 let next = Next::Ask;
@@ -144,7 +145,7 @@ impl AsyncKernel for For {
                 )));
             }
             let variables = take_args(&mut op, 3)?;
-            Ok((variables, Control::For { next: start, limit, delta }, self.body.bind(context.step())?))
+            Ok((variables, Control::For { next: start, limit, delta }, self.body.bind_as_requested(context.step())?))
         };
         match prepare() {
             Ok((variables, control, body)) => drive(Box::new(Loop { context, variables, body, control }), None),

@@ -31,7 +31,8 @@ pub(crate) fn is_true(value: &Tensor) -> Result<bool> {
 pub(crate) mod tests {
     use super::*;
     use graph::{AttrMap, GraphBuilder};
-    use kernel::{AsyncContext, BoxedKernel, CallFrame, Completion, FunctionDone, FunctionHandle, FunctionRuntime};
+    use kernel::{AsyncContext, BoxedKernel, CallFrame, Completion, FunctionDone, FunctionHandle};
+    use kernel::{FunctionPlace, FunctionRuntime};
     use kernel::{OpContext, Outputs, Step, Value, Values};
     use proto::NameAttrList;
     use std::sync::Arc;
@@ -60,7 +61,10 @@ pub(crate) mod tests {
     }
 
     impl FunctionRuntime for Closures {
-        fn instantiate(&self, name: &str, _: &AttrMap) -> Result<FunctionHandle> {
+        fn instantiate(&self, name: &str, _: &AttrMap, place: &FunctionPlace) -> Result<FunctionHandle> {
+            if let FunctionPlace::On(device) = place {
+                return Err(Status::unimplemented(device.clone()));
+            }
             let found = self.functions.iter().position(|(known, _)| *known == name);
             found.map(|index| FunctionHandle(index as u64)).ok_or_else(|| Status::not_found(name))
         }

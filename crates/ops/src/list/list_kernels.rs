@@ -1,6 +1,6 @@
 //! The kernels of list ops.
 
-use super::tensor_list::{MAX_ELEMENTS, TensorList, check_count};
+use super::tensor_list::{MAX_ELEMENTS, TensorList, check_count, merged};
 use crate::array::join;
 use kernel::{BoxedKernel, Kernel, KernelBuilder, OpContext};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
@@ -54,6 +54,12 @@ fn shape_input(context: &OpContext<'_>, index: usize) -> Result<PartialShape> {
             )),
         };
     }
+    if sizes.shape().rank() > 1 {
+        return Err(Status::invalid_argument(format!(
+            "Shape must be at most rank 1 but is rank {}",
+            sizes.shape().rank()
+        )));
+    }
     let sizes = sizes.to_indices()?;
     if let Some(size) = sizes.iter().find(|&&size| size < -1) {
         return Err(Status::invalid_argument(format!("Dimension {size} must be >= -1")));
@@ -85,25 +91,35 @@ fn at_least_vector(tensor: &Tensor) -> Result<()> {
     Ok(())
 }
 
+/// Returns the only element of an input, or an error that `problem` words for its shape.
+fn only_number(context: &OpContext<'_>, index: usize, problem: &str) -> Result<i32> {
+    match context.slice::<i32>(index)? {
+        [number] => Ok(*number),
+        _ => Err(Status::invalid_argument(format!("{problem} {}", context.input(index)?.shape()))),
+    }
+}
+
 pub(super) fn empty(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
-    let max_num_elements = i64::from(context.scalar::<i32>(1, "max_num_elements")?);
+    let max_num_elements = only_number(context, 1, "max_num_elements expected to be a scalar but got shape:")?;
+    let max_num_elements = i64::from(max_num_elements);
     let list = TensorList::new(attrs.dtype, shape_input(context, 0)?, Vec::new());
     context.set_output(0, TensorList { max_num_elements, ..list }.into_tensor());
     Ok(())
 }
 
 pub(super) fn reserve(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
-    let count = i64::from(context.scalar::<i32>(1, "num_elements")?);
+    let count = only_number(context, 1, "The num_elements to reserve must be a tensor size 1, but got")?;
+    let count = i64::from(count);
     let list = TensorList::reserved(attrs.dtype, shape_input(context, 0)?, count)?;
     context.set_output(0, list.into_tensor());
     Ok(())
 }
 
-/// Adds an element at the end.
-fn push(list: &mut TensorList, element: Tensor) -> Result<()> {
+/// Adds an element at the end; `whose` says which of several lists it is.
+fn push(list: &mut TensorList, element: Tensor, whose: &str) -> Result<()> {
     if !list.element_shape.is_compatible_with(element.shape()) {
         return Err(Status::invalid_argument(format!(
-            "Tried to append a tensor with incompatible shape to a list. Op element shape: {} list shape: {}",
+            "Tried to append a tensor with incompatible shape to a list{whose}. Op element shape: {} list shape: {}",
             element.shape(),
             list.element_shape
         )));
@@ -123,14 +139,16 @@ pub(super) fn push_back(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()
     input_list(attrs, context)?;
     let element = context.take_input(1)?;
     let mut list = take_list(context)?;
-    push(&mut list, element)?;
+    push(&mut list, element, "")?;
     context.set_output(0, list.into_tensor());
     Ok(())
 }
 
 pub(super) fn push_back_batch(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
     let (handles, tensor) = (context.input(0)?, context.input(1)?);
-    at_least_vector(tensor)?;
+    if tensor.shape().is_scalar() {
+        return Err(Status::invalid_argument("Expected tensor to be at least a vector, but saw shape: []"));
+    }
     let elements = rows(tensor)?;
     if handles.num_elements() != elements.len() {
         return Err(Status::invalid_argument(format!(
@@ -140,10 +158,15 @@ pub(super) fn push_back_batch(attrs: &Attrs, context: &mut OpContext<'_>) -> Res
         )));
     }
     let mut lists = Vec::with_capacity(elements.len());
-    for (variant, element) in handles.variants()?.iter().zip(elements) {
+    for (index, (variant, element)) in handles.variants()?.iter().zip(elements).enumerate() {
         let mut list = (*TensorList::of_variant(variant)?).clone();
-        list.check_dtype(attrs.dtype)?;
-        push(&mut list, element)?;
+        if list.dtype != attrs.dtype {
+            return Err(Status::invalid_argument(format!(
+                "Invalid data type at index {index}; op elements {} but list elements {}",
+                attrs.dtype, list.dtype
+            )));
+        }
+        push(&mut list, element, &format!(" at index {index}"))?;
         lists.push(list.into_variant());
     }
     let output = Tensor::from_variants(handles.shape().clone(), lists)?;
@@ -158,7 +181,15 @@ pub(super) fn pop_back(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()>
     }
     let wanted = shape_input(context, 1)?;
     let last = known.elements.len() - 1;
-    let element = element(&known, last, &wanted)?;
+    let element = match &known.elements[last] {
+        Some(element) => element.clone(),
+        None => {
+            let shape = known.declared_shape(&wanted)?;
+            let problem = "Trying to read an uninitialized tensor but element_shape is not fully defined.";
+            let whole = shape.to_shape().ok_or_else(|| Status::invalid_argument(format!("{problem}{shape}")))?;
+            Tensor::zeros(known.dtype, whole)?
+        }
+    };
     drop(known);
     let mut list = take_list(context)?;
     list.elements.pop();
@@ -170,15 +201,9 @@ pub(super) fn pop_back(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()>
 /// Returns an element; one that was never set is zeros, when its shape is known.
 fn element(list: &TensorList, index: usize, wanted: &PartialShape) -> Result<Tensor> {
     if let Some(Some(element)) = list.elements.get(index) {
-        if !wanted.is_compatible_with(element.shape()) {
-            return Err(Status::invalid_argument(format!(
-                "the element has shape {} but {wanted} was asked for",
-                element.shape()
-            )));
-        }
         return Ok(element.clone());
     }
-    let shape = list.merged_shape(wanted)?;
+    let shape = list.merged_shape(wanted, 0..list.elements.len())?;
     let shape = shape.to_shape().ok_or_else(|| {
         Status::invalid_argument(format!(
             "Trying to read an uninitialized tensor but element_shape is not fully defined: {shape} and no list element is \
@@ -203,7 +228,14 @@ pub(super) fn get_item(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()>
 
 pub(super) fn set_item(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
     input_list(attrs, context)?.check_element(context.input(2)?)?;
-    let index = context.scalar::<i32>(1, "index")?;
+    let &[index] = context.slice::<i32>(1)? else {
+        let (index, shape) = (context.input(1)?, context.input(1)?.shape());
+        let values = crate::logging::summarize::summarize_value(index, 3)?;
+        let values = values.trim_start_matches('[').trim_end_matches(']');
+        return Err(Status::invalid_argument(format!(
+            "Expected argument 1 to be a scalar. ReceivedTensor<type: int32 shape: {shape} values: {values}>"
+        )));
+    };
     let item = context.take_input(2)?;
     let mut list = take_list(context)?;
     let count = list.elements.len();
@@ -240,23 +272,11 @@ pub(super) fn element_shape(attrs: &Attrs, context: &mut OpContext<'_>) -> Resul
     Ok(())
 }
 
-/// Puts elements together along a new first axis.
-fn stacked(list: &TensorList, indices: &[usize], wanted: &PartialShape) -> Result<Tensor> {
-    let shape = list.merged_shape(wanted)?;
-    let Some(shape) = shape.to_shape() else {
-        let problem = match list.elements.is_empty() {
-            true => "Tried to stack elements of an empty list with non-fully-defined element_shape",
-            false => {
-                "Tried to stack list which only contains uninitialized tensors and has a non-fully-defined \
-                      element_shape"
-            }
-        };
-        return Err(Status::invalid_argument(format!("{problem}: {shape}")));
-    };
-    let parts: Vec<Tensor> =
-        indices.iter().map(|&index| list.element_or_zeros(index, &shape)).collect::<Result<_>>()?;
+/// Puts elements of a known shape together along a new first axis.
+fn stacked(list: &TensorList, indices: &[usize], shape: &Shape) -> Result<Tensor> {
+    let parts: Vec<Tensor> = indices.iter().map(|&index| list.element_or_zeros(index, shape)).collect::<Result<_>>()?;
     let parts: Vec<&Tensor> = parts.iter().collect();
-    crate::data_flow::stack(list.dtype, &shape, &parts)
+    crate::data_flow::stack(list.dtype, shape, &parts)
 }
 
 pub(super) fn stack(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
@@ -269,7 +289,18 @@ pub(super) fn stack(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
         )));
     }
     let all: Vec<usize> = (0..count).collect();
-    let output = stacked(&list, &all, &shape_input(context, 1)?)?;
+    let shape = list.merged_shape(&shape_input(context, 1)?, all.iter().copied())?;
+    let whole = shape.to_shape().ok_or_else(|| {
+        let problem = match list.elements.is_empty() {
+            true => "Tried to stack elements of an empty list with non-fully-defined element_shape",
+            false => {
+                "Tried to stack list which only contains uninitialized tensors and has a non-fully-defined \
+                 element_shape"
+            }
+        };
+        Status::invalid_argument(format!("{problem}: {shape}"))
+    })?;
+    let output = stacked(&list, &all, &whole)?;
     context.set_output(0, output);
     Ok(())
 }
@@ -277,17 +308,33 @@ pub(super) fn stack(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
 pub(super) fn gather(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
     let list = input_list(attrs, context)?;
     let count = list.elements.len();
+    let indices = context.slice::<i32>(1)?;
+    let wanted = shape_input(context, 2)?;
+    let shape = list.declared_shape(&wanted)?;
+    if indices.is_empty() && !shape.is_fully_defined() {
+        return Err(Status::invalid_argument(format!(
+            "Tried to gather 0-elements from a list with non-fully-defined shape: {shape}"
+        )));
+    }
     let mut places = Vec::new();
-    for &index in context.slice::<i32>(1)? {
+    for &index in indices {
         let place = usize::try_from(index).ok().filter(|&place| place < count);
         places.push(place.ok_or_else(|| {
-            Status::invalid_argument(format!("Index {index} out o range; list only has {count} elements."))
+            Status::invalid_argument(match list.element_shape.is_fully_defined() {
+                true => format!("Index {index} out o range; list only has {count} elements."),
+                false => format!("Trying to gather element {index} in a list with {count} elements."),
+            })
         })?);
     }
-    let wanted = shape_input(context, 2)?;
-    let output = match (places.is_empty(), list.merged_shape(&wanted)?.to_shape()) {
-        (true, Some(shape)) => Tensor::zeros(list.dtype, Shape::vector(0).concat(&shape)?)?,
-        _ => stacked(&list, &places, &wanted)?,
+    let shape = list.merged_shape(&wanted, places.iter().copied())?;
+    let whole = shape.to_shape().ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "Tried to gather uninitialized tensors from a list with non-fully-defined element_shape: {shape}"
+        ))
+    })?;
+    let output = match places.is_empty() {
+        true => Tensor::zeros(list.dtype, Shape::vector(0).concat(&whole)?)?,
+        false => stacked(&list, &places, &whole)?,
     };
     context.set_output(0, output);
     Ok(())
@@ -308,12 +355,13 @@ pub(super) fn from_tensor(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<
     Ok(())
 }
 
-/// Puts rows of a tensor into places of a list, which grows as far as needed.
+/// Puts rows of a tensor into places of a list, which grows as far as needed. As in TensorFlow, who calls has compared the shapes
+/// if anybody does.
 fn put(list: &mut TensorList, tensor: &Tensor, indices: &[i32]) -> Result<()> {
     let elements = rows(tensor)?;
-    if elements.len() < indices.len() {
+    if elements.len() != indices.len() {
         return Err(Status::invalid_argument(format!(
-            "Specified {} indices but the tensor has only {} rows",
+            "Invalid number of rows in input tensor. Expected: {} Actual: {}",
             indices.len(),
             elements.len()
         )));
@@ -321,9 +369,10 @@ fn put(list: &mut TensorList, tensor: &Tensor, indices: &[i32]) -> Result<()> {
     for (&index, element) in indices.iter().zip(elements) {
         let place = usize::try_from(index).ok().filter(|&place| place < MAX_ELEMENTS);
         let place = place.ok_or_else(|| {
-            Status::invalid_argument(format!("Indices in TensorListScatter must all be non-negative, but got {index}"))
+            Status::invalid_argument(format!(
+                "Indices in TensorListScatter must all be non-negative. There is {index} among them."
+            ))
         })?;
-        list.check_element(&element)?;
         if place >= list.elements.len() {
             check_count(place + 1)?;
             list.elements.resize(place + 1, None);
@@ -333,10 +382,21 @@ fn put(list: &mut TensorList, tensor: &Tensor, indices: &[i32]) -> Result<()> {
     Ok(())
 }
 
+fn index_vector(indices: &Tensor) -> Result<&[i32]> {
+    if !indices.shape().is_vector() {
+        return Err(Status::invalid_argument(format!(
+            "Expected indices to be a vector, but received shape: {}",
+            indices.shape()
+        )));
+    }
+    indices.as_slice::<i32>()
+}
+
 pub(super) fn scatter(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
     let tensor = context.input(0)?;
     at_least_vector(tensor)?;
-    let indices = context.slice::<i32>(1)?;
+    let indices = index_vector(context.input(1)?)?;
+    let shape = shape_input(context, 2)?;
     let wanted = match context.num_inputs() > 3 {
         true => i64::from(context.scalar::<i32>(3, "num_elements")?),
         false => -1,
@@ -351,18 +411,33 @@ pub(super) fn scatter(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> 
             "TensorListScatter: Trying to scatter at index {index} in list with size {wanted}"
         )));
     }
-    let mut list = TensorList::reserved(attrs.dtype, shape_input(context, 2)?, wanted.max(0))?;
+    let row = tensor.shape().slice(1, tensor.shape().rank());
+    if !shape.is_compatible_with(&row) {
+        return Err(Status::invalid_argument(format!(
+            "Specified a list with shape {shape} from a tensor with shape {row}"
+        )));
+    }
+    let mut list = TensorList::reserved(attrs.dtype, shape, wanted.max(0))?;
     put(&mut list, tensor, indices)?;
     context.set_output(0, list.into_tensor());
     Ok(())
 }
 
-pub(super) fn scatter_into_existing_list(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
-    input_list(attrs, context)?;
+pub(super) fn scatter_into_existing_list(_: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
+    let known = TensorList::of(context.input(0)?)?;
     let (tensor, indices) = (context.take_input(1)?, context.take_input(2)?);
+    if tensor.dtype() != known.dtype {
+        return Err(Status::invalid_argument(format!(
+            "Invalid data types; input tensor type: {} list element_type: {}",
+            tensor.dtype(),
+            known.dtype
+        )));
+    }
+    drop(known);
     at_least_vector(&tensor)?;
+    let indices = index_vector(&indices)?;
     let mut list = take_list(context)?;
-    put(&mut list, &tensor, indices.as_slice::<i32>()?)?;
+    put(&mut list, &tensor, indices)?;
     context.set_output(0, list.into_tensor());
     Ok(())
 }
@@ -383,26 +458,40 @@ pub(super) fn split(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
     let tensor = context.input(0)?;
     at_least_vector(tensor)?;
     let shape = shape_input(context, 1)?;
+    let rank = tensor.shape().rank();
+    if shape.rank() == Some(0) {
+        return Err(Status::invalid_argument(format!(
+            "TensorListSplit requires element_shape to be at least of rank 1, but saw: {shape}"
+        )));
+    }
+    let rest = shape.rank().map_or_else(PartialShape::unknown, |rank| shape.slice(1, rank));
+    if !rest.is_compatible_with(&tensor.shape().slice(1, rank)) {
+        return Err(Status::invalid_argument(format!(
+            "tensor shape {} is not compatible with element_shape {shape}",
+            tensor.shape()
+        )));
+    }
     if !context.input(2)?.shape().is_vector() {
-        return Err(Status::invalid_argument("Expected lengths to be a vector"));
+        return Err(Status::invalid_argument(format!(
+            "Expected lengths to be a vector, received shape: {}",
+            context.input(2)?.shape()
+        )));
     }
     let lengths = context.slice::<i64>(2)?;
     let total = tensor.dims()[0] as usize;
     let mut elements = Vec::with_capacity(lengths.len());
     let mut start = 0usize;
     for &length in lengths {
-        let end = usize::try_from(length).ok().and_then(|length| start.checked_add(length));
-        let end = end.filter(|&end| end <= total).ok_or_else(|| {
-            Status::invalid_argument(format!("Attempting to slice [{start}, {length}] from tensor with length {total}"))
-        })?;
-        let part = tensor.slice_rows(start, end)?;
-        if !shape.is_compatible_with(part.shape()) {
+        let Ok(rows) = usize::try_from(length) else {
+            return Err(Status::invalid_argument(format!("Invalid value in lengths: {length}")));
+        };
+        let end = start.saturating_add(rows);
+        if end > total {
             return Err(Status::invalid_argument(format!(
-                "tensor slice {} is not compatible with list element_shape {shape}",
-                part.shape()
+                "Attempting to slice [{start}, {end}] from tensor with length {total}"
             )));
         }
-        elements.push(Some(part));
+        elements.push(Some(tensor.slice_rows(start, end)?));
         start = end;
     }
     if start != total {
@@ -420,35 +509,81 @@ pub(super) fn concat(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
         true => (shape_input(context, 1)?, context.slice::<i64>(2)?),
         false => (attrs.element_shape.clone(), &[][..]),
     };
-    // Elements may differ in their first dimension.
-    let any_rows = |shape: &PartialShape| match shape.rank() {
-        Some(0) => {
-            Err(Status::invalid_argument("Concat requires elements to be at least vectors, found scalars instead."))
-        }
-        Some(rank) => Ok(PartialShape::unknown_of_rank(1).concat(&shape.slice(1, rank))),
-        None => Ok(PartialShape::unknown()),
-    };
-    let mut row = any_rows(&wanted)?.merge(&any_rows(&list.element_shape)?)?;
-    for element in list.elements.iter().flatten() {
-        row = row.merge(&any_rows(&PartialShape::from(element.shape()))?)?;
+    let is_second_version = context.num_inputs() > 1;
+    let mut shape = wanted;
+    if is_second_version {
+        shape = list.declared_shape(&shape)?;
     }
-    let inner = row.rank().and_then(|rank| row.slice(1, rank).to_shape()).ok_or_else(|| {
+    if shape.rank() == Some(0) {
+        return Err(Status::invalid_argument(match is_second_version {
+            true => "Concat requires elements to be at least vectors, found scalars instead.",
+            false => "element_shape must not be empty",
+        }));
+    }
+    let mut inner = shape.rank().map_or_else(PartialShape::unknown, |rank| shape.slice(1, rank));
+    if list.elements.is_empty() && !inner.is_fully_defined() {
+        return Err(Status::invalid_argument(format!(
+            "All except the first dimension must be fully defined when concating an empty tensor list. element_shape: \
+             {inner}"
+        )));
+    }
+    // The rows of elements that were never set: as many as asked for, or as all others have.
+    let mut first_dim = if is_second_version { shape.dim(0) } else { None };
+    if !list.element_shape.is_fully_defined() {
+        let asked_for = first_dim;
+        let mut others = Vec::new();
+        for (index, element) in list.elements.iter().enumerate() {
+            let Some(element) = element else { continue };
+            let Some(&rows) = element.dims().first() else {
+                return Err(Status::invalid_argument(format!(
+                    "Concat saw a scalar shape at index {index} but requires at least vectors."
+                )));
+            };
+            inner = merged(&inner, &PartialShape::from(&element.shape().slice(1, element.shape().rank())))?;
+            if let Some(expected) = asked_for
+                && rows != expected
+            {
+                return Err(Status::invalid_argument(format!(
+                    "First entry of element_shape input does not match the first dim of list element at index: {index} \
+                     Expected: {expected} Actual: {rows}"
+                )));
+            }
+            others.push(rows);
+        }
+        others.dedup();
+        if let (None, [rows]) = (asked_for, others.as_slice()) {
+            first_dim = Some(*rows);
+        }
+    }
+    let inner = inner.to_shape().ok_or_else(|| {
         Status::invalid_argument(format!(
-            "All except the first dimension must be fully defined when concatenating: {row}"
+            "Trying to concat list with only uninitialized tensors but element_shape_except_first_dim is not fully \
+             defined: {inner}"
         ))
     })?;
     let mut parts = Vec::with_capacity(list.elements.len());
     for (index, element) in list.elements.iter().enumerate() {
-        parts.push(match element {
-            Some(element) => element.clone(),
-            None => {
-                let rows = leading.get(index).copied().or(list.element_shape.dim(0)).filter(|&rows| rows >= 0);
-                let rows = rows.ok_or_else(|| {
-                    Status::invalid_argument(format!(
-                        "Trying to concat an uninitialized element {index} whose leading dimension is not known"
-                    ))
-                })?;
+        parts.push(match (element, leading.get(index), first_dim) {
+            (Some(element), ..) if element.shape().slice(1, element.shape().rank()) == inner => element.clone(),
+            (Some(element), ..) => {
+                let found = PartialShape::from(&element.shape().slice(1, element.shape().rank()));
+                merged(&PartialShape::from(&inner), &found)?;
+                element.clone()
+            }
+            (None, Some(&rows), _) | (None, None, Some(rows)) => {
                 Tensor::zeros(list.dtype, Shape::new(&[rows])?.concat(&inner)?)?
+            }
+            (None, None, None) if is_second_version => {
+                return Err(Status::invalid_argument(format!(
+                    "List contains uninitialized tensor at index {index} but leading_dims has only {} elements.",
+                    leading.len()
+                )));
+            }
+            (None, None, None) => {
+                return Err(Status::invalid_argument(
+                    "Concating lists with uninitialized tensors is not supported in this version of TensorListConcat. \
+                     Consider updating your GraphDef to run the newer version.",
+                ));
             }
         });
     }
@@ -479,7 +614,14 @@ pub(super) fn concat_lists(attrs: &Attrs, context: &mut OpContext<'_>) -> Result
         let (mut first, second) = ((*TensorList::of_variant(a)?).clone(), TensorList::of_variant(b)?);
         first.check_dtype(attrs.dtype)?;
         second.check_dtype(attrs.dtype)?;
-        first.element_shape = first.element_shape.merge(&second.element_shape)?;
+        if first.element_shape != second.element_shape {
+            return Err(Status::invalid_argument(format!(
+                "input_a and input_b TensorList element shapes are not identical at index {}.  Saw {} vs. {}",
+                lists.len(),
+                first.element_shape,
+                second.element_shape
+            )));
+        }
         first.elements.extend(second.elements.iter().cloned());
         lists.push(first.into_variant());
     }

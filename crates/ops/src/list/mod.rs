@@ -4,10 +4,11 @@ mod gradients;
 mod list_kernels;
 mod list_ops;
 mod tensor_list;
+mod variants;
 
 pub use list_ops::*;
 
-pub(crate) use tensor_list::{added_lists, zeros_like_list};
+pub(crate) use variants::{added_variants, zeros_like_variant};
 
 use kernel::Op;
 

@@ -31,6 +31,14 @@ pub(super) struct TensorList {
 /// Shared by all who hold the list, so that its only owner may change it in place.
 struct ListVariant(Arc<TensorList>);
 
+/// Returns how TensorFlow tells of a variant that is no list.
+fn described(variant: &Variant) -> String {
+    match variant {
+        Variant::Empty => "Variant<type: int value: 0>".to_owned(),
+        other => other.type_name().to_owned(),
+    }
+}
+
 /// Refuses more elements than there can be memory for.
 pub(super) fn check_count(count: usize) -> Result<()> {
     tensor::check_elements_fit(count, size_of::<Option<Tensor>>())
@@ -76,7 +84,7 @@ impl TensorList {
             other => match other.downcast_ref::<ListVariant>() {
                 Some(list) => Ok(list.0.clone()),
                 None => {
-                    Err(Status::invalid_argument(format!("Input handle is not a list. Saw: '{}'", other.type_name())))
+                    Err(Status::invalid_argument(format!("Input handle is not a list. Saw: '{}'", described(other))))
                 }
             },
         }
@@ -102,17 +110,23 @@ impl TensorList {
         )))
     }
 
-    /// Returns what is known of the shape of elements, from the list and from its elements.
-    pub(super) fn merged_shape(&self, wanted: &PartialShape) -> Result<PartialShape> {
-        let mut shape = self.element_shape.merge(wanted).map_err(|_| {
-            Status::invalid_argument(format!(
-                "Incompatible shapes: the list's elements have shape {} but {wanted} was asked for",
-                self.element_shape
-            ))
-        })?;
-        if !shape.is_fully_defined() {
-            for element in self.elements.iter().flatten() {
-                shape = shape.merge(&PartialShape::from(element.shape()))?;
+    /// Returns what is known of the shape of elements from the list, and from what was asked for.
+    pub(super) fn declared_shape(&self, wanted: &PartialShape) -> Result<PartialShape> {
+        merged(wanted, &self.element_shape)
+    }
+
+    /// Returns what is known of the shape of elements, also from those of them that are set.
+    pub(super) fn merged_shape(
+        &self,
+        wanted: &PartialShape,
+        indices: impl IntoIterator<Item = usize>,
+    ) -> Result<PartialShape> {
+        let mut shape = self.declared_shape(wanted)?;
+        if !self.element_shape.is_fully_defined() {
+            for index in indices {
+                if let Some(Some(element)) = self.elements.get(index) {
+                    shape = merged(&shape, &PartialShape::from(element.shape()))?;
+                }
             }
         }
         Ok(shape)
@@ -136,6 +150,18 @@ impl TensorList {
             self.element_shape
         )))
     }
+}
+
+/// Returns what two shapes say together, or TensorFlow's words for why they can't both be.
+pub(super) fn merged(a: &PartialShape, b: &PartialShape) -> Result<PartialShape> {
+    a.merge(b).map_err(|_| {
+        Status::invalid_argument(match (a.rank(), b.rank()) {
+            (Some(one), Some(other)) if one != other => {
+                format!("PartialTensorShape: Incompatible ranks during merge: {one} vs. {other}")
+            }
+            _ => format!("PartialTensorShape: Incompatible shapes during merge: {a} vs. {b}"),
+        })
+    })
 }
 
 impl VariantValue for ListVariant {
@@ -202,39 +228,4 @@ fn decoded(encoded: &VariantTensorDataProto) -> Result<TensorList> {
         elements,
         charge: Charge::default(),
     })
-}
-
-/// Returns a list of zeros, as many and as large as those of another.
-pub(crate) fn zeros_like_list(variant: &Variant) -> Result<Variant> {
-    let list = TensorList::of_variant(variant)?;
-    let zeros = |element: &Tensor| Tensor::zeros(list.dtype, element.shape().clone());
-    let elements =
-        list.elements.iter().map(|element| element.as_ref().map(zeros).transpose()).collect::<Result<_>>()?;
-    Ok(TensorList { elements, ..(*list).clone() }.into_variant())
-}
-
-/// Adds two lists, element by element with `add`.
-pub(crate) fn added_lists(
-    a: &Variant,
-    b: &Variant,
-    add: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
-) -> Result<Variant> {
-    let (a, b) = (TensorList::of_variant(a)?, TensorList::of_variant(b)?);
-    if a.dtype != b.dtype {
-        return Err(Status::invalid_argument("Trying to add two lists of tensors of different dtypes."));
-    }
-    if a.elements.len() != b.elements.len() {
-        return Err(Status::invalid_argument(format!(
-            "Trying to add two lists of tensors with different lengths. One is {} and the other is {}",
-            a.elements.len(),
-            b.elements.len()
-        )));
-    }
-    let element_shape = a.element_shape.merge(&b.element_shape)?;
-    let sum = |(a, b): (&Option<Tensor>, &Option<Tensor>)| match (a, b) {
-        (Some(a), Some(b)) => add(a, b).map(Some),
-        (one, other) => Ok(one.clone().or_else(|| other.clone())),
-    };
-    let elements = a.elements.iter().zip(&b.elements).map(sum).collect::<Result<_>>()?;
-    Ok(TensorList { element_shape, elements, ..(*a).clone() }.into_variant())
 }

@@ -1,7 +1,7 @@
 //! Sums of many tensors of one shape: AddN, AccumulateNV2.
 
 use crate::compose::Gradients;
-use crate::list::added_lists;
+use crate::list::added_variants;
 use graph::Output;
 use kernel::{BoxedKernel, Gradient, GradientArgs, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
 use std::marker::PhantomData;
@@ -167,7 +167,7 @@ impl<T: Element, F: Fn(T, T) -> T + Send + Sync> AddN<T, F> {
     }
 }
 
-/// Adds up lists of tensors, element by element.
+/// Adds up variants: lists of tensors, element by element, and optionals.
 struct AddLists;
 
 impl Kernel for AddLists {
@@ -175,11 +175,17 @@ impl Kernel for AddLists {
         let mut total = context.take_input(0)?;
         for index in 1..context.num_inputs() {
             let other = context.take_input(index)?;
-            if other.shape() != total.shape() {
-                return Err(Status::invalid_argument("lists to be added must have the same shape"));
+            for (index, tensor) in [(0, &total), (index, &other)] {
+                if !tensor.shape().is_scalar() {
+                    // The bracket that is missing is missing in TensorFlow's words.
+                    return Err(Status::invalid_argument(format!(
+                        "AddN of non-scalar Tensor with dtype=DT_VARIANT is not supported; inputs[{index} has shape: {}.",
+                        tensor.shape()
+                    )));
+                }
             }
             let pairs = total.variants()?.iter().zip(other.variants()?);
-            let sums = pairs.map(|(a, b)| added_lists(a, b, added)).collect::<Result<_>>()?;
+            let sums = pairs.map(|(a, b)| added_variants(a, b, added)).collect::<Result<_>>()?;
             total = Tensor::from_variants(total.shape().clone(), sums)?;
         }
         context.set_output(0, total);

@@ -1,0 +1,350 @@
+//! Functions whose bodies run on other devices than their caller: cut by task, registered with the worker of each, and run as a
+//! step of their own. What a master does for a session's graph, a worker does here for a function's.
+
+use super::graph_mgr::CALL_DEPTH;
+use super::task_rendezvous::TransferContext;
+use crate::device::{LocalDevice, task_name};
+use crate::interface::{RunGraphCall, RunGraphReply, WorkerInterface};
+use executor::{SpreadBody, SpreadFunction, SpreadRuntime};
+use foldhash::fast::FixedState;
+use foldhash::{HashMap, HashMapExt};
+use futures_util::future::try_join_all;
+use graph::passes::{PartitionOptions, PlacementOptions, by_task, partition, place};
+use graph::{DeviceName, Graph, Node};
+use kernel::{FunctionDone, OpRegistry, Step};
+use proto::attr_value::Value;
+use proto::{AttrValue, GraphDef, NodeDef};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use tensor::{Code, Result, Status, Tensor};
+use tokio::sync::{OnceCell, oneshot};
+
+/// What the functions of a session need to reach other devices.
+pub(crate) struct Spread {
+    pub registry: &'static OpRegistry,
+    /// This task's devices.
+    pub devices: Vec<LocalDevice>,
+    /// The other tasks.
+    pub transfers: Arc<TransferContext>,
+    /// The session that the graphs are registered for, if its master has told of one.
+    pub session_handle: Option<Arc<str>>,
+}
+
+impl SpreadRuntime for SpreadHandle {
+    fn prepare(&self, body: SpreadBody) -> Arc<dyn SpreadFunction> {
+        Arc::new(Prepared { function: Arc::new(Function { spread: self.0.clone(), body, compiled: OnceCell::new() }) })
+    }
+}
+
+/// Lets functions hold what they need.
+pub(crate) struct SpreadHandle(pub Arc<Spread>);
+
+struct Prepared {
+    function: Arc<Function>,
+}
+
+struct Function {
+    spread: Arc<Spread>,
+    body: SpreadBody,
+    /// What the first call compiles.
+    compiled: OnceCell<Vec<Part>>,
+}
+
+/// What one task runs of a function.
+struct Part {
+    worker: Arc<dyn WorkerInterface>,
+    task: String,
+    session_handle: Arc<str>,
+    create_worker_session_called: bool,
+    graph_handle: Arc<str>,
+    runtime: tokio::runtime::Handle,
+    /// The arguments that it takes, with their keys.
+    args: Vec<(usize, Arc<str>)>,
+    /// The results that it returns, with their keys.
+    results: Vec<usize>,
+    receives: Arc<[Arc<str>]>,
+}
+
+impl SpreadFunction for Prepared {
+    fn run(&self, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
+        let (sender, cancelled) = oneshot::channel();
+        let cancellation = step.cancellation.clone();
+        let token = match cancellation.register(move |status| drop(sender.send(status))) {
+            Ok(token) => token,
+            Err(status) => return done(Err(status)),
+        };
+        let function = self.function.clone();
+        function.spread.transfers.runtime.clone().spawn(async move {
+            let outcome = tokio::select! {
+                outcome = function.call(args) => outcome,
+                Ok(status) = cancelled => Err(status),
+            };
+            cancellation.deregister(token);
+            done(outcome);
+        });
+    }
+}
+
+impl Function {
+    async fn call(&self, args: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let parts = self.compiled.get_or_try_init(|| self.compile()).await?;
+        let step_id = self.spread.transfers.ids.next_step_id();
+        let _cleanup = Cleanup { parts, step_id };
+        let calls = parts.iter().map(|part| {
+            let sends = part.args.iter().filter_map(|(index, key)| Some((key.clone(), args.get(*index)?.clone())));
+            part.worker.run_graph(RunGraphCall {
+                session_handle: part.session_handle.clone(),
+                create_worker_session_called: part.create_worker_session_called,
+                graph_handle: part.graph_handle.clone(),
+                step_id,
+                sends: sends.collect(),
+                receives: part.receives.clone(),
+                options: Default::default(),
+                is_partial: false,
+                is_last_partial_run: false,
+                cleans_itself: false,
+            })
+        });
+        let answers: Vec<_> = calls.collect();
+        drop(args);
+        let replies = all_replies(parts, answers, &self.spread.transfers.task).await?;
+        let count = parts.iter().map(|part| part.results.len()).sum();
+        let mut results = vec![None; count];
+        for (part, reply) in parts.iter().zip(replies) {
+            for (&index, tensor) in part.results.iter().zip(reply.received) {
+                if let Some(slot) = results.get_mut(index) {
+                    *slot = Some(tensor);
+                }
+            }
+        }
+        results.into_iter().map(|result| result.ok_or_else(|| Status::invalid_argument("Retval was not set"))).collect()
+    }
+
+    /// Places the body, cuts it and registers the parts.
+    async fn compile(&self) -> Result<Vec<Part>> {
+        let (devices, incarnations) = self.spread.devices_of(&self.body.graph, &self.body.device).await?;
+        let parts = self.cut(&devices, &incarnations)?;
+        let registered = parts.into_iter().map(|(task, def, terminals)| self.spread.register(task, def, terminals));
+        try_join_all(registered).await
+    }
+
+    /// Returns what each task runs, with its arguments and results.
+    fn cut(
+        &self,
+        devices: &[DeviceName],
+        incarnations: &HashMap<String, u64>,
+    ) -> Result<Vec<(String, GraphDef, Terminals)>> {
+        let mut graph = self.body.graph.clone();
+        let options = PlacementOptions {
+            allow_soft_placement: true,
+            default_device: Some(DeviceName::parse(&self.body.device)?),
+        };
+        let library = graph.library.clone();
+        let registry = self.spread.registry;
+        let has_kernel = |node: &Node, device_type: &str| {
+            device_type != "CPU" || registry.has_kernel(node) || library.get(node.op()).is_some()
+        };
+        place(&mut graph, devices, &options, &has_kernel)?;
+        let incarnation = |device: &str| incarnations.get(device).copied().unwrap_or_default();
+        let options = PartitionOptions { location: &by_task, incarnation: &incarnation, control_flow_added: false };
+        // Kernels that keep state are known by name in their session: no other graph's may be taken for this one's.
+        let mut hasher = FixedState::default().build_hasher();
+        hasher.write(self.body.key.as_bytes());
+        let prefix = format!("{}/{:016x}/", self.spread.transfers.task.trim_start_matches('/'), hasher.finish());
+        let parts = partition(&graph, registry, &options)?.into_iter().map(|(task, graph)| {
+            let mut def = graph.to_graph_def();
+            let terminals = Terminals::take(&mut def, &incarnation)?;
+            rename(&mut def, &prefix, self.body.depth);
+            Ok((task, def, terminals))
+        });
+        parts.collect()
+    }
+}
+
+impl Spread {
+    /// Returns the devices of the tasks that a graph names, and their incarnations.
+    async fn devices_of(&self, graph: &Graph, own: &str) -> Result<(Vec<DeviceName>, HashMap<String, u64>)> {
+        let own = DeviceName::parse(own)?;
+        let mut tasks = vec![own.task_part().to_string()];
+        for (_, node) in graph.iter().filter(|(_, node)| !node.device.is_empty()) {
+            let wanted = own.task_part().merged_with(&DeviceName::parse(&node.device)?);
+            let (Some(job), Some(task)) = (&wanted.job, wanted.task) else { continue };
+            let task = task_name(job, task);
+            if !tasks.contains(&task) {
+                tasks.push(task);
+            }
+        }
+        let (mut devices, mut incarnations) = (Vec::new(), HashMap::new());
+        for task in tasks {
+            let found: Vec<(String, u64)> = if task == self.transfers.task {
+                self.devices.iter().map(|device| (device.name.to_string(), device.incarnation)).collect()
+            } else {
+                let attributes = self.transfers.workers.get(&task)?.get_status().await?;
+                let renamed = |device: proto::DeviceAttributes| {
+                    crate::device::rename(&device.name, &task).map(|name| (name, device.incarnation))
+                };
+                attributes.into_iter().map(renamed).collect::<Result<_>>()?
+            };
+            for (name, incarnation) in found {
+                devices.push(DeviceName::parse(&name)?);
+                incarnations.insert(name, incarnation);
+            }
+        }
+        Ok((devices, incarnations))
+    }
+
+    async fn register(&self, task: String, def: GraphDef, terminals: Terminals) -> Result<Part> {
+        let worker = self.transfers.workers.get(&task)?;
+        let request = |session_handle: &str, create_worker_session_called| proto::RegisterGraphRequest {
+            session_handle: session_handle.to_owned(),
+            graph_def: Some(def.clone()),
+            create_worker_session_called,
+            ..Default::default()
+        };
+        let mut session_handle: Arc<str> = self.session_handle.clone().unwrap_or_default();
+        let mut create_worker_session_called = self.session_handle.is_some();
+        let mut registered = worker.register_graph(request(&session_handle, create_worker_session_called)).await;
+        // The master tells only those tasks of its session that the graph itself names. Others run the function in the session
+        // that all masters share.
+        if create_worker_session_called && matches!(&registered, Err(status) if status.code() == Code::Aborted) {
+            (session_handle, create_worker_session_called) = ("".into(), false);
+            registered = worker.register_graph(request("", false)).await;
+        }
+        let graph_handle = registered.map_err(|status| self.from_task(&task, status))?;
+        Ok(Part {
+            worker,
+            task,
+            session_handle,
+            create_worker_session_called,
+            graph_handle: graph_handle.into(),
+            runtime: self.transfers.runtime.clone(),
+            args: terminals.args,
+            results: terminals.results.iter().map(|(index, _)| *index).collect(),
+            receives: terminals.results.into_iter().map(|(_, key)| key).collect(),
+        })
+    }
+
+    fn from_task(&self, task: &str, status: Status) -> Status {
+        named(task, &self.transfers.task, status)
+    }
+}
+
+/// Says which task an error came from, unless it is this one.
+fn named(task: &str, own: &str, status: Status) -> Status {
+    if task == own {
+        return status;
+    }
+    let named = Status::new(status.code(), format!("From {task}:\n{}", status.message()));
+    if status.is_derived() { named.derived() } else { named }
+}
+
+/// Waits for all answers, or for the first error that others did not lead to.
+async fn all_replies(
+    parts: &[Part],
+    answers: Vec<crate::interface::Answer<RunGraphReply>>,
+    own: &str,
+) -> Result<Vec<RunGraphReply>> {
+    let calls = answers
+        .into_iter()
+        .zip(parts)
+        .map(|(answer, part)| async move { answer.await.map_err(|status| named(&part.task, own, status)) });
+    try_join_all(calls).await
+}
+
+/// Ends a function's step everywhere, however it went.
+struct Cleanup<'a> {
+    parts: &'a [Part],
+    step_id: i64,
+}
+
+impl Drop for Cleanup<'_> {
+    fn drop(&mut self) {
+        for part in self.parts {
+            let answer = part.worker.cleanup_graph(self.step_id);
+            part.runtime.spawn(async move {
+                if let Err(status) = answer.await {
+                    tracing::debug!("a function's step could not be cleaned up: {status}");
+                }
+            });
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let answer = self.worker.deregister_graph(proto::DeregisterGraphRequest {
+            graph_handle: self.graph_handle.to_string(),
+            session_handle: self.session_handle.to_string(),
+            create_worker_session_called: self.create_worker_session_called,
+        });
+        self.runtime.spawn(async move {
+            // The session may have ended before, and the graph with it.
+            if let Err(status) = answer.await {
+                tracing::debug!("a function's graph could not be dropped: {status}");
+            }
+        });
+    }
+}
+
+/// The arguments and results of a part, with the keys that they are fed and fetched by.
+#[derive(Default)]
+struct Terminals {
+    args: Vec<(usize, Arc<str>)>,
+    results: Vec<(usize, Arc<str>)>,
+}
+
+impl Terminals {
+    /// Makes feeds of a graph's arguments and fetches of its results.
+    fn take(def: &mut GraphDef, incarnation: &dyn Fn(&str) -> u64) -> Result<Terminals> {
+        let mut terminals = Terminals::default();
+        for node in &mut def.node {
+            let is_arg = match node.op.as_str() {
+                "_Arg" => true,
+                "_Retval" => false,
+                _ => continue,
+            };
+            let (Some(Value::I(index)), Some(Value::Type(dtype))) = (value(node, "index"), value(node, "T")) else {
+                return Err(Status::invalid_argument(format!("'{}' has no index or type", node.name)));
+            };
+            let index = usize::try_from(index).map_err(|_| Status::invalid_argument("a negative index"))?;
+            let (name, device) = (format!("{}_{index}", node.op), node.device.clone());
+            let number = incarnation(&device);
+            let key: Arc<str> = format!("{device};{number:016x};{device};{name};0:0").into();
+            let list = if is_arg { &mut terminals.args } else { &mut terminals.results };
+            list.push((index, key));
+            node.op = if is_arg { "_Recv" } else { "_Send" }.to_owned();
+            let values = [
+                (if is_arg { "tensor_type" } else { "T" }, Value::Type(dtype)),
+                ("tensor_name", Value::S(name.into())),
+                ("send_device", Value::S(device.clone().into())),
+                ("recv_device", Value::S(device.into())),
+                ("send_device_incarnation", Value::I(number as i64)),
+                ("client_terminated", Value::B(true)),
+            ];
+            node.attr = values.into_iter().map(|(key, value)| (key.to_owned(), attr(value))).collect();
+        }
+        Ok(terminals)
+    }
+}
+
+fn value(node: &NodeDef, name: &str) -> Option<Value> {
+    node.attr.get(name).and_then(|attr| attr.value.clone())
+}
+
+fn attr(value: Value) -> AttrValue {
+    AttrValue { value: Some(value) }
+}
+
+/// Gives all nodes names that no other graph has, and notes how many calls lie around them.
+fn rename(def: &mut GraphDef, prefix: &str, depth: u32) {
+    for node in &mut def.node {
+        node.name.insert_str(0, prefix);
+        for input in &mut node.input {
+            let at = usize::from(input.starts_with('^'));
+            input.insert_str(at, prefix);
+        }
+        // Every node has its device already.
+        node.attr.remove("_class");
+        node.attr.insert(CALL_DEPTH.to_owned(), attr(Value::I(i64::from(depth))));
+    }
+}
