@@ -84,18 +84,23 @@ def assert_equal(ours, theirs):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("kind", ["ref", "resource"])
 @pytest.mark.parametrize("gradient", ["dense", "sparse"])
-def test_optimizer(graphs, name, kind, gradient):
+@pytest.mark.parametrize("size", ["", "-large"])
+def test_optimizer(graphs, name, kind, gradient, size):
+    """Large variables, whose slots are filled on the device, have another type than the optimizer's numbers, too."""
     resource = kind == "resource"
+    dtype, rows, columns = (tf.float64, 2, 1000) if size else (tf.float32, 4, 3)
     with tf.Graph().as_default() as graph:
-        v = tf.get_variable("v", [4, 3], initializer=tf.zeros_initializer(), use_resource=resource)
-        w = tf.get_variable("w", [3], initializer=tf.ones_initializer(), use_resource=resource)
+        v = tf.get_variable("v", [rows, columns], dtype, tf.zeros_initializer(), use_resource=resource)
+        w = tf.get_variable("w", [columns], dtype, tf.ones_initializer(), use_resource=resource)
         step = global_step(resource)
-        values = tf.placeholder(tf.float32, [2, 3] if gradient == "sparse" else [4, 3], name="gv")
+        values = tf.placeholder(dtype, [2 if gradient == "sparse" else rows, columns], name="gv")
         if gradient == "sparse":
             values = tf.IndexedSlices(values, tf.placeholder(tf.int32, [2], name="gi"))
-        dense = tf.placeholder(tf.float32, [3], name="gw")
+        dense = tf.placeholder(dtype, [columns], name="gw")
         OPTIMIZERS[name](step).apply_gradients([(values, v), (dense, w)], global_step=step)
-    assert_equal(graphs(f"{name}-{kind}-{gradient}"), graph)
+    assert_equal(graphs(f"{name}-{kind}-{gradient}{size}"), graph)
+    # Ours must be no larger for what it carries; a tenth is left for how messages may be written.
+    assert graphs(f"{name}-{kind}-{gradient}{size}").ByteSize() <= 1.1 * graph.as_graph_def().ByteSize()
 
 
 STEPS = 50

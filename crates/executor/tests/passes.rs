@@ -274,3 +274,27 @@ fn loops_inside_loops_on_three_devices() {
         check(&program(&seeds), &[2, 3]);
     }
 }
+
+/// A constant would have to be sent to the device, which makes the tensor itself as fast.
+#[test]
+fn a_large_tensor_of_one_number_stays_a_fill() {
+    let ops_after = |dims: &str| {
+        let text = format!(
+            "x = Placeholder() {{dtype=float, shape=[]}}
+dims = Const() {{dtype=int32, value=int32[2]({dims})}}
+one = Const() {{dtype=float, value=float[](1)}}
+filled = Fill(dims, one)
+half = Mul(filled, one)
+y = Mul(half, x)"
+        );
+        let graph = Graph::from_text(&text, registry()).unwrap();
+        let spec = RunSpec::resolve(&graph, &["x".to_owned()], &["y".to_owned()], &[]).unwrap();
+        let mut pruned = prune(&graph, &spec, registry()).unwrap();
+        kernel::optimize(&mut pruned, registry(), OptimizeSwitches::ALL, &|_, _| true).unwrap();
+        let has = |op: &str| pruned.iter().any(|(_, node)| node.op() == op);
+        let largest = pruned.iter().filter_map(|(_, node)| Some(node.attrs.tensor("value").ok()?.num_bytes())).max();
+        (has("Fill"), largest.unwrap())
+    };
+    assert_eq!(ops_after("10, 20"), (false, 800));
+    assert_eq!(ops_after("1000, 200"), (true, 8));
+}

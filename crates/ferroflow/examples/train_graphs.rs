@@ -13,9 +13,11 @@ fn main() -> Result<()> {
     for name in OPTIMIZERS {
         for (kind_name, kind) in [("ref", Kind::Ref), ("resource", Kind::Resource)] {
             for (gradient_name, sparse) in [("dense", false), ("sparse", true)] {
-                let graph = Graph::new();
-                optimizer_graph(&graph, name, kind, sparse)?;
-                write(&graph, &directory, &format!("{name}-{kind_name}-{gradient_name}"))?;
+                for (size_name, size) in SIZES {
+                    let graph = Graph::new();
+                    optimizer_graph(&graph, name, kind, sparse, size)?;
+                    write(&graph, &directory, &format!("{name}-{kind_name}-{gradient_name}{size_name}"))?;
+                }
             }
         }
     }
@@ -80,18 +82,34 @@ fn global_step(graph: &Graph, kind: Kind) -> Result<Variable> {
     request.trainable(false).kind(kind).get()
 }
 
-fn optimizer_graph(graph: &Graph, name: &str, kind: Kind, sparse: bool) -> Result<()> {
-    let v = get_variable(graph, "v", &[4, 3])?.initializer(initializers::zeros()).kind(kind).get()?;
-    let w = get_variable(graph, "w", &[3])?.initializer(initializers::ones()).kind(kind).get()?;
+/// The variables of an optimizer's graph: from 1,000 elements on TensorFlow fills what it otherwise has as constants.
+struct Size {
+    dtype: DType,
+    rows: i64,
+    columns: i64,
+}
+
+const SIZES: [(&str, Size); 2] = [
+    ("", Size { dtype: DType::Float, rows: 4, columns: 3 }),
+    ("-large", Size { dtype: DType::Double, rows: 2, columns: 1000 }),
+];
+
+fn optimizer_graph(graph: &Graph, name: &str, kind: Kind, sparse: bool, size: Size) -> Result<()> {
+    let Size { dtype, rows, columns } = size;
+    let variable = |name: &str, dims: &[i64], initializer: initializers::Initializer| {
+        get_variable(graph, name, dims)?.dtype(dtype).initializer(initializer).kind(kind).get()
+    };
+    let v = variable("v", &[rows, columns], initializers::zeros())?;
+    let w = variable("w", &[columns], initializers::ones())?;
     let step = global_step(graph, kind)?;
     let gradient = if sparse {
-        let values = placeholder(graph, "gv", DType::Float, &[2, 3]);
+        let values = placeholder(graph, "gv", dtype, &[2, columns]);
         let indices = placeholder(graph, "gi", DType::Int32, &[2]);
         Grad::Slices(IndexedSlices { values, indices, dense_shape: None })
     } else {
-        Grad::Dense(placeholder(graph, "gv", DType::Float, &[4, 3]))
+        Grad::Dense(placeholder(graph, "gv", dtype, &[rows, columns]))
     };
-    let dense = Grad::Dense(placeholder(graph, "gw", DType::Float, &[3]));
+    let dense = Grad::Dense(placeholder(graph, "gw", dtype, &[columns]));
     optimizer(name, &step)?.apply_gradients(&[(Some(gradient), v), (Some(dense), w)], Some(&step), None)?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::train::Number;
 use crate::train::expression::{binary, number};
-use crate::train::slot::filled;
+use crate::train::fill::{filled, filled_constant, filled_with};
 use crate::variable::named_constant;
 use graph::{GraphBuilder, Output};
 use std::sync::Arc;
@@ -13,23 +13,20 @@ pub type Initializer = Arc<dyn Fn(&GraphBuilder, &Shape, DType) -> Result<Output
 
 /// Starts with zeros.
 pub fn zeros() -> Initializer {
-    Arc::new(|graph, shape, dtype| {
-        let value = match dtype {
-            DType::String | DType::Bool => Tensor::zeros(dtype, shape.clone())?,
-            _ => filled(0.0, dtype, shape)?,
-        };
-        Ok(named_constant(graph, "zeros", &value))
+    Arc::new(|graph, shape, dtype| match dtype {
+        DType::String | DType::Bool => filled_with(graph, "zeros", &Tensor::zeros(dtype, Shape::scalar())?, shape),
+        _ => filled(graph, "zeros", 0.0, dtype, shape),
     })
 }
 
 /// Starts with ones.
 pub fn ones() -> Initializer {
-    Arc::new(|graph, shape, dtype| Ok(named_constant(graph, "ones", &filled(1.0, dtype, shape)?)))
+    Arc::new(|graph, shape, dtype| filled(graph, "ones", 1.0, dtype, shape))
 }
 
 /// Starts with one number everywhere.
 pub fn constant(value: f64) -> Initializer {
-    Arc::new(move |graph, shape, dtype| Ok(graph.constant_tensor(&filled(value, dtype, shape)?)))
+    Arc::new(move |graph, shape, dtype| filled_constant(graph, "Const", value, dtype, shape))
 }
 
 /// Starts with a given value.

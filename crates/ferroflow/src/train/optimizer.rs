@@ -1,7 +1,7 @@
 //! [`Optimizer`]: what all optimizers share: gradients, slots, and the graph that applies the gradients, node by node as
 //! TensorFlow 1 builds it.
 
-use super::expression::{Number, cast, group};
+use super::expression::group;
 use super::slot::{SlotInitial, create_slot};
 use crate::variable::{Kind, Variable, collections, named_constant, trainable_variables};
 use graph::builder::{Grad, IndexedSlices};
@@ -194,47 +194,19 @@ impl OptimizerState {
         self.others.lock().iter().find(|(other, _)| other == name).map(|(_, variable)| variable.clone())
     }
 
-    /// Makes the tensor that `prepared` returns.
-    pub(crate) fn prepare(&self, graph: &GraphBuilder, name: &'static str, value: &Number) -> Result<()> {
-        let output = value.to_output(graph, name, DType::Float)?;
-        self.set_prepared(name, output);
-        Ok(())
-    }
-
     pub(crate) fn set_prepared(&self, name: &'static str, output: Output) {
         self.prepared.lock().insert(name, output);
     }
 
-    /// Returns a tensor that `prepare` has made, in the variable's type.
-    pub(crate) fn prepared(&self, graph: &GraphBuilder, name: &'static str, dtype: DType) -> Result<Output> {
+    /// Returns a tensor that `set_prepared` was given.
+    pub(crate) fn prepared(&self, name: &'static str) -> Result<Output> {
         let found = self.prepared.lock().get(name).cloned();
-        cast(graph, &found.ok_or_else(|| Status::internal(format!("'{name}' was not prepared")))?, dtype)
+        found.ok_or_else(|| Status::internal(format!("'{name}' was not prepared")))
     }
-}
-
-/// Adds an update op: its resource version for a resource variable.
-pub(crate) fn update_op(
-    graph: &GraphBuilder,
-    op: &str,
-    variable: &Variable,
-    slots: &[&Variable],
-    inputs: &[&Output],
-    attrs: &[(&str, bool)],
-) -> Result<Operation> {
-    let name = if variable.kind() == Kind::Ref { op.to_owned() } else { format!("Resource{op}") };
-    let mut builder = graph.op(&name).input(variable.handle());
-    for slot in slots {
-        builder = builder.input(slot.handle());
-    }
-    builder = builder.inputs(inputs.iter().copied());
-    for (name, value) in attrs {
-        builder = builder.attr(name, *value);
-    }
-    builder.try_build()
 }
 
 /// Adds up the rows of equal indices.
-fn deduplicate(graph: &GraphBuilder, values: &Output, indices: &Output) -> Result<(Output, Output)> {
+pub(crate) fn deduplicate(graph: &GraphBuilder, values: &Output, indices: &Output) -> Result<(Output, Output)> {
     let unique = graph.op("Unique").input(indices).try_build()?;
     let shape = graph.op("Shape").input(&unique.output(0)).try_build()?.output(0);
     let count = graph.name_scope("strided_slice", |graph| {

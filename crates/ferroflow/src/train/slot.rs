@@ -1,9 +1,10 @@
 //! Slots: variables that belong to others, such as an optimizer's accumulators, beside them and named after them.
 
-use super::expression::number;
-use crate::variable::{SaveSlice, Variable, named_constant};
+use super::expression::mul;
+use super::fill::{filled, filled_constant};
+use crate::variable::{SaveSlice, Variable};
 use graph::{GraphBuilder, Output};
-use tensor::{DType, Result, Shape, Status, Tensor};
+use tensor::{Result, Shape, Status};
 
 /// The first value of a slot.
 pub enum SlotInitial<'a> {
@@ -27,19 +28,6 @@ pub fn create_slot(primary: &Variable, name: &str, initial: SlotInitial<'_>) -> 
     // Reserved in the current scope as well, as TensorFlow's variable scope does.
     graph.unique_name(&wanted);
     let shape = primary.shape().clone();
-    let fill = |graph: &GraphBuilder, op_name: &str, value: f64| -> Result<Output> {
-        match shape.to_shape() {
-            Some(shape) => Ok(named_constant(graph, op_name, &filled(value, primary.dtype(), &shape)?)),
-            None => {
-                let like = if value == 0.0 { "ZerosLike" } else { "OnesLike" };
-                let filled = graph.op(like).name(op_name).input(primary.initial_value()).try_build()?.output(0);
-                if value == 0.0 || value == 1.0 {
-                    return Ok(filled);
-                }
-                super::expression::mul(graph, &filled, value)
-            }
-        }
-    };
     let mut failure = None;
     let mut slot = graph.in_name_scope("", |graph| {
         graph.colocate_with(primary.op(), |graph| {
@@ -51,9 +39,9 @@ pub fn create_slot(primary: &Variable, name: &str, initial: SlotInitial<'_>) -> 
                 SlotInitial::Tensor(output) => builder.build_from(output),
                 other => builder.build(|graph| {
                     let built = match &other {
-                        SlotInitial::Zeros => fill(graph, "zeros", 0.0),
-                        SlotInitial::Ones => fill(graph, "ones", 1.0),
-                        SlotInitial::Constant(value) => fill(graph, "Const", *value),
+                        SlotInitial::Zeros => like(graph, primary, "zeros", 0.0),
+                        SlotInitial::Ones => like(graph, primary, "ones", 1.0),
+                        SlotInitial::Constant(value) => constant_like(graph, primary, *value),
                         SlotInitial::Function(function) => function(graph),
                         SlotInitial::Tensor(output) => Ok((*output).clone()),
                     };
@@ -90,19 +78,20 @@ fn first_free(graph: &GraphBuilder, name: &str) -> String {
     (1u32..).map(|number| format!("{name}_{number}")).find(|name| graph.operation(name).is_none()).unwrap_or_default()
 }
 
-/// Returns a tensor with one number everywhere.
-pub(crate) fn filled(value: f64, dtype: DType, shape: &Shape) -> Result<Tensor> {
-    let scalar = number(value, dtype)?;
-    let mut tensor = Tensor::zeros(dtype, shape.clone())?;
-    macro_rules! fill {
-        ($($ty:ty),*) => {$(
-            if let (Ok(value), Ok(elements)) = (scalar.to_scalar::<$ty>(), tensor.make_mut::<$ty>()) {
-                elements.fill(value);
-            }
-        )*};
+/// Adds zeros or ones in the shape of a variable.
+pub(crate) fn like(graph: &GraphBuilder, primary: &Variable, name: &str, value: f64) -> Result<Output> {
+    if let Some(shape) = primary.shape().to_shape() {
+        return filled(graph, name, value, primary.dtype(), &shape);
     }
-    fill!(f32, f64, tensor::f16, tensor::bf16, i32, i64);
-    Ok(tensor)
+    let op = if value == 0.0 { "ZerosLike" } else { "OnesLike" };
+    Ok(graph.op(op).name(name).input(primary.initial_value()).try_build()?.output(0))
+}
+
+fn constant_like(graph: &GraphBuilder, primary: &Variable, value: f64) -> Result<Output> {
+    match primary.shape().to_shape() {
+        Some(shape) => filled_constant(graph, "Const", value, primary.dtype(), &shape),
+        None => mul(graph, &like(graph, primary, "ones", 1.0)?, value),
+    }
 }
 
 /// Adds a constant in the shape of a variable, placed with it.
@@ -110,6 +99,6 @@ pub(crate) fn constant_beside(graph: &GraphBuilder, variable: &Variable, value: 
     let shape = variable.shape().to_shape().ok_or_else(|| {
         Status::invalid_argument(format!("the shape of variable '{}' must be known", variable.name()))
     })?;
-    let tensor = filled(value, variable.dtype(), &shape)?;
-    Ok(graph.colocate_with(variable.op(), |graph| graph.constant_tensor(&tensor)))
+    let dtype = variable.dtype();
+    graph.colocate_with(variable.op(), |graph| filled_constant(graph, "Const", value, dtype, &shape))
 }

@@ -10,6 +10,10 @@ use tensor::{DType, Result, Status, Tensor};
 
 type Evaluate<'a> = &'a dyn Fn(&Graph, &[Edge]) -> Result<Vec<Tensor>>;
 
+/// The largest tensor with one number everywhere that becomes a constant: a larger one, such as the first value of an
+/// optimizer's slot, would have to be sent and kept, and its device fills it as fast as it would read it.
+const REPEATED_BYTES_MAX: usize = 64 << 10;
+
 /// Replaces outputs that depend on constants only by constants; returns how many.
 pub(super) fn fold_constants(
     graph: &mut Graph,
@@ -131,15 +135,16 @@ impl Folder<'_> {
     }
 
     fn is_foldable(&self, id: NodeId, node: &Node, options: &OptimizeOptions<'_>) -> bool {
+        let repeats_one_number = matches!(node.op(), "Fill" | "OnesLike" | "ZerosLike");
+        let bytes_max =
+            options.constant_bytes_max.min(if repeats_one_number { REPEATED_BYTES_MAX } else { usize::MAX });
         let is_small = |port: usize| {
             let shape = self.shapes.shape(Edge { node: id, port: port as u32 }).to_shape();
             let dtype = node.output_types[port].dtype;
             // A string is at least its own record.
             let size = if dtype == DType::String { 32 } else { dtype.size() };
             let is_kind = dtype.is_plain() || dtype == DType::String;
-            is_kind
-                && shape
-                    .is_some_and(|shape| shape.num_bytes(size).is_ok_and(|bytes| bytes <= options.constant_bytes_max))
+            is_kind && shape.is_some_and(|shape| shape.num_bytes(size).is_ok_and(|bytes| bytes <= bytes_max))
         };
         is_pure(self.graph, node)
             && !node.output_types.is_empty()
