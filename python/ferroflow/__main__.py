@@ -1,15 +1,28 @@
 """`python -m ferroflow script.py ARGUMENTS`, or `python -m ferroflow -m package.module ARGUMENTS`."""
 
+import importlib.metadata
+import importlib.util
 import os
+import platform
 import runpy
+import subprocess
 import sys
+import types
 
 import ferroflow
+from ferroflow import light, python2
 
 USAGE = """usage: python -m ferroflow SCRIPT.py [ARGUMENTS]
        python -m ferroflow -m MODULE [ARGUMENTS]
+       python -m ferroflow --version
 
 Runs a TensorFlow 1 program on the installed TensorFlow; every tf.train.Server that it starts is a Ferroflow process."""
+
+WITHOUT_TENSORFLOW = """python -m ferroflow: this Python ({executable}) has no TensorFlow. Install it with
+
+    {executable} -m pip install tensorflow-cpu==2.15.1
+
+which has wheels for CPython 3.9 to 3.11."""
 
 
 def main():
@@ -17,24 +30,68 @@ def main():
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if arguments else 2
-    ferroflow.patch()
+    if arguments[0] == "--version":
+        print("\n".join(versions()))
+        return 0
+    if arguments[0] == "-m" and len(arguments) < 2:
+        print(USAGE, file=sys.stderr)
+        return 2
+    if arguments[0] != "-m" and not os.path.exists(arguments[0]):
+        print(f"python -m ferroflow: there is no file {arguments[0]}", file=sys.stderr)
+        return 2
+    if importlib.util.find_spec("tensorflow") is None:
+        print(WITHOUT_TENSORFLOW.format(executable=sys.executable), file=sys.stderr)
+        return 1
+    if light.is_for_a_parameter_server(arguments):
+        if arguments[0] != "-m" and light.serve_for_estimator(arguments[0]):
+            return 0
+        light.install()
+    else:
+        ferroflow.patch()
+    python2.install()
     if arguments[0] == "-m":
-        if len(arguments) < 2:
-            print(USAGE, file=sys.stderr)
-            return 2
         sys.argv = arguments[1:]
         sys.path.insert(0, os.getcwd())
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        return 0
+    else:
+        run_script(arguments)
+    return 0
+
+
+def run_script(arguments):
+    """Runs a script as Python itself does: its arguments, its directory first on the path, and `__main__` its own."""
     script = arguments[0]
-    if not os.path.exists(script):
-        print(f"python -m ferroflow: there is no file {script}", file=sys.stderr)
-        return 2
-    # What Python itself does for a script: its arguments, and its directory first on the path.
     sys.argv = arguments
     sys.path[0] = os.path.dirname(os.path.abspath(script))
-    runpy.run_path(script, run_name="__main__")
-    return 0
+    with open(script, "rb") as file:
+        code = python2.compile_source(file.read(), script)
+    module = types.ModuleType("__main__")
+    module.__file__ = script
+    module.__builtins__ = __builtins__
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def versions():
+    """Yields a line for each part that a report of a problem should name."""
+    try:
+        binary = ferroflow.binary_path()
+        yield subprocess.run([binary, "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.rstrip()
+        yield f"binary: {binary}"
+    except (OSError, subprocess.CalledProcessError) as error:
+        yield f"ferroflow: {error}"
+    yield f"TensorFlow {installed('tensorflow-cpu', 'tensorflow')}, tf_slim {installed('tf_slim')}"
+    yield f"Python {platform.python_version()} at {sys.executable}"
+
+
+def installed(*names):
+    """Returns the version of the first of these packages that is there."""
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return "not installed"
 
 
 if __name__ == "__main__":

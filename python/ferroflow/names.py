@@ -2,12 +2,11 @@
 
 import functools
 import importlib
-import logging
 import sys
 import types
 import warnings
 
-from ferroflow import mnist
+from ferroflow import contrib, flags, mnist, quiet
 
 # What a program may call, and where TensorFlow 2.15's v1 module has it. A name that it still has is left alone.
 RENAMED = {
@@ -54,42 +53,6 @@ RENAMED = {
     "nn.deconv2d": "nn.conv2d_transpose",
     # Training.
     "train.SyncReplicasOptimizerV2": "train.SyncReplicasOptimizer",
-    "contrib.framework.get_or_create_global_step": "train.get_or_create_global_step",
-    "contrib.framework.get_global_step": "train.get_global_step",
-    "contrib.framework.create_global_step": "train.create_global_step",
-    "contrib.framework.assert_global_step": "train.assert_global_step",
-    "contrib.framework.nest": "nest",
-    "contrib.framework.list_variables": "train.list_variables",
-    "contrib.framework.load_variable": "train.load_variable",
-    "contrib.framework.load_checkpoint": "train.load_checkpoint",
-    "contrib.framework.init_from_checkpoint": "train.init_from_checkpoint",
-    "contrib.framework.get_variables": "global_variables",
-    # Cells and recurrent networks.
-    "contrib.rnn.RNNCell": "nn.rnn_cell.RNNCell",
-    "contrib.rnn.BasicRNNCell": "nn.rnn_cell.BasicRNNCell",
-    "contrib.rnn.BasicLSTMCell": "nn.rnn_cell.BasicLSTMCell",
-    "contrib.rnn.LSTMCell": "nn.rnn_cell.LSTMCell",
-    "contrib.rnn.GRUCell": "nn.rnn_cell.GRUCell",
-    "contrib.rnn.LSTMStateTuple": "nn.rnn_cell.LSTMStateTuple",
-    "contrib.rnn.MultiRNNCell": "nn.rnn_cell.MultiRNNCell",
-    "contrib.rnn.DropoutWrapper": "nn.rnn_cell.DropoutWrapper",
-    "contrib.rnn.ResidualWrapper": "nn.rnn_cell.ResidualWrapper",
-    "contrib.rnn.static_rnn": "nn.static_rnn",
-    "contrib.rnn.static_bidirectional_rnn": "nn.static_bidirectional_rnn",
-    "contrib.ctc.ctc_loss": "nn.ctc_loss",
-    # Layers.
-    "contrib.layers.flatten": "layers.flatten",
-    "contrib.layers.xavier_initializer": "glorot_uniform_initializer",
-    "contrib.layers.xavier_initializer_conv2d": "glorot_uniform_initializer",
-    "contrib.layers.variance_scaling_initializer": "variance_scaling_initializer",
-    # Data.
-    "contrib.data.Dataset": "data.Dataset",
-    "contrib.data.TFRecordDataset": "data.TFRecordDataset",
-    "contrib.data.TextLineDataset": "data.TextLineDataset",
-    "contrib.data.FixedLengthRecordDataset": "data.FixedLengthRecordDataset",
-    "contrib.data.Iterator": "data.Iterator",
-    "contrib.util.make_tensor_proto": "make_tensor_proto",
-    "contrib.util.make_ndarray": "make_ndarray",
     # Files.
     "VERSION": "version.VERSION",
     "GIT_VERSION": "version.GIT_VERSION",
@@ -105,10 +68,10 @@ def install(server_class):
     import tensorflow
     import tensorflow.compat.v1 as v1
 
-    # A TensorFlow 1 program cannot follow the advice to move on.
-    importlib.import_module("tensorflow.python.util.deprecation")._PRINT_DEPRECATION_WARNINGS = False
-    with quiet():
+    with quiet.silenced():
         v1.disable_v2_behavior()
+    quiet.install()
+    flags.install()
     for name in dir(v1):
         if not name.startswith("__") and name not in ("compat", "__version__"):
             setattr(tensorflow, name, getattr(v1, name))
@@ -123,7 +86,7 @@ def install(server_class):
     for package in ("tensorflow.examples", "tensorflow.examples.tutorials", "tensorflow.examples.tutorials.mnist"):
         root.add_module(package)
     root.add_module("tensorflow.examples.tutorials.mnist.input_data", mnist)
-    root.add_module("tensorflow.contrib.learn.datasets.mnist", mnist)
+    contrib.install(tensorflow, v1)
     for name, kind in NUMPY_ALIASES.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -223,20 +186,6 @@ def adapted(v1):
             del replica_id
             super().__init__(opt, replicas_to_aggregate, *args, **kwargs)
 
-    def l2_regularizer(scale, scope=None):
-        return lambda weights: v1.multiply(float(scale), v1.nn.l2_loss(weights), name=scope or "l2_regularizer")
-
-    def l1_regularizer(scale, scope=None):
-        return lambda weights: v1.multiply(float(scale), v1.reduce_sum(v1.abs(weights)), name=scope or "l1_regularizer")
-
-    def fully_connected(inputs, num_outputs, activation_fn=v1.nn.relu, weights_initializer=None, biases_initializer=None,
-                        weights_regularizer=None, trainable=True, scope=None, reuse=None):
-        return v1.layers.dense(
-            inputs, num_outputs, activation=activation_fn,
-            kernel_initializer=weights_initializer or v1.glorot_uniform_initializer(),
-            bias_initializer=biases_initializer or v1.zeros_initializer(), kernel_regularizer=weights_regularizer,
-            trainable=trainable, name=scope, reuse=reuse)
-
     return {
         "concat": concat_both_ways,
         "split": split_both_ways,
@@ -247,23 +196,8 @@ def adapted(v1):
         "audio_summary": audio_summary,
         "train.SyncReplicasOptimizer": SyncReplicasOptimizer,
         "train.SyncReplicasOptimizerV2": SyncReplicasOptimizer,
-        "contrib.layers.l1_regularizer": l1_regularizer,
-        "contrib.layers.l2_regularizer": l2_regularizer,
-        "contrib.layers.fully_connected": fully_connected,
-    }
+                }
 
 
 def is_axis(value):
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-class quiet:
-    """Keeps the warning that version 2's behaviour is off from the output: it is what was asked for."""
-
-    def __enter__(self):
-        self._logger = logging.getLogger("tensorflow")
-        self._level = self._logger.level
-        self._logger.setLevel(logging.ERROR)
-
-    def __exit__(self, *_):
-        self._logger.setLevel(self._level)

@@ -42,12 +42,9 @@ class Server:
     """Takes what `tf.train.Server` takes, and is used like it; the server itself is a process that dies with this one."""
 
     def __init__(self, server_or_cluster_def, job_name=None, task_index=None, protocol=None, config=None, start=True):
-        from tensorflow.python.training import server_lib
-
-        # TensorFlow's own function, so that it takes and refuses what TensorFlow takes and refuses.
-        self._server_def = server_lib._make_server_def(server_or_cluster_def, job_name, task_index, protocol, config)
-        if self._server_def.protocol not in ("grpc", ""):
-            raise ValueError(f"ferroflow servers speak grpc, not {self._server_def.protocol!r}")
+        arguments = (server_or_cluster_def, job_name, task_index, protocol, config)
+        self._plain = PlainTask.of(*arguments) if "tensorflow.python" not in sys.modules else None
+        self._server_def = None if self._plain else make_server_def(*arguments)
         self._process = None
         self._address = None
         self._output = collections.deque(maxlen=OUTPUT_LINES_KEPT)
@@ -65,6 +62,9 @@ class Server:
 
     @property
     def server_def(self):
+        if self._server_def is None:
+            plain = self._plain
+            self._server_def = make_server_def(plain.addresses, plain.job_name, plain.task_index, plain.protocol, None)
         return self._server_def
 
     @property
@@ -102,6 +102,8 @@ class Server:
             _wait(self._ended)
 
     def _own_address(self):
+        if self._plain:
+            return self._plain.addresses[self._plain.job_name][self._plain.task_index]
         for job in self._server_def.cluster.job:
             if job.name == self._server_def.job_name:
                 return job.tasks[self._server_def.task_index]
@@ -111,11 +113,13 @@ class Server:
         # The kernel ends the child with the thread that started it, so this thread stays until the child is gone.
         try:
             # The definition goes through the child's standard input: a file would outlive a program that is killed.
+            task = self._plain.flags() if self._plain else ["--server_def=/dev/stdin"]
             self._process = subprocess.Popen(
-                [command, "server", "--server_def=/dev/stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, preexec_fn=_prepare_child)
+                [command, "server", *task], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                preexec_fn=_prepare_child)
             with contextlib.suppress(BrokenPipeError), self._process.stdin as definition:
-                definition.write(self._server_def.SerializeToString())
+                if not self._plain:
+                    definition.write(self._server_def.SerializeToString())
             for line in self._process.stdout:
                 line = line.decode(errors="replace")
                 self._output.append(line)
@@ -135,6 +139,51 @@ class Server:
 
     def _describe_end(self, code):
         return f"the ferroflow server ended with {code}:\n{''.join(self._output)}"
+
+
+def make_server_def(server_or_cluster_def, job_name, task_index, protocol, config):
+    """Returns the ServerDef that TensorFlow's own function makes, so that it takes and refuses what TensorFlow does."""
+    # Through the package, which may have to be loaded first.
+    import tensorflow
+
+    tensorflow.train.ClusterDef
+    from tensorflow.python.training import server_lib
+
+    if hasattr(server_or_cluster_def, "addresses"):
+        server_or_cluster_def = server_or_cluster_def.addresses
+    made = server_lib._make_server_def(server_or_cluster_def, job_name, task_index, protocol, config)
+    if made.protocol not in ("grpc", ""):
+        raise ValueError(f"ferroflow servers speak grpc, not {made.protocol!r}")
+    return made
+
+
+class PlainTask:
+    """A task that flags can describe: starting it needs no TensorFlow."""
+
+    def __init__(self, addresses, job_name, task_index, protocol):
+        self.addresses = addresses
+        self.job_name = job_name
+        self.task_index = task_index
+        self.protocol = protocol
+
+    @staticmethod
+    def of(cluster, job_name, task_index, protocol, config):
+        """Returns the task, or none when only TensorFlow can tell what is meant, or what is wrong with it."""
+        addresses = getattr(cluster, "addresses", cluster)
+        if not isinstance(addresses, dict) or config is not None or protocol not in (None, "grpc"):
+            return None
+        plain = all(
+            isinstance(tasks, list) and tasks and all(isinstance(task, str) and not set(task) & set(",;| ") for task in tasks)
+            for tasks in addresses.values())
+        if not plain or not all(isinstance(job, str) and job.isidentifier() for job in addresses):
+            return None
+        if job_name not in addresses or type(task_index) is not int or not 0 <= task_index < len(addresses[job_name]):
+            return None
+        return PlainTask(addresses, job_name, task_index, protocol)
+
+    def flags(self):
+        spec = ",".join(f"{job}|{';'.join(tasks)}" for job, tasks in self.addresses.items())
+        return [f"--cluster_spec={spec}", f"--job_name={self.job_name}", f"--task_index={self.task_index}"]
 
 
 def _wait(event):

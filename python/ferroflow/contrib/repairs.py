@@ -1,0 +1,25 @@
+"""What tf_slim looks for in TensorFlow's own modules and TensorFlow 2.15 has elsewhere."""
+
+import importlib
+
+MOVED = {
+    "framework.ops": ("Tensor", "IndexedSlices"),
+    "ops.array_ops": ("stack", "unstack"),
+    "ops.control_flow_ops": ("Assert", "case", "cond", "while_loop"),
+}
+
+
+def install(tf):
+    """Puts it back. Calling it again changes nothing."""
+    for path, names in MOVED.items():
+        module = importlib.import_module("tensorflow.python." + path)
+        for name in names:
+            if not hasattr(module, name):
+                setattr(module, name, getattr(tf, name))
+    scope = importlib.import_module("tensorflow.python.ops.variable_scope")
+    if not hasattr(scope, "variable"):
+        scope.variable = tf.Variable
+    # Its own would come from a package that a TensorFlow 2.15 does not bring along.
+    normalization = importlib.import_module("tensorflow.python.layers.normalization")
+    normalization.BatchNormalization = normalization.BatchNorm = tf.layers.BatchNormalization
+    normalization.batch_normalization = normalization.batch_norm = tf.layers.batch_normalization

@@ -1,0 +1,242 @@
+"""Loads Python 2 sources: what Python 3 can't compile, or what can't have run on it, is translated first.
+
+The grammar is lib2to3's, which every Python that TensorFlow 2.15 has wheels for brings along (`fissix`, its successor, where a
+distribution leaves it out). Two things it does not do are done here: tabs and spaces that only Python 2 takes for the same
+indentation, and the division of two integers, which Python 2 rounds down.
+"""
+
+import ast
+import importlib.machinery
+import importlib.util
+import io
+import os
+import site
+import sys
+import sysconfig
+import tokenize
+import warnings
+
+TAB = 8
+
+# Names and methods that only Python 2 has. A source that uses one and does not define it was never meant for Python 3.
+NAMES = frozenset({"xrange", "raw_input", "unicode", "basestring", "long", "unichr", "execfile", "cmp"})
+METHODS = frozenset({"iteritems", "itervalues", "iterkeys", "has_key"})
+MODULES = frozenset({"cPickle", "Queue", "StringIO", "cStringIO", "urllib2", "urlparse", "ConfigParser", "HTMLParser", "Tkinter"})
+
+FIXES = ("apply", "basestring", "dict", "except", "exec", "execfile", "exitfunc", "filter", "funcattrs", "getcwdu", "has_key",
+         "imports", "input", "intern", "isinstance", "itertools", "itertools_imports", "long", "map", "methodattrs", "ne", "next",
+         "nonzero", "numliterals", "operator", "paren", "print", "raise", "raw_input", "reduce", "renames", "repr",
+         "standarderror", "sys_exc", "throw", "tuple_params", "types", "unicode", "urllib", "xrange", "zip")
+# Only for modules of a package: a script's neighbours are found through the path.
+FIX_OF_PACKAGES = "import"
+
+DIVIDE = "__ferroflow_python2_divide__"
+
+
+def install():
+    """Makes imports of the program's own modules translate them, too."""
+    loader = importlib.machinery.SourceFileLoader
+    original = loader.get_code
+
+    def get_code(self, fullname):
+        path = self.get_filename(fullname)
+        if not is_of_the_program(path):
+            return original(self, fullname)
+        # Nothing is kept in __pycache__: a plain `python` must not find a translation there.
+        return compile_source(self.get_data(path), path, is_in_package="." in fullname)
+
+    loader.get_code = get_code
+
+
+def is_of_the_program(path):
+    """Returns whether a source is neither Python's own nor an installed package's."""
+    path = os.path.abspath(path)
+    return not any(path.startswith(directory + os.sep) for directory in INSTALLED)
+
+
+def _installed_directories():
+    found = {os.path.dirname(os.path.abspath(__file__)), *sysconfig.get_paths().values(), site.getusersitepackages()}
+    found.update(getattr(site, "getsitepackages", list)())
+    # Where these lie is no directory of packages: a checkout may have its environment inside.
+    found -= {sysconfig.get_path("data"), sysconfig.get_path("scripts")}
+    return tuple(os.path.abspath(path) for path in found)
+
+
+INSTALLED = _installed_directories()
+
+
+def compile_source(data, path, is_in_package=False):
+    """Returns the code of a source, translated when it is Python 2's."""
+    tree = error = None
+    try:
+        with warnings.catch_warnings():
+            # Such as an invalid escape in a string: Python says so when it compiles the source in earnest.
+            warnings.simplefilter("ignore")
+            tree = compile(data, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+        reason = reason_for_python2(tree)
+        if reason is None:
+            return compile(data, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as found:
+        error = found
+        reason = f"line {found.lineno}: {found.msg}" if isinstance(found, SyntaxError) else str(found)
+    try:
+        text = translate(decode(data), path, is_in_package)
+        tree = compile(text, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    except Exception as failure:
+        if error is not None:
+            # As little Python 2 as 3: what Python says of it is what helps.
+            raise error from None
+        print(f"ferroflow: {path} uses Python 2 ({reason}) but can't be translated: {failure}", file=sys.stderr)
+        return compile(data, path, "exec", dont_inherit=True)
+    print(f"ferroflow: {path} is Python 2 ({reason}): translated while loading", file=sys.stderr)
+    if not divides_as_python3(tree):
+        tree = ast.fix_missing_locations(Division().visit(tree))
+        install_division()
+    return compile(tree, path, "exec", dont_inherit=True)
+
+
+def reason_for_python2(tree):
+    """Returns what in a source that Python 3 can parse only Python 2 has, or none."""
+    defined = set()
+    guarded = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+            defined.add(node.name)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            defined.add(node.id)
+        elif isinstance(node, ast.arg):
+            defined.add(node.arg)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            defined.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Try) or (isinstance(node, ast.If) and asks_for_version(node.test)):
+            # Sources for both versions ask first, one way or the other.
+            guarded.update(id(inner) for inner in ast.walk(node) if isinstance(inner, (ast.Import, ast.Name)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in NAMES and node.id not in defined and id(node) not in guarded:
+            return f"line {node.lineno}: {node.id}"
+        if (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS
+                and node.func.attr not in defined and len(node.args) == (node.func.attr == "has_key")
+                and not (isinstance(node.func.value, ast.Name) and node.func.value.id == "six")):
+            return f"line {node.lineno}: .{node.func.attr}()"
+        if isinstance(node, ast.Import) and id(node) not in guarded:
+            for alias in node.names:
+                if alias.name in MODULES:
+                    return f"line {node.lineno}: import {alias.name}"
+    return None
+
+
+def asks_for_version(test):
+    words = {getattr(node, "attr", getattr(node, "id", None)) for node in ast.walk(test)}
+    return bool(words & {"version_info", "version", "PY2", "PY3", "hexversion", "python_version"})
+
+
+def decode(data):
+    """Returns the text of a source; one that names no encoding may be in any, as long as it is in comments."""
+    try:
+        return importlib.util.decode_source(data)
+    except (SyntaxError, UnicodeDecodeError):
+        return io.IncrementalNewlineDecoder(None, True).decode(data.decode("latin-1"))
+
+
+def translate(text, path="<string>", is_in_package=False):
+    """Returns a source of Python 2 as one of Python 3."""
+    refactor, package = load_refactor()
+    text = expand_tabs(text if text.endswith("\n") else text + "\n")
+    fixes = FIXES + ((FIX_OF_PACKAGES,) if is_in_package else ())
+    if has_future(text, "print_function"):
+        fixes = tuple(name for name in fixes if name != "print")
+    options = {"print_function": has_future(text, "print_function")}
+    tool = refactor.RefactoringTool([f"{package}.fixes.fix_{name}" for name in fixes], options)
+    tool.log_message = tool.log_debug = lambda *_, **__: None
+    return str(tool.refactor_string(text, path))
+
+
+def load_refactor():
+    """Returns lib2to3's refactoring module, or its successor's, and the package that it is in."""
+    with warnings.catch_warnings():
+        # It is deprecated, and still there in every version that TensorFlow 2.15 runs on.
+        warnings.simplefilter("ignore")
+        try:
+            from lib2to3 import refactor
+            return refactor, "lib2to3"
+        except ImportError:
+            pass
+        try:
+            from fissix import refactor
+            return refactor, "fissix"
+        except ImportError:
+            raise ImportError("this Python has no lib2to3: install it (on Debian, `apt install python3-lib2to3`), "
+                              "or `pip install fissix`") from None
+
+
+def expand_tabs(text):
+    """Returns a source whose indentation has no tabs: to Python 2 one reaches to the next multiple of eight columns."""
+    lines = text.splitlines(keepends=True)
+    inside_strings = set()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.STRING:
+                inside_strings.update(range(token.start[0] + 1, token.end[0] + 1))
+    except (tokenize.TokenError, SyntaxError):
+        # What was seen until there is what can be known.
+        pass
+    for index, line in enumerate(lines):
+        indentation = line[:len(line) - len(line.lstrip(" \t"))]
+        if "\t" in indentation and index + 1 not in inside_strings:
+            lines[index] = indentation.expandtabs(TAB) + line[len(indentation):]
+    return "".join(lines)
+
+
+def has_future(text, name):
+    return any(line.startswith("from __future__ import") and name in line for line in text.splitlines()) or (
+        "from __future__ import (" in text and name in text.partition("from __future__ import (")[2].partition(")")[0])
+
+
+def divides_as_python3(tree):
+    return any(isinstance(node, ast.ImportFrom) and node.module == "__future__"
+               and any(alias.name == "division" for alias in node.names) for node in tree.body)
+
+
+class Division(ast.NodeTransformer):
+    """Makes `a / b` a call of Python 2's division."""
+
+    def visit_BinOp(self, node):
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Div):
+            return node
+        return ast.copy_location(call_of_divide(node.left, node.right), node)
+
+    def visit_AugAssign(self, node):
+        self.generic_visit(node)
+        # A subscript or an attribute of something computed would be computed twice.
+        if not isinstance(node.op, ast.Div) or not isinstance(node.target, ast.Name):
+            return node
+        value = call_of_divide(ast.Name(node.target.id, ast.Load()), node.value)
+        return ast.copy_location(ast.Assign([node.target], value), node)
+
+
+def call_of_divide(left, right):
+    return ast.Call(ast.Name(DIVIDE, ast.Load()), [left, right], [])
+
+
+def divide(left, right):
+    """Divides as Python 2 does: two integers, or arrays or tensors of integers, give the quotient rounded down."""
+    if is_integral(left) and is_integral(right):
+        return left // right
+    return left / right
+
+
+def is_integral(value):
+    if isinstance(value, int):
+        return True
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return False
+    # A tensor's type says so itself, an array's has a letter for it.
+    return getattr(dtype, "is_integer", False) is True or getattr(dtype, "kind", "f") in "iu"
+
+
+def install_division():
+    import builtins
+
+    setattr(builtins, DIVIDE, divide)
