@@ -21,6 +21,8 @@ pub struct FunctionLibraryRuntime {
     session: Arc<SessionState>,
     device: String,
     instances: Mutex<Instances>,
+    /// What this is a fork of; functions without state are compiled there.
+    origin: Option<Arc<FunctionLibraryRuntime>>,
     itself: Weak<FunctionLibraryRuntime>,
 }
 
@@ -34,6 +36,8 @@ struct Instance {
     num_args: usize,
     num_results: usize,
     name: String,
+    /// Whether it or what it calls may have kernels that keep something from call to call.
+    is_stateful: bool,
 }
 
 impl FunctionLibraryRuntime {
@@ -50,8 +54,14 @@ impl FunctionLibraryRuntime {
             session,
             device: device.to_owned(),
             instances: Mutex::new(Instances { by_key: HashMap::new(), compiled: Vec::new() }),
+            origin: None,
             itself: itself.clone(),
         })
+    }
+
+    fn instance(&self, handle: FunctionHandle) -> Result<Arc<Instance>> {
+        let instance = self.instances.lock().compiled.get(handle.0 as usize).cloned();
+        instance.ok_or_else(|| Status::not_found("no such function handle"))
     }
 
     fn compile(&self, name: &str, attrs: &AttrMap, key: &str) -> Result<Instance> {
@@ -62,9 +72,11 @@ impl FunctionLibraryRuntime {
         };
         let (num_args, num_results) = (body.args.len(), body.results.len());
         let graph = without_useless(body.graph, &body.results, &body.control_results);
+        let is_stateful = graph.iter().any(|(_, node)| node.schema.is_stateful())
+            || !self.library.reachable_from(&graph).is_empty();
         let prefix = format!("{key}/");
         let executor = Executor::with_prefix(&graph, self.registry, &self.session, &self.device, &prefix)?;
-        Ok(Instance { executor, num_args, num_results, name: name.to_owned() })
+        Ok(Instance { executor, num_args, num_results, name: name.to_owned(), is_stateful })
     }
 }
 
@@ -74,7 +86,16 @@ impl FunctionRuntime for FunctionLibraryRuntime {
         if let Some(&handle) = self.instances.lock().by_key.get(&key) {
             return Ok(handle);
         }
-        let instance = Arc::new(self.compile(name, attrs, &key)?);
+        let instance = match &self.origin {
+            Some(origin) => {
+                let original = origin.instance(origin.instantiate(name, attrs)?)?;
+                match original.is_stateful {
+                    true => Arc::new(self.compile(name, attrs, &key)?),
+                    false => original,
+                }
+            }
+            None => Arc::new(self.compile(name, attrs, &key)?),
+        };
         let mut instances = self.instances.lock();
         if let Some(&handle) = instances.by_key.get(&key) {
             return Ok(handle);
@@ -88,10 +109,25 @@ impl FunctionRuntime for FunctionLibraryRuntime {
         Ok(handle)
     }
 
+    fn fork(&self) -> Option<Arc<dyn FunctionRuntime>> {
+        let origin = self.itself.upgrade()?;
+        // Stateful kernels belong to a session's state by their names: this one holds those of the fork, and goes with it.
+        let session = Arc::new(SessionState::with_account(self.session.account().clone()));
+        Some(Arc::new_cyclic(|itself| FunctionLibraryRuntime {
+            library: self.library.clone(),
+            registry: self.registry,
+            session,
+            device: self.device.clone(),
+            instances: Mutex::new(Instances { by_key: HashMap::new(), compiled: Vec::new() }),
+            origin: Some(origin),
+            itself: itself.clone(),
+        }))
+    }
+
     fn run(&self, handle: FunctionHandle, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
-        let instance = self.instances.lock().compiled.get(handle.0 as usize).cloned();
-        let Some(instance) = instance else {
-            return done(Err(Status::not_found("no such function handle")));
+        let instance = match self.instance(handle) {
+            Ok(instance) => instance,
+            Err(status) => return done(Err(status)),
         };
         if args.len() != instance.num_args {
             return done(Err(Status::invalid_argument(format!(

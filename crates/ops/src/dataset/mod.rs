@@ -11,6 +11,9 @@ mod functional;
 mod interleave;
 mod iterator;
 mod iterator_ops;
+mod iterator_state;
+mod position;
+mod predicate;
 mod prefetch;
 mod shuffle;
 mod sources;
@@ -29,6 +32,8 @@ pub(crate) const FILES: &[&[Op]] = &[
     functional::OPS,
     interleave::OPS,
     iterator_ops::OPS,
+    iterator_state::OPS,
+    predicate::OPS,
     prefetch::OPS,
     shuffle::OPS,
     sources::OPS,
