@@ -72,8 +72,8 @@ impl FunctionLibraryRuntime {
         };
         let (num_args, num_results) = (body.args.len(), body.results.len());
         let graph = without_useless(body.graph, &body.results, &body.control_results);
-        let is_stateful = graph.iter().any(|(_, node)| node.schema.is_stateful())
-            || !self.library.reachable_from(&graph).is_empty();
+        let is_stateful =
+            graph.iter().any(|(_, node)| node.schema.is_stateful()) || !self.library.reachable_from(&graph).is_empty();
         let prefix = format!("{key}/");
         let executor = Executor::with_prefix(&graph, self.registry, &self.session, &self.device, &prefix)?;
         Ok(Instance { executor, num_args, num_results, name: name.to_owned(), is_stateful })

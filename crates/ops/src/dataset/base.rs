@@ -2,7 +2,9 @@
 
 use super::position::{Position, Restoring, Saving, owner};
 use crate::function::Function;
-use kernel::{BoxedKernel, Cost, FunctionForks, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Step, shape};
+use kernel::{
+    BoxedKernel, Cost, FunctionForks, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Step, shape,
+};
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;

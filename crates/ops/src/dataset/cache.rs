@@ -57,7 +57,13 @@ impl Dataset for MemoryCache {
             return Ok(Box::new(KeptIterator { elements: elements.clone(), next: 0 }));
         }
         let input = Some(self.input.iterator(nesting.deeper()?)?);
-        Ok(Box::new(KeepingIterator { input, seen: Vec::new(), seen_bytes: 0, kept: self.elements.clone(), rest: None }))
+        Ok(Box::new(KeepingIterator {
+            input,
+            seen: Vec::new(),
+            seen_bytes: 0,
+            kept: self.elements.clone(),
+            rest: None,
+        }))
     }
 
     fn cardinality(&self) -> i64 {

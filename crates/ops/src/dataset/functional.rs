@@ -178,7 +178,11 @@ struct Map {
 impl Dataset for Map {
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         let function = self.function.own(&nesting)?;
-        Ok(Box::new(MapIterator { input: self.input.iterator(nesting.deeper()?)?, function, preserves: self.preserves }))
+        Ok(Box::new(MapIterator {
+            input: self.input.iterator(nesting.deeper()?)?,
+            function,
+            preserves: self.preserves,
+        }))
     }
 
     fn cardinality(&self) -> i64 {

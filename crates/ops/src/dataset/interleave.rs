@@ -1,8 +1,8 @@
 //! Datasets of datasets: FlatMapDataset, InterleaveDataset, ParallelInterleaveDataset.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel, dataset_of,
-    dataset_op, input_dataset,
+    Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel,
+    dataset_of, dataset_op, input_dataset,
 };
 use super::functional::{
     ARGUMENTS, CAPTURED, CapturedFunction, CapturedFunctionDef, DETERMINISTIC, not_the_end, parallel_calls,
@@ -128,12 +128,7 @@ const INTERLEAVE: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| 
         }
         let cycle_length = checked_cycle(cycle_length)?;
         let function = captured.bind(context)?;
-        Ok(Interleave {
-            input: input_dataset(context, 0)?,
-            function,
-            cycle_length,
-            block_length,
-        })
+        Ok(Interleave { input: input_dataset(context, 0)?, function, cycle_length, block_length })
     })
 })];
 
@@ -244,9 +239,7 @@ impl DatasetIterator for InterleaveIterator {
             let mut position = Position::of::<Self>().size(self.current).number(self.taken).size(self.open.len());
             for open in &mut self.open {
                 position = match open {
-                    Some(open) => {
-                        position.flag(true).element(&open.element).within(&mut *open.iterator, step).await?
-                    }
+                    Some(open) => position.flag(true).element(&open.element).within(&mut *open.iterator, step).await?,
                     None => position.flag(false),
                 };
             }

@@ -54,14 +54,8 @@ struct Request {
 
 impl IteratorResource {
     pub(super) fn new(dtypes: Vec<DType>, shapes: Vec<PartialShape>) -> IteratorResource {
-        let state = State {
-            iterator: None,
-            dataset: None,
-            generation: 0,
-            line: VecDeque::new(),
-            next_id: 0,
-            is_busy: false,
-        };
+        let state =
+            State { iterator: None, dataset: None, generation: 0, line: VecDeque::new(), next_id: 0, is_busy: false };
         IteratorResource { dtypes, shapes, state: Mutex::new(state) }
     }
 

@@ -5,14 +5,14 @@ use super::iterator::{IteratorResource, Wish};
 use super::iterator_ops::Signature;
 use super::position::Position;
 use super::shuffle::SeedGenerator;
+use graph::ShapeContext;
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
     Resource, ResourceManager, shape,
 };
-use graph::ShapeContext;
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{PartialShape, Result, Status, Tensor, Variant, VariantValue};
 
 const TYPES: &str = "output_types: list(type) >= 1";
@@ -37,14 +37,7 @@ pub(super) const OPS: &[Op] = &[
         &[KernelDef::any(|_| BoxedKernel::new_async(DeserializeIterator))],
     ),
     op("AnonymousIterator", &[], &["handle: resource"], &[TYPES, SHAPES], shape::scalar, ANONYMOUS),
-    op(
-        "AnonymousIteratorV2",
-        &[],
-        &["handle: resource", "deleter: variant"],
-        &[TYPES, SHAPES],
-        scalars,
-        ANONYMOUS,
-    ),
+    op("AnonymousIteratorV2", &[], &["handle: resource", "deleter: variant"], &[TYPES, SHAPES], scalars, ANONYMOUS),
     op("AnonymousIteratorV3", &[], &["handle: resource"], &[TYPES, SHAPES], shape::scalar, ANONYMOUS),
     deleter("DeleteIterator"),
     op("IteratorGetDevice", &["resource: resource"], &["device: string"], &[], shape::scalar, GET_DEVICE),
@@ -85,7 +78,8 @@ const SEED_GENERATOR: &[KernelDef] = &[KernelDef::any(|_| {
         Ok(SeedGenerator::new(seeds, reshuffles))
     }))
 })];
-const MEMORY_CACHE: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(Anonymous(|_: &OpContext<'_>| Ok(Placeholder))))];
+const MEMORY_CACHE: &[KernelDef] =
+    &[KernelDef::any(|_| BoxedKernel::new(Anonymous(|_: &OpContext<'_>| Ok(Placeholder))))];
 const DUMMY: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(Dummy))];
 const DELETE: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(Delete))];
 const GET_DEVICE: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(GetDevice))];
@@ -103,14 +97,7 @@ const fn op(
 }
 
 const fn deleter(name: &'static str) -> Op {
-    op(
-        name,
-        &["handle: resource", "deleter: variant"],
-        &[],
-        &[],
-        shape::unknown,
-        DELETE,
-    )
+    op(name, &["handle: resource", "deleter: variant"], &[], &[], shape::unknown, DELETE)
 }
 
 fn scalars(c: &mut ShapeContext<'_>) -> Result<()> {

@@ -9,9 +9,7 @@ use kernel::Step;
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
-use tensor::{
-    Code, DType, Result, Shape, Status, Tensor, Variant, VariantValue, tensor_from_proto, tensor_to_proto,
-};
+use tensor::{Code, DType, Result, Shape, Status, Tensor, Variant, VariantValue, tensor_from_proto, tensor_to_proto};
 
 /// What will be a position.
 pub(super) type Saving<'a> = Pin<Box<dyn Future<Output = Result<Position>> + Send + 'a>>;
@@ -96,7 +94,8 @@ impl Position {
     }
 
     /// Adds a position as it is.
-    pub(super) fn part(mut self, position: Position) -> Position {
+    #[cfg(test)]
+    fn part(mut self, position: Position) -> Position {
         self.inner.push(position);
         self
     }

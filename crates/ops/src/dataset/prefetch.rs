@@ -45,7 +45,8 @@ struct Prefetch {
 impl Dataset for Prefetch {
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         let input = Some(self.input.iterator(nesting.deeper()?)?);
-        let state = State { input, buffer: VecDeque::new(), waiting: None, ended: false, filling: None, is_paused: false };
+        let state =
+            State { input, buffer: VecDeque::new(), waiting: None, ended: false, filling: None, is_paused: false };
         let shared = Shared { size: self.size, state: Mutex::new(state) };
         Ok(Box::new(PrefetchIterator { shared: Arc::new(shared) }))
     }

@@ -2,8 +2,8 @@
 //! TensorFlow's.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INFINITE, INPUT, METADATA, Nesting, Next, PLAIN, SHAPES, TYPES, argument, dataset_kernel,
-    dataset_op, element_bytes, input_dataset,
+    Dataset, DatasetIterator, Element, INFINITE, INPUT, METADATA, Nesting, Next, PLAIN, SHAPES, TYPES, argument,
+    dataset_kernel, dataset_op, element_bytes, input_dataset,
 };
 use super::position::{Position, PositionReader, Restoring, Saving};
 use super::task::turn;
@@ -109,10 +109,6 @@ impl Stream {
     pub(super) fn next_u32(&mut self) -> u32 {
         self.drawn += 1;
         self.numbers.next_u32()
-    }
-
-    pub(super) fn next_u64(&mut self) -> u64 {
-        u64::from(self.next_u32()) | u64::from(self.next_u32()) << 32
     }
 
     pub(super) fn fraction(&mut self) -> f32 {

@@ -2,8 +2,8 @@
 //! ShardDataset, and those that only carry hints.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INFINITE, INPUT, METADATA, Nesting, Next, PLAIN, SHAPES, TYPES, UNKNOWN, argument, dataset_kernel,
-    dataset_op, input_dataset, ready, shared_dataset_kernel,
+    Dataset, DatasetIterator, Element, INFINITE, INPUT, METADATA, Nesting, Next, PLAIN, SHAPES, TYPES, UNKNOWN,
+    argument, dataset_kernel, dataset_op, input_dataset, ready, shared_dataset_kernel,
 };
 use super::position::{Position, Restoring, Saving};
 use super::task::turn;
@@ -55,7 +55,29 @@ pub(super) const OPS: &[Op] = &[
         HINTS,
     ),
     dataset_op("FinalizeDataset", &[INPUT], &["has_captured_ref: bool = false", TYPES, SHAPES], OpFlags::NONE, HINTS),
+    dataset_op(
+        "OptimizeDatasetV2",
+        &[INPUT, "optimizations_enabled: string", "optimizations_disabled: string", "optimizations_default: string"],
+        &[TYPES, SHAPES, "optimization_configs: list(string) = []"],
+        OpFlags::NONE,
+        HINTS,
+    ),
+    hint("NonSerializableDataset", &[INPUT]),
+    hint("ExperimentalNonSerializableDataset", &[INPUT]),
+    hint("MaxIntraOpParallelismDataset", &[INPUT, "max_intra_op_parallelism: int64"]),
+    hint("ExperimentalMaxIntraOpParallelismDataset", &[INPUT, "max_intra_op_parallelism: int64"]),
+    hint("PrivateThreadPoolDataset", &[INPUT, "num_threads: int64"]),
+    hint("ExperimentalPrivateThreadPoolDataset", &[INPUT, "num_threads: int64"]),
+    hint("BytesProducedStatsDataset", &[INPUT, "tag: string"]),
+    hint("ExperimentalBytesProducedStatsDataset", &[INPUT, "tag: string"]),
+    hint("LatencyStatsDataset", &[INPUT, "tag: string"]),
+    hint("ExperimentalLatencyStatsDataset", &[INPUT, "tag: string"]),
 ];
+
+/// The record of an op that changes how elements are made, and never which.
+const fn hint(name: &'static str, inputs: &'static [&'static str]) -> Op {
+    dataset_op(name, inputs, &[TYPES, SHAPES], OpFlags::NONE, HINTS)
+}
 
 const TAKE: &[KernelDef] = &[KernelDef::any(|_| {
     dataset_kernel(|context| Ok(Take { input: input_dataset(context, 0)?, count: argument(context, 1, "count")? }))
