@@ -51,6 +51,8 @@ pub struct FunctionLibraryRuntime {
     /// How many calls that left their device lie around this library's graph.
     depth: u32,
     instances: Mutex<Instances>,
+    /// What this is a fork of; functions without state are compiled there.
+    origin: Option<Arc<FunctionLibraryRuntime>>,
     itself: Weak<FunctionLibraryRuntime>,
 }
 
@@ -67,6 +69,8 @@ struct Instance {
     attrs: AttrMap,
     /// Whether it runs where its body asks for, and so where the resources are that it is given.
     follows_resources: bool,
+    /// Whether it or what it calls may have kernels here that keep something from call to call.
+    is_stateful: bool,
 }
 
 enum Body {
@@ -110,6 +114,7 @@ impl FunctionLibraryRuntime {
             spread,
             depth,
             instances: Mutex::new(Instances { by_key: HashMap::new(), compiled: Vec::new() }),
+            origin: None,
             itself: itself.clone(),
         })
     }
@@ -122,21 +127,25 @@ impl FunctionLibraryRuntime {
         };
         let (num_args, num_results) = (body.args.len(), body.results.len());
         let follows_resources = *at.place == FunctionPlace::AsRequested && at.resources.is_empty();
-        let instance = |body| Instance {
+        let instance = |body, is_stateful| Instance {
             body,
             num_args,
             num_results,
             name: name.to_owned(),
             attrs: attrs.clone(),
             follows_resources,
+            is_stateful,
         };
         if self.needs_other_devices(&body.graph, at) {
-            return Ok(instance(Body::Spread(self.spread_body(name, body, key, at)?)));
+            // What it keeps is kept where it runs, for the session.
+            return Ok(instance(Body::Spread(self.spread_body(name, body, key, at)?), false));
         }
         let graph = without_useless(body.graph, &body.results, &body.control_results);
+        let is_stateful =
+            graph.iter().any(|(_, node)| node.schema.is_stateful()) || !self.library.reachable_from(&graph).is_empty();
         let prefix = format!("{key}/");
         let executor = Executor::with_prefix(&graph, self.registry, &self.session, &self.device, &prefix)?;
-        Ok(instance(Body::Here(executor)))
+        Ok(instance(Body::Here(executor), is_stateful))
     }
 
     fn needs_other_devices(&self, graph: &Graph, at: &Instantiation<'_>) -> bool {
@@ -204,7 +213,16 @@ impl FunctionLibraryRuntime {
         if let Some(&handle) = self.instances.lock().by_key.get(&key) {
             return Ok(handle);
         }
-        let instance = Arc::new(self.compile(name, attrs, &key, at)?);
+        let instance = match &self.origin {
+            Some(origin) => {
+                let original = origin.instance(origin.find_or_compile(name, attrs, at)?)?;
+                match original.is_stateful {
+                    true => Arc::new(self.compile(name, attrs, &key, at)?),
+                    false => original,
+                }
+            }
+            None => Arc::new(self.compile(name, attrs, &key, at)?),
+        };
         let mut instances = self.instances.lock();
         if let Some(&handle) = instances.by_key.get(&key) {
             return Ok(handle);
@@ -246,6 +264,23 @@ impl FunctionLibraryRuntime {
 impl FunctionRuntime for FunctionLibraryRuntime {
     fn instantiate(&self, name: &str, attrs: &AttrMap, place: &FunctionPlace) -> Result<FunctionHandle> {
         self.find_or_compile(name, attrs, &Instantiation { place, resources: &[], depth: self.depth + 1 })
+    }
+
+    fn fork(&self) -> Option<Arc<dyn FunctionRuntime>> {
+        let origin = self.itself.upgrade()?;
+        // Stateful kernels belong to a session's state by their names: this one holds those of the fork, and goes with it.
+        let session = Arc::new(SessionState::with_account(self.session.account().clone()));
+        Some(Arc::new_cyclic(|itself| FunctionLibraryRuntime {
+            library: self.library.clone(),
+            registry: self.registry,
+            session,
+            device: self.device.clone(),
+            spread: self.spread.clone(),
+            depth: self.depth,
+            instances: Mutex::new(Instances { by_key: HashMap::new(), compiled: Vec::new() }),
+            origin: Some(origin),
+            itself: itself.clone(),
+        }))
     }
 
     fn run(&self, handle: FunctionHandle, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {

@@ -30,14 +30,19 @@ pub trait FunctionRuntime: Send + Sync {
     /// Compiles a function for given attributes and a place, once.
     fn instantiate(&self, name: &str, attrs: &AttrMap, place: &FunctionPlace) -> Result<FunctionHandle>;
 
+    /// Returns a runtime of the same functions whose stateful kernels start anew and belong to it alone; `None` where that
+    /// makes no difference.
+    fn fork(&self) -> Option<Arc<dyn FunctionRuntime>> {
+        None
+    }
+
     /// Runs a function within a step, perhaps to its end on this thread, and gives `done` the results.
     fn run(&self, handle: FunctionHandle, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone);
 }
 
 /// A function that a node calls.
 pub struct Callee {
-    name: String,
-    attrs: AttrMap,
+    named: Arc<(String, AttrMap)>,
     /// The handle, and the runtime that gave it: a kernel may outlive one runtime and meet another.
     instance: Mutex<Option<Bound>>,
 }
@@ -56,7 +61,7 @@ impl Callee {
     }
 
     fn named(name: &str, attrs: AttrMap) -> Callee {
-        Callee { name: name.to_owned(), attrs, instance: Mutex::new(None) }
+        Callee { named: Arc::new((name.to_owned(), attrs)), instance: Mutex::new(None) }
     }
 
     /// Returns the function as this step can run it on its own device.
@@ -74,17 +79,17 @@ impl Callee {
         let runtime = step
             .functions
             .clone()
-            .ok_or_else(|| Status::not_found(format!("Function {} is not defined.", self.name)))?;
+            .ok_or_else(|| Status::not_found(format!("Function {} is not defined.", self.named.0)))?;
         let mut instance = self.instance.lock();
         if let Some(bound) = &*instance
             && std::ptr::addr_eq(bound.runtime.as_ptr(), Arc::as_ptr(&runtime))
             && bound.place == place
         {
-            return Ok(BoundFunction { handle: bound.handle, runtime });
+            return Ok(BoundFunction { handle: bound.handle, runtime, named: self.named.clone(), place });
         }
-        let handle = runtime.instantiate(&self.name, &self.attrs, &place)?;
-        *instance = Some(Bound { runtime: Arc::downgrade(&runtime), place, handle });
-        Ok(BoundFunction { handle, runtime })
+        let handle = runtime.instantiate(&self.named.0, &self.named.1, &place)?;
+        *instance = Some(Bound { runtime: Arc::downgrade(&runtime), place: place.clone(), handle });
+        Ok(BoundFunction { handle, runtime, named: self.named.clone(), place })
     }
 }
 
@@ -93,9 +98,19 @@ impl Callee {
 pub struct BoundFunction {
     handle: FunctionHandle,
     runtime: Arc<dyn FunctionRuntime>,
+    /// Its name and attributes.
+    named: Arc<(String, AttrMap)>,
+    place: FunctionPlace,
 }
 
 impl BoundFunction {
+    /// Returns the function with state that belongs to whoever holds `forks`.
+    pub fn forked(&self, forks: &FunctionForks) -> Result<BoundFunction> {
+        let Some(runtime) = forks.of(&self.runtime) else { return Ok(self.clone()) };
+        let handle = runtime.instantiate(&self.named.0, &self.named.1, &self.place)?;
+        Ok(BoundFunction { handle, runtime, named: self.named.clone(), place: self.place.clone() })
+    }
+
     /// Runs the function within a step and gives `done` its results.
     pub fn run(&self, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
         self.runtime.run(self.handle, args, step, done);
@@ -105,6 +120,29 @@ impl BoundFunction {
     pub fn run_to_finish(&self, args: Vec<Tensor>, context: AsyncContext) {
         let step = context.step().clone();
         self.run(args, &step, Box::new(move |results| context.finish_with(|context| set_outputs(context, results?))));
+    }
+}
+
+/// The runtimes of someone whose functions have state of their own, as every iterator over a dataset has.
+#[derive(Default)]
+pub struct FunctionForks {
+    /// Each runtime and its fork.
+    forks: Mutex<Vec<(Arc<dyn FunctionRuntime>, Arc<dyn FunctionRuntime>)>>,
+}
+
+impl FunctionForks {
+    /// Returns the fork of a runtime, unless it has none or is one itself.
+    fn of(&self, runtime: &Arc<dyn FunctionRuntime>) -> Option<Arc<dyn FunctionRuntime>> {
+        let mut forks = self.forks.lock();
+        if forks.iter().any(|(_, fork)| Arc::ptr_eq(fork, runtime)) {
+            return None;
+        }
+        if let Some((_, fork)) = forks.iter().find(|(original, _)| Arc::ptr_eq(original, runtime)) {
+            return Some(fork.clone());
+        }
+        let fork = runtime.fork()?;
+        forks.push((runtime.clone(), fork.clone()));
+        Some(fork)
     }
 }
 

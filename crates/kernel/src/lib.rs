@@ -21,8 +21,8 @@ pub use cancellation::{Cancellation, CancellationToken};
 pub use context::{AsyncContext, Completion, OpContext, Outputs, Value, Values};
 pub use evaluate::evaluate;
 pub use function::{
-    BoundFunction, Callee, FunctionCall, FunctionDone, FunctionHandle, FunctionPlace, FunctionRuntime, set_outputs,
-    take_args,
+    BoundFunction, Callee, FunctionCall, FunctionDone, FunctionForks, FunctionHandle, FunctionPlace, FunctionRuntime,
+    set_outputs, take_args,
 };
 pub use io_pool::run_io;
 pub use kernel::{AsyncKernel, BoxedKernel, Cost, Kernel, KernelBuilder, KernelDef};

@@ -1,6 +1,10 @@
 //! [`Dataset`] and [`DatasetIterator`], and what the ops that make datasets share.
 
-use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Step, shape};
+use super::position::{Position, Restoring, Saving, owner};
+use crate::function::Function;
+use kernel::{
+    BoxedKernel, Cost, FunctionForks, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Step, shape,
+};
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,32 +20,69 @@ pub(super) type Next<'a> = Pin<Box<dyn Future<Output = Result<Option<Element>>> 
 /// that make datasets themselves: threads of 2 MB bear several times as many, in builds for tests, too.
 const LEVELS_MAX: u32 = 256;
 
-/// How many datasets one lies within, or holds within it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How many datasets one lies within, or holds within it. For an iterator it also holds the state of its functions.
+#[derive(Clone, Default)]
 pub(super) struct Nesting {
     levels: u32,
+    functions: Option<Arc<FunctionForks>>,
 }
 
 impl Nesting {
+    /// Returns the first level of an iterator, whose functions start with state of their own.
+    pub(super) fn outermost() -> Nesting {
+        Nesting { levels: 0, functions: Some(Arc::default()) }
+    }
+
     /// Returns the next level, if there may be one.
-    pub(super) fn deeper(self) -> Result<Nesting> {
+    pub(super) fn deeper(&self) -> Result<Nesting> {
         if self.levels >= LEVELS_MAX {
             return Err(Status::invalid_argument(format!("datasets are nested more than {LEVELS_MAX} deep")));
         }
-        Ok(Nesting { levels: self.levels + 1 })
+        Ok(Nesting { levels: self.levels + 1, functions: self.functions.clone() })
+    }
+
+    /// Returns a function with the state that it has in this iterator.
+    pub(super) fn own(&self, function: &Function) -> Result<Function> {
+        match &self.functions {
+            Some(forks) => function.forked(forks),
+            None => Ok(function.clone()),
+        }
     }
 }
+
+/// The number of elements of a dataset that never ends.
+pub(super) const INFINITE: i64 = -1;
+
+/// The number of elements of a dataset that has to be gone through to know it.
+pub(super) const UNKNOWN: i64 = -2;
 
 /// A sequence of elements that can be gone through any number of times.
 pub(super) trait Dataset: Send + Sync {
     /// Starts at the first element; `nesting` says where the iterator will lie.
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>>;
+
+    /// Returns how many elements there are, as far as that can be told: or [`INFINITE`], or [`UNKNOWN`].
+    fn cardinality(&self) -> i64 {
+        UNKNOWN
+    }
 }
 
 /// Goes through the elements of a dataset.
 pub(super) trait DatasetIterator: Send {
     /// Returns the next element; what has to be run for it runs in `step`.
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a>;
+
+    /// Returns where it is.
+    fn save<'a>(&'a mut self, _: &'a Arc<Step>) -> Saving<'a> {
+        let status = Status::unimplemented(format!("the position of a {} can't be saved", owner::<Self>()));
+        Box::pin(std::future::ready(Err(status)))
+    }
+
+    /// Goes to where one like it was. It is at its start, and of no use after an error.
+    fn restore<'a>(&'a mut self, _: &'a Position, _: &'a Arc<Step>) -> Restoring<'a> {
+        let status = Status::unimplemented(format!("the position of a {} can't be restored", owner::<Self>()));
+        Box::pin(std::future::ready(Err(status)))
+    }
 }
 
 /// Returns about how many bytes an element takes.
@@ -87,7 +128,7 @@ fn nesting_of_inputs(context: &OpContext<'_>) -> Nesting {
     let inputs = (0..context.num_inputs()).filter_map(|index| context.input(index).ok());
     let variants = inputs.filter_map(|input| input.variants().ok()).flatten();
     let datasets = variants.filter_map(|variant| variant.downcast_ref::<DatasetVariant>());
-    datasets.map(|dataset| dataset.nesting).max_by_key(|nesting| nesting.levels).unwrap_or_default()
+    datasets.map(|dataset| dataset.nesting.clone()).max_by_key(|nesting| nesting.levels).unwrap_or_default()
 }
 
 /// Returns the dataset of a tensor.

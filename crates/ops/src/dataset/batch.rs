@@ -4,6 +4,7 @@ use super::base::{
     Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, PLAIN, SHAPES, TYPES, argument, dataset_kernel,
     dataset_op, element_bytes, input_dataset,
 };
+use super::position::{Position, Restoring, Saving};
 use super::sources::row;
 use super::task::turn;
 use crate::data_flow::{stack, stack_padded_with};
@@ -51,6 +52,7 @@ pub(super) const OPS: &[Op] = &[
         PADDED,
     ),
     dataset_op("UnbatchDataset", &[INPUT], PLAIN, OpFlags::NONE, UNBATCH),
+    dataset_op("ExperimentalUnbatchDataset", &[INPUT], &[TYPES, SHAPES], OpFlags::NONE, UNBATCH),
 ];
 
 const BATCH: &[KernelDef] = &[KernelDef::any(|_| {
@@ -72,7 +74,7 @@ const UNBATCH: &[KernelDef] =
     &[KernelDef::any(|_| dataset_kernel(|context| Ok(Unbatch { input: input_dataset(context, 0)? })))];
 
 /// To which shape each component is filled up, and with what.
-type Padding = Arc<Vec<(PartialShape, Tensor)>>;
+pub(super) type Padding = Arc<Vec<(PartialShape, Tensor)>>;
 
 fn padding(context: &OpContext<'_>, shapes: &Range<usize>, values: &Range<usize>) -> Result<Padding> {
     let mut padding = Vec::new();
@@ -94,9 +96,15 @@ pub(super) struct Batch {
     size: usize,
     drop_remainder: bool,
     padding: Option<Padding>,
+    fails_whole: bool,
 }
 
 impl Batch {
+    /// Returns a batch that takes along all its elements when one of them fails.
+    pub(super) fn that_fails_whole(self) -> Batch {
+        Batch { fails_whole: true, ..self }
+    }
+
     pub(super) fn new(
         input: Arc<dyn Dataset>,
         size: i64,
@@ -105,7 +113,7 @@ impl Batch {
     ) -> Result<Batch> {
         let size = usize::try_from(size).ok().filter(|&size| size > 0);
         let size = size.ok_or_else(|| Status::invalid_argument("Batch size must be greater than zero."))?;
-        Ok(Batch { input, size, drop_remainder, padding })
+        Ok(Batch { input, size, drop_remainder, padding, fails_whole: false })
     }
 }
 
@@ -116,7 +124,20 @@ impl Dataset for Batch {
             size: self.size,
             drop_remainder: self.drop_remainder,
             padding: self.padding.clone(),
+            fails_whole: self.fails_whole,
         }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        batches(self.input.cardinality(), self.size as i64, self.drop_remainder)
+    }
+}
+
+/// Returns how many batches of a size so many elements make.
+pub(super) fn batches(elements: i64, size: i64, drop_remainder: bool) -> i64 {
+    match elements {
+        elements if elements < 0 => elements,
+        elements => elements / size + i64::from(!drop_remainder && elements % size != 0),
     }
 }
 
@@ -125,6 +146,7 @@ struct BatchIterator {
     size: usize,
     drop_remainder: bool,
     padding: Option<Padding>,
+    fails_whole: bool,
 }
 
 impl DatasetIterator for BatchIterator {
@@ -133,9 +155,17 @@ impl DatasetIterator for BatchIterator {
             let Some(input) = &mut self.input else { return Ok(None) };
             let mut elements: Vec<Element> = Vec::new();
             let mut bytes: usize = 0;
-            while elements.len() < self.size {
+            let mut failed = None;
+            for _ in 0..self.size {
                 turn(step).await?;
-                match input.next(step).await? {
+                let next = match input.next(step).await {
+                    Err(status) if self.fails_whole && !step.cancellation.is_cancelled() => {
+                        failed.get_or_insert(status);
+                        continue;
+                    }
+                    next => next?,
+                };
+                match next {
                     Some(element) => {
                         // They will be one tensor; without a bound an endless dataset would take all memory before.
                         bytes = bytes.saturating_add(element_bytes(&element));
@@ -148,16 +178,27 @@ impl DatasetIterator for BatchIterator {
                     }
                 }
             }
+            if let Some(status) = failed {
+                return Err(status);
+            }
             if elements.is_empty() || (self.drop_remainder && elements.len() < self.size) {
                 return Ok(None);
             }
             batched(&elements, self.padding.as_ref()).map(Some)
         })
     }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(Position::of::<Self>().within_maybe(&mut self.input, step))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move { position.read::<Self>()?.within_or_ended(&mut self.input, step).await })
+    }
 }
 
 /// Puts elements together, component by component.
-fn batched(elements: &[Element], padding: Option<&Padding>) -> Result<Element> {
+pub(super) fn batched(elements: &[Element], padding: Option<&Padding>) -> Result<Element> {
     let Some(first) = elements.first() else { return Ok(Element::new()) };
     if elements.iter().any(|element| element.len() != first.len()) {
         return Err(Status::invalid_argument("Elements of a batch must have the same number of components"));
@@ -237,6 +278,18 @@ impl DatasetIterator for UnbatchIterator {
                     self.rows.push_back(batch.iter().map(|component| row(component, index)).collect::<Result<_>>()?);
                 }
             }
+        })
+    }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(Position::of::<Self>().elements(self.rows.iter()).within(&mut *self.input, step))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            self.rows = reader.elements()?.into();
+            reader.within(&mut *self.input, step).await
         })
     }
 }

@@ -7,6 +7,7 @@ use super::base::{
     Dataset, DatasetIterator, Element, INPUT, Nesting, Next, PLAIN, dataset_op, element_bytes, input_dataset, ready,
     shared_dataset_kernel,
 };
+use super::position::{Position, Restoring, Saving};
 use super::task::with_files;
 use crate::io::file_system;
 use kernel::{KernelBuilder, KernelDef, Logger, Op, OpFlags, Step};
@@ -56,7 +57,17 @@ impl Dataset for MemoryCache {
             return Ok(Box::new(KeptIterator { elements: elements.clone(), next: 0 }));
         }
         let input = Some(self.input.iterator(nesting.deeper()?)?);
-        Ok(Box::new(KeepingIterator { input, seen: Vec::new(), seen_bytes: 0, kept: self.elements.clone() }))
+        Ok(Box::new(KeepingIterator {
+            input,
+            seen: Vec::new(),
+            seen_bytes: 0,
+            kept: self.elements.clone(),
+            rest: None,
+        }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        self.input.cardinality()
     }
 }
 
@@ -70,6 +81,24 @@ impl DatasetIterator for KeptIterator {
         self.next += 1;
         ready(Ok(self.elements.get(self.next - 1).cloned()))
     }
+
+    fn save<'a>(&'a mut self, _: &'a Arc<Step>) -> Saving<'a> {
+        let position = Position::of::<MemoryCache>().flag(true).size(self.next).elements(self.elements.iter());
+        Box::pin(std::future::ready(Ok(position)))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, _: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<MemoryCache>()?;
+            if !reader.flag()? {
+                // Not all was kept then, but now it is.
+                self.next = reader.elements()?.len();
+                return Ok(());
+            }
+            self.next = reader.size()?;
+            Ok(())
+        })
+    }
 }
 
 struct KeepingIterator {
@@ -77,11 +106,16 @@ struct KeepingIterator {
     seen: Vec<Element>,
     seen_bytes: usize,
     kept: Kept,
+    /// What is left of a cache that was restored whole.
+    rest: Option<KeptIterator>,
 }
 
 impl DatasetIterator for KeepingIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(async move {
+            if let Some(rest) = &mut self.rest {
+                return rest.next(step).await;
+            }
             let Some(input) = &mut self.input else { return Ok(None) };
             match input.next(step).await? {
                 Some(element) => {
@@ -97,6 +131,39 @@ impl DatasetIterator for KeepingIterator {
                     Ok(None)
                 }
             }
+        })
+    }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(async move {
+            if let Some(rest) = &mut self.rest {
+                return rest.save(step).await;
+            }
+            if self.input.is_none()
+                && let Some(elements) = &*self.kept.lock()
+            {
+                let position = Position::of::<MemoryCache>().flag(true).size(elements.len());
+                return Ok(position.elements(elements.iter()));
+            }
+            let position = Position::of::<MemoryCache>().flag(false).elements(self.seen.iter());
+            position.within_maybe(&mut self.input, step).await
+        })
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<MemoryCache>()?;
+            if reader.flag()? {
+                let next = reader.size()?;
+                let elements = reader.elements()?;
+                let kept = self.kept.lock().get_or_insert_with(|| Arc::new(elements)).clone();
+                self.rest = Some(KeptIterator { elements: kept, next });
+                self.input = None;
+                return Ok(());
+            }
+            self.seen = reader.elements()?;
+            self.seen_bytes = self.seen.iter().map(element_bytes).fold(0, usize::saturating_add);
+            reader.within_or_ended(&mut self.input, step).await
         })
     }
 }
@@ -122,6 +189,10 @@ impl Dataset for FileCache {
         };
         let input = self.input.iterator(nesting.deeper()?)?;
         Ok(Box::new(WritingIterator { input, cache: Arc::new(Mutex::new(cache)) }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        self.input.cardinality()
     }
 }
 
@@ -157,6 +228,18 @@ impl Reading {
 impl DatasetIterator for ReadingIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(with_files(step, "a cache in files", &self.reading, Reading::read))
+    }
+
+    fn save<'a>(&'a mut self, _: &'a Arc<Step>) -> Saving<'a> {
+        let position = Position::of::<FileCache>().size(self.reading.lock().next);
+        Box::pin(std::future::ready(Ok(position)))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, _: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            self.reading.lock().next = position.read::<FileCache>()?.size()?;
+            Ok(())
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use super::base::{
     Dataset, DatasetIterator, Element, METADATA, Nesting, Next, argument, dataset_kernel, dataset_op, ready,
 };
+use super::position::{Position, Restoring, Saving};
 use super::task::with_files;
 use crate::io::{FixedLayout, FixedRecords, Lines, file_system};
 use bytes::Bytes;
@@ -155,6 +156,27 @@ struct Source {
     ahead: VecDeque<Result<Option<Bytes>>>,
 }
 
+/// What was saved of a [`Source`].
+struct SavedSource {
+    next_file: usize,
+    num_skipped: u64,
+    ahead: VecDeque<Result<Option<Bytes>>>,
+}
+
+impl SavedSource {
+    fn read(position: &Position) -> Result<SavedSource> {
+        let mut reader = position.read::<Files>()?;
+        let (next_file, num_skipped) = (reader.size()?, reader.number()? as u64);
+        let mut ahead = VecDeque::new();
+        for _ in 0..reader.size()? {
+            let record = reader.result()?;
+            let bytes = |element: Element| element.first()?.strings().ok()?.first().cloned();
+            ahead.push_back(record.map(|element| element.and_then(bytes)));
+        }
+        Ok(SavedSource { next_file, num_skipped, ahead })
+    }
+}
+
 enum OpenFile {
     Records(RecordReader),
     Lines(Lines),
@@ -227,6 +249,21 @@ impl Source {
         }
     }
 
+    /// Returns where it is: what was read ahead, and how far in which file.
+    fn save(&self) -> Position {
+        let is_open = self.open.is_some();
+        let num_skipped = if is_open { self.num_read.max(self.num_skipped) } else { self.num_skipped };
+        let position = Position::of::<Files>().size(self.next_file - usize::from(is_open)).number(num_skipped as i64);
+        let position = position.size(self.ahead.len());
+        self.ahead.iter().fold(position, |position, record| position.result(&record.clone().map(element)))
+    }
+
+    /// Goes to where one like it was; the records of the open file are read again when they are needed.
+    fn restore(&mut self, state: SavedSource) {
+        (self.next_file, self.num_skipped, self.ahead) = (state.next_file, state.num_skipped, state.ahead);
+        self.open = None;
+    }
+
     /// Opens the next file.
     fn open_file(&self, path: &str) -> Result<OpenFile> {
         Ok(match &self.kind {
@@ -285,6 +322,21 @@ impl DatasetIterator for FileIterator {
             };
             let record = with_files(step, "records of files", &self.source, read).await?;
             record.unwrap_or(Ok(None)).map(element)
+        })
+    }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(with_files(step, "records of files", &self.source, |source| Ok(source.save())))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let state = SavedSource::read(position)?;
+            let restore = |source: &mut Source| {
+                source.restore(state);
+                Ok(())
+            };
+            with_files(step, "records of files", &self.source, restore).await
         })
     }
 }

@@ -1,22 +1,24 @@
-//! Datasets from functions of the graph: MapDataset, ParallelMapDataset, FilterDataset, MapAndBatchDataset.
+//! Datasets from functions of the graph, one element for each: MapDataset, ParallelMapDataset, MapAndBatchDataset.
 
 use super::base::{
     Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel,
     dataset_op, input_dataset,
 };
 use super::batch::Batch;
-use super::task::{Promise, background, call, call_elsewhere, or_cancelled, turn};
+use super::position::{Position, Restoring, Saving};
+use super::task::{Promise, background, call, call_elsewhere, or_cancelled, promise, turn};
 use crate::function::{Callee, Function};
 use kernel::{Cancellation, KernelBuilder, KernelDef, Op, OpContext, OpFlags, Step};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{DType, Result, Status, Tensor};
+use tensor::{Code, DType, Result, Status, Tensor};
 
-const CAPTURED: &str = "other_arguments: Targuments";
-const ARGUMENTS: &str = "Targuments: list(type) >= 0";
+pub(super) const CAPTURED: &str = "other_arguments: Targuments";
+pub(super) const ARGUMENTS: &str = "Targuments: list(type) >= 0";
 const PARALLELISM: &str = "use_inter_op_parallelism: bool = true";
-const CARDINALITY: &str = "preserve_cardinality: bool = false";
+pub(super) const CARDINALITY: &str = "preserve_cardinality: bool = false";
+pub(super) const DETERMINISTIC: &str = "deterministic: string = 'default'";
 
 /// No dataset runs more calls at once.
 const MAX_PARALLEL_CALLS: i64 = 1024;
@@ -31,6 +33,13 @@ pub(super) const OPS: &[Op] = &[
         MAP,
     ),
     dataset_op(
+        "ExperimentalMapDataset",
+        &[INPUT, CAPTURED],
+        &["f: func", ARGUMENTS, TYPES, SHAPES, PARALLELISM, CARDINALITY],
+        OpFlags::NONE,
+        MAP,
+    ),
+    dataset_op(
         "ParallelMapDataset",
         &[INPUT, CAPTURED, "num_parallel_calls: int32"],
         &["f: func", ARGUMENTS, TYPES, SHAPES, PARALLELISM, "sloppy: bool = false", CARDINALITY, METADATA],
@@ -40,16 +49,9 @@ pub(super) const OPS: &[Op] = &[
     dataset_op(
         "ParallelMapDatasetV2",
         &[INPUT, CAPTURED, "num_parallel_calls: int64"],
-        &["f: func", ARGUMENTS, TYPES, SHAPES, PARALLELISM, "deterministic: string = 'default'", CARDINALITY, METADATA],
+        &["f: func", ARGUMENTS, TYPES, SHAPES, PARALLELISM, DETERMINISTIC, CARDINALITY, METADATA],
         OpFlags::NONE,
         PARALLEL_MAP,
-    ),
-    dataset_op(
-        "FilterDataset",
-        &[INPUT, CAPTURED],
-        &["predicate: func", ARGUMENTS, TYPES, SHAPES, METADATA],
-        OpFlags::NONE,
-        FILTER,
     ),
     dataset_op(
         "MapAndBatchDataset",
@@ -58,32 +60,41 @@ pub(super) const OPS: &[Op] = &[
         OpFlags::NONE,
         MAP_AND_BATCH,
     ),
+    dataset_op(
+        "ExperimentalMapAndBatchDataset",
+        &[INPUT, CAPTURED, "batch_size: int64", "num_parallel_calls: int64", "drop_remainder: bool"],
+        &["f: func", ARGUMENTS, TYPES, SHAPES, CARDINALITY],
+        OpFlags::NONE,
+        MAP_AND_BATCH,
+    ),
 ];
 
 const MAP: &[KernelDef] = &[KernelDef::any(|builder| {
     let captured = CapturedFunctionDef::new(builder, "f")?;
-    dataset_kernel(move |context| Ok(Map { input: input_dataset(context, 0)?, function: captured.bind(context)? }))
+    let preserves = builder.attrs().bool("preserve_cardinality")?;
+    dataset_kernel(move |context| {
+        Ok(Map { input: input_dataset(context, 0)?, function: captured.bind(context)?, preserves })
+    })
 })];
 const PARALLEL_MAP: &[KernelDef] = &[KernelDef::any(|builder| {
     let captured = CapturedFunctionDef::new(builder, "f")?;
+    let preserves = builder.attrs().bool("preserve_cardinality")?;
     dataset_kernel(move |context| {
         let calls = parallel_calls(context, captured.end())?;
-        Ok(ParallelMap { input: input_dataset(context, 0)?, function: captured.bind(context)?, calls })
+        Ok(ParallelMap { input: input_dataset(context, 0)?, function: captured.bind(context)?, calls, preserves })
     })
-})];
-const FILTER: &[KernelDef] = &[KernelDef::any(|builder| {
-    let captured = CapturedFunctionDef::new(builder, "predicate")?;
-    dataset_kernel(move |context| Ok(Filter { input: input_dataset(context, 0)?, predicate: captured.bind(context)? }))
 })];
 const MAP_AND_BATCH: &[KernelDef] = &[KernelDef::any(|builder| {
     let captured = CapturedFunctionDef::new(builder, "f")?;
+    let preserves = builder.attrs().bool("preserve_cardinality")?;
     dataset_kernel(move |context| {
         let end = captured.end();
         let calls = parallel_calls(context, end + 1)?;
-        let mapped = ParallelMap { input: input_dataset(context, 0)?, function: captured.bind(context)?, calls };
+        let function = captured.bind(context)?;
+        let mapped = ParallelMap { input: input_dataset(context, 0)?, function, calls, preserves };
         let (size, drop_remainder) =
             (argument(context, end, "batch_size")?, argument(context, end + 2, "drop_remainder")?);
-        Batch::new(Arc::new(mapped), size, drop_remainder, None)
+        Ok(Batch::new(Arc::new(mapped), size, drop_remainder, None)?.that_fails_whole())
     })
 })];
 
@@ -107,9 +118,15 @@ pub(super) struct CapturedFunctionDef {
 }
 
 impl CapturedFunctionDef {
+    /// Names the function of an attribute, which takes the node's `other_arguments`.
     pub(super) fn new(builder: &KernelBuilder<'_>, attr: &str) -> Result<CapturedFunctionDef> {
+        CapturedFunctionDef::with_inputs(builder, attr, "other_arguments")
+    }
+
+    /// Names the function of an attribute, and the inputs that it takes.
+    pub(super) fn with_inputs(builder: &KernelBuilder<'_>, attr: &str, inputs: &str) -> Result<CapturedFunctionDef> {
         let callee = Callee::new(builder.attrs().func(attr)?);
-        Ok(CapturedFunctionDef { callee, captured: builder.input_range("other_arguments")? })
+        Ok(CapturedFunctionDef { callee, captured: builder.input_range(inputs)? })
     }
 
     /// Returns the first input after those that the function takes.
@@ -131,12 +148,18 @@ pub(super) struct CapturedFunction {
 }
 
 impl CapturedFunction {
+    /// Returns the function with the state that it has in an iterator.
+    pub(super) fn own(&self, nesting: &Nesting) -> Result<CapturedFunction> {
+        Ok(CapturedFunction { function: nesting.own(&self.function)?, captured: self.captured.clone() })
+    }
+
     /// Calls the function on this thread, as far as it goes.
     pub(super) fn call(&self, element: Element, step: &Arc<Step>) -> Promise<Result<Vec<Tensor>>> {
         call(&self.function, self.args(element), step)
     }
 
-    fn call_elsewhere(&self, element: Element, step: &Arc<Step>) -> Promise<Result<Vec<Tensor>>> {
+    /// Calls the function on another thread.
+    pub(super) fn call_elsewhere(&self, element: Element, step: &Arc<Step>) -> Promise<Result<Vec<Tensor>>> {
         call_elsewhere(&self.function, self.args(element), step)
     }
 
@@ -149,146 +172,214 @@ impl CapturedFunction {
 struct Map {
     input: Arc<dyn Dataset>,
     function: CapturedFunction,
+    preserves: bool,
 }
 
 impl Dataset for Map {
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(MapIterator { input: self.input.iterator(nesting.deeper()?)?, function: self.function.clone() }))
+        let function = self.function.own(&nesting)?;
+        Ok(Box::new(MapIterator {
+            input: self.input.iterator(nesting.deeper()?)?,
+            function,
+            preserves: self.preserves,
+        }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        mapped_cardinality(&*self.input, self.preserves)
+    }
+}
+
+/// Returns how many elements there are of a dataset after a function that may end it early.
+pub(super) fn mapped_cardinality(input: &dyn Dataset, preserves: bool) -> i64 {
+    match preserves {
+        true => input.cardinality(),
+        false => super::base::UNKNOWN,
     }
 }
 
 struct MapIterator {
     input: Box<dyn DatasetIterator>,
     function: CapturedFunction,
+    preserves: bool,
 }
 
 impl DatasetIterator for MapIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(async move {
             match self.input.next(step).await? {
-                Some(element) => mapped(self.function.call(element, step).await).map(Some),
+                Some(element) => mapped(self.function.call(element, step).await, self.preserves),
                 None => Ok(None),
             }
         })
     }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(Position::of::<Self>().within(&mut *self.input, step))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move { position.read::<Self>()?.within(&mut *self.input, step).await })
+    }
 }
 
-/// A function that says that its input is out of range must not look like the end of the dataset.
-fn mapped(result: Result<Vec<Tensor>>) -> Result<Vec<Tensor>> {
-    result.map_err(|status| match status.code() {
-        tensor::Code::OutOfRange => {
-            Status::invalid_argument(format!("Function invocation produced OutOfRangeError: {}", status.message()))
+/// Returns what a function's result means for the dataset. One that is out of range ends it, as when a queue that the function
+/// reads is closed, unless the dataset was promised to have as many elements as its input.
+pub(super) fn mapped(result: Result<Vec<Tensor>>, preserves: bool) -> Result<Option<Element>> {
+    match result {
+        Ok(element) => Ok(Some(element)),
+        Err(status) if status.code() != Code::OutOfRange => Err(status),
+        Err(status) if preserves => {
+            Err(Status::invalid_argument(format!("Function invocation produced OutOfRangeError: {}", status.message())))
         }
+        Err(_) => Ok(None),
+    }
+}
+
+/// Returns the error of a function that may not end its dataset, whose end it must not look like.
+pub(super) fn not_the_end(status: Status) -> Status {
+    match status.code() {
+        Code::OutOfRange => Status::internal(format!(
+            "a function of the dataset returned `OutOfRange`, which is not the end of the sequence here. Original message: {}",
+            status.message()
+        )),
         _ => status,
-    })
+    }
 }
 
 struct ParallelMap {
     input: Arc<dyn Dataset>,
     function: CapturedFunction,
     calls: usize,
+    preserves: bool,
 }
 
 impl Dataset for ParallelMap {
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
+        let function = self.function.own(&nesting)?;
         Ok(Box::new(ParallelMapIterator {
             input: Some(self.input.iterator(nesting.deeper()?)?),
-            function: self.function.clone(),
-            calls: self.calls,
-            running: VecDeque::new(),
-            cancellation: Cancellation::new(),
+            calls: Calls::new(function, self.calls),
+            preserves: self.preserves,
         }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        mapped_cardinality(&*self.input, self.preserves)
     }
 }
 
 struct ParallelMapIterator {
     input: Option<Box<dyn DatasetIterator>>,
-    function: CapturedFunction,
-    calls: usize,
-    /// In the order of their elements.
-    running: VecDeque<Promise<Result<Vec<Tensor>>>>,
-    /// Calls may outlive the step that starts them, but not the iterator.
-    cancellation: Cancellation,
+    calls: Calls,
+    preserves: bool,
 }
 
 impl DatasetIterator for ParallelMapIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(async move {
-            let within = background(step, self.cancellation.clone());
-            while self.running.len() < self.calls
-                && let Some(input) = &mut self.input
-            {
-                turn(step).await?;
-                match input.next(step).await {
-                    Ok(Some(element)) => self.running.push_back(self.function.call_elsewhere(element, &within)),
-                    Ok(None) => self.input = None,
-                    Err(status) => {
-                        // The error takes its element's place in the order.
-                        let (fulfil, failed) = super::task::promise();
-                        fulfil.set(Err(status));
-                        self.running.push_back(failed);
-                        break;
-                    }
-                }
-            }
-            match self.running.pop_front() {
-                Some(call) => match or_cancelled(step, call).await {
-                    Ok(results) => mapped(results).map(Some),
-                    Err(status) => {
-                        // A step that is cancelled takes along what it waited for: nobody else may ever ask for it.
-                        self.running.clear();
-                        std::mem::take(&mut self.cancellation).cancel(status.clone());
-                        Err(status)
-                    }
-                },
+            match self.calls.next(&mut self.input, step).await? {
+                Some(results) => mapped(results, self.preserves),
                 None => Ok(None),
             }
         })
     }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(async move {
+            let position = self.calls.save(Position::of::<Self>(), step).await?;
+            position.within_maybe(&mut self.input, step).await
+        })
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            self.calls.restore(&mut reader)?;
+            reader.within_or_ended(&mut self.input, step).await
+        })
+    }
 }
 
-impl Drop for ParallelMapIterator {
+/// Calls of a function that run at once, in the order of their elements.
+pub(super) struct Calls {
+    function: CapturedFunction,
+    max: usize,
+    running: VecDeque<Promise<Result<Vec<Tensor>>>>,
+    /// Calls may outlive the step that starts them, but not the iterator.
+    cancellation: Cancellation,
+}
+
+impl Calls {
+    pub(super) fn new(function: CapturedFunction, max: usize) -> Calls {
+        Calls { function, max, running: VecDeque::new(), cancellation: Cancellation::new() }
+    }
+
+    /// Starts as many calls as may run, on elements of `input`, and returns the results of the first; nothing at the end.
+    async fn next(
+        &mut self,
+        input: &mut Option<Box<dyn DatasetIterator>>,
+        step: &Arc<Step>,
+    ) -> Result<Option<Result<Vec<Tensor>>>> {
+        let within = background(step, self.cancellation.clone());
+        while self.running.len() < self.max
+            && let Some(from) = input
+        {
+            turn(step).await?;
+            match from.next(step).await {
+                Ok(Some(element)) => self.running.push_back(self.function.call_elsewhere(element, &within)),
+                Ok(None) => *input = None,
+                // A step that ends takes no element along; whoever comes next asks for it again.
+                Err(status) if step.cancellation.is_cancelled() => return Err(status),
+                Err(status) => {
+                    // The error takes its element's place in the order.
+                    self.running.push_back(kept(Err(status)));
+                    break;
+                }
+            }
+        }
+        let Some(call) = self.running.pop_front() else { return Ok(None) };
+        match or_cancelled(step, call).await {
+            Ok(results) => Ok(Some(results)),
+            Err(status) => {
+                // A step that is cancelled takes along what it waited for: nobody else may ever ask for it.
+                self.running.clear();
+                std::mem::take(&mut self.cancellation).cancel(status.clone());
+                Err(status)
+            }
+        }
+    }
+
+    /// Waits for the calls that run, and adds their results.
+    async fn save(&mut self, position: Position, step: &Arc<Step>) -> Result<Position> {
+        let mut position = position.size(self.running.len());
+        for call in &mut self.running {
+            let results = or_cancelled(step, std::mem::replace(call, promise().1)).await?;
+            position = position.result(&results.clone().map(Some));
+            *call = kept(results);
+        }
+        Ok(position)
+    }
+
+    fn restore(&mut self, reader: &mut super::position::PositionReader<'_>) -> Result<()> {
+        self.running.clear();
+        for _ in 0..reader.size()? {
+            let results = reader.result()?.map(Option::unwrap_or_default);
+            self.running.push_back(kept(results));
+        }
+        Ok(())
+    }
+}
+
+/// Returns a promise of what is there already.
+fn kept<T>(value: T) -> Promise<T> {
+    let (fulfil, kept) = promise();
+    fulfil.set(value);
+    kept
+}
+
+impl Drop for Calls {
     fn drop(&mut self) {
         self.cancellation.cancel(Status::cancelled("the iterator was destroyed"));
-    }
-}
-
-struct Filter {
-    input: Arc<dyn Dataset>,
-    predicate: CapturedFunction,
-}
-
-impl Dataset for Filter {
-    fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(FilterIterator {
-            input: self.input.iterator(nesting.deeper()?)?,
-            predicate: self.predicate.clone(),
-        }))
-    }
-}
-
-struct FilterIterator {
-    input: Box<dyn DatasetIterator>,
-    predicate: CapturedFunction,
-}
-
-impl DatasetIterator for FilterIterator {
-    fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
-        Box::pin(async move {
-            while let Some(element) = self.input.next(step).await? {
-                let results = mapped(self.predicate.call(element.clone(), step).await)?;
-                let [verdict] = &results[..] else {
-                    return Err(Status::invalid_argument("Filter predicate `f` must return a scalar bool."));
-                };
-                if verdict.dtype() != DType::Bool || verdict.num_elements() != 1 {
-                    return Err(Status::invalid_argument("Filter predicate `f` must return a scalar bool."));
-                }
-                if verdict.to_scalar::<bool>()? {
-                    return Ok(Some(element));
-                }
-                turn(step).await?;
-            }
-            Ok(None)
-        })
     }
 }

@@ -1,21 +1,22 @@
 //! Datasets of datasets: FlatMapDataset, InterleaveDataset, ParallelInterleaveDataset.
 
 use super::base::{
-    Dataset, DatasetIterator, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel, dataset_of,
-    dataset_op, input_dataset,
+    Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel,
+    dataset_of, dataset_op, input_dataset,
 };
-use super::functional::{CapturedFunction, CapturedFunctionDef, parallel_calls};
+use super::functional::{
+    ARGUMENTS, CAPTURED, CapturedFunction, CapturedFunctionDef, DETERMINISTIC, not_the_end, parallel_calls,
+};
+use super::position::{Position, Restoring, Saving};
 use super::task::turn;
 use kernel::{KernelBuilder, KernelDef, Op, OpContext, OpFlags, Step};
 use std::sync::Arc;
 use tensor::{Result, Status};
 
-const CAPTURED: &str = "other_arguments: Targuments";
-const ARGUMENTS: &str = "Targuments: list(type) >= 0";
 const CYCLE: &str = "cycle_length: int64";
 const BLOCK: &str = "block_length: int64";
 const CALLS: &str = "num_parallel_calls: int64";
-const DETERMINISTIC: &str = "deterministic: string = 'default'";
+const BUFFERS: [&str; 2] = ["buffer_output_elements: int64", "prefetch_input_elements: int64"];
 
 /// No cycle is longer.
 const MAX_CYCLE_LENGTH: i64 = 1 << 16;
@@ -57,6 +58,27 @@ pub(super) const OPS: &[Op] = &[
         OpFlags::NONE,
         INTERLEAVE,
     ),
+    dataset_op(
+        "ParallelInterleaveDataset",
+        &[INPUT, CAPTURED, CYCLE, BLOCK, "sloppy: bool", BUFFERS[0], BUFFERS[1]],
+        &["f: func", ARGUMENTS, TYPES, SHAPES, METADATA],
+        OpFlags::NONE,
+        LEGACY,
+    ),
+    dataset_op(
+        "ExperimentalParallelInterleaveDataset",
+        &[INPUT, CAPTURED, CYCLE, BLOCK, "sloppy: bool", BUFFERS[0], BUFFERS[1]],
+        &["f: func", ARGUMENTS, TYPES, SHAPES],
+        OpFlags::NONE,
+        LEGACY,
+    ),
+    dataset_op(
+        "LegacyParallelInterleaveDatasetV2",
+        &[INPUT, CAPTURED, CYCLE, BLOCK, BUFFERS[0], BUFFERS[1]],
+        &["f: func", DETERMINISTIC, ARGUMENTS, TYPES, SHAPES, METADATA],
+        OpFlags::NONE,
+        LEGACY,
+    ),
 ];
 
 const FLAT_MAP: &[KernelDef] = &[KernelDef::any(|builder| {
@@ -64,6 +86,29 @@ const FLAT_MAP: &[KernelDef] = &[KernelDef::any(|builder| {
     dataset_kernel(move |context| {
         let function = captured.bind(context)?;
         Ok(Interleave { input: input_dataset(context, 0)?, function, cycle_length: 1, block_length: i64::MAX })
+    })
+})];
+const LEGACY: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
+    let captured = CapturedFunctionDef::new(builder, "f")?;
+    dataset_kernel(move |context: &mut OpContext<'_>| {
+        let (end, last) = (captured.end(), context.num_inputs() - 1);
+        let positive = |name: &str, number: i64| match number {
+            number if number > 0 => Ok(number),
+            _ => Err(Status::invalid_argument(format!("`{name}` must be > 0"))),
+        };
+        let cycle_length = positive("cycle_length", argument(context, end, "cycle_length")?)?;
+        let block_length = positive("block_length", argument(context, end + 1, "block_length")?)?;
+        // In this order nothing has to be kept ahead of time; the buffers only have to be possible.
+        match argument::<i64>(context, last - 1, "buffer_output_elements")? {
+            -1 => {}
+            number => drop(positive("buffer_output_elements", number)?),
+        }
+        match argument::<i64>(context, last, "prefetch_input_elements")? {
+            number if number < -1 => return Err(Status::invalid_argument("`prefetch_input_elements` must be >= 0")),
+            _ => {}
+        }
+        let (input, function) = (input_dataset(context, 0)?, captured.bind(context)?);
+        Ok(Interleave { input, function, cycle_length: checked_cycle(cycle_length)?, block_length })
     })
 })];
 const INTERLEAVE: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
@@ -81,18 +126,20 @@ const INTERLEAVE: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| 
         if block_length < 1 {
             return Err(Status::invalid_argument("block_length must be greater than zero."));
         }
-        if cycle_length > MAX_CYCLE_LENGTH {
-            return Err(Status::invalid_argument(format!("cycle_length must be at most {MAX_CYCLE_LENGTH}")));
-        }
+        let cycle_length = checked_cycle(cycle_length)?;
         let function = captured.bind(context)?;
-        Ok(Interleave {
-            input: input_dataset(context, 0)?,
-            function,
-            cycle_length: cycle_length as usize,
-            block_length,
-        })
+        Ok(Interleave { input: input_dataset(context, 0)?, function, cycle_length, block_length })
     })
 })];
+
+fn checked_cycle(length: i64) -> Result<usize> {
+    match length {
+        length if length > MAX_CYCLE_LENGTH => {
+            Err(Status::invalid_argument(format!("cycle_length must be at most {MAX_CYCLE_LENGTH}")))
+        }
+        length => Ok(length as usize),
+    }
+}
 
 struct Interleave {
     input: Arc<dyn Dataset>,
@@ -105,7 +152,7 @@ impl Dataset for Interleave {
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         Ok(Box::new(InterleaveIterator {
             input: Some(self.input.iterator(nesting.deeper()?)?),
-            function: self.function.clone(),
+            function: self.function.own(&nesting)?,
             open: (0..self.cycle_length).map(|_| None).collect(),
             num_open: 0,
             current: 0,
@@ -116,10 +163,16 @@ impl Dataset for Interleave {
     }
 }
 
+/// A dataset of the cycle, and the element that it was made from.
+struct Open {
+    element: Element,
+    iterator: Box<dyn DatasetIterator>,
+}
+
 struct InterleaveIterator {
     input: Option<Box<dyn DatasetIterator>>,
     function: CapturedFunction,
-    open: Vec<Option<Box<dyn DatasetIterator>>>,
+    open: Vec<Option<Open>>,
     num_open: usize,
     current: usize,
     /// How many elements of the current block were taken.
@@ -135,13 +188,22 @@ impl InterleaveIterator {
     }
 }
 
+/// Makes the dataset of an element.
+async fn opened(function: &CapturedFunction, element: Element, nesting: &Nesting, step: &Arc<Step>) -> Result<Open> {
+    let results = function.call(element.clone(), step).await.map_err(not_the_end)?;
+    let [dataset] = &results[..] else {
+        return Err(Status::invalid_argument("Function must return a single dataset."));
+    };
+    Ok(Open { element, iterator: dataset_of(dataset)?.iterator(nesting.deeper()?)? })
+}
+
 impl DatasetIterator for InterleaveIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(async move {
             loop {
                 turn(step).await?;
                 if let Some(open) = &mut self.open[self.current] {
-                    match open.next(step).await? {
+                    match open.iterator.next(step).await? {
                         Some(element) => {
                             self.taken += 1;
                             if self.taken == self.block_length {
@@ -158,11 +220,8 @@ impl DatasetIterator for InterleaveIterator {
                 } else if let Some(input) = &mut self.input {
                     match input.next(step).await? {
                         Some(element) => {
-                            let results = self.function.call(element, step).await?;
-                            let [dataset] = &results[..] else {
-                                return Err(Status::invalid_argument("Function must return a single dataset."));
-                            };
-                            self.open[self.current] = Some(dataset_of(dataset)?.iterator(self.nesting.deeper()?)?);
+                            let opened = opened(&self.function, element, &self.nesting, step).await?;
+                            self.open[self.current] = Some(opened);
                             self.num_open += 1;
                         }
                         None => self.input = None,
@@ -173,6 +232,39 @@ impl DatasetIterator for InterleaveIterator {
                     self.turn();
                 }
             }
+        })
+    }
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(async move {
+            let mut position = Position::of::<Self>().size(self.current).number(self.taken).size(self.open.len());
+            for open in &mut self.open {
+                position = match open {
+                    Some(open) => position.flag(true).element(&open.element).within(&mut *open.iterator, step).await?,
+                    None => position.flag(false),
+                };
+            }
+            position.within_maybe(&mut self.input, step).await
+        })
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            (self.current, self.taken) = (reader.size()?, reader.number()?);
+            if reader.size()? != self.open.len() || self.current >= self.open.len() {
+                return Err(Status::failed_precondition("the saved position is that of a cycle of another length"));
+            }
+            for slot in 0..self.open.len() {
+                turn(step).await?;
+                if reader.flag()? {
+                    let element = reader.element()?;
+                    let mut open = opened(&self.function, element, &self.nesting, step).await?;
+                    reader.within(&mut *open.iterator, step).await?;
+                    self.open[slot] = Some(open);
+                    self.num_open += 1;
+                }
+            }
+            reader.within_or_ended(&mut self.input, step).await
         })
     }
 }

@@ -3,8 +3,9 @@
 //! Requests are served one after the other; one that has to wait for a function holds no thread.
 
 use super::base::{Dataset, DatasetIterator, Element, Nesting};
+use super::position::Position;
 use super::task::{cancelled_status, start};
-use kernel::{AsyncContext, CancellationToken, OpContext, Resource};
+use kernel::{AsyncContext, CancellationToken, OpContext, Resource, Step};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,6 +13,16 @@ use tensor::{DType, PartialShape, Result, Status};
 
 /// What becomes of the next element.
 pub(super) type Deliver = fn(&mut OpContext<'_>, Option<Element>) -> Result<()>;
+
+/// What is asked of an iterator.
+pub(super) enum Wish {
+    /// The next element.
+    Next(Deliver),
+    /// Where it is, as the node's output.
+    Save,
+    /// To go where one like it was.
+    Restore(Arc<Position>),
+}
 
 /// An iterator over the dataset that it was last given.
 pub(super) struct IteratorResource {
@@ -23,7 +34,8 @@ pub(super) struct IteratorResource {
 struct State {
     /// Not there before a dataset is, and while a request is being served.
     iterator: Option<Box<dyn DatasetIterator>>,
-    is_initialized: bool,
+    /// What it goes over, so that it can start anew from a saved position.
+    dataset: Option<Arc<dyn Dataset>>,
     /// Which dataset it is, so that an iterator that comes back after another took its place is dropped.
     generation: u64,
     line: VecDeque<Request>,
@@ -35,45 +47,38 @@ struct State {
 struct Request {
     id: u64,
     context: AsyncContext,
-    deliver: Deliver,
+    wish: Wish,
     /// Takes it out of the line when its step is cancelled.
     token: Option<CancellationToken>,
 }
 
 impl IteratorResource {
     pub(super) fn new(dtypes: Vec<DType>, shapes: Vec<PartialShape>) -> IteratorResource {
-        let state = State {
-            iterator: None,
-            is_initialized: false,
-            generation: 0,
-            line: VecDeque::new(),
-            next_id: 0,
-            is_busy: false,
-        };
+        let state =
+            State { iterator: None, dataset: None, generation: 0, line: VecDeque::new(), next_id: 0, is_busy: false };
         IteratorResource { dtypes, shapes, state: Mutex::new(state) }
     }
 
     /// Starts at the first element of a dataset.
-    pub(super) fn restart(&self, dataset: &dyn Dataset) -> Result<()> {
-        let iterator = dataset.iterator(Nesting::default())?;
+    pub(super) fn restart(&self, dataset: Arc<dyn Dataset>) -> Result<()> {
+        let iterator = dataset.iterator(Nesting::outermost())?;
         let before = {
             let mut state = self.state.lock();
             state.generation += 1;
-            state.is_initialized = true;
-            state.iterator.replace(iterator)
+            (state.dataset.replace(dataset), state.iterator.replace(iterator))
         };
         drop(before);
         Ok(())
     }
 
-    /// Asks for the next element; the node's work ends with what `deliver` makes of it.
-    pub(super) fn request(self: &Arc<Self>, context: AsyncContext, deliver: Deliver) {
+    /// Asks for something; the node's work ends when that is done.
+    pub(super) fn request(self: &Arc<Self>, context: AsyncContext, wish: Wish) {
         let cancellation = context.step().cancellation.clone();
         let (id, is_first) = {
             let mut state = self.state.lock();
             let id = state.next_id;
             state.next_id += 1;
-            state.line.push_back(Request { id, context, deliver, token: None });
+            state.line.push_back(Request { id, context, wish, token: None });
             (id, !std::mem::replace(&mut state.is_busy, true))
         };
         if is_first {
@@ -119,11 +124,11 @@ impl IteratorResource {
 
     /// Serves the first in line.
     async fn serve(self: Arc<Self>) {
-        let (request, iterator, generation) = {
+        let (request, iterator, dataset, generation) = {
             let mut state = self.state.lock();
-            (state.line.pop_front(), state.iterator.take(), state.generation)
+            (state.line.pop_front(), state.iterator.take(), state.dataset.clone(), state.generation)
         };
-        let Some(Request { context, deliver, token, .. }) = request else {
+        let Some(Request { context, wish, token, .. }) = request else {
             let mut state = self.state.lock();
             state.is_busy = false;
             if state.generation == generation {
@@ -135,12 +140,9 @@ impl IteratorResource {
         if let Some(token) = token {
             step.cancellation.deregister(token);
         }
-        let (iterator, result) = match iterator {
-            Some(mut iterator) => {
-                let result = iterator.next(&step).await;
-                (Some(iterator), result)
-            }
-            None => (None, Err(not_initialized())),
+        let (iterator, answer) = match (iterator, dataset) {
+            (Some(iterator), Some(dataset)) => granted(&wish, iterator, &*dataset, &step).await,
+            _ => (None, Err(not_initialized(&wish))),
         };
         let (dropped, goes_on) = {
             let mut state = self.state.lock();
@@ -160,13 +162,20 @@ impl IteratorResource {
             // Whoever has this element may be busy with it for a while.
             step.runner.spawn(Box::new(move || next.go_on()));
         }
-        let result = result.and_then(|element| self.checked(element));
-        context.finish_with(|context| deliver(context, result?));
+        let answer = answer.and_then(|answer| self.checked(answer));
+        context.finish_with(|context| match answer? {
+            Answer::Next(deliver, element) => deliver(context, element),
+            Answer::Saved(position) => {
+                context.set_output(0, position.into_tensor()?);
+                Ok(())
+            }
+            Answer::Restored => Ok(()),
+        });
     }
 
     /// Compares an element with what was promised of it.
-    fn checked(&self, element: Option<Element>) -> Result<Option<Element>> {
-        let Some(parts) = &element else { return Ok(None) };
+    fn checked(&self, answer: Answer) -> Result<Answer> {
+        let Answer::Next(_, Some(parts)) = &answer else { return Ok(answer) };
         if parts.len() != self.dtypes.len() {
             return Err(Status::invalid_argument(format!(
                 "Number of components does not match: expected {} types but got {}.",
@@ -190,15 +199,51 @@ impl IteratorResource {
                 )));
             }
         }
-        Ok(element)
+        Ok(answer)
     }
 }
 
-fn not_initialized() -> Status {
-    Status::failed_precondition(
-        "GetNext() failed because the iterator has not been initialized. Ensure that you have run the initializer operation \
-         for this iterator before getting the next element.",
-    )
+/// What a request ends with.
+enum Answer {
+    Next(Deliver, Option<Element>),
+    Saved(Position),
+    Restored,
+}
+
+/// Does what is asked of an iterator, and returns the iterator that takes its place.
+async fn granted(
+    wish: &Wish,
+    mut iterator: Box<dyn DatasetIterator>,
+    dataset: &dyn Dataset,
+    step: &Arc<Step>,
+) -> (Option<Box<dyn DatasetIterator>>, Result<Answer>) {
+    let answer = match wish {
+        Wish::Next(deliver) => iterator.next(step).await.map(|element| Answer::Next(*deliver, element)),
+        Wish::Save => iterator.save(step).await.map(Answer::Saved),
+        Wish::Restore(position) => match restored(position, dataset, step).await {
+            Ok(moved) => return (Some(moved), Ok(Answer::Restored)),
+            Err(status) => Err(status),
+        },
+    };
+    (Some(iterator), answer)
+}
+
+async fn restored(position: &Position, dataset: &dyn Dataset, step: &Arc<Step>) -> Result<Box<dyn DatasetIterator>> {
+    let mut iterator = dataset.iterator(Nesting::outermost())?;
+    iterator.restore(position, step).await?;
+    Ok(iterator)
+}
+
+fn not_initialized(wish: &Wish) -> Status {
+    let (call, purpose) = match wish {
+        Wish::Next(_) => ("GetNext()", "getting the next element"),
+        Wish::Save => ("Save()", "saving it"),
+        Wish::Restore(_) => ("Restore()", "restoring it"),
+    };
+    Status::failed_precondition(format!(
+        "{call} failed because the iterator has not been initialized. Ensure that you have run the initializer operation for \
+         this iterator before {purpose}."
+    ))
 }
 
 impl Resource for IteratorResource {
@@ -207,7 +252,7 @@ impl Resource for IteratorResource {
     }
 
     fn describe(&self) -> String {
-        let state = if self.state.lock().is_initialized { "at work" } else { "not initialized" };
+        let state = if self.state.lock().dataset.is_some() { "at work" } else { "not initialized" };
         format!("iterator over {} components, {state}", self.dtypes.len())
     }
 }

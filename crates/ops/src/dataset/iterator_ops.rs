@@ -1,7 +1,7 @@
 //! Ops on iterators: making them, giving them a dataset, taking elements, and passing them on as strings.
 
 use super::base::{Element, dataset_of};
-use super::iterator::IteratorResource;
+use super::iterator::{IteratorResource, Wish};
 use super::task::{call, start};
 use crate::data_flow::ResourceOp;
 use crate::function::Callee;
@@ -194,7 +194,7 @@ pub fn iterator_get_next(iterator: &Output, dtypes: &[DType], shapes: &[PartialS
     op.attr("output_types", dtypes).attr("output_shapes", shapes).outputs()
 }
 
-fn next_shape(c: &mut ShapeContext<'_>) -> Result<()> {
+pub(super) fn next_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let shapes = c.attrs.shapes("output_shapes")?;
     if shapes.len() != c.num_outputs() {
         return Err(Status::invalid_argument("`output_shapes` must be the same length as `output_types`"));
@@ -206,13 +206,13 @@ fn next_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 }
 
 /// What an iterator's elements are promised to be.
-struct Signature {
+pub(super) struct Signature {
     dtypes: Vec<DType>,
     shapes: Vec<PartialShape>,
 }
 
 impl Signature {
-    fn new(builder: &KernelBuilder<'_>) -> Result<Signature> {
+    pub(super) fn new(builder: &KernelBuilder<'_>) -> Result<Signature> {
         let (dtypes, shapes) = (builder.attrs().dtypes("output_types")?, builder.attrs().shapes("output_shapes")?);
         if dtypes.len() != shapes.len() {
             return Err(Status::invalid_argument("`output_shapes` must be the same length as `output_types`"));
@@ -220,7 +220,7 @@ impl Signature {
         Ok(Signature { dtypes, shapes })
     }
 
-    fn iterator(&self) -> IteratorResource {
+    pub(super) fn iterator(&self) -> IteratorResource {
         IteratorResource::new(self.dtypes.clone(), self.shapes.clone())
     }
 }
@@ -284,7 +284,7 @@ impl OneShot {
             let dataset = dataset_of(dataset)?;
             let create = || {
                 let iterator = self.signature.iterator();
-                iterator.restart(&*dataset)?;
+                iterator.restart(dataset)?;
                 Ok(iterator)
             };
             *self.manager.lock() = Arc::downgrade(&step.resources);
@@ -354,11 +354,11 @@ struct MakeIterator;
 impl Kernel for MakeIterator {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let dataset = dataset_of(context.input(0)?)?;
-        context.resource::<IteratorResource>(1)?.restart(&*dataset)
+        context.resource::<IteratorResource>(1)?.restart(dataset)
     }
 }
 
-fn end_of_sequence() -> Status {
+pub(super) fn end_of_sequence() -> Status {
     Status::out_of_range("End of sequence")
 }
 
@@ -368,14 +368,16 @@ impl AsyncKernel for GetNext {
     fn compute(&self, mut context: AsyncContext) {
         let iterator = context.op().resource::<IteratorResource>(0);
         match iterator {
-            Ok(iterator) => iterator
-                .request(context, |context, element| set_components(context, element.ok_or_else(end_of_sequence)?)),
+            Ok(iterator) => iterator.request(
+                context,
+                Wish::Next(|context, element| set_components(context, element.ok_or_else(end_of_sequence)?)),
+            ),
             Err(status) => context.finish(Err(status)),
         }
     }
 }
 
-fn set_components(context: &mut OpContext<'_>, element: Element) -> Result<()> {
+pub(super) fn set_components(context: &mut OpContext<'_>, element: Element) -> Result<()> {
     if element.len() != context.num_outputs() {
         return Err(Status::invalid_argument(format!(
             "Number of components does not match: expected {} types but got {}.",
@@ -395,10 +397,13 @@ impl AsyncKernel for GetNextAsOptional {
     fn compute(&self, mut context: AsyncContext) {
         let iterator = context.op().resource::<IteratorResource>(0);
         match iterator {
-            Ok(iterator) => iterator.request(context, |context, element| {
-                context.set_output(0, optional(element));
-                Ok(())
-            }),
+            Ok(iterator) => iterator.request(
+                context,
+                Wish::Next(|context, element| {
+                    context.set_output(0, optional(element));
+                    Ok(())
+                }),
+            ),
             Err(status) => context.finish(Err(status)),
         }
     }

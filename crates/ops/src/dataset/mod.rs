@@ -8,14 +8,22 @@ mod batch;
 mod cache;
 mod files;
 mod functional;
+mod group;
 mod interleave;
 mod iterator;
 mod iterator_ops;
+mod iterator_state;
+mod position;
+mod predicate;
 mod prefetch;
+mod random_choice;
+mod scan;
 mod shuffle;
 mod sources;
 mod task;
 mod transform;
+mod watch;
+mod window;
 
 pub use iterator_ops::*;
 
@@ -27,10 +35,17 @@ pub(crate) const FILES: &[&[Op]] = &[
     cache::OPS,
     files::OPS,
     functional::OPS,
+    group::OPS,
     interleave::OPS,
     iterator_ops::OPS,
+    iterator_state::OPS,
+    predicate::OPS,
     prefetch::OPS,
+    random_choice::OPS,
+    scan::OPS,
     shuffle::OPS,
     sources::OPS,
     transform::OPS,
+    watch::OPS,
+    window::OPS,
 ];

@@ -4,6 +4,7 @@ use super::base::{
     Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_op,
     input_dataset, shared_dataset_kernel,
 };
+use super::position::{Position, Restoring, Saving};
 use super::task::{Fulfil, background, or_cancelled, promise, start, turn};
 use kernel::{Cancellation, KernelDef, Op, OpFlags, Step};
 use parking_lot::Mutex;
@@ -44,9 +45,14 @@ struct Prefetch {
 impl Dataset for Prefetch {
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         let input = Some(self.input.iterator(nesting.deeper()?)?);
-        let state = State { input, buffer: VecDeque::new(), waiting: None, ended: false, filling: None };
+        let state =
+            State { input, buffer: VecDeque::new(), waiting: None, ended: false, filling: None, is_paused: false };
         let shared = Shared { size: self.size, state: Mutex::new(state) };
         Ok(Box::new(PrefetchIterator { shared: Arc::new(shared) }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        self.input.cardinality()
     }
 }
 
@@ -67,6 +73,8 @@ struct State {
     ended: bool,
     /// Stops who fills the buffer.
     filling: Option<Cancellation>,
+    /// Whether someone wants the input for a while: then the element that is on its way is the last.
+    is_paused: bool,
 }
 
 impl DatasetIterator for PrefetchIterator {
@@ -101,9 +109,62 @@ impl DatasetIterator for PrefetchIterator {
             }
         })
     }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(async move {
+            let mut input = self.paused(step).await?;
+            let position = {
+                let state = self.shared.state.lock();
+                let position = Position::of::<Self>().flag(state.ended).size(state.buffer.len());
+                let results = state.buffer.iter().map(|element| element.clone().map(Some));
+                results.fold(position, |position, result| position.result(&result))
+            };
+            let position = position.within(&mut *input, step).await;
+            self.shared.state.lock().input = Some(input);
+            position
+        })
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            let mut input = self.paused(step).await?;
+            {
+                let mut state = self.shared.state.lock();
+                state.ended = reader.flag()?;
+                for _ in 0..reader.size()? {
+                    state.buffer.push_back(reader.result()?.map(Option::unwrap_or_default));
+                }
+            }
+            reader.within(&mut *input, step).await?;
+            self.shared.state.lock().input = Some(input);
+            Ok(())
+        })
+    }
 }
 
 impl PrefetchIterator {
+    /// Takes the input, when nobody fills the buffer from it any more.
+    async fn paused(&self, step: &Arc<Step>) -> Result<Box<dyn DatasetIterator>> {
+        loop {
+            let arrival = {
+                let mut state = self.shared.state.lock();
+                if let Some(input) = state.input.take() {
+                    state.is_paused = false;
+                    return Ok(input);
+                }
+                state.is_paused = true;
+                let (fulfil, arrival) = promise();
+                state.waiting = Some(fulfil);
+                arrival
+            };
+            if let Err(status) = or_cancelled(step, arrival).await {
+                self.shared.state.lock().is_paused = false;
+                return Err(status);
+            }
+        }
+    }
+
     /// Has the buffer filled in the background, unless that is going on.
     fn fill(&self, step: &Arc<Step>) {
         let started = {
@@ -149,7 +210,7 @@ impl Shared {
                     None => state.ended = true,
                 }
                 // After an error the reader decides whether to go on.
-                if state.ended || is_error || state.buffer.len() >= self.size || is_stopped {
+                if state.ended || is_error || state.buffer.len() >= self.size || is_stopped || state.is_paused {
                     state.input = Some(current);
                 } else {
                     input = Some(current);

@@ -1,12 +1,14 @@
-//! Random order: ShuffleDataset, ShuffleAndRepeatDataset. For the same seeds it is TensorFlow's.
+//! Random order: ShuffleDataset, ShuffleAndRepeatDataset, and the generators of their seeds. For the same seeds the order is
+//! TensorFlow's.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel,
-    dataset_op, element_bytes, input_dataset,
+    Dataset, DatasetIterator, Element, INFINITE, INPUT, METADATA, Nesting, Next, PLAIN, SHAPES, TYPES, argument,
+    dataset_kernel, dataset_op, element_bytes, input_dataset,
 };
+use super::position::{Position, PositionReader, Restoring, Saving};
 use super::task::turn;
 use crate::random::SingleSample;
-use kernel::{KernelBuilder, KernelDef, Op, OpFlags, Step};
+use kernel::{KernelBuilder, KernelDef, Op, OpContext, OpFlags, Resource, Step};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,57 +37,132 @@ pub(super) const OPS: &[Op] = &[
         OpFlags::NONE,
         SHUFFLE,
     ),
+    dataset_op(
+        "ShuffleAndRepeatDatasetV2",
+        &[INPUT, "buffer_size: int64", "seed: int64", "seed2: int64", "count: int64", "seed_generator: resource"],
+        &["reshuffle_each_iteration: bool = true", TYPES, SHAPES, METADATA],
+        OpFlags::STATEFUL,
+        SHUFFLE,
+    ),
+    dataset_op(
+        "ShuffleDatasetV2",
+        &[INPUT, "buffer_size: int64", "seed_generator: resource"],
+        PLAIN,
+        OpFlags::STATEFUL,
+        SHUFFLE_V2,
+    ),
 ];
 
 const SHUFFLE: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
     let reshuffles = builder.attrs().bool("reshuffle_each_iteration")?;
-    let repeats = builder.node.op() == "ShuffleAndRepeatDataset";
+    let repeats = builder.node.op().starts_with("ShuffleAndRepeat");
     dataset_kernel(move |context| {
-        let buffer_size = argument::<i64>(context, 1, "buffer_size")?;
-        let buffer_size = usize::try_from(buffer_size).ok().filter(|&size| size > 0).ok_or_else(|| {
-            Status::invalid_argument(format!(
-                "buffer_size must be greater than zero or UNKNOWN_CARDINALITY, got {buffer_size}"
-            ))
-        })?;
+        let buffer_size = buffer_size(context)?;
         let seeds = (argument::<i64>(context, 2, "seed")?, argument::<i64>(context, 3, "seed2")?);
         let count = if repeats { argument::<i64>(context, 4, "count")? } else { 1 };
-        // Without seeds there is a new order every time, but the same for everyone who goes through this dataset again.
-        let mut generator = SingleSample::new(seeds);
-        let seeds = match seeds {
-            (0, 0) => (i64::from(generator.next_u32()), i64::from(generator.next_u32())),
-            given => given,
+        if count == 0 || count < -1 {
+            return Err(Status::invalid_argument("count must be greater than zero or equal to -1."));
+        }
+        let generator = if repeats { 5 } else { 4 };
+        let seeds = match context.num_inputs() > generator && context.resource::<SeedGenerator>(generator).is_ok() {
+            true => context.resource::<SeedGenerator>(generator)?,
+            // Without seeds there is a new order every time, but the same for everyone who goes through this dataset again.
+            false => Arc::new(SeedGenerator::new(seeds, reshuffles)),
         };
-        let seeds = match reshuffles {
-            true => Seeds::Drawn(Mutex::new(SingleSample::new(seeds))),
-            false => Seeds::Fixed(seeds),
-        };
-        Ok(Shuffle { input: input_dataset(context, 0)?, buffer_size, seeds: Arc::new(seeds), count })
+        Ok(Shuffle { input: input_dataset(context, 0)?, buffer_size, seeds, count })
+    })
+})];
+const SHUFFLE_V2: &[KernelDef] = &[KernelDef::any(|_: &KernelBuilder<'_>| {
+    dataset_kernel(move |context| {
+        let (buffer_size, seeds) = (buffer_size(context)?, context.resource::<SeedGenerator>(2)?);
+        Ok(Shuffle { input: input_dataset(context, 0)?, buffer_size, seeds, count: 1 })
     })
 })];
 
-/// Where the seeds of an iteration come from.
-enum Seeds {
-    Fixed((i64, i64)),
-    Drawn(Mutex<SingleSample>),
+fn buffer_size(context: &OpContext<'_>) -> Result<usize> {
+    let size = argument::<i64>(context, 1, "buffer_size")?;
+    usize::try_from(size).ok().filter(|&size| size > 0).ok_or_else(|| {
+        Status::invalid_argument(format!("buffer_size must be greater than zero or UNKNOWN_CARDINALITY, got {size}"))
+    })
 }
 
-impl Seeds {
-    /// Returns the order of the next round.
-    fn round(&self) -> SingleSample {
-        SingleSample::new(match self {
-            Seeds::Fixed(seeds) => *seeds,
-            Seeds::Drawn(generator) => {
-                let mut generator = generator.lock();
-                (i64::from(generator.next_u32()), i64::from(generator.next_u32()))
+/// A stream of random numbers that knows where it is.
+pub(super) struct Stream {
+    seeds: (i64, i64),
+    drawn: u64,
+    numbers: SingleSample,
+}
+
+impl Stream {
+    /// Starts a stream; without seeds they are drawn.
+    pub(super) fn new(seeds: (i64, i64)) -> Stream {
+        let seeds = match seeds {
+            (0, 0) => {
+                let mut random = SingleSample::new(seeds);
+                (i64::from(random.next_u32()), i64::from(random.next_u32()))
             }
-        })
+            given => given,
+        };
+        Stream { seeds, drawn: 0, numbers: SingleSample::new(seeds) }
+    }
+
+    pub(super) fn next_u32(&mut self) -> u32 {
+        self.drawn += 1;
+        self.numbers.next_u32()
+    }
+
+    pub(super) fn fraction(&mut self) -> f32 {
+        self.drawn += 1;
+        self.numbers.fraction()
+    }
+
+    pub(super) fn save(&self, position: Position) -> Position {
+        position.number(self.seeds.0).number(self.seeds.1).number(self.drawn as i64)
+    }
+
+    pub(super) fn restore(reader: &mut PositionReader<'_>) -> Result<Stream> {
+        let seeds = (reader.number()?, reader.number()?);
+        let drawn = reader.number()? as u64;
+        Ok(Stream { seeds, drawn, numbers: SingleSample::at(seeds, drawn) })
+    }
+}
+
+/// Where the seeds of an iteration come from.
+pub(super) struct SeedGenerator {
+    stream: Mutex<Stream>,
+    /// Whether each iteration has seeds of its own.
+    reshuffles: bool,
+}
+
+impl SeedGenerator {
+    pub(super) fn new(seeds: (i64, i64), reshuffles: bool) -> SeedGenerator {
+        SeedGenerator { stream: Mutex::new(Stream::new(seeds)), reshuffles }
+    }
+
+    /// Returns the numbers of the next iteration.
+    pub(super) fn round(&self) -> Stream {
+        let mut stream = self.stream.lock();
+        match self.reshuffles {
+            true => Stream::new((i64::from(stream.next_u32()), i64::from(stream.next_u32()))),
+            false => Stream::new(stream.seeds),
+        }
+    }
+}
+
+impl Resource for SeedGenerator {
+    fn type_name(&self) -> &'static str {
+        "N10tensorflow4data20SeedGeneratorManagerE"
+    }
+
+    fn describe(&self) -> String {
+        "generator of the seeds of a dataset".to_owned()
     }
 }
 
 struct Shuffle {
     input: Arc<dyn Dataset>,
     buffer_size: usize,
-    seeds: Arc<Seeds>,
+    seeds: Arc<SeedGenerator>,
     /// How many rounds; below zero means forever.
     count: i64,
 }
@@ -107,6 +184,15 @@ impl Dataset for Shuffle {
             nesting,
         }))
     }
+
+    fn cardinality(&self) -> i64 {
+        match (self.input.cardinality(), self.count) {
+            (0, _) => 0,
+            (_, count) if count < 0 => INFINITE,
+            (all, _) if all < 0 => all,
+            (all, count) => all.saturating_mul(count),
+        }
+    }
 }
 
 struct ShuffleIterator {
@@ -115,8 +201,8 @@ struct ShuffleIterator {
     rounds_left: i64,
     /// Whether the current round gave anything.
     gave: bool,
-    seeds: Arc<Seeds>,
-    random: SingleSample,
+    seeds: Arc<SeedGenerator>,
+    random: Stream,
     /// A ring of elements; numbers of elements count on without end.
     slots: Vec<Option<Element>>,
     buffer_size: usize,
@@ -198,6 +284,44 @@ impl DatasetIterator for ShuffleIterator {
             self.held -= 1;
             self.held_bytes = self.held_bytes.saturating_sub(element.as_ref().map_or(0, element_bytes));
             Ok(element)
+        })
+    }
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(async move {
+            let mut position = self.seeds.stream.lock().save(Position::of::<Self>());
+            position = self.random.save(position).number(self.rounds_left).flag(self.gave).size(self.rounds.len());
+            for (start, end) in self.rounds.clone() {
+                position = position.size(start).size(end);
+                for number in start..end {
+                    position = position.element(self.slot(number).get_or_insert_default());
+                }
+            }
+            position.within_maybe(&mut self.input, step).await
+        })
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            let seeds = Stream::restore(&mut reader)?;
+            *self.seeds.stream.lock() = seeds;
+            self.random = Stream::restore(&mut reader)?;
+            (self.rounds_left, self.gave) = (reader.number()?, reader.flag()?);
+            for _ in 0..reader.size()? {
+                let (start, end) = (reader.size()?, reader.size()?);
+                self.rounds.push_back((start, end));
+                for number in start..end {
+                    if self.held >= self.buffer_size {
+                        return Err(Status::failed_precondition("the saved position is that of a larger buffer"));
+                    }
+                    let element = reader.element()?;
+                    self.held += 1;
+                    self.held_bytes = self.held_bytes.saturating_add(element_bytes(&element));
+                    *self.slot(number) = Some(element);
+                }
+            }
+            self.input = reader.within_maybe(&*self.dataset, &self.nesting, step).await?;
+            Ok(())
         })
     }
 }

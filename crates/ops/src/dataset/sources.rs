@@ -1,9 +1,10 @@
-//! Datasets of tensors and numbers: TensorDataset, TensorSliceDataset, SparseTensorSliceDataset, RangeDataset.
+//! Datasets of tensors and numbers: TensorDataset, TensorSliceDataset, RangeDataset.
 
 use super::base::{
     Dataset, DatasetIterator, Element, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel, dataset_op,
     ready,
 };
+use super::position::{Position, Restoring, Saving};
 use kernel::{KernelDef, Op, OpContext, OpFlags, Step};
 use std::sync::Arc;
 use tensor::{DType, Result, Shape, Status, Tensor};
@@ -52,15 +53,32 @@ struct TensorDataset {
 
 impl Dataset for TensorDataset {
     fn iterator(&self, _: Nesting) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(OnceIterator(Some(self.element.clone()))))
+        Ok(Box::new(TensorIterator(Some(self.element.clone()))))
+    }
+
+    fn cardinality(&self) -> i64 {
+        1
     }
 }
 
-struct OnceIterator(Option<Element>);
+struct TensorIterator(Option<Element>);
 
-impl DatasetIterator for OnceIterator {
+impl DatasetIterator for TensorIterator {
     fn next<'a>(&'a mut self, _: &'a Arc<Step>) -> Next<'a> {
         ready(Ok(self.0.take()))
+    }
+
+    fn save<'a>(&'a mut self, _: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(std::future::ready(Ok(Position::of::<Self>().flag(self.0.is_some()))))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, _: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            if !position.read::<Self>()?.flag()? {
+                self.0 = None;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -87,23 +105,38 @@ impl TensorSliceDataset {
 
 impl Dataset for TensorSliceDataset {
     fn iterator(&self, _: Nesting) -> Result<Box<dyn DatasetIterator>> {
-        Ok(Box::new(SliceIterator { components: self.components.clone(), next: 0, count: self.count }))
+        Ok(Box::new(TensorSliceIterator { components: self.components.clone(), next: 0, count: self.count }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        self.count as i64
     }
 }
 
-struct SliceIterator {
+struct TensorSliceIterator {
     components: Element,
     next: usize,
     count: usize,
 }
 
-impl DatasetIterator for SliceIterator {
+impl DatasetIterator for TensorSliceIterator {
     fn next<'a>(&'a mut self, _: &'a Arc<Step>) -> Next<'a> {
-        if self.next == self.count {
+        if self.next >= self.count {
             return ready(Ok(None));
         }
         self.next += 1;
         ready(self.components.iter().map(|component| row(component, self.next - 1)).collect::<Result<_>>().map(Some))
+    }
+
+    fn save<'a>(&'a mut self, _: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(std::future::ready(Ok(Position::of::<Self>().size(self.next))))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, _: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            self.next = position.read::<Self>()?.size()?;
+            Ok(())
+        })
     }
 }
 
@@ -136,6 +169,12 @@ impl Dataset for RangeDataset {
         let RangeDataset { start, stop, step, dtype } = *self;
         Ok(Box::new(RangeIterator { next: Some(start), stop, step, dtype }))
     }
+
+    fn cardinality(&self) -> i64 {
+        let (start, stop, step) = (i128::from(self.start), i128::from(self.stop), i128::from(self.step));
+        let count = if step > 0 { (stop - start + step - 1) / step } else { (start - stop - step - 1) / -step };
+        i64::try_from(count.max(0)).unwrap_or(i64::MAX)
+    }
 }
 
 struct RangeIterator {
@@ -151,6 +190,20 @@ impl DatasetIterator for RangeIterator {
         let Some(number) = self.next.filter(is_within) else { return ready(Ok(None)) };
         self.next = number.checked_add(self.step);
         ready(number_tensor(number, self.dtype).map(|tensor| Some(vec![tensor])))
+    }
+
+    fn save<'a>(&'a mut self, _: &'a Arc<Step>) -> Saving<'a> {
+        let position = Position::of::<Self>().flag(self.next.is_some()).number(self.next.unwrap_or(0));
+        Box::pin(std::future::ready(Ok(position)))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, _: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            let (is_some, next) = (reader.flag()?, reader.number()?);
+            self.next = is_some.then_some(next);
+            Ok(())
+        })
     }
 }
 

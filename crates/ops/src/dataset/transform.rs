@@ -2,9 +2,10 @@
 //! ShardDataset, and those that only carry hints.
 
 use super::base::{
-    Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, PLAIN, SHAPES, TYPES, argument, dataset_kernel,
-    dataset_op, input_dataset, ready, shared_dataset_kernel,
+    Dataset, DatasetIterator, Element, INFINITE, INPUT, METADATA, Nesting, Next, PLAIN, SHAPES, TYPES, UNKNOWN,
+    argument, dataset_kernel, dataset_op, input_dataset, ready, shared_dataset_kernel,
 };
+use super::position::{Position, Restoring, Saving};
 use super::task::turn;
 use kernel::{KernelDef, Op, OpFlags, Step};
 use std::sync::Arc;
@@ -54,7 +55,29 @@ pub(super) const OPS: &[Op] = &[
         HINTS,
     ),
     dataset_op("FinalizeDataset", &[INPUT], &["has_captured_ref: bool = false", TYPES, SHAPES], OpFlags::NONE, HINTS),
+    dataset_op(
+        "OptimizeDatasetV2",
+        &[INPUT, "optimizations_enabled: string", "optimizations_disabled: string", "optimizations_default: string"],
+        &[TYPES, SHAPES, "optimization_configs: list(string) = []"],
+        OpFlags::NONE,
+        HINTS,
+    ),
+    hint("NonSerializableDataset", &[INPUT]),
+    hint("ExperimentalNonSerializableDataset", &[INPUT]),
+    hint("MaxIntraOpParallelismDataset", &[INPUT, "max_intra_op_parallelism: int64"]),
+    hint("ExperimentalMaxIntraOpParallelismDataset", &[INPUT, "max_intra_op_parallelism: int64"]),
+    hint("PrivateThreadPoolDataset", &[INPUT, "num_threads: int64"]),
+    hint("ExperimentalPrivateThreadPoolDataset", &[INPUT, "num_threads: int64"]),
+    hint("BytesProducedStatsDataset", &[INPUT, "tag: string"]),
+    hint("ExperimentalBytesProducedStatsDataset", &[INPUT, "tag: string"]),
+    hint("LatencyStatsDataset", &[INPUT, "tag: string"]),
+    hint("ExperimentalLatencyStatsDataset", &[INPUT, "tag: string"]),
 ];
+
+/// The record of an op that changes how elements are made, and never which.
+const fn hint(name: &'static str, inputs: &'static [&'static str]) -> Op {
+    dataset_op(name, inputs, &[TYPES, SHAPES], OpFlags::NONE, HINTS)
+}
 
 const TAKE: &[KernelDef] = &[KernelDef::any(|_| {
     dataset_kernel(|context| Ok(Take { input: input_dataset(context, 0)?, count: argument(context, 1, "count")? }))
@@ -101,6 +124,15 @@ impl Dataset for Take {
         let input = self.input.iterator(nesting.deeper()?)?;
         Ok(if self.count < 0 { input } else { Box::new(TakeIterator { input, left: self.count }) })
     }
+
+    fn cardinality(&self) -> i64 {
+        match self.input.cardinality() {
+            all if self.count < 0 => all,
+            UNKNOWN => UNKNOWN,
+            INFINITE => self.count,
+            all => all.min(self.count),
+        }
+    }
 }
 
 struct TakeIterator {
@@ -116,6 +148,18 @@ impl DatasetIterator for TakeIterator {
         self.left -= 1;
         self.input.next(step)
     }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(Position::of::<Self>().number(self.left).within(&mut *self.input, step))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            self.left = reader.number()?;
+            reader.within(&mut *self.input, step).await
+        })
+    }
 }
 
 struct Skip {
@@ -130,6 +174,14 @@ impl Dataset for Skip {
             return Ok(Box::new(TakeIterator { input: self.input.iterator(nesting.deeper()?)?, left: 0 }));
         }
         Ok(Box::new(SkipIterator { input: self.input.iterator(nesting.deeper()?)?, left: self.count }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        match self.input.cardinality() {
+            _ if self.count < 0 => 0,
+            all if all < 0 => all,
+            all => (all - self.count).max(0),
+        }
     }
 }
 
@@ -155,6 +207,18 @@ impl DatasetIterator for SkipIterator {
             self.input.next(step).await
         })
     }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(Position::of::<Self>().number(self.left).within(&mut *self.input, step))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            self.left = reader.number()?;
+            reader.within(&mut *self.input, step).await
+        })
+    }
 }
 
 struct Repeat {
@@ -166,6 +230,16 @@ struct Repeat {
 impl Dataset for Repeat {
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         Ok(Box::new(RepeatIterator { input: self.input.clone(), left: self.count, current: None, nesting }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        match self.input.cardinality() {
+            0 => 0,
+            _ if self.count == 0 => 0,
+            _ if self.count < 0 => INFINITE,
+            all if all < 0 => all,
+            all => all.saturating_mul(self.count),
+        }
     }
 }
 
@@ -202,6 +276,31 @@ impl DatasetIterator for RepeatIterator {
             }
         })
     }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(async move {
+            let position = Position::of::<Self>().number(self.left);
+            match &mut self.current {
+                Some((round, gave)) => position.flag(true).flag(*gave).within(&mut **round, step).await,
+                None => Ok(position.flag(false)),
+            }
+        })
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            self.left = reader.number()?;
+            self.current = None;
+            if reader.flag()? {
+                let gave = reader.flag()?;
+                let mut round = self.input.iterator(self.nesting.deeper()?)?;
+                reader.within(&mut *round, step).await?;
+                self.current = Some((round, gave));
+            }
+            Ok(())
+        })
+    }
 }
 
 struct Concatenate {
@@ -212,6 +311,14 @@ impl Dataset for Concatenate {
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         let (current, then) = (self.inputs[0].iterator(nesting.deeper()?)?, Some(self.inputs[1].clone()));
         Ok(Box::new(ConcatenateIterator { current, then, nesting }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        match (self.inputs[0].cardinality(), self.inputs[1].cardinality()) {
+            (INFINITE, _) | (_, INFINITE) => INFINITE,
+            (UNKNOWN, _) | (_, UNKNOWN) => UNKNOWN,
+            (first, second) => first.saturating_add(second),
+        }
     }
 }
 
@@ -236,6 +343,22 @@ impl DatasetIterator for ConcatenateIterator {
             }
         })
     }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(Position::of::<Self>().flag(self.then.is_none()).within(&mut *self.current, step))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            if reader.flag()?
+                && let Some(then) = self.then.take()
+            {
+                self.current = then.iterator(self.nesting.deeper()?)?;
+            }
+            reader.within(&mut *self.current, step).await
+        })
+    }
 }
 
 struct Zip {
@@ -246,6 +369,18 @@ impl Dataset for Zip {
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>> {
         let inputs = self.inputs.iter().map(|input| input.iterator(nesting.deeper()?)).collect::<Result<_>>()?;
         Ok(Box::new(ZipIterator { inputs, ended: false }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        let mut least = INFINITE;
+        for input in &self.inputs {
+            match input.cardinality() {
+                UNKNOWN => return UNKNOWN,
+                INFINITE => {}
+                all => least = if least == INFINITE { all } else { least.min(all) },
+            }
+        }
+        least
     }
 }
 
@@ -270,6 +405,30 @@ impl DatasetIterator for ZipIterator {
             Ok(Some(element))
         })
     }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(async move {
+            let mut position = Position::of::<Self>().flag(self.ended).size(self.inputs.len());
+            for input in &mut self.inputs {
+                position = position.within(&mut **input, step).await?;
+            }
+            Ok(position)
+        })
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            self.ended = reader.flag()?;
+            if reader.size()? != self.inputs.len() {
+                return Err(Status::failed_precondition("the saved position is that of a zip of other datasets"));
+            }
+            for input in &mut self.inputs {
+                reader.within(&mut **input, step).await?;
+            }
+            Ok(())
+        })
+    }
 }
 
 struct Shard {
@@ -285,6 +444,13 @@ impl Dataset for Shard {
             shards: self.shards,
             skip: self.index,
         }))
+    }
+
+    fn cardinality(&self) -> i64 {
+        match self.input.cardinality() {
+            all if all < 0 => all,
+            all => all / self.shards + i64::from(self.index < all % self.shards),
+        }
     }
 }
 
@@ -308,6 +474,18 @@ impl DatasetIterator for ShardIterator {
             let element = self.input.next(step).await?;
             self.skip = self.shards - 1;
             Ok(element)
+        })
+    }
+
+    fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
+        Box::pin(Position::of::<Self>().number(self.skip).within(&mut *self.input, step))
+    }
+
+    fn restore<'a>(&'a mut self, position: &'a Position, step: &'a Arc<Step>) -> Restoring<'a> {
+        Box::pin(async move {
+            let mut reader = position.read::<Self>()?;
+            self.skip = reader.number()?;
+            reader.within(&mut *self.input, step).await
         })
     }
 }

@@ -55,6 +55,17 @@ impl SingleSample {
         SingleSample::from_stream(seeded(seeds))
     }
 
+    /// Goes on with a stream of which so many numbers were drawn.
+    pub(crate) fn at(seeds: (i64, i64), drawn: u64) -> SingleSample {
+        let mut stream = seeded(seeds);
+        stream.skip(drawn / WORDS as u64);
+        let mut numbers = SingleSample::from_stream(stream);
+        for _ in 0..drawn % WORDS as u64 {
+            numbers.next_u32();
+        }
+        numbers
+    }
+
     fn from_stream(stream: Philox) -> SingleSample {
         SingleSample { stream, sample: [0; WORDS], used: WORDS }
     }

@@ -18,6 +18,7 @@ mod region;
 mod strings;
 mod sweep;
 mod tensor_slice;
+mod variants;
 mod writer;
 
 pub use index::is_part;

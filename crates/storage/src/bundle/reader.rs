@@ -3,7 +3,7 @@
 use super::index::{decode_entry, for_each_entry, open_index};
 use super::region::{Run, Runs, covering_runs, whole};
 use super::tensor_slice::Extent;
-use super::{TensorSlice, data_filename, encode_tensor_name_slice, strings};
+use super::{TensorSlice, data_filename, encode_tensor_name_slice, strings, variants};
 use crate::coding::unmask_crc32c;
 use crate::file_system::{FileSystem, RandomAccessFile};
 use crate::table::Table;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use proto::BundleEntryProto;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tensor::{Buffer, Code, DType, Result, Shape, Status, StringElement, Tensor};
+use tensor::{Buffer, Code, DType, Result, Shape, Status, StringElement, Tensor, Variant};
 
 /// What a checkpoint says about one of its tensors.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,6 +164,7 @@ impl BundleReader {
             let stored = self.stored(&key.escape_ascii().to_string(), &entry)?;
             match stored.dtype {
                 DType::String => self.read_strings(&stored).map(drop),
+                DType::Variant => self.read_variants(&stored).map(drop),
                 _ => self.stream(&stored, 0..stored.place.size, |_, _| {}),
             }
         })
@@ -231,6 +232,9 @@ impl BundleReader {
     /// Makes one tensor, the box `wanted`, of parts of the stored ones.
     fn assemble(&self, dtype: DType, wanted: &[Extent], stored: &[(Vec<Extent>, Stored)]) -> Result<Tensor> {
         let shape = Shape::new(&whole_lengths(wanted))?;
+        if dtype == DType::Variant {
+            return Err(Status::unimplemented("slices of variant tensors can't be restored"));
+        }
         if dtype == DType::String {
             let mut elements = vec![StringElement::new(); shape.num_elements()];
             for (extents, part) in stored {
@@ -259,6 +263,9 @@ impl BundleReader {
         if stored.dtype == DType::String {
             return Tensor::from_strings(stored.shape.clone(), self.read_strings(stored)?);
         }
+        if stored.dtype == DType::Variant {
+            return Tensor::from_variants(stored.shape.clone(), self.read_variants(stored)?);
+        }
         let mut buffer = Buffer::new(stored.place.size)?;
         let bytes = buffer.bytes_mut().ok_or_else(out_of_step)?;
         let mut checksum = 0;
@@ -281,6 +288,14 @@ impl BundleReader {
             })?;
         self.compare_checksum(stored, checksum)?;
         Ok(strings)
+    }
+
+    fn read_variants(&self, stored: &Stored) -> Result<Vec<Variant>> {
+        let mut data = vec![0; stored.place.size];
+        stored.read_at(stored.place.offset, &mut data)?;
+        let (elements, checksum) = variants::decode(&data, stored.shape.num_elements())?;
+        self.compare_checksum(stored, checksum)?;
+        Ok(elements)
     }
 
     /// Copies runs of bytes of what is stored to `output`.
@@ -367,7 +382,7 @@ impl BundleReader {
             if size != expected {
                 return Err(invalid(&expected.to_string()));
             }
-        } else if dtype == DType::String {
+        } else if matches!(dtype, DType::String | DType::Variant) {
             if size < shape.num_elements() {
                 return Err(invalid(&format!("is at least {}", shape.num_elements())));
             }

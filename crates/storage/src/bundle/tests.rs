@@ -110,8 +110,8 @@ fn alignment_and_what_the_writer_refuses() {
     let code = |result: Result<()>| result.unwrap_err().code();
     assert_eq!(code(writer.add("a", &Tensor::scalar(1u8))), Code::InvalidArgument);
     assert_eq!(code(writer.add("", &Tensor::scalar(1u8))), Code::InvalidArgument);
-    let variant = Tensor::zeros(DType::Variant, Shape::scalar()).unwrap();
-    assert_eq!(code(writer.add("v", &variant)), Code::Unimplemented);
+    let resource = Tensor::zeros(DType::Resource, Shape::vector(0)).unwrap();
+    assert_eq!(code(writer.add("r", &resource)), Code::Unimplemented);
     let slice = TensorSlice::parse("0,2").unwrap();
     assert_eq!(code(writer.add_slice("s", &Shape::vector(5), &slice, &floats(&[3], 0.0))), Code::InvalidArgument);
     writer.add_slice("s", &Shape::vector(5), &slice, &floats(&[2], 0.0)).unwrap();

@@ -3,7 +3,7 @@
 use super::index::{Entries, install};
 use super::strings::encode_lengths;
 use super::sweep::sweep_leftovers;
-use super::{TensorSlice, data_filename, encode_tensor_name_slice};
+use super::{TensorSlice, data_filename, encode_tensor_name_slice, variants};
 use crate::coding::mask_crc32c;
 use crate::file_system::{FileSystem, WritableFile, create_temporary, path};
 use proto::BundleEntryProto;
@@ -167,6 +167,11 @@ impl BundleWriter {
         let start = self.size;
         let checksum = match (tensor.dtype(), tensor.buffer()) {
             (DType::String, _) => self.write_strings(tensor)?,
+            (DType::Variant, _) => {
+                let (data, checksum) = variants::encode(tensor.variants()?)?;
+                self.append(&data)?;
+                checksum
+            }
             (_, Some(buffer)) => {
                 let mut checksum = 0;
                 for chunk in buffer.bytes().chunks(CHUNK_BYTES) {
