@@ -1,7 +1,8 @@
-"""`cargo xtask attack [--seconds N]`: a cluster of ours, a client that trains on it, and every attacker at once, twice.
+"""`cargo xtask attack [--seconds N]`: a cluster of ours, a client that trains on it, and every attacker at once, three times.
 
-The training has to end with the right weights. After each round the servers must have as many descriptors open and as much memory in
-their accounts as before, and the second round may add less than 16 MB to what a process takes.
+The training has to end with the right weights, and the 99th percentile of its steps stay below 50 ms in the server. After each round the
+servers must have as many descriptors open and as much memory in their accounts as before, and the last round may add less than 16 MB to
+what a process took at most after the others.
 """
 
 import argparse
@@ -19,9 +20,11 @@ sys.path.insert(0, str(HERE.parent / "interop"))
 
 import harness  # noqa: E402
 
-ROUNDS = 2
+# What the allocator keeps differs by tens of megabytes from round to round, so the last one is held to the highest before.
+ROUNDS = 3
 GROWTH_BYTES_MAX = 16 << 20
 DIFFERENCE_MAX = 1e-4
+P99_MS_MAX = 50
 # How long what an attack has left may take to go: sessions of clients that are gone are ended, idle memory is given back.
 CALM_SECONDS = 60
 # Whom the attackers are, where they may be somebody else: their share is not that of the client who trains.
@@ -57,16 +60,16 @@ def ask(task):
     return list(task.lines)[before:]
 
 
-def account_bytes(task):
-    for line in reversed(ask(task)):
-        found = re.search(r"memory: (\d+) bytes", line)
-        if found:
-            return int(found[1])
-    return None
-
-
 def state(task):
-    return {"descriptors": descriptors(task), "account": account_bytes(task)}
+    """Returns what must be as before: descriptors, bytes in accounts, and bytes that are kept for the next step."""
+    account, spare = re.search(r"memory: (\d+) bytes in use.*?, (\d+) spare", "\n".join(ask(task))).groups()
+    return {"descriptors": descriptors(task), "account": int(account), "spare": int(spare)}
+
+
+def p99_of_root_ms(lines):
+    """Returns the 99th percentile of the steps of the client who trains, from the arrival of a call to its answer."""
+    found = [re.search(r"steps of user root: (\d+) calls, .*p99 ([0-9.]+) ms", line) for line in lines]
+    return max((float(one[2]) for one in found if one and int(one[1])), default=None)
 
 
 def wait_for_calm(tasks, before, failures):
@@ -99,8 +102,12 @@ def attack(cluster, seconds, failures):
             print(f"  {address} {name}: " + ", ".join(f"{count} {code}" for code, count in outcomes.items()))
         failures.check(not told["unexpected"], "attackers saw what they expect: " + "; ".join(told["unexpected"])[-1000:])
     for task in cluster.tasks.values():
-        for line in ask(task):
-            print("  " + line)
+        lines = ask(task)
+        for line in lines:
+            print("  " + line[:300])
+        p99_ms = p99_of_root_ms(lines) if user else None
+        if p99_ms is not None:
+            failures.check(p99_ms < P99_MS_MAX, f"{task.name}: p99 of the steps of training is {p99_ms} ms in the server")
     output, _ = trainer.communicate("stop\n", timeout=300)
     failures.check(trainer.returncode == 0, f"the training ended with {trainer.returncode}")
     if trainer.returncode == 0:
@@ -121,8 +128,12 @@ def main():
     try:
         # Once without attackers, so that what every server makes once is there.
         attack(cluster, 0, failures)
-        time.sleep(1)
-        before = {task.name: state(task) for task in tasks}
+        before = {}
+        for task in tasks:
+            before[task.name] = state(task)
+            while before[task.name]["spare"]:
+                time.sleep(0.5)
+                before[task.name] = state(task)
         resident = []
         for number in range(ROUNDS):
             print(f"round {number + 1}, {seconds:.0f} s", flush=True)
@@ -130,8 +141,9 @@ def main():
             wait_for_calm(tasks, before, failures)
             resident.append({task.name: resident_bytes(task) for task in tasks})
         for task in tasks:
-            growth = resident[-1][task.name] - resident[-2][task.name]
-            failures.check(growth < GROWTH_BYTES_MAX, f"{task.name}: the last round added {growth / (1 << 20):.1f} MB")
+            growth = resident[-1][task.name] - max(round_[task.name] for round_ in resident[:-1])
+            failures.check(growth < GROWTH_BYTES_MAX, f"{task.name}: the last round added {growth / (1 << 20):.1f} MB, "
+                           f"after {', '.join(str(round_[task.name] >> 20) for round_ in resident)} MB")
             failures.check(task.returncode is None, f"{task.name} lives")
     finally:
         if failures.texts:

@@ -36,7 +36,7 @@ cargo xtask COMMAND
   fuzz [--seconds N] [--seed N]
         Runs random graphs on an embedded server: nothing may panic or hang.
   attack [--seconds N]
-        Attacks a release build in every known way at once, twice, while a real client trains on it.
+        Attacks a release build in every known way at once, three times, while a real client trains on it.
         As root the attackers are another user. Fails when the training, a server, a descriptor or
         memory is lost.
   ops-document
