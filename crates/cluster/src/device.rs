@@ -1,7 +1,6 @@
 //! The devices of a task: their names, their incarnations and the resources that live on them.
 
 use crate::random::RandomIds;
-use crate::transport::stream::StreamOffer;
 use graph::DeviceName;
 use kernel::ResourceManager;
 use proto::{DeviceAttributes, DeviceLocality};
@@ -26,8 +25,8 @@ pub(crate) struct LocalDevice {
     pub incarnation: u64,
     /// The variables and other resources.
     pub resources: Arc<ResourceManager>,
-    /// How the task takes streams, if it does.
-    pub stream: Option<Arc<StreamOffer>>,
+    /// What the task says of itself to others of its kind, behind its version: how it takes streams, if it does.
+    pub offers: Arc<str>,
 }
 
 impl LocalDevice {
@@ -37,7 +36,7 @@ impl LocalDevice {
             name: DeviceName::cpu(job, task, id).to_string().into(),
             incarnation: ids.next_incarnation(),
             resources: Arc::new(ResourceManager::new()),
-            stream: None,
+            offers: "".into(),
         };
         (0..count.clamp(1, DEVICES_MAX)).map(device).collect()
     }
@@ -50,11 +49,7 @@ impl LocalDevice {
             memory_limit: MEMORY_LIMIT_BYTES,
             locality: Some(DeviceLocality::default()),
             incarnation: self.incarnation,
-            physical_device_desc: format!(
-                "{DESCRIPTION_PREFIX}{}{}",
-                env!("CARGO_PKG_VERSION"),
-                self.stream.as_ref().map_or(String::new(), |offer| offer.to_text())
-            ),
+            physical_device_desc: format!("{DESCRIPTION_PREFIX}{}{}", env!("CARGO_PKG_VERSION"), self.offers),
             xla_global_id: -1,
         }
     }
@@ -68,11 +63,6 @@ impl LocalDevice {
 /// Returns whether a device belongs to a task of this program rather than of TensorFlow.
 pub(crate) fn is_ours(attributes: &DeviceAttributes) -> bool {
     attributes.physical_device_desc.starts_with(DESCRIPTION_PREFIX)
-}
-
-/// Returns how a device's task takes streams; `None` when it doesn't.
-pub(crate) fn stream_offer(attributes: &DeviceAttributes) -> Option<StreamOffer> {
-    if is_ours(attributes) { StreamOffer::from_text(&attributes.physical_device_desc) } else { None }
 }
 
 /// Returns a device's name with its task replaced.

@@ -1,13 +1,12 @@
 //! [`MasterInterface`] and [`WorkerInterface`]: what a client asks of a master and a master of a worker. Each is
 //! implemented in this process and over gRPC, so that an embedded cluster is the same code without sockets.
 
-use crate::transport::stream::Connection;
 use futures_util::future::BoxFuture;
 use proto::{DeviceAttributes, GraphDef, RunMetadata, RunOptions, StepStats};
 use std::sync::Arc;
-use tensor::{Result, Status, Tensor};
+use tensor::{Result, Tensor};
 
-/// An answer that may take a while. Dropping it before it is there cancels what was asked for.
+/// An answer comes to whoever polls it, and dropping it before it has come cancels what was asked for, begun or not.
 pub type Answer<T> = BoxFuture<'static, Result<T>>;
 
 /// What a client asks of the server that it is connected to.
@@ -106,10 +105,11 @@ pub trait WorkerInterface: Send + Sync {
     /// Drops a partition.
     fn deregister_graph(&self, request: proto::DeregisterGraphRequest) -> Answer<()>;
 
-    /// Runs a partition for one step. The work starts before this returns.
+    /// Runs a partition for one step. When this returns, a worker in this process has started it, and a request to another one is
+    /// on its way: nothing of it waits for the answer to be polled.
     fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply>;
 
-    /// Drops what is left of a step.
+    /// Drops what is left of a step. A worker in this process has done so when this returns.
     fn cleanup_graph(&self, step_id: i64) -> Answer<()>;
 
     /// Drops the resources in the given containers; none means the default one.
@@ -135,19 +135,6 @@ pub trait WorkerInterface: Send + Sync {
 
     /// Announces a member of a collective op to the leader.
     fn complete_instance(&self, request: proto::CompleteInstanceRequest) -> Answer<proto::CompleteInstanceResponse>;
-
-    /// Lets calls go over a stream from now on, if the worker is in another process.
-    fn attach_stream(&self, _stream: Arc<Connection>) {}
-
-    /// Returns whether a call has left this process when `run_graph` returns; others leave when its caller waits.
-    fn sends_at_once(&self) -> bool {
-        false
-    }
-
-    /// Asks whether the worker's task is opening a stream with this secret; only tasks of ours know of streams.
-    fn confirm_stream(&self, _request: ConfirmStreamRequest) -> Answer<ConfirmStreamResponse> {
-        Box::pin(std::future::ready(Err(Status::unimplemented("this task opens no streams"))))
-    }
 
     /// Asks which step ids come next for collective graphs.
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse>;
@@ -211,23 +198,4 @@ pub struct ReceivedTensor {
     pub send_start_micros: i64,
     /// Whether the sender wants to be told that it arrived.
     pub require_ack: bool,
-}
-
-/// Asks a task whether it is opening a stream.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ConfirmStreamRequest {
-    /// What whoever opens the stream has said.
-    #[prost(string, tag = "1")]
-    pub secret: String,
-    /// The incarnation of the first device of the task that asks.
-    #[prost(uint64, tag = "2")]
-    pub receiver: u64,
-}
-
-/// Says that a task is opening a stream.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ConfirmStreamResponse {
-    /// The incarnations of its devices.
-    #[prost(uint64, repeated, tag = "1")]
-    pub incarnations: Vec<u64>,
 }

@@ -6,6 +6,7 @@
 mod client;
 mod cluster_spec;
 mod config;
+mod connections;
 mod device;
 mod interface;
 mod latency;

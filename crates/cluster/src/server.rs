@@ -3,16 +3,17 @@
 
 use crate::cluster_spec::split_address;
 use crate::device::{LocalDevice, task_name};
-use crate::interface::{MasterInterface, WorkerInterface};
+use crate::interface::{Answer, MasterInterface, WorkerInterface};
 use crate::listen::{Choice, INSECURE_VARIABLE, listen};
 use crate::master::{Master, SESSIONS_MAX};
 use crate::random::RandomIds;
 use crate::transport::grpc::Gate;
 use crate::transport::grpc::server::{Services, serve};
+use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse};
 use crate::transport::stream::{StreamHub, StreamLimits, StreamOffer, StreamSettings};
-use crate::transport::worker_cache::{Connector, GrpcConnector, WorkerCache};
+use crate::transport::{Connector, GrpcConnector, TaskTransfers, WorkerCache};
 use crate::turns::Turns;
-use crate::worker::{Worker, watch};
+use crate::worker::{StepLog, Transfers, Worker, watch};
 use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
 use kernel::OpRegistry;
@@ -42,7 +43,7 @@ const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// One task of a cluster in this process. Dropping it stops it without draining.
 pub struct Server {
-    task: Task,
+    task: TaskServices,
     services: Arc<Services>,
     address: String,
     /// What the sockets are bound to.
@@ -54,14 +55,14 @@ pub struct Server {
 }
 
 /// The services of a task.
-struct Task {
+struct TaskServices {
     name: String,
     master: Master,
     worker: Arc<Worker>,
     streams: Option<Arc<StreamHub>>,
 }
 
-impl Task {
+impl TaskServices {
     fn new(
         config: &ServerConfig,
         cluster: ClusterSpec,
@@ -70,14 +71,14 @@ impl Task {
         ids: &Arc<RandomIds>,
         connector: Arc<dyn Connector>,
         transport: Option<Transport>,
-    ) -> Task {
+    ) -> TaskServices {
         let name = task_name(&config.job, config.task_index);
         let mut devices = LocalDevice::cpus(&config.job, config.task_index, config.device_count, ids);
         let incarnation = devices.first().map_or(0, |device| device.incarnation);
         let offer = transport.and_then(|transport| StreamOffer::new(transport, incarnation));
         let streams = offer.map(|offer| {
-            let shared = Arc::new(offer.clone());
-            devices.iter_mut().for_each(|device| device.stream = Some(shared.clone()));
+            let offers: Arc<str> = offer.to_text().into();
+            devices.iter_mut().for_each(|device| device.offers = offers.clone());
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
             let limits = StreamLimits::new(&config.peer_times, config.peer_bytes_max);
@@ -85,7 +86,10 @@ impl Task {
             Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
-        let worker = Arc::new(Worker::new(devices, registry, workers.clone(), runtime.clone(), ids.clone()));
+        let log = Arc::new(StepLog::default());
+        let transfers: Arc<dyn Transfers> =
+            Arc::new(TaskTransfers::new(workers.clone(), runtime.clone(), ids.clone(), log.clone()));
+        let worker = Arc::new(Worker::new(devices, registry, transfers, log, runtime.clone(), ids.clone()));
         let itself: Weak<dyn WorkerInterface> = Arc::downgrade(&worker) as Weak<dyn WorkerInterface>;
         workers.set_own(itself);
         if let Some(streams) = &streams {
@@ -98,7 +102,7 @@ impl Task {
         let max_sessions = config.max_sessions.unwrap_or(SESSIONS_MAX);
         let master =
             Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation, gc, max_sessions);
-        Task { name, master, worker, streams }
+        TaskServices { name, master, worker, streams }
     }
 }
 
@@ -121,7 +125,7 @@ impl Server {
         cluster.set_address(&config.job, config.task_index, address.clone());
         let ids = Arc::new(RandomIds::from_system());
         let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone(), config.peer_times));
-        let task = Task::new(&config, cluster, registry, &runtime, &ids, connector, Some(config.transport));
+        let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, Some(config.transport));
         let services = Arc::new(Services {
             master: Arc::new(task.master.clone()),
             worker: task.worker.clone(),
@@ -317,7 +321,7 @@ async fn ended_within(tasks: &mut Vec<JoinHandle<()>>, limit: Duration) -> bool 
 
 /// All tasks of a cluster in this process, which talk to each other without sockets and without encoding anything.
 pub struct EmbeddedCluster {
-    tasks: HashMap<String, Task>,
+    tasks: HashMap<String, TaskServices>,
 }
 
 /// Finds the workers of an embedded cluster.
@@ -327,12 +331,26 @@ struct EmbeddedConnector {
 }
 
 impl Connector for EmbeddedConnector {
-    fn connect(&self, task: &str, _address: &str) -> Result<Arc<dyn WorkerInterface>> {
+    fn connect(
+        &self,
+        task: &str,
+        _address: &str,
+        _streams: Option<&Arc<StreamHub>>,
+    ) -> Result<Arc<dyn WorkerInterface>> {
         let worker = self.workers.read().get(task).and_then(Weak::upgrade);
         match worker {
             Some(worker) => Ok(worker),
             None => Err(Status::unavailable(format!("{task} is not in this process"))),
         }
+    }
+
+    fn confirm_stream(
+        &self,
+        _task: &str,
+        _address: &str,
+        _request: ConfirmStreamRequest,
+    ) -> Answer<ConfirmStreamResponse> {
+        Box::pin(std::future::ready(Err(Status::unimplemented("tasks of one process open no streams"))))
     }
 }
 
@@ -349,7 +367,7 @@ impl EmbeddedCluster {
         let mut tasks = HashMap::new();
         for (job, index, _) in cluster.tasks() {
             let config = ServerConfig::new(cluster.clone(), job, index)?;
-            let task = Task::new(&config, cluster.clone(), registry, &runtime, &ids, connector.clone(), None);
+            let task = TaskServices::new(&config, cluster.clone(), registry, &runtime, &ids, connector.clone(), None);
             connector.workers.write().insert(task.name.clone(), Arc::downgrade(&task.worker));
             tasks.insert(task.name.clone(), task);
         }

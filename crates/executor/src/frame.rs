@@ -3,7 +3,6 @@
 //! Everything here is plain single-threaded code under the step's lock.
 
 use crate::plan::{CONTROL_PORT, MERGE_WAITS, OutEdge, Plan, PlanNode};
-use crate::run::no_outputs;
 use foldhash::{HashMap, HashMapExt};
 use graph::control_flow::NodeClass;
 use kernel::{FrameAndIteration, Outputs, Value, Values};
@@ -484,4 +483,15 @@ fn hash64(data: &[u8]) -> u64 {
     hash ^= hash >> SHIFT;
     hash = hash.wrapping_mul(MULTIPLIER);
     hash ^ (hash >> SHIFT)
+}
+
+/// Returns room for so many outputs; in place, since moving them takes longer.
+#[inline(always)]
+pub(crate) fn no_outputs(count: u32) -> Outputs {
+    match count {
+        0 => Outputs::new(),
+        1 => Outputs::from_buf_and_len([Value::None, Value::None], 1),
+        2 => Outputs::from_buf_and_len([Value::None, Value::None], 2),
+        _ => (0..count).map(|_| Value::None).collect(),
+    }
 }

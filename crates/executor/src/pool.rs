@@ -11,7 +11,7 @@ struct Pool;
 impl Runner for Pool {
     fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
         let account = Account::current();
-        numeric::workers::spawn(Box::new(move || {
+        numeric::compute_threads::spawn(Box::new(move || {
             let _account = account.as_ref().map(Account::enter);
             // What nodes leave to the pool is computed as the nodes are.
             let _flush = FlushDenormals::begin();

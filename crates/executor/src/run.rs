@@ -1,6 +1,6 @@
 //! [`Executor`]: runs steps of a compiled graph.
 
-use crate::frame::{Ready, State};
+use crate::frame::{Ready, State, no_outputs};
 use crate::plan::{Plan, PlanNode};
 use crate::serving::{serves_others, stuck_looks, turn, was_stuck};
 use graph::Graph;
@@ -558,17 +558,6 @@ impl Completion for NodeDone {
         }
         self.run.arrived.push(self.ready, result);
         self.run.wake();
-    }
-}
-
-/// Returns room for so many outputs; in place, since moving them takes longer.
-#[inline(always)]
-pub(crate) fn no_outputs(count: u32) -> Outputs {
-    match count {
-        0 => Outputs::new(),
-        1 => Outputs::from_buf_and_len([Value::None, Value::None], 1),
-        2 => Outputs::from_buf_and_len([Value::None, Value::None], 2),
-        _ => (0..count).map(|_| Value::None).collect(),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Attributes of nodes: [`AttrMap`] with typed getters, and [`IntoAttr`] for values to set.
 
-use crate::op_def::OpSchema;
 use bytes::Bytes;
 use foldhash::HashSet;
 use proto::attr_value::{ListValue, Value};
@@ -19,9 +18,10 @@ pub struct AttrMap {
 }
 
 impl AttrMap {
-    /// Makes the attributes of a NodeDef. Names that the op's definition has are shared with it, and others by way of `names`.
-    pub fn from_def(attrs: &BTreeMap<String, AttrValue>, schema: &OpSchema, names: &mut AttrNames) -> AttrMap {
-        let known = |name: &str| schema.attr_names.iter().find(|known| ***known == *name).cloned();
+    /// Makes the attributes of a NodeDef. Names that the op's definition has (`defined`) are shared with it, and others by way of
+    /// `names`.
+    pub fn from_def(attrs: &BTreeMap<String, AttrValue>, defined: &[Arc<str>], names: &mut AttrNames) -> AttrMap {
+        let known = |name: &str| defined.iter().find(|known| ***known == *name).cloned();
         let shared =
             |(name, value): (&String, &AttrValue)| (known(name).unwrap_or_else(|| names.shared(name)), value.clone());
         AttrMap { entries: Arc::new(attrs.iter().map(shared).collect()) }

@@ -6,6 +6,7 @@
 
 mod control_flow;
 mod control_flow_gradient;
+mod function_gradient;
 mod gradient;
 mod gradients;
 mod operators;
@@ -13,6 +14,7 @@ mod recall;
 mod scope;
 
 pub use control_flow::LoopOptions;
+pub use function_gradient::SYMBOLIC_GRADIENT;
 pub use gradient::{Grad, Gradient, GradientArgs, GradientFn, IndexedSlices};
 pub use operators::scalar_tensor;
 pub use scope::Collection;

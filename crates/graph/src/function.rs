@@ -1,10 +1,5 @@
 //! [`FunctionLibrary`]: the functions that a graph's nodes may call, and their bodies as graphs.
 
-mod gradient;
-
-pub use gradient::SYMBOLIC_GRADIENT;
-pub(crate) use gradient::call_gradient;
-
 use crate::attr::AttrMap;
 use crate::import::unknown_ops;
 use crate::op_def::OpSchema;

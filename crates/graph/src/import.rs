@@ -36,7 +36,7 @@ pub fn import_graph_def(graph: &mut Graph, def: &GraphDef, ops: &dyn OpLookup) -
     for node_def in &def.node {
         match find_schema(ops, &library, &node_def.op) {
             Some(schema) => {
-                let attrs = AttrMap::from_def(&node_def.attr, &schema, &mut names);
+                let attrs = AttrMap::from_def(&node_def.attr, &schema.attr_names, &mut names);
                 let explicit: Vec<Arc<str>> = attrs.keys().cloned().collect();
                 let mut node = Node::new(node_def.name.clone(), schema, node_def.device.clone(), attrs)?;
                 check_arguments(&node, node_def, &mut num_slots)?;

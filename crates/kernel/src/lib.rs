@@ -28,9 +28,9 @@ pub use io_pool::run_io;
 pub use kernel::{AsyncKernel, BoxedKernel, Cost, Kernel, KernelBuilder, KernelDef};
 pub use optimize::optimize;
 pub use registry::{Op, OpRegistry};
-pub use rendezvous::{LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey};
+pub use rendezvous::{FrameAndIteration, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, Transfer};
 pub use resource::{Resource, ResourceCache, ResourceManager};
-pub use step::{CallFrame, FrameAndIteration, Logger, Runner, SessionState, Step, Trace};
+pub use step::{CallFrame, Logger, Runner, SessionState, Step, Trace};
 pub use variable::Variable;
 
 pub use graph::builder::{Grad, Gradient, GradientArgs, IndexedSlices};

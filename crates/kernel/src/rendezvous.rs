@@ -1,10 +1,20 @@
-//! The [`Rendezvous`]: where a step's sends and receives meet.
+//! The [`Rendezvous`]: where a step's sends and receives meet, and the only place in which their keys are made.
 
 use foldhash::{HashMap, HashMapExt};
+use graph::AttrMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
+
+/// Where a node runs when its graph has loops: the frame's id and the iteration. Outside of loops both are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FrameAndIteration {
+    /// The frame's id, as it appears in rendezvous keys.
+    pub frame: u64,
+    /// The iteration.
+    pub iteration: i64,
+}
 
 /// The name of one transfer: `source device;incarnation;destination device;edge name;frame:iteration`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +63,11 @@ impl RendezvousKey {
         self.push_to.as_ref()
     }
 
+    /// Returns the part of a key's text that is the same in all frames and iterations.
+    pub fn edge_of(text: &str) -> Option<&str> {
+        text.rsplit_once(';').map(|(edge, _)| edge)
+    }
+
     fn part(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize + 1 };
         let end = self.ends.get(index).map_or(self.full.len(), |&end| end as usize);
@@ -87,6 +102,65 @@ impl RendezvousKey {
     /// Returns the name of the edge.
     pub fn edge_name(&self) -> &str {
         self.part(3)
+    }
+}
+
+/// The attribute of a Send and its Recv that holds the address to which the tensor is pushed, if it is.
+const PUSH_TO: &str = "_push_to";
+
+/// A transfer, as the attributes of a Send and its Recv name it: both derive their keys from it.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    /// The key outside of loops, which is nearly always the one.
+    outermost: RendezvousKey,
+    /// Where the part of the key ends that is the same in all frames and iterations.
+    edge_end: usize,
+}
+
+impl Transfer {
+    /// Reads the attributes of a Send or a Recv.
+    pub fn new(attrs: &AttrMap) -> Result<Transfer> {
+        let source = attrs.string("send_device")?;
+        let incarnation = attrs.int("send_device_incarnation")? as u64;
+        let destination = attrs.string("recv_device")?;
+        let name = attrs.string("tensor_name")?;
+        let outermost = RendezvousKey::new(&source, incarnation, &destination, &name, 0, 0);
+        // Attributes come from outside; parts that contain the separator make no valid key.
+        if [&source, &destination, &name].iter().any(|part| part.contains(';')) {
+            return Err(Status::invalid_argument(format!("Invalid rendezvous key: {}", outermost.as_str())));
+        }
+        let outermost = outermost.pushed_to(attrs.string(PUSH_TO).ok().map(Arc::from));
+        let edge_end = RendezvousKey::edge_of(outermost.as_str()).map_or(0, str::len);
+        Ok(Transfer { outermost, edge_end })
+    }
+
+    /// Returns whether the attributes are those of a Send or Recv whose other end is the client.
+    pub fn is_with_client(attrs: &AttrMap) -> bool {
+        attrs.bool("client_terminated").unwrap_or(false)
+    }
+
+    /// Marks a Send or Recv: its tensor is pushed to an address, in place of waiting to be asked for.
+    pub fn mark_pushed(attrs: &mut AttrMap, address: &str) {
+        attrs.set(PUSH_TO, address);
+    }
+
+    /// Returns the key outside of loops.
+    pub fn key(&self) -> &RendezvousKey {
+        &self.outermost
+    }
+
+    /// Gives `f` the key in a frame and iteration.
+    pub fn with_key<R>(&self, at: FrameAndIteration, f: impl FnOnce(&RendezvousKey) -> R) -> R {
+        if at == FrameAndIteration::default() {
+            return f(&self.outermost);
+        }
+        let full = format!("{};{}:{}", self.edge(), at.frame, at.iteration).into();
+        f(&RendezvousKey { full, ends: self.outermost.ends, push_to: self.outermost.push_to.clone() })
+    }
+
+    /// Returns the part of the key that is the same in all frames and iterations.
+    pub fn edge(&self) -> &str {
+        self.outermost.as_str().get(..self.edge_end).unwrap_or("")
     }
 }
 
@@ -253,6 +327,29 @@ mod tests {
         assert_eq!(key.edge_name(), "edge_1_x");
         assert!(RendezvousKey::parse("a;b").is_err());
         assert!(RendezvousKey::parse("a;zz;c;d;0:0").is_err());
+    }
+
+    #[test]
+    fn a_send_and_its_recv_have_the_same_keys_in_all_frames() {
+        let mut attrs = AttrMap::default();
+        for (name, value) in [("send_device", "a"), ("recv_device", "b"), ("tensor_name", "x:0")] {
+            attrs.set(name, value);
+        }
+        assert!(Transfer::new(&attrs).is_err(), "it has no incarnation");
+        attrs.set("send_device_incarnation", -1i64);
+        Transfer::mark_pushed(&mut attrs, "tcp:m:1#7");
+        let transfer = Transfer::new(&attrs).unwrap();
+        assert_eq!(transfer.key().as_str(), "a;ffffffffffffffff;b;x:0;0:0");
+        assert_eq!(transfer.edge(), "a;ffffffffffffffff;b;x:0");
+        assert_eq!(RendezvousKey::edge_of(transfer.key().as_str()), Some(transfer.edge()));
+        transfer.with_key(FrameAndIteration { frame: 7, iteration: 12 }, |key| {
+            let made = RendezvousKey::new("a", u64::MAX, "b", "x:0", 7, 12);
+            assert_eq!(*key, made.pushed_to(Some("tcp:m:1#7".into())));
+            assert_eq!((key.destination_device(), key.edge_name()), ("b", "x:0"));
+        });
+        assert!(!Transfer::is_with_client(&attrs));
+        attrs.set("tensor_name", "x;0");
+        assert!(Transfer::new(&attrs).unwrap_err().message().contains("Invalid rendezvous key"));
     }
 
     #[test]

@@ -9,15 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tensor::{Account, Result, Status, Tensor};
 
-/// Where a node runs when its graph has loops: the frame's id and the iteration. Outside of loops both are 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct FrameAndIteration {
-    /// The frame's id, as it appears in rendezvous keys.
-    pub frame: u64,
-    /// The iteration.
-    pub iteration: i64,
-}
-
 /// Runs jobs on other threads, and knows the time.
 pub trait Runner: Send + Sync {
     /// Runs a job soon, on another thread.

@@ -9,6 +9,7 @@
 
 pub mod batch_norm;
 pub mod bias;
+pub mod compute_threads;
 pub mod conv;
 pub mod ctc;
 pub mod denormals;
@@ -34,4 +35,3 @@ pub mod special;
 mod strided;
 pub mod transpose;
 pub mod watchdog;
-pub mod workers;

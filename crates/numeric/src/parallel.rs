@@ -8,8 +8,8 @@
 
 mod history;
 
+use crate::compute_threads;
 use crate::denormals::FlushDenormals;
-use crate::workers;
 use history::History;
 use std::any::Any;
 use std::cell::Cell;
@@ -219,7 +219,7 @@ fn run_with_helpers(tasks: usize, helpers: usize, body: &(dyn Fn(usize) + Sync))
     });
     for _ in 0..helpers {
         let job = Arc::clone(&job);
-        workers::spawn(Box::new(move || job.help()));
+        compute_threads::spawn(Box::new(move || job.help()));
     }
     job.work();
     job.close_and_wait();

@@ -105,7 +105,7 @@ impl Watchdog {
             watched.retain(|weak| weak.strong_count() > 0);
             watched.iter().filter_map(Weak::upgrade).collect()
         };
-        let mut is_needed = crate::workers::look();
+        let mut is_needed = crate::compute_threads::look();
         for watched in watched {
             // What panics was reported when it did; the others are looked at all the same.
             is_needed |= catch_unwind(AssertUnwindSafe(|| watched.look())).unwrap_or(false);

@@ -1,7 +1,6 @@
 //! Files and bytes as streams, decompressed on the way.
 
 use crate::file_system::{RandomAccessFile, status_from_io};
-use crate::record::CompressionType;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -9,6 +8,30 @@ use tensor::{Result, Status, check_elements_fit, check_interrupt};
 
 /// A stream of bytes from front to back.
 pub type ByteStream = Box<dyn BufRead + Send>;
+
+/// How a whole file is compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CompressionType {
+    /// Not at all.
+    #[default]
+    None,
+    /// As a zlib stream.
+    Zlib,
+    /// As a gzip file.
+    Gzip,
+}
+
+impl CompressionType {
+    /// Returns the type that TensorFlow calls `""`, `"NONE"`, `"ZLIB"` or `"GZIP"`.
+    pub fn from_name(name: &str) -> Result<CompressionType> {
+        match name {
+            "" | "NONE" => Ok(CompressionType::None),
+            "ZLIB" => Ok(CompressionType::Zlib),
+            "GZIP" => Ok(CompressionType::Gzip),
+            _ => Err(Status::invalid_argument(format!("Unsupported compression_type: {name}"))),
+        }
+    }
+}
 
 /// Returns the content of a file as a stream. Its errors turn into what they were with [`stream_status`].
 pub fn open_stream(file: Box<dyn RandomAccessFile>, compression: CompressionType, buffer_bytes: usize) -> ByteStream {

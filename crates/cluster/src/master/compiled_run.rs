@@ -6,12 +6,13 @@
 
 use crate::device::task_of;
 use crate::interface::WorkerInterface;
-use crate::worker::client_key;
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
 use graph::Graph;
 use graph::passes::FeedSlot;
+use kernel::Transfer;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -125,10 +126,10 @@ impl Terminals {
     pub fn of(graph: &Graph) -> Result<Terminals> {
         let mut terminals = Terminals::default();
         for (_, node) in graph.iter() {
-            if !node.attrs.bool("client_terminated").unwrap_or(false) {
+            if !Transfer::is_with_client(&node.attrs) {
                 continue;
             }
-            let entry = (node.attrs.string("tensor_name")?, client_key(&node.attrs)?.into());
+            let entry = (node.attrs.string("tensor_name")?, Transfer::new(&node.attrs)?.key().shared().clone());
             if node.inputs.is_empty() { terminals.feeds.push(entry) } else { terminals.fetches.push(entry) }
         }
         Ok(terminals)
@@ -199,30 +200,46 @@ pub(crate) struct RunEntry {
 
 /// The compiled runs of a session.
 pub(crate) struct RunCache {
-    entries: Mutex<HashMap<u64, Vec<Arc<RunEntry>>>>,
+    entries: Mutex<Entries>,
     clock: AtomicU64,
 }
+
+#[derive(Default)]
+struct Entries {
+    by_hash: HashMap<u64, Vec<Arc<RunEntry>>>,
+    /// Those that were used last. A client mostly repeats a few runs, and comparing their names costs less than hashing them.
+    recent: VecDeque<Arc<RunEntry>>,
+}
+
+/// How many runs are looked through before names are hashed.
+const RECENT_MAX: usize = 4;
 
 impl RunCache {
     /// Makes an empty cache.
     pub fn new() -> RunCache {
-        RunCache { entries: Mutex::new(HashMap::new()), clock: AtomicU64::new(0) }
+        RunCache { entries: Mutex::default(), clock: AtomicU64::new(0) }
     }
 
     /// Returns the entry of a run, new or old.
     pub fn find<'a, F: Iterator<Item = &'a str> + Clone>(&self, names: RunNamesRef<'a, F>) -> Arc<RunEntry> {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        let hash = names.hash();
         let mut entries = self.entries.lock();
-        let found = entries.get(&hash).and_then(|list| list.iter().find(|entry| names.is(&entry.names)));
-        if let Some(entry) = found {
+        if let Some(entry) = entries.recent.iter().find(|entry| names.is(&entry.names)) {
             entry.used.store(now, Ordering::Relaxed);
             return entry.clone();
         }
-        let total: usize = entries.values().map(Vec::len).sum();
+        let hash = names.hash();
+        let found = entries.by_hash.get(&hash).and_then(|list| list.iter().find(|entry| names.is(&entry.names)));
+        if let Some(entry) = found.cloned() {
+            entry.used.store(now, Ordering::Relaxed);
+            entries.note(&entry);
+            return entry;
+        }
+        let total: usize = entries.by_hash.values().map(Vec::len).sum();
         let evicted = if total >= RUNS_MAX { evict(&mut entries) } else { None };
         let entry = Arc::new(RunEntry { names: names.to_owned(), run: OnceCell::new(), used: AtomicU64::new(now) });
-        entries.entry(hash).or_default().push(entry.clone());
+        entries.by_hash.entry(hash).or_default().push(entry.clone());
+        entries.note(&entry);
         drop(entries);
         // Without the lock, since its end may tell workers.
         drop(evicted);
@@ -231,26 +248,37 @@ impl RunCache {
 
     /// Takes an entry out, such as one that could not be compiled.
     pub fn remove(&self, entry: &Arc<RunEntry>) {
-        let mut entries = self.entries.lock();
-        entries.retain(|_, list| {
-            list.retain(|known| !Arc::ptr_eq(known, entry));
-            !list.is_empty()
-        });
+        self.entries.lock().remove(entry);
     }
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.entries.lock().values().map(Vec::len).sum()
+        self.entries.lock().by_hash.values().map(Vec::len).sum()
+    }
+}
+
+impl Entries {
+    fn note(&mut self, entry: &Arc<RunEntry>) {
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_back();
+        }
+        self.recent.push_front(entry.clone());
+    }
+
+    fn remove(&mut self, entry: &Arc<RunEntry>) {
+        self.recent.retain(|known| !Arc::ptr_eq(known, entry));
+        self.by_hash.retain(|_, list| {
+            list.retain(|known| !Arc::ptr_eq(known, entry));
+            !list.is_empty()
+        });
     }
 }
 
 /// Takes out the entry that was used least recently.
-fn evict(entries: &mut HashMap<u64, Vec<Arc<RunEntry>>>) -> Option<Arc<RunEntry>> {
-    let oldest = entries.values().flatten().min_by_key(|entry| entry.used.load(Ordering::Relaxed))?.clone();
-    entries.retain(|_, list| {
-        list.retain(|entry| !Arc::ptr_eq(entry, &oldest));
-        !list.is_empty()
-    });
+fn evict(entries: &mut Entries) -> Option<Arc<RunEntry>> {
+    let all = entries.by_hash.values().flatten();
+    let oldest = all.min_by_key(|entry| entry.used.load(Ordering::Relaxed))?.clone();
+    entries.remove(&oldest);
     Some(oldest)
 }
 

@@ -12,16 +12,15 @@ mod session;
 mod step;
 mod tasks;
 
-pub(crate) use orphans::Connections;
-
 use crate::ClusterSpec;
 use crate::client::caller;
+use crate::connections::Connections;
 use crate::device::task_name;
 use crate::interface::*;
 use crate::log_limit::LogLimit;
 use crate::random::RandomIds;
 use crate::shares::Shares;
-use crate::transport::worker_cache::WorkerCache;
+use crate::transport::WorkerCache;
 use compiled_run::RunNamesRef;
 use foldhash::{HashMap, HashMapExt};
 use futures_util::future::join_all;

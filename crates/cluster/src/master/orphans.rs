@@ -1,17 +1,16 @@
-//! Sessions whose clients are gone: which connections are open, which sessions were used over them, and which of the sessions
-//! that nobody is connected to are ended.
+//! Sessions whose clients are gone: over which connections sessions were used, and which of the sessions that nobody is
+//! connected to are ended.
 //!
 //! A connection that is gone doesn't prove that the client is: TensorFlow's client connects again when it next needs to, and
 //! closes a connection that it hasn't used for half an hour. So such a session is kept, unless the server was told for how
 //! long at most, or there are very many of them.
 
 use crate::client::caller;
-use foldhash::{HashMap, HashMapExt, HashSet};
+use crate::connections::Connections;
+use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How many sessions are kept that nobody is connected to; of more, those that were not used for longest are ended.
@@ -19,50 +18,6 @@ pub(super) const ORPHANS_MAX: usize = 1024;
 
 /// How many connections a session remembers at most.
 const CONNECTIONS_PER_SESSION_MAX: usize = 64;
-
-/// The connections of a server that are open.
-#[derive(Default)]
-pub(crate) struct Connections {
-    open: Mutex<HashSet<u64>>,
-    last_id: AtomicU64,
-    /// Told when a connection ends, or the master does.
-    pub(super) changed: Notify,
-}
-
-/// A connection that is open until this is dropped.
-pub(crate) struct OpenConnection {
-    id: u64,
-    connections: Arc<Connections>,
-}
-
-impl Connections {
-    /// Counts a connection as open.
-    pub fn open(self: &Arc<Self>) -> OpenConnection {
-        // 0 is this process.
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open.lock().insert(id);
-        OpenConnection { id, connections: self.clone() }
-    }
-
-    fn any_is_open(&self, ids: &[u64]) -> bool {
-        let open = self.open.lock();
-        ids.iter().any(|id| *id == 0 || open.contains(id))
-    }
-}
-
-impl OpenConnection {
-    /// Returns the number by which calls over it are known.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.connections.open.lock().remove(&self.id);
-        self.connections.changed.notify_one();
-    }
-}
 
 /// When a session was used, and over which connections.
 pub(super) struct Usage {
@@ -148,6 +103,7 @@ pub(super) fn judge(mut orphans: Vec<(String, Instant)>, now: Instant, keep: Opt
 mod tests {
     use super::*;
     use crate::client::{Caller, Client, called_by};
+    use std::sync::Arc;
 
     async fn called_over<F: Future>(connection: u64, call: F) -> F::Output {
         called_by(Caller { connection, client: Client::Process }, call).await

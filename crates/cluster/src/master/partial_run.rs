@@ -15,17 +15,17 @@ const PARTIAL_RUNS_MAX: usize = 1 << 10;
 
 /// The partial runs of a session.
 #[derive(Default)]
-pub(crate) struct PartialRuns {
+pub(crate) struct OpenPartialRuns {
     table: Mutex<Table>,
 }
 
 #[derive(Default)]
 struct Table {
-    runs: HashMap<String, Arc<PartialRun>>,
+    runs: HashMap<String, Arc<OpenPartialRun>>,
     next_handle: u64,
 }
 
-struct PartialRun {
+struct OpenPartialRun {
     entry: Arc<RunEntry>,
     step_id: i64,
     pending: Mutex<Pending>,
@@ -48,7 +48,7 @@ impl MasterSession {
         let entry = self.run_for(names, self.deadline(0)).await?;
         let pending =
             Pending { feeds: request.feed.into_iter().collect(), fetches: request.fetch.into_iter().collect() };
-        let run = PartialRun { entry, step_id: self.ids.next_step_id(), pending: Mutex::new(pending) };
+        let run = OpenPartialRun { entry, step_id: self.ids.next_step_id(), pending: Mutex::new(pending) };
         let mut table = self.partial_runs.table.lock();
         if table.runs.len() >= PARTIAL_RUNS_MAX {
             return Err(Status::resource_exhausted("the session has too many partial runs"));
@@ -93,7 +93,7 @@ impl MasterSession {
     }
 }
 
-impl PartialRun {
+impl OpenPartialRun {
     /// Crosses off what a call feeds and fetches; returns whether nothing is left.
     fn take(&self, call: &RunStepCall) -> Result<bool> {
         let names = &self.entry.names;

@@ -4,7 +4,7 @@ use super::callable::Callables;
 use super::compiled_run::{CompiledRun, Partition, Registration, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
 use super::compiled_run::{fetch_sources, tasks_of};
 use super::orphans::Usage;
-use super::partial_run::PartialRuns;
+use super::partial_run::OpenPartialRuns;
 use super::tasks::{ContactedTask, SessionTasks, named_task};
 use crate::device::task_of;
 use crate::interface::WorkerInterface;
@@ -12,14 +12,13 @@ use crate::log_limit::LogLimit;
 use crate::random::RandomIds;
 use crate::shares::Place;
 use crate::threads::for_graph;
-use crate::transport::stream::PUSH_TO;
 use futures_util::future::join_all;
 use graph::passes::{
     FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,
     placement_log, prune, rewrite_for_execution,
 };
 use graph::{DeviceName, Graph, Node};
-use kernel::OpRegistry;
+use kernel::{OpRegistry, Transfer};
 use parking_lot::Mutex;
 use proto::{ConfigProto, GraphDef};
 use std::sync::Arc;
@@ -60,7 +59,7 @@ pub(crate) struct MasterSession {
     /// Prepared steps.
     pub callables: Callables,
     /// Steps that are fed and fetched bit by bit.
-    pub partial_runs: PartialRuns,
+    pub partial_runs: OpenPartialRuns,
     /// Who uses it, and when somebody last did.
     pub(super) usage: Usage,
     /// Becomes true when the session ends, so that its steps end.
@@ -116,7 +115,7 @@ impl MasterSession {
             graph: Mutex::new(SessionGraph { charge, graph, version: 0, placed: None }),
             runs: RunCache::new(),
             callables: Callables::default(),
-            partial_runs: PartialRuns::default(),
+            partial_runs: OpenPartialRuns::default(),
             usage: Usage::begin(),
             closing: watch::Sender::new(false),
             _place: place,
@@ -351,11 +350,11 @@ impl MasterSession {
                     continue;
                 };
                 let (source, destination) = (task_of(&source).to_owned(), task_of(&destination).to_owned());
-                if source == destination || attrs.bool("client_terminated").unwrap_or(false) {
+                if source == destination || Transfer::is_with_client(attrs) {
                     continue;
                 }
                 match self.tasks.push_address(&source, &destination) {
-                    Some(address) => graph.node_mut(id).attrs.set(PUSH_TO, address.as_str()),
+                    Some(address) => Transfer::mark_pushed(&mut graph.node_mut(id).attrs, &address),
                     None => all_pushed = false,
                 }
             }

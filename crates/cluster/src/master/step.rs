@@ -3,6 +3,7 @@
 use super::compiled_run::{CompiledRun, Partition};
 use super::session::{MasterSession, from_task, in_background};
 use crate::interface::{Answer, RunGraphCall, RunGraphReply};
+use crate::transport::grpc::take_unsent;
 use futures_util::future::join_all;
 use proto::run_options::TraceLevel;
 use proto::{ExecutorOpts, LoggingRequest, RunMetadata, RunOptions, StepStats};
@@ -113,13 +114,13 @@ impl MasterSession {
     /// Makes one call to each partition and waits for all answers, or for the error that the user should read.
     pub async fn run_calls(&self, run: &CompiledRun, calls: Vec<RunGraphCall>) -> Result<Vec<RunGraphReply>> {
         let mut answers = Answers(Vec::with_capacity(calls.len()));
-        let mut has_unsent = false;
+        // What was left unsent before is no concern of this step.
+        take_unsent();
         for (index, (partition, call)) in run.partitions.iter().zip(calls).enumerate() {
-            if partition.is_local && std::mem::take(&mut has_unsent) {
+            if partition.is_local && take_unsent() {
                 // The requests leave this process before its own part of the work begins.
                 tokio::task::yield_now().await;
             }
-            has_unsent |= !partition.is_local && !partition.worker.sends_at_once();
             answers.0.push((index, partition.worker.run_graph(call)));
         }
         let mut replies: Vec<RunGraphReply> = run.partitions.iter().map(|_| RunGraphReply::default()).collect();

@@ -1,10 +1,10 @@
 //! [`SessionTasks`]: the tasks that a session may use, each contacted when it is first needed.
 
-use crate::device::{is_ours, rename, stream_offer, task_name, task_of};
+use crate::device::{is_ours, rename, task_name, task_of};
 use crate::interface::WorkerInterface;
 use crate::log_limit::LogLimit;
+use crate::transport::WorkerCache;
 use crate::transport::stream::StreamOffer;
-use crate::transport::worker_cache::WorkerCache;
 use futures_util::future::{join_all, try_join_all};
 use graph::DeviceName;
 use parking_lot::Mutex;
@@ -45,7 +45,7 @@ pub(crate) struct SessionTasks {
     filters: Vec<DeviceName>,
     isolate_session_state: bool,
     master_incarnation: i64,
-    tasks: BTreeMap<String, Task>,
+    tasks: BTreeMap<String, OnceCell<ContactedTask>>,
     told: Arc<Told>,
 }
 
@@ -89,10 +89,6 @@ impl Told {
     }
 }
 
-struct Task {
-    contact: OnceCell<ContactedTask>,
-}
-
 /// A task that has answered.
 #[derive(Clone)]
 pub(crate) struct ContactedTask {
@@ -127,7 +123,7 @@ impl SessionTasks {
         let mut tasks = BTreeMap::new();
         for name in workers.tasks() {
             if name == workers.own_task() || passes(&filters, &name) {
-                tasks.insert(name, Task { contact: OnceCell::new() });
+                tasks.insert(name, OnceCell::new());
             }
         }
         Ok(SessionTasks {
@@ -169,7 +165,7 @@ impl SessionTasks {
 
     /// Returns a task that has been contacted.
     pub fn contacted(&self, task: &str) -> Option<&ContactedTask> {
-        self.tasks.get(task).and_then(|task| task.contact.get())
+        self.tasks.get(task).and_then(OnceCell::get)
     }
 
     /// Returns the devices for placement: those that tasks have told, and for tasks that nobody has asked yet the CPU that
@@ -177,7 +173,7 @@ impl SessionTasks {
     pub fn devices(&self) -> Result<Vec<DeviceName>> {
         let mut devices = Vec::new();
         for (name, task) in &self.tasks {
-            match task.contact.get() {
+            match task.get() {
                 Some(contacted) => {
                     for device in contacted.devices.iter() {
                         devices.push(DeviceName::parse(&device.name)?);
@@ -191,7 +187,7 @@ impl SessionTasks {
 
     /// Returns the number of tasks that have been contacted, which changes when the devices may have.
     pub fn num_contacted(&self) -> usize {
-        self.tasks.values().filter(|task| task.contact.initialized()).count()
+        self.tasks.values().filter(|task| task.initialized()).count()
     }
 
     /// Returns the incarnation of a device of a contacted task.
@@ -212,7 +208,7 @@ impl SessionTasks {
         let Some(task) = self.tasks.get(name) else {
             return Err(Status::not_found(format!("the session has no task {name}")));
         };
-        task.contact.get_or_try_init(|| self.reach(name, deadline)).await.map(drop)
+        task.get_or_try_init(|| self.reach(name, deadline)).await.map(drop)
     }
 
     /// Waits for a task and tells it of the session.
@@ -277,22 +273,8 @@ impl SessionTasks {
         };
         let kind = if attributes.first().is_some_and(is_ours) { "Ferroflow" } else { "TensorFlow" };
         debug!("{} uses {name} at {address}, a {kind} task", self.label);
-        let stream = attributes.first().and_then(|first| Some((stream_offer(first)?, first.incarnation)));
-        let contacted = ContactedTask { worker, devices: self.visible(name, attributes)?.into(), stream };
-        self.attach_stream(name, &contacted);
-        Ok(contacted)
-    }
-
-    /// Lets the calls of every step go over a stream, when both ends take one.
-    fn attach_stream(&self, name: &str, contacted: &ContactedTask) {
-        let Some(streams) = self.workers.streams().filter(|_| name != self.own_task()) else { return };
-        let Some((offer, incarnation)) = &contacted.stream else { return };
-        let address =
-            streams.offer().address_of(offer, name, self.workers.address(name).unwrap_or_default(), *incarnation);
-        match streams.get(&address) {
-            Ok(stream) => contacted.worker.attach_stream(stream),
-            Err(status) => debug!("{name} gets no stream: {status}"),
-        }
+        let stream = attributes.first().and_then(|first| Some((StreamOffer::of(first)?, first.incarnation)));
+        Ok(ContactedTask { worker, devices: self.visible(name, attributes)?.into(), stream })
     }
 
     /// Returns the address to which one task can push tensors for another; `None` when they must be asked for.

@@ -4,6 +4,7 @@
 //! yet, and perhaps nobody will. So each connection has a budget. Tensors that a registered graph receives don't count
 //! against it; they are bounded by what the process may use. What is left when a connection ends is dropped with it.
 
+use super::step_state::LinkId;
 use foldhash::{HashMap, HashMapExt};
 use smallvec::SmallVec;
 
@@ -17,14 +18,14 @@ pub(super) const EARLY_STEPS_MAX: usize = 1 << 10;
 /// What was pushed to steps that have not begun here.
 pub(super) struct EarlyPushes {
     steps: HashMap<i64, EarlyStep>,
-    sources: HashMap<usize, Held>,
+    links: HashMap<LinkId, Held>,
     next_order: u64,
 }
 
 struct EarlyStep {
     order: u64,
     /// From where how many bytes came.
-    parts: SmallVec<[(usize, usize); 2]>,
+    parts: SmallVec<[(LinkId, usize); 2]>,
 }
 
 /// What one connection has pushed.
@@ -37,33 +38,33 @@ struct Held {
 impl EarlyPushes {
     /// Makes an empty record.
     pub fn new() -> EarlyPushes {
-        EarlyPushes { steps: HashMap::new(), sources: HashMap::new(), next_order: 0 }
+        EarlyPushes { steps: HashMap::new(), links: HashMap::new(), next_order: 0 }
     }
 
     /// Returns whether a connection may push so many bytes more that no registered graph receives.
-    pub fn has_room(&self, source: usize, bytes: usize) -> bool {
-        let held = self.sources.get(&source).map_or(0, |held| held.bytes);
+    pub fn has_room(&self, link: LinkId, bytes: usize) -> bool {
+        let held = self.links.get(&link).map_or(0, |held| held.bytes);
         held.saturating_add(bytes) <= EARLY_BYTES_MAX
     }
 
     /// Notes a tensor that came over a connection; returns a step that has to make room, when there are too many.
-    pub fn add(&mut self, step_id: i64, source: usize, bytes: usize) -> Option<i64> {
+    pub fn add(&mut self, step_id: i64, link: LinkId, bytes: usize) -> Option<i64> {
         let order = self.next_order;
         let step = self.steps.entry(step_id).or_insert_with(|| EarlyStep { order, parts: SmallVec::new() });
         self.next_order += 1;
-        let held = self.sources.entry(source).or_default();
+        let held = self.links.entry(link).or_default();
         held.bytes = held.bytes.saturating_add(bytes);
-        if let Some((_, known)) = step.parts.iter_mut().find(|(from, _)| *from == source) {
+        if let Some((_, known)) = step.parts.iter_mut().find(|(from, _)| *from == link) {
             *known = known.saturating_add(bytes);
             return None;
         }
-        step.parts.push((source, bytes));
+        step.parts.push((link, bytes));
         held.num_steps += 1;
         if held.num_steps <= EARLY_STEPS_MAX {
             return None;
         }
-        let of_source = self.steps.iter().filter(|(_, step)| step.parts.iter().any(|(from, _)| *from == source));
-        of_source.min_by_key(|(_, step)| step.order).map(|(&id, _)| id)
+        let of_link = self.steps.iter().filter(|(_, step)| step.parts.iter().any(|(from, _)| *from == link));
+        of_link.min_by_key(|(_, step)| step.order).map(|(&id, _)| id)
     }
 
     /// Forgets a step, because it has begun or is over; returns whether it was known.
@@ -73,8 +74,8 @@ impl EarlyPushes {
             return false;
         }
         let Some(step) = self.steps.remove(&step_id) else { return false };
-        for (source, bytes) in step.parts {
-            if let Some(held) = self.sources.get_mut(&source) {
+        for (link, bytes) in step.parts {
+            if let Some(held) = self.links.get_mut(&link) {
                 held.bytes = held.bytes.saturating_sub(bytes);
                 held.num_steps = held.num_steps.saturating_sub(1);
             }
@@ -88,13 +89,13 @@ impl EarlyPushes {
     }
 
     /// Forgets a connection; returns the steps that it has pushed to.
-    pub fn source_over(&mut self, source: usize) -> Vec<i64> {
-        let of_source = |step: &EarlyStep| step.parts.iter().any(|(from, _)| *from == source);
-        let steps: Vec<i64> = self.steps.iter().filter(|(_, step)| of_source(step)).map(|(&id, _)| id).collect();
+    pub fn link_over(&mut self, link: LinkId) -> Vec<i64> {
+        let of_link = |step: &EarlyStep| step.parts.iter().any(|(from, _)| *from == link);
+        let steps: Vec<i64> = self.steps.iter().filter(|(_, step)| of_link(step)).map(|(&id, _)| id).collect();
         for &step_id in &steps {
             self.remove(step_id);
         }
-        self.sources.remove(&source);
+        self.links.remove(&link);
         steps
     }
 }
@@ -106,19 +107,19 @@ mod tests {
     #[test]
     fn each_connection_has_its_own_budget() {
         let mut early = EarlyPushes::new();
-        assert_eq!(early.add(1, 7, EARLY_BYTES_MAX), None);
-        assert!(!early.has_room(7, 1) && early.has_room(8, EARLY_BYTES_MAX));
-        early.add(1, 8, 5);
+        assert_eq!(early.add(1, LinkId(7), EARLY_BYTES_MAX), None);
+        assert!(!early.has_room(LinkId(7), 1) && early.has_room(LinkId(8), EARLY_BYTES_MAX));
+        early.add(1, LinkId(8), 5);
         assert!(early.remove(1) && !early.remove(1));
-        assert!(early.has_room(7, EARLY_BYTES_MAX));
+        assert!(early.has_room(LinkId(7), EARLY_BYTES_MAX));
         for step in 0..EARLY_STEPS_MAX as i64 {
-            assert_eq!(early.add(step, 7, 0), None);
+            assert_eq!(early.add(step, LinkId(7), 0), None);
         }
-        assert_eq!(early.add(-1, 8, 0), None, "the steps of another don't count");
-        assert_eq!(early.add(-2, 7, 0), Some(0));
+        assert_eq!(early.add(-1, LinkId(8), 0), None, "the steps of another don't count");
+        assert_eq!(early.add(-2, LinkId(7), 0), Some(0));
         early.remove(0);
-        assert_eq!(early.source_over(7).len(), EARLY_STEPS_MAX);
-        assert_eq!(early.source_over(8), [-1]);
-        assert!(early.steps.is_empty() && early.sources.is_empty());
+        assert_eq!(early.link_over(LinkId(7)).len(), EARLY_STEPS_MAX);
+        assert_eq!(early.link_over(LinkId(8)), [-1]);
+        assert!(early.steps.is_empty() && early.links.is_empty());
     }
 }

@@ -1,9 +1,9 @@
 //! [`ExpectedKeys`]: the transfers that the registered graphs of a worker receive by push, so that a tensor which somebody
 //! pushes early can be told from one that nobody will ever want.
 
-use crate::transport::stream::PUSH_TO;
 use foldhash::HashMap;
 use graph::Graph;
+use kernel::{RendezvousKey, Transfer};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -22,26 +22,20 @@ pub(crate) struct Expectation {
 impl ExpectedKeys {
     /// Returns whether a graph receives the transfer of this key, in whatever frame and iteration.
     pub fn contains(&self, key: &str) -> bool {
-        key.rsplit_once(';').is_some_and(|(edge, _)| self.counts.lock().contains_key(edge))
+        RendezvousKey::edge_of(key).is_some_and(|edge| self.counts.lock().contains_key(edge))
     }
 
     /// Adds what a graph receives by push, until the result is dropped.
     pub fn add(self: &Arc<Self>, graph: &Graph) -> Expectation {
         let mut keys: Vec<Arc<str>> = Vec::new();
         for (_, node) in graph.iter() {
-            let attrs = &node.attrs;
             // A Send has the mark, too, and an input.
-            if !node.inputs.is_empty() || attrs.string(PUSH_TO).is_err() {
-                continue;
+            if node.inputs.is_empty()
+                && let Ok(transfer) = Transfer::new(&node.attrs)
+                && transfer.key().push_to().is_some()
+            {
+                keys.push(transfer.edge().into());
             }
-            let (Ok(source), Ok(destination)) = (attrs.string("send_device"), attrs.string("recv_device")) else {
-                continue;
-            };
-            let (Ok(incarnation), Ok(name)) = (attrs.int("send_device_incarnation"), attrs.string("tensor_name"))
-            else {
-                continue;
-            };
-            keys.push(format!("{source};{:016x};{destination};{name}", incarnation as u64).into());
         }
         let mut counts = self.counts.lock();
         for key in &keys {

@@ -1,15 +1,15 @@
 //! [`GraphMgr`]: the partitions that a session has registered on this worker, compiled and ready to run.
 
 use super::expected_keys::{Expectation, ExpectedKeys};
-use super::rendezvous_mgr::StepState;
 use super::step_log::NodeTrace;
+use super::step_state::StepState;
 use crate::device::LocalDevice;
 use crate::random::system_secret;
 use executor::{Executor, FunctionLibraryRuntime, SpreadRuntime};
 use foldhash::{HashMap, HashMapExt};
 use graph::passes::{PartitionOptions, by_device, partition};
-use graph::{AttrMap, Graph, NodeId, OpLookup};
-use kernel::{CallFrame, Logger, OpRegistry, Rendezvous, Runner, SessionState, Step};
+use graph::{AttrMap, Graph, Node, NodeId, OpLookup};
+use kernel::{CallFrame, Logger, OpRegistry, Rendezvous, Runner, SessionState, Step, Transfer};
 use parking_lot::RwLock;
 use prost::Message;
 use proto::GraphDef;
@@ -153,13 +153,53 @@ pub(crate) struct RegisteredGraph {
     call_depth: u32,
     /// For whole steps: feeds are arguments and fetches are results.
     units: Vec<Unit>,
-    /// Where each feed goes and each fetch comes from, by its key: the unit and the index.
-    feeds: HashMap<Arc<str>, (usize, usize)>,
-    fetches: HashMap<Arc<str>, (usize, usize)>,
+    /// Where each feed goes and each fetch comes from.
+    feeds: Terminals,
+    fetches: Terminals,
     /// For partial runs: feeds and fetches meet in the rendezvous, because they come later.
     partial_units: OnceLock<Result<Vec<Unit>>>,
     /// The tensors that other tasks push to it.
     _expectation: Expectation,
+}
+
+/// The feeds or the fetches of a partition. A step hashes no key: masters mostly give the keys in the order of the graph's nodes,
+/// and others are found by search.
+#[derive(Default)]
+struct Terminals {
+    /// Each with its unit and the index there, in the order in which their nodes come in the graph.
+    in_order: Vec<(Arc<str>, (usize, usize))>,
+    /// Where each is in that list, by the order of the keys.
+    by_key: Vec<usize>,
+}
+
+impl Terminals {
+    fn new(
+        graph: &Graph,
+        is_one: impl Fn(&Node) -> bool,
+        places: &HashMap<Arc<str>, (usize, usize)>,
+    ) -> Result<Terminals> {
+        let mut in_order = Vec::with_capacity(places.len());
+        for (_, node) in graph.iter().filter(|(_, node)| Transfer::is_with_client(&node.attrs) && is_one(node)) {
+            let key = Transfer::new(&node.attrs)?.key().shared().clone();
+            if let Some(place) = places.get(&key) {
+                in_order.push((key, *place));
+            }
+        }
+        let mut by_key: Vec<usize> = (0..in_order.len()).collect();
+        by_key.sort_by(|&one, &other| in_order[one].0.cmp(&in_order[other].0));
+        Ok(Terminals { in_order, by_key })
+    }
+
+    /// Finds the one with a key, which is probably the one at `position`.
+    fn find(&self, position: usize, key: &str) -> Option<(usize, usize)> {
+        if let Some((known, place)) = self.in_order.get(position)
+            && **known == *key
+        {
+            return Some(*place);
+        }
+        let found = self.by_key.binary_search_by(|&index| (*self.in_order[index].0).cmp(key)).ok()?;
+        Some(self.in_order[self.by_key[found]].1)
+    }
 }
 
 /// A partition compiled for one device.
@@ -207,23 +247,27 @@ impl RegisteredGraph {
             spread,
             call_depth: call_depth.and_then(|depth| u32::try_from(depth).ok()).unwrap_or_default(),
             units: Vec::with_capacity(parts.len()),
-            feeds: HashMap::new(),
-            fetches: HashMap::new(),
+            feeds: Terminals::default(),
+            fetches: Terminals::default(),
             partial_units: OnceLock::new(),
             _expectation: expectation,
         };
+        let (mut feed_places, mut fetch_places) = (HashMap::new(), HashMap::new());
         for (device, mut part) in parts {
             let (feeds, fetches) = terminals_to_arguments(&mut part, registry)?;
             let unit = registered.units.len();
             for (index, key) in feeds.iter().enumerate() {
-                registered.feeds.insert(key.clone(), (unit, index));
+                feed_places.insert(key.clone(), (unit, index));
             }
             for (index, key) in fetches.iter().enumerate() {
-                registered.fetches.insert(key.clone(), (unit, index));
+                fetch_places.insert(key.clone(), (unit, index));
             }
             let unit = registered.compile(&device, part, feeds.len(), fetches.len())?;
             registered.units.push(unit);
         }
+        let is_feed = |node: &Node| node.inputs.is_empty();
+        registered.feeds = Terminals::new(&registered.whole, is_feed, &feed_places)?;
+        registered.fetches = Terminals::new(&registered.whole, |node| !is_feed(node), &fetch_places)?;
         Ok(registered)
     }
 
@@ -257,8 +301,8 @@ impl RegisteredGraph {
     ) -> Result<GraphStep> {
         let mut args: smallvec::SmallVec<[Vec<Option<Tensor>>; 2]> =
             self.units.iter().map(|unit| vec![None; unit.num_args]).collect();
-        for (key, tensor) in sends {
-            if let Some(&(unit, index)) = self.feeds.get(&key)
+        for (position, (key, tensor)) in sends.into_iter().enumerate() {
+            if let Some((unit, index)) = self.feeds.find(position, &key)
                 && let Some(slot) = args.get_mut(unit).and_then(|args| args.get_mut(index))
             {
                 *slot = Some(tensor);
@@ -320,10 +364,10 @@ impl RegisteredGraph {
     pub fn results(&self, step: &GraphStep, keys: &[Arc<str>]) -> Result<Vec<Tensor>> {
         let mut results: smallvec::SmallVec<[Vec<Option<Tensor>>; 2]> =
             step.executors.iter().map(|(_, step)| step.frame.take_results()).collect();
-        let mut take = |key: &Arc<str>| {
-            let &(unit, index) = self
+        let mut take = |(position, key): (usize, &Arc<str>)| {
+            let (unit, index) = self
                 .fetches
-                .get(key)
+                .find(position, key)
                 .ok_or_else(|| Status::invalid_argument(format!("the partition has no fetch of key {key}")))?;
             // Cloned, because one tensor may be asked for twice.
             results
@@ -331,7 +375,7 @@ impl RegisteredGraph {
                 .and_then(|results| results.get(index).cloned().flatten())
                 .ok_or_else(|| Status::invalid_argument(format!("The tensor returned for {key} was not valid.")))
         };
-        keys.iter().map(&mut take).collect()
+        keys.iter().enumerate().map(&mut take).collect()
     }
 
     /// Returns the graphs that run on each device.
@@ -393,12 +437,12 @@ fn split_by_device(graph: &Graph, devices: &[LocalDevice], ops: &dyn OpLookup) -
 /// Turns the sends and receives whose other end is the client into results and arguments, so that feeds and fetches
 /// don't go through the rendezvous. Returns their keys in the order of the indices.
 fn terminals_to_arguments(graph: &mut Graph, ops: &dyn OpLookup) -> Result<(Vec<Arc<str>>, Vec<Arc<str>>)> {
-    let is_terminal = |attrs: &AttrMap| attrs.bool("client_terminated").unwrap_or(false);
+    let is_terminal = |attrs: &AttrMap| Transfer::is_with_client(attrs);
     let terminals: Vec<NodeId> = graph.iter().filter(|(_, node)| is_terminal(&node.attrs)).map(|(id, _)| id).collect();
     let mut keys: (Vec<Arc<str>>, Vec<Arc<str>>) = Default::default();
     for id in terminals {
         let node = graph.node(id).clone();
-        let key: Arc<str> = client_key(&node.attrs)?.into();
+        let key = Transfer::new(&node.attrs)?.key().shared().clone();
         let is_feed = node.inputs.is_empty();
         let list = if is_feed { &mut keys.0 } else { &mut keys.1 };
         let mut attrs = AttrMap::default();
@@ -415,18 +459,11 @@ fn terminals_to_arguments(graph: &mut Graph, ops: &dyn OpLookup) -> Result<(Vec<
 fn replace_op(graph: &mut Graph, id: NodeId, op: &str, attrs: AttrMap, ops: &dyn OpLookup) -> Result<()> {
     let info = ops.op(op).ok_or_else(|| Status::unimplemented(format!("Op type not registered '{op}'")))?;
     let old = graph.node(id);
-    let mut new = graph::Node::new(old.name.clone(), info.schema.clone(), old.device.clone(), attrs)?;
+    let mut new = Node::new(old.name.clone(), info.schema.clone(), old.device.clone(), attrs)?;
     new.inputs = old.inputs.clone();
     new.control_inputs = old.control_inputs.clone();
     *graph.node_mut(id) = new;
     graph.check_inputs(graph.node(id))
-}
-
-/// Returns the rendezvous key of a send or receive whose other end is the client.
-pub(crate) fn client_key(attrs: &AttrMap) -> Result<String> {
-    let incarnation = attrs.int("send_device_incarnation")? as u64;
-    let (source, destination) = (attrs.string("send_device")?, attrs.string("recv_device")?);
-    Ok(format!("{source};{incarnation:016x};{destination};{};0:0", attrs.string("tensor_name")?))
 }
 
 #[cfg(test)]
@@ -447,6 +484,27 @@ mod tests {
         assert!(status.message().starts_with("too many registered graphs"), "{status}");
         graphs.deregister(&first).unwrap();
         register().unwrap();
+    }
+
+    #[test]
+    fn feeds_are_found_in_whatever_order_they_come() {
+        let recv = |name: &str| {
+            format!(
+                "{name} = _Recv() {{client_terminated=true, recv_device=\"d\", send_device=\"d\", send_device_incarnation=1, \
+                 tensor_name=\"{name}\", tensor_type=float}}\n"
+            )
+        };
+        let graph = Graph::from_text(&["b", "c", "a"].map(recv).concat(), ops::registry()).unwrap();
+        let key = |name: &str| kernel::RendezvousKey::new("d", 1, "d", name, 0, 0).shared().clone();
+        let places: HashMap<Arc<str>, (usize, usize)> =
+            ["a", "b", "c"].iter().enumerate().map(|(index, name)| (key(name), (0, index))).collect();
+        let terminals = Terminals::new(&graph, |node| node.inputs.is_empty(), &places).unwrap();
+        for position in 0..4 {
+            for (index, name) in ["a", "b", "c"].iter().enumerate() {
+                assert_eq!(terminals.find(position, &key(name)), Some((0, index)));
+            }
+            assert_eq!(terminals.find(position, &key("d")), None);
+        }
     }
 
     #[test]

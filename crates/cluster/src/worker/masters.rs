@@ -28,7 +28,7 @@ pub(super) struct Masters {
 impl WorkerSession {
     /// Returns the address of the session's master in the session's cluster, by which two of one name differ.
     fn master_address(&self) -> Option<&str> {
-        self.transfers.workers.address(&self.master.0)
+        self.transfers.address(&self.master.0)
     }
 
     fn has_same_master_as(&self, other: &WorkerSession) -> bool {
@@ -44,12 +44,12 @@ impl Worker {
         if opened.master.0.is_empty() || !self.sessions.read().values().any(|known| is_of_before(known)) {
             return;
         }
-        let Ok(master) = opened.transfers.workers.get(&opened.master.0) else { return };
+        let Ok(master) = opened.transfers.worker(&opened.master.0) else { return };
         if self.masters.is_asking.swap(true, Ordering::AcqRel) {
             return;
         }
         let (opened, sessions, masters) = (opened.clone(), self.sessions.clone(), self.masters.clone());
-        self.transfers.runtime.spawn(async move {
+        self.runtime.spawn(async move {
             let answer = tokio::time::timeout(ANSWER_TIMEOUT, master.get_status()).await;
             masters.is_asking.store(false, Ordering::Release);
             let Ok(Ok(devices)) = answer else {

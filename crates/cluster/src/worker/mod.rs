@@ -6,15 +6,17 @@ mod expected_keys;
 mod graph_mgr;
 mod masters;
 mod partial_run;
+mod recipient;
 mod rendezvous_mgr;
 mod session;
 mod spread;
 mod step_log;
-mod task_rendezvous;
+mod step_state;
 mod watch;
 
-pub(crate) use graph_mgr::client_key;
-pub(crate) use rendezvous_mgr::StepProgress;
+pub(crate) use recipient::Recipient;
+pub(crate) use step_log::StepLog;
+pub(crate) use step_state::{LinkId, PeerLink, Receiver, RemoteReceive, StepProgress, StepState, Transfers};
 pub(crate) use watch::watch;
 
 use crate::ClusterSpec;
@@ -23,25 +25,22 @@ use crate::device::{LocalDevice, task_name};
 use crate::interface::*;
 use crate::random::RandomIds;
 use crate::shares::Shares;
-use crate::transport::stream::Connection;
-use crate::transport::worker_cache::WorkerCache;
 use expected_keys::ExpectedKeys;
 use foldhash::{HashMap, HashMapExt};
 use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
 use kernel::{Logger, OpRegistry, Rendezvous, RendezvousKey, ResourceManager, SessionState};
 use masters::{Masters, Sessions};
 use parking_lot::Mutex;
-use partial_run::PartialRuns;
+use partial_run::PartialSteps;
 use proto::DeviceAttributes;
-use rendezvous_mgr::{RendezvousMgr, StepState};
+use rendezvous_mgr::RendezvousMgr;
 use session::WorkerSession;
 use spread::{Spread, SpreadHandle};
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use step_log::{StepLog, now_micros};
-use task_rendezvous::{TaskRendezvous, TransferContext};
-use tensor::{Account, Result, Status, Tensor};
+use step_log::now_micros;
+use tensor::{Account, Result, Status};
 use tokio::sync::oneshot;
 use watch::Watch;
 
@@ -60,9 +59,15 @@ pub(crate) struct Worker {
     expected: Arc<ExpectedKeys>,
     /// Looks after steps that wait for other tasks.
     watch: Watch,
-    partial_runs: Arc<PartialRuns>,
+    partial_steps: Arc<PartialSteps>,
     step_context: StepContext,
-    transfers: Arc<TransferContext>,
+    /// The other tasks of this task's own cluster.
+    transfers: Arc<dyn Transfers>,
+    /// Takes note of transfers when asked to.
+    log: Arc<StepLog>,
+    /// Runs what nobody waits for.
+    runtime: tokio::runtime::Handle,
+    ids: Arc<RandomIds>,
     step_sequences: Mutex<HashMap<i64, i64>>,
 }
 
@@ -80,24 +85,27 @@ impl Worker {
     pub fn new(
         devices: Vec<LocalDevice>,
         registry: &'static OpRegistry,
-        workers: Arc<WorkerCache>,
+        transfers: Arc<dyn Transfers>,
+        log: Arc<StepLog>,
         runtime: tokio::runtime::Handle,
         ids: Arc<RandomIds>,
     ) -> Worker {
-        let log = Arc::new(StepLog::default());
-        let transfers = Arc::new(TransferContext { task: workers.own_task().to_owned(), workers, runtime, ids, log });
         let expected = Arc::new(ExpectedKeys::default());
-        let default_session =
-            Arc::new(WorkerSession {
-                _place: None,
+        let default_session = Arc::new(WorkerSession {
+            _place: None,
+            devices: devices.clone(),
+            state: Arc::new(SessionState::new()),
+            graphs: GraphMgr::new(registry, expected.clone()).with_spread(Arc::new(SpreadHandle(Arc::new(Spread {
+                registry,
                 devices: devices.clone(),
-                state: Arc::new(SessionState::new()),
-                graphs: GraphMgr::new(registry, expected.clone()).with_spread(Arc::new(SpreadHandle(Arc::new(
-                    Spread { registry, devices: devices.clone(), transfers: transfers.clone(), session_handle: None },
-                )))),
-                master: Default::default(),
                 transfers: transfers.clone(),
-            });
+                runtime: runtime.clone(),
+                ids: ids.clone(),
+                session_handle: None,
+            })))),
+            master: Default::default(),
+            transfers: transfers.clone(),
+        });
         Worker {
             devices,
             registry,
@@ -108,35 +116,26 @@ impl Worker {
             steps: Arc::new(RendezvousMgr::new(expected.clone())),
             expected,
             watch: Watch::default(),
-            partial_runs: Arc::new(PartialRuns::default()),
+            partial_steps: Arc::new(PartialSteps::default()),
             step_context: StepContext { runner: executor::default_runner(), logger: Arc::new(TracingLogger) },
             transfers,
+            log,
+            runtime,
+            ids,
             step_sequences: Mutex::new(HashMap::new()),
         }
     }
 
     /// Ends every step, because the task stops.
     pub fn stop(&self) {
-        self.steps.abort_all(&Status::unavailable(format!("{} is stopping", self.transfers.task)));
+        self.steps.abort_all(&Status::unavailable(format!("{} is stopping", self.transfers.task())));
         self.sessions.write().clear();
-    }
-
-    /// Takes a tensor that another task has pushed to a step over a connection.
-    pub fn pushed(&self, connection: &Arc<Connection>, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
-        self.steps.pushed(source_of(connection), step_id, key, tensor, is_dead);
-    }
-
-    /// Fails the steps that wait for a task with these devices, to which this connection is gone, or have pushed to it.
-    pub fn peer_lost(&self, connection: &Arc<Connection>, incarnations: &[u64], status: &Status) {
-        self.watch.peer_lost(incarnations);
-        self.steps.peer_lost(source_of(connection), incarnations, status);
-        self.steps.pushes_lost(connection, status);
     }
 
     /// Returns how many sessions masters of other tasks have open here.
     pub fn num_sessions_of_others(&self) -> usize {
-        let own = &self.transfers.task;
-        self.sessions.read().values().filter(|session| *session.master.0 != **own).count()
+        let own = self.transfers.task();
+        self.sessions.read().values().filter(|session| session.master.0 != own).count()
     }
 
     fn session(&self, handle: &str, create_worker_session_called: bool) -> Result<Arc<WorkerSession>> {
@@ -148,7 +147,7 @@ impl Worker {
         }
         Err(Status::aborted(format!(
             "Session handle is not found: {handle}. Possibly this worker (\"{}\") just restarted.",
-            self.transfers.task
+            self.transfers.task()
         )))
     }
 
@@ -162,15 +161,7 @@ impl Worker {
                     .map_err(|_| Status::invalid_argument(format!("task index {} is negative", def.task_index)))?;
                 let task = task_name(&def.job_name, index);
                 let devices = self.devices.iter().map(|device| device.renamed(&task)).collect::<Result<_>>()?;
-                let workers = self.transfers.workers.for_cluster(ClusterSpec::from_proto(cluster)?, task.clone());
-                let transfers = TransferContext {
-                    task,
-                    workers: Arc::new(workers),
-                    runtime: self.transfers.runtime.clone(),
-                    ids: self.transfers.ids.clone(),
-                    log: self.transfers.log.clone(),
-                };
-                (devices, Arc::new(transfers))
+                (devices, self.transfers.for_cluster(ClusterSpec::from_proto(cluster)?, task))
             }
         };
         if request.isolate_session_state {
@@ -188,6 +179,8 @@ impl Worker {
             registry: self.registry,
             devices: devices.clone(),
             transfers: transfers.clone(),
+            runtime: self.runtime.clone(),
+            ids: self.ids.clone(),
             session_handle: Some(request.session_handle.as_str().into()),
         };
         Ok(WorkerSession {
@@ -209,15 +202,16 @@ impl Worker {
         }
         let graph = session.graphs.find(&call.graph_handle)?;
         let step = self.steps.start(call.step_id, &session.transfers)?;
-        let rendezvous: Arc<dyn Rendezvous> = Arc::new(TaskRendezvous::new(step.clone(), session.transfers.clone()));
+        let rendezvous: Arc<dyn Rendezvous> = session.transfers.clone().rendezvous(step.clone());
         if call.is_partial {
-            return partial_run::run(&self.partial_runs, graph, step, rendezvous, &self.step_context, call);
+            return partial_run::run(&self.partial_steps, graph, step, rendezvous, &self.step_context, call);
         }
         let is_traced = call.options.record_timeline || call.options.record_costs;
         let prepared = graph.prepare(call.sends, &step, &rendezvous, &self.step_context, is_traced)?;
         let steps = call.cleans_itself.then(|| self.steps.clone());
         let transfers = session.transfers.clone();
-        let running = Running { graph, prepared, step, transfers, keys: call.receives, options: call.options, steps };
+        let running =
+            StepUnderWay { graph, prepared, step, transfers, keys: call.receives, options: call.options, steps };
         let mut outcome = run_executors(&running.prepared, &running.step);
         Ok(match outcome.try_recv() {
             // Most steps of a ps end right here, without a task or a wake-up.
@@ -250,7 +244,7 @@ impl Worker {
                 "RecvTensor expects a different device incarnation: {incarnation} vs. {}. Your worker job (\"{}\") was \
                  probably restarted. Check your worker job for the reason why it was restarted.",
                 self.devices.first().map_or(0, |device| device.incarnation),
-                self.transfers.task
+                self.transfers.task()
             )));
         }
         let step = self.steps.find_or_create(call.step_id)?;
@@ -276,28 +270,23 @@ impl Worker {
     }
 }
 
-/// Returns what tells a connection from others as long as it lasts.
-fn source_of(connection: &Arc<Connection>) -> usize {
-    Arc::as_ptr(connection) as usize
-}
-
 fn ended_silently() -> Status {
     Status::internal("a step ended without a word")
 }
 
 /// A step of a partition under way.
-struct Running {
+struct StepUnderWay {
     graph: Arc<RegisteredGraph>,
     prepared: GraphStep,
     step: Arc<StepState>,
-    transfers: Arc<TransferContext>,
+    transfers: Arc<dyn Transfers>,
     keys: Arc<[Arc<str>]>,
     options: proto::ExecutorOpts,
     /// Where the step ends by itself, if it does.
     steps: Option<Arc<RendezvousMgr>>,
 }
 
-impl Running {
+impl StepUnderWay {
     fn reply(&self, outcome: Result<()>) -> Result<RunGraphReply> {
         if let Err(status) = outcome {
             self.transfers.forget_step(self.step.id);
@@ -361,12 +350,12 @@ fn run_executors(prepared: &GraphStep, step: &Arc<StepState>) -> oneshot::Receiv
 /// Cancels a step when whoever asked for it goes away.
 pub(super) struct CancelOnDrop {
     step: Option<Arc<StepState>>,
-    transfers: Option<Arc<TransferContext>>,
+    transfers: Option<Arc<dyn Transfers>>,
 }
 
 impl CancelOnDrop {
     /// Guards a step, whose tensors that have not left for other tasks are dropped too.
-    fn new(step: &Arc<StepState>, transfers: Option<&Arc<TransferContext>>) -> CancelOnDrop {
+    fn new(step: &Arc<StepState>, transfers: Option<&Arc<dyn Transfers>>) -> CancelOnDrop {
         CancelOnDrop { step: Some(step.clone()), transfers: transfers.cloned() }
     }
 
@@ -432,7 +421,7 @@ impl WorkerInterface for Worker {
 
     fn cleanup_graph(&self, step_id: i64) -> Answer<()> {
         self.steps.cleanup(step_id);
-        self.partial_runs.remove(step_id);
+        self.partial_steps.remove(step_id);
         self.transfers.forget_step(step_id);
         answer(Ok(()))
     }
@@ -457,7 +446,7 @@ impl WorkerInterface for Worker {
     }
 
     fn logging(&self, request: proto::LoggingRequest) -> Answer<proto::LoggingResponse> {
-        let log = &self.transfers.log;
+        let log = &self.log;
         if request.enable_rpc_logging {
             log.enable(true);
         }
@@ -496,7 +485,7 @@ impl WorkerInterface for Worker {
             return answer(Err(Status::resource_exhausted("too many sequences of steps")));
         }
         let mut next = |&graph_key: &i64| {
-            let next_step_id = *sequences.entry(graph_key).or_insert_with(|| self.transfers.ids.next_step_id());
+            let next_step_id = *sequences.entry(graph_key).or_insert_with(|| self.ids.next_step_id());
             proto::StepSequence { graph_key, next_step_id }
         };
         answer(Ok(proto::GetStepSequenceResponse { step_sequence: request.graph_key.iter().map(&mut next).collect() }))

@@ -2,7 +2,7 @@
 //! and feeds and fetches meet in the step's rendezvous.
 
 use super::graph_mgr::{RegisteredGraph, StepContext};
-use super::rendezvous_mgr::StepState;
+use super::step_state::StepState;
 use super::{CancelOnDrop, run_executors};
 use crate::interface::{Answer, RunGraphCall, RunGraphReply};
 use foldhash::HashMap;
@@ -14,17 +14,17 @@ use tensor::{Result, Status, Tensor};
 use tokio::sync::oneshot;
 
 /// A bound on the partial runs at once; one that nobody ends stays until its step is cleaned up.
-const PARTIAL_RUNS_MAX: usize = 1 << 12;
+const PARTIAL_STEPS_MAX: usize = 1 << 12;
 
 /// The partial runs under way, by step: how each will end.
 #[derive(Default)]
-pub(super) struct PartialRuns {
+pub(super) struct PartialSteps {
     runs: Mutex<HashMap<i64, Ending>>,
 }
 
 type Ending = Shared<BoxFuture<'static, Result<()>>>;
 
-impl PartialRuns {
+impl PartialSteps {
     /// Forgets a run.
     pub fn remove(&self, step_id: i64) {
         self.runs.lock().remove(&step_id);
@@ -33,7 +33,7 @@ impl PartialRuns {
 
 /// Runs a part of a step; the first part starts it.
 pub(super) fn run(
-    runs: &Arc<PartialRuns>,
+    runs: &Arc<PartialSteps>,
     graph: Arc<RegisteredGraph>,
     step: Arc<StepState>,
     rendezvous: Arc<dyn Rendezvous>,
@@ -43,7 +43,7 @@ pub(super) fn run(
     let mut table = runs.runs.lock();
     let ending = match table.get(&step.id) {
         Some(ending) => ending.clone(),
-        None if table.len() >= PARTIAL_RUNS_MAX => {
+        None if table.len() >= PARTIAL_STEPS_MAX => {
             return Err(Status::resource_exhausted("too many partial runs are under way"));
         }
         None => {

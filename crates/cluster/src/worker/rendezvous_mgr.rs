@@ -2,27 +2,18 @@
 
 use super::early_pushes::{EARLY_BYTES_MAX, EARLY_STEPS_MAX, EarlyPushes};
 use super::expected_keys::ExpectedKeys;
-use super::task_rendezvous::{Receiver, TransferContext};
+use super::step_state::{LinkId, StepProgress, StepState, Transfers};
 use crate::client::caller;
-use crate::device::task_of;
 use crate::shares::{Place, Shares};
-use crate::transport::stream::Connection;
 use foldhash::{HashMap, HashMapExt};
-use kernel::{Cancellation, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, ResourceManager};
 use parking_lot::Mutex;
-use smallvec::SmallVec;
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tensor::{Result, Status, Tensor};
-use tokio::task::AbortHandle;
 
 /// How many finished steps are remembered, so that a late request doesn't bring one back to life.
 const FINISHED_STEPS_KEPT: usize = 1 << 12;
-
-/// How many peers a step remembers whose connections were lost.
-const LOST_PEERS_MAX: usize = 1 << 10;
 
 /// How many requests may wait in one step for tensors that it has not made yet. A legal step waits for at most as many as a peer has
 /// Recv nodes, for each iteration of a loop.
@@ -50,51 +41,6 @@ struct Steps {
     early: EarlyPushes,
 }
 
-/// What the partitions of one step on this worker share.
-pub(crate) struct StepState {
-    /// The step's id.
-    pub id: i64,
-    /// Where sends and receives within this worker meet.
-    pub local: LocalRendezvous,
-    /// Ends everything of the step on this worker.
-    pub cancellation: Cancellation,
-    /// Resources that end with the step.
-    pub resources: Arc<ResourceManager>,
-    /// The tasks that the step has pushed tensors to.
-    pub(super) receivers: Mutex<SmallVec<[Receiver; 2]>>,
-    /// How its tensors come from other tasks, once a partition has been started.
-    context: OnceLock<Arc<TransferContext>>,
-    /// Whether a partition has been started; until then only requests for its tensors wait.
-    has_started: AtomicBool,
-    waiting_requests: AtomicUsize,
-    /// Receives from other tasks that are under way.
-    pub(super) remote: Mutex<Vec<Option<RemoteReceive>>>,
-    /// The devices of peers to which a connection was lost while the step was active: what they have pushed may be lost.
-    lost: Mutex<Vec<(u64, Status)>>,
-    has_lost: AtomicBool,
-}
-
-/// A tensor that another task was asked for.
-pub(super) struct RemoteReceive {
-    /// Takes it.
-    pub done: ReceiveDone,
-    /// Waits for it.
-    pub task: Option<AbortHandle>,
-}
-
-/// How far a step has come on this worker, as a peer is told that waits for its tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StepProgress {
-    /// Not heard of, or over for so long that it was forgotten.
-    Unknown,
-    /// Under way.
-    Running,
-    /// Over: all that it pushes was pushed.
-    Over,
-    /// Failed, which its master is told.
-    Failed,
-}
-
 impl RendezvousMgr {
     /// Makes a manager without steps; `expected` are the transfers that registered graphs receive.
     pub fn new(expected: Arc<ExpectedKeys>) -> RendezvousMgr {
@@ -113,7 +59,7 @@ impl RendezvousMgr {
     }
 
     /// As [`find_or_create`](Self::find_or_create), for a partition of the step that is about to run here.
-    pub fn start(&self, step_id: i64, context: &Arc<TransferContext>) -> Result<Arc<StepState>> {
+    pub fn start(&self, step_id: i64, context: &Arc<dyn Transfers>) -> Result<Arc<StepState>> {
         let mut steps = self.steps.lock();
         let step = steps.find_or_create(step_id)?;
         if !step.has_started.swap(true, Ordering::AcqRel) {
@@ -124,13 +70,13 @@ impl RendezvousMgr {
     }
 
     /// Takes a tensor that was pushed over a connection to a step, which may not have begun here yet.
-    pub fn pushed(&self, source: usize, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
-        let step = match self.take_early(source, step_id, tensor.num_bytes(), false) {
+    pub fn pushed(&self, link: LinkId, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
+        let step = match self.take_early(link, step_id, tensor.num_bytes(), false) {
             Early::Taken(step) => Some(step),
             Early::Over => None,
             // Asked without the lock, and only when there is a lot.
             Early::TooMuch if self.expected.contains(key) => {
-                match self.take_early(source, step_id, tensor.num_bytes(), true) {
+                match self.take_early(link, step_id, tensor.num_bytes(), true) {
                     Early::Taken(step) => Some(step),
                     Early::Over | Early::TooMuch => None,
                 }
@@ -151,17 +97,17 @@ impl RendezvousMgr {
         }
     }
 
-    fn take_early(&self, source: usize, step_id: i64, bytes: usize, is_expected: bool) -> Early {
+    fn take_early(&self, link: LinkId, step_id: i64, bytes: usize, is_expected: bool) -> Early {
         let mut steps = self.steps.lock();
         let Ok(step) = steps.find_or_create(step_id) else { return Early::Over };
         if step.has_started.load(Ordering::Acquire) {
             return Early::Taken(step);
         }
-        if !is_expected && !steps.early.has_room(source, bytes) {
+        if !is_expected && !steps.early.has_room(link, bytes) {
             return Early::TooMuch;
         }
         let counted = if is_expected { 0 } else { bytes };
-        if let Some(oldest) = steps.early.add(step_id, source, counted) {
+        if let Some(oldest) = steps.early.add(step_id, link, counted) {
             let status = Status::resource_exhausted(format!(
                 "step {oldest} was dropped: it had not begun here, and a peer pushed to more than {EARLY_STEPS_MAX} steps \
                  that have not"
@@ -184,11 +130,11 @@ impl RendezvousMgr {
     }
 
     /// Fails the steps that have pushed tensors over a connection which broke: the tensors may be lost.
-    pub fn pushes_lost(&self, connection: &Arc<Connection>, status: &Status) {
+    pub fn pushes_lost(&self, link: LinkId, status: &Status) {
         for step in self.active() {
             let failed = {
                 let receivers = step.receivers.lock();
-                let receiver = receivers.iter().find(|receiver| Arc::ptr_eq(&receiver.connection, connection));
+                let receiver = receivers.iter().find(|receiver| receiver.link.id() == link);
                 receiver.map(|receiver| receiver.unreachable_from(step.task(), status))
             };
             if let Some(status) = failed {
@@ -199,11 +145,11 @@ impl RendezvousMgr {
 
     /// Fails the steps that wait for a tensor of a task with these devices, to which a connection was lost, and those that
     /// will. What it has pushed to steps that have not begun is dropped, and they fail when they begin.
-    pub fn peer_lost(&self, source: usize, incarnations: &[u64], status: &Status) {
+    pub fn peer_lost(&self, link: LinkId, incarnations: &[u64], status: &Status) {
         let mut early = Vec::new();
         {
             let mut steps = self.steps.lock();
-            for step_id in steps.early.source_over(source) {
+            for step_id in steps.early.link_over(link) {
                 early.extend(steps.refuse(step_id, status));
             }
         }
@@ -313,19 +259,7 @@ impl Steps {
         if let Some(why) = self.finished.get(&step_id) {
             return Err(why.clone().unwrap_or_else(|| Status::aborted(format!("step {step_id} is over")).derived()));
         }
-        let step = Arc::new(StepState {
-            id: step_id,
-            local: LocalRendezvous::new(),
-            cancellation: Cancellation::new(),
-            resources: Arc::new(ResourceManager::new()),
-            receivers: Mutex::default(),
-            context: OnceLock::new(),
-            has_started: AtomicBool::new(false),
-            waiting_requests: AtomicUsize::new(0),
-            remote: Mutex::new(Vec::new()),
-            lost: Mutex::new(Vec::new()),
-            has_lost: AtomicBool::new(false),
-        });
+        let step = Arc::new(StepState::new(step_id));
         self.active.insert(step_id, step.clone());
         Ok(step)
     }
@@ -380,118 +314,10 @@ impl Drop for WaitingRequest {
     }
 }
 
-impl StepState {
-    /// Fails everything that waits in the step, here and on its way to other tasks.
-    pub fn abort(&self, status: Status) {
-        self.cancellation.cancel(status.clone());
-        self.local.abort(status.clone());
-        // Places are never used again, because a task that ends meanwhile still knows its own.
-        let receives: Vec<RemoteReceive> = self.remote.lock().iter_mut().filter_map(Option::take).collect();
-        for receive in receives {
-            if let Some(task) = receive.task {
-                task.abort();
-            }
-            (receive.done)(Err(status.clone()));
-        }
-    }
-
-    /// Returns how tensors of other tasks come, if a partition has been started.
-    pub fn context(&self) -> Option<&Arc<TransferContext>> {
-        self.context.get()
-    }
-
-    /// Returns the name of this task in the step's cluster.
-    pub fn task(&self) -> &str {
-        self.context.get().map_or("this task", |context| &context.task)
-    }
-
-    /// Returns whether all that the step has pushed goes over connections that are up.
-    pub fn is_delivering(&self) -> bool {
-        self.receivers.lock().iter().all(|receiver| receiver.connection.is_greeted())
-    }
-
-    /// Waits until the peers that the step has pushed to have answered to their connections. A connection that can't be made
-    /// fails the step, because its tensors never left.
-    pub async fn delivered(&self) -> Result<()> {
-        let connections: SmallVec<[Arc<Connection>; 2]> =
-            self.receivers.lock().iter().map(|receiver| receiver.connection.clone()).collect();
-        for connection in connections {
-            if let Err(status) = connection.settled().await {
-                let receivers = self.receivers.lock();
-                let receiver = receivers.iter().find(|known| Arc::ptr_eq(&known.connection, &connection));
-                return Err(receiver.map_or(status.clone(), |known| known.unreachable_from(self.task(), &status)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the keys of some of the receives that wait and satisfy a condition, at most `count`.
-    pub fn waiting_keys(&self, count: usize, condition: impl Fn(&RendezvousKey) -> bool) -> Vec<RendezvousKey> {
-        let found = RefCell::new(Vec::new());
-        self.local.any_waiting(|key| {
-            if let Ok(key) = RendezvousKey::parse(key)
-                && condition(&key)
-            {
-                found.borrow_mut().push(key);
-            }
-            found.borrow().len() >= count
-        });
-        found.into_inner()
-    }
-
-    /// Fails the step if it waits for a tensor of one of these devices; returns whether it does.
-    pub fn fail_waiting_for(&self, incarnations: &[u64], because: &Status) -> bool {
-        let is_from = |key: &RendezvousKey| incarnations.contains(&key.source_incarnation());
-        let Some(key) = self.waiting_keys(1, is_from).pop() else { return false };
-        let status = Status::new(
-            because.code(),
-            format!(
-                "{} waits for '{}' of {}: {}",
-                self.task(),
-                key.edge_name(),
-                task_of(key.source_device()),
-                because.message()
-            ),
-        );
-        self.abort(if because.is_derived() { status.derived() } else { status });
-        true
-    }
-
-    /// Notes that a connection to a task with these devices was lost, and fails the step if it waits for that task.
-    fn lose(&self, incarnations: &[u64], status: &Status) {
-        if incarnations.is_empty() {
-            return;
-        }
-        {
-            let mut lost = self.lost.lock();
-            for &incarnation in incarnations {
-                if lost.len() < LOST_PEERS_MAX && !lost.iter().any(|(known, _)| *known == incarnation) {
-                    lost.push((incarnation, status.clone()));
-                }
-            }
-        }
-        self.has_lost.store(true, Ordering::Release);
-        if self.has_started.load(Ordering::Acquire) {
-            self.fail_waiting_for(incarnations, status);
-        }
-    }
-
-    /// Fails the step if a tensor that it waits for may have been lost with a connection.
-    pub fn fail_if_lost(&self, key: &RendezvousKey) {
-        if !self.has_lost.load(Ordering::Acquire) {
-            return;
-        }
-        let incarnation = key.source_incarnation();
-        let lost = self.lost.lock().iter().find(|(known, _)| *known == incarnation).map(|(_, status)| status.clone());
-        if let Some(status) = lost {
-            self.fail_waiting_for(&[incarnation], &status);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernel::{Rendezvous, RendezvousKey};
 
     #[test]
     fn a_finished_step_stays_finished() {
@@ -537,22 +363,22 @@ mod tests {
         let tensor = large();
         let num_fitting = EARLY_BYTES_MAX / tensor.num_bytes();
         for id in 0..2 * num_fitting as i64 {
-            manager.pushed(1, id, &key("x"), tensor.clone(), false);
+            manager.pushed(LinkId(1), id, &key("x"), tensor.clone(), false);
         }
         assert_eq!(manager.num_steps(), num_fitting);
         let refused = manager.find_or_create(num_fitting as i64).err().unwrap();
         assert_eq!(refused.code(), tensor::Code::ResourceExhausted);
         assert!(refused.message().contains("no registered"), "{refused}");
         // Another peer has a budget of its own.
-        manager.pushed(2, -1, &key("x"), tensor.clone(), false);
+        manager.pushed(LinkId(2), -1, &key("x"), tensor.clone(), false);
         assert_eq!(manager.num_steps(), num_fitting + 1);
         let lost = Status::unavailable("the connection to /job:a was closed");
-        manager.peer_lost(1, &[7], &lost);
+        manager.peer_lost(LinkId(1), &[7], &lost);
         assert_eq!(manager.num_steps(), 1);
         assert_eq!(manager.find_or_create(0).err().unwrap(), lost, "it can't begin without what it was pushed");
         // What ended leaves room.
-        manager.peer_lost(2, &[7], &lost);
-        manager.pushed(1, -3, &key("x"), tensor, false);
+        manager.peer_lost(LinkId(2), &[7], &lost);
+        manager.pushed(LinkId(1), -3, &key("x"), tensor, false);
         assert_eq!(manager.num_steps(), 1);
     }
 
@@ -569,12 +395,12 @@ mod tests {
         let tensor = large();
         let num_steps = 2 * EARLY_BYTES_MAX / tensor.num_bytes();
         for id in 0..num_steps as i64 {
-            manager.pushed(1, id, &key("x"), tensor.clone(), false);
+            manager.pushed(LinkId(1), id, &key("x"), tensor.clone(), false);
         }
         assert_eq!(manager.num_steps(), num_steps);
-        manager.pushed(1, -1, &key("y"), tensor.clone(), false);
+        manager.pushed(LinkId(1), -1, &key("y"), tensor.clone(), false);
         drop(expectation);
-        manager.pushed(1, -2, &key("x"), tensor, false);
+        manager.pushed(LinkId(1), -2, &key("x"), tensor, false);
         assert_eq!(manager.num_steps(), num_steps, "nobody receives these");
     }
 
@@ -593,8 +419,8 @@ mod tests {
         let manager = RendezvousMgr::new(Arc::default());
         let step = manager.find_or_create(1).unwrap();
         step.has_started.store(true, Ordering::Release);
-        manager.pushed(1, 1, &key("arrived"), Tensor::scalar(1f32), false);
-        manager.peer_lost(1, &[7], &Status::unavailable("the connection was closed"));
+        manager.pushed(LinkId(1), 1, &key("arrived"), Tensor::scalar(1f32), false);
+        manager.peer_lost(LinkId(1), &[7], &Status::unavailable("the connection was closed"));
         assert!(!step.cancellation.is_cancelled(), "it may need nothing more");
         let (sender, receiver) = std::sync::mpsc::channel();
         for name in ["arrived", "lost"] {

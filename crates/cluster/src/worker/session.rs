@@ -1,7 +1,7 @@
 //! [`WorkerSession`]: what this worker keeps for one session of some master.
 
 use super::graph_mgr::GraphMgr;
-use super::task_rendezvous::TransferContext;
+use super::step_state::Transfers;
 use crate::device::LocalDevice;
 use crate::shares::Place;
 use kernel::SessionState;
@@ -18,7 +18,7 @@ pub(crate) struct WorkerSession {
     /// The master that opened the session, and its incarnation.
     pub master: (String, i64),
     /// How tensors come from other tasks.
-    pub transfers: Arc<TransferContext>,
+    pub transfers: Arc<dyn Transfers>,
     /// Its place among the sessions that its client may have.
     pub _place: Option<Place>,
 }

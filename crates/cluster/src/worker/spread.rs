@@ -2,9 +2,10 @@
 //! step of their own. What a master does for a session's graph, a worker does here for a function's.
 
 use super::graph_mgr::CALL_DEPTH;
-use super::task_rendezvous::TransferContext;
+use super::step_state::Transfers;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::{RunGraphCall, RunGraphReply, WorkerInterface};
+use crate::random::RandomIds;
 use executor::{SpreadBody, SpreadFunction, SpreadRuntime};
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
@@ -25,7 +26,10 @@ pub(crate) struct Spread {
     /// This task's devices.
     pub devices: Vec<LocalDevice>,
     /// The other tasks.
-    pub transfers: Arc<TransferContext>,
+    pub transfers: Arc<dyn Transfers>,
+    pub runtime: tokio::runtime::Handle,
+    /// Numbers the steps that functions run as.
+    pub ids: Arc<RandomIds>,
     /// The session that the graphs are registered for, if its master has told of one.
     pub session_handle: Option<Arc<str>>,
 }
@@ -74,7 +78,7 @@ impl SpreadFunction for Prepared {
             Err(status) => return done(Err(status)),
         };
         let function = self.function.clone();
-        function.spread.transfers.runtime.clone().spawn(async move {
+        function.spread.runtime.clone().spawn(async move {
             let outcome = tokio::select! {
                 outcome = function.call(args) => outcome,
                 Ok(status) = cancelled => Err(status),
@@ -88,7 +92,7 @@ impl SpreadFunction for Prepared {
 impl Function {
     async fn call(&self, args: Vec<Tensor>) -> Result<Vec<Tensor>> {
         let parts = self.compiled.get_or_try_init(|| self.compile()).await?;
-        let step_id = self.spread.transfers.ids.next_step_id();
+        let step_id = self.spread.ids.next_step_id();
         let _cleanup = Cleanup { parts, step_id };
         let calls = parts.iter().map(|part| {
             let sends = part.args.iter().filter_map(|(index, key)| Some((key.clone(), args.get(*index)?.clone())));
@@ -107,7 +111,7 @@ impl Function {
         });
         let answers: Vec<_> = calls.collect();
         drop(args);
-        let replies = all_replies(parts, answers, &self.spread.transfers.task).await?;
+        let replies = all_replies(parts, answers, self.spread.transfers.task()).await?;
         let count = parts.iter().map(|part| part.results.len()).sum();
         let mut results = vec![None; count];
         for (part, reply) in parts.iter().zip(replies) {
@@ -150,7 +154,7 @@ impl Function {
         // Kernels that keep state are known by name in their session: no other graph's may be taken for this one's.
         let mut hasher = FixedState::default().build_hasher();
         hasher.write(self.body.key.as_bytes());
-        let prefix = format!("{}/{:016x}/", self.spread.transfers.task.trim_start_matches('/'), hasher.finish());
+        let prefix = format!("{}/{:016x}/", self.spread.transfers.task().trim_start_matches('/'), hasher.finish());
         let parts = partition(&graph, registry, &options)?.into_iter().map(|(task, graph)| {
             let mut def = graph.to_graph_def();
             let terminals = Terminals::take(&mut def, &incarnation)?;
@@ -176,10 +180,10 @@ impl Spread {
         }
         let (mut devices, mut incarnations) = (Vec::new(), HashMap::new());
         for task in tasks {
-            let found: Vec<(String, u64)> = if task == self.transfers.task {
+            let found: Vec<(String, u64)> = if task == self.transfers.task() {
                 self.devices.iter().map(|device| (device.name.to_string(), device.incarnation)).collect()
             } else {
-                let attributes = self.transfers.workers.get(&task)?.get_status().await?;
+                let attributes = self.transfers.worker(&task)?.get_status().await?;
                 let renamed = |device: proto::DeviceAttributes| {
                     crate::device::rename(&device.name, &task).map(|name| (name, device.incarnation))
                 };
@@ -194,7 +198,7 @@ impl Spread {
     }
 
     async fn register(&self, task: String, def: GraphDef, terminals: Terminals) -> Result<Part> {
-        let worker = self.transfers.workers.get(&task)?;
+        let worker = self.transfers.worker(&task)?;
         let request = |session_handle: &str, create_worker_session_called| proto::RegisterGraphRequest {
             session_handle: session_handle.to_owned(),
             graph_def: Some(def.clone()),
@@ -217,7 +221,7 @@ impl Spread {
             session_handle,
             create_worker_session_called,
             graph_handle: graph_handle.into(),
-            runtime: self.transfers.runtime.clone(),
+            runtime: self.runtime.clone(),
             args: terminals.args,
             results: terminals.results.iter().map(|(index, _)| *index).collect(),
             receives: terminals.results.into_iter().map(|(_, key)| key).collect(),
@@ -225,7 +229,7 @@ impl Spread {
     }
 
     fn from_task(&self, task: &str, status: Status) -> Status {
-        named(task, &self.transfers.task, status)
+        named(task, self.transfers.task(), status)
     }
 }
 

@@ -19,15 +19,13 @@
 //! TensorFlow would wait, too. Lines name it (`stream`, and `grpc/client.rs` for TensorFlow's tasks).
 
 use super::Worker;
-use super::rendezvous_mgr::StepProgress;
-use super::task_rendezvous::TransferContext;
-use crate::device::{stream_offer, task_of};
-use crate::transport::stream::{Connection, StreamHub};
+use super::step_state::{LinkId, PeerLink, StepProgress, Transfers};
+use crate::device::task_of;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tensor::{Result, Status};
+use tensor::Status;
 
 /// How often a sender may say that it doesn't know a step, after a connection to it was lost.
 const UNKNOWN_MAX: u32 = 6;
@@ -85,14 +83,14 @@ struct Wait {
 
 struct Question {
     id: u64,
-    connection: Weak<Connection>,
+    link: LinkId,
     steps: Vec<i64>,
 }
 
 /// A task whose tensors steps wait for.
 struct Sender {
     task: String,
-    context: Arc<TransferContext>,
+    context: Arc<dyn Transfers>,
     steps: Vec<i64>,
 }
 
@@ -142,7 +140,9 @@ impl State {
 impl Worker {
     /// Asks the tasks for whose tensors steps have waited since the last look.
     pub(super) fn look_at_waiting_steps(self: &Arc<Self>) {
-        let Some(streams) = self.transfers.workers.streams() else { return };
+        if !self.transfers.may_be_pushed_to() {
+            return;
+        }
         let mut senders: HashMap<u64, Sender> = HashMap::new();
         let mut state = self.watch.state.lock();
         state.now += 1;
@@ -150,7 +150,7 @@ impl Worker {
         let mut before = std::mem::take(&mut state.waits);
         for step in self.steps.started() {
             let Some(context) = step.context() else { continue };
-            let keys = step.waiting_keys(KEYS_MAX, |key| task_of(key.source_device()) != context.task);
+            let keys = step.waiting_keys(KEYS_MAX, |key| task_of(key.source_device()) != context.task());
             if keys.is_empty() {
                 continue;
             }
@@ -171,29 +171,27 @@ impl Worker {
         state.questions.retain(|incarnation, _| senders.contains_key(incarnation));
         drop(state);
         for (incarnation, sender) in senders {
-            match streams.connected_to(incarnation) {
-                Some(connection) => self.ask(incarnation, &connection, sender.steps),
+            match self.transfers.connected_to(incarnation) {
+                Some(link) => self.ask(incarnation, &*link, sender.steps),
                 None => self.reach(incarnation, sender),
             }
         }
     }
 
     /// Asks a peer how far it is with steps, unless it owes an answer already.
-    fn ask(&self, incarnation: u64, connection: &Arc<Connection>, steps: Vec<i64>) {
+    fn ask(&self, incarnation: u64, link: &dyn PeerLink, steps: Vec<i64>) {
         let id = {
             let mut state = self.watch.state.lock();
-            let is_asked = |question: &Question| std::ptr::eq(question.connection.as_ptr(), Arc::as_ptr(connection));
-            if state.questions.get(&incarnation).is_some_and(is_asked) {
+            if state.questions.get(&incarnation).is_some_and(|question| question.link == link.id()) {
                 return;
             }
             let id = state.next_question;
             state.next_question += 1;
-            let question = Question { id, connection: Arc::downgrade(connection), steps: steps.clone() };
-            state.questions.insert(incarnation, question);
+            state.questions.insert(incarnation, Question { id, link: link.id(), steps: steps.clone() });
             id
         };
         // If it can't be sent, the connection ends, which is told to the steps.
-        let _ = connection.ask_progress(id, &steps);
+        let _ = link.ask_progress(id, &steps);
     }
 
     /// Connects to a task to which there is no stream, to ask it the next time. If it can't be reached, the steps fail.
@@ -202,11 +200,9 @@ impl Worker {
             return;
         }
         let worker = self.clone();
-        self.transfers.runtime.spawn(async move {
-            let reached = match worker.transfers.workers.streams() {
-                Some(streams) => connect(streams, incarnation, &sender).await,
-                None => Ok(()),
-            };
+        let reaching = sender.context.reach(&sender.task, incarnation);
+        self.runtime.spawn(async move {
+            let reached = reaching.await;
             worker.watch.state.lock().reaching.remove(&incarnation);
             if let Err(status) = reached {
                 worker.fail_waiting(&sender.steps, incarnation, &status);
@@ -242,23 +238,6 @@ impl Worker {
             self.fail_waiting(&[step_id], incarnation, &status);
         }
     }
-
-    /// Returns how far this task is with a step.
-    pub(crate) fn progress(&self, step_id: i64) -> StepProgress {
-        self.steps.progress(step_id)
-    }
-}
-
-/// Opens a stream to a task that steps wait for.
-async fn connect(streams: &Arc<StreamHub>, incarnation: u64, sender: &Sender) -> Result<()> {
-    let workers = &sender.context.workers;
-    let devices = workers.get(&sender.task)?.get_status().await?;
-    if !devices.iter().any(|device| device.incarnation == incarnation) {
-        return Err(Status::unavailable("that task was restarted"));
-    }
-    let (Some(first), Some(place)) = (devices.first(), workers.address(&sender.task)) else { return Ok(()) };
-    let offer = stream_offer(first).ok_or_else(|| Status::unavailable("that task takes no streams any more"))?;
-    streams.get(&streams.offer().address_of(&offer, &sender.task, place, first.incarnation))?.settled().await
 }
 
 #[cfg(test)]

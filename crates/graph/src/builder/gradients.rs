@@ -1,6 +1,7 @@
 //! The autodiff walk: adds to a graph the nodes that compute gradients.
 
 use super::control_flow::Kind;
+use super::function_gradient::call_gradient;
 use super::{Grad, Gradient, GradientArgs, GraphBuilder, IndexedSlices, NodeId, Operation, Output};
 use crate::Edge;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
@@ -249,7 +250,7 @@ impl GraphBuilder {
             let op_type = op.op_type();
             let gradient = match self.ops().op(&op_type) {
                 Some(info) => info.gradient,
-                None if self.has_function(&op_type) => Gradient::Fn(crate::function::call_gradient),
+                None if self.has_function(&op_type) => Gradient::Fn(call_gradient),
                 None => Gradient::Unsupported,
             };
             let function = match gradient {

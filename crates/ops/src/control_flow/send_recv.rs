@@ -1,8 +1,8 @@
 //! Transfers between devices and tasks: a Send hands a tensor to the step's rendezvous, a Recv waits for it there.
 
 use kernel::{
-    AsyncContext, AsyncKernel, BoxedKernel, CancellationToken, Cost, FrameAndIteration, Gradient, Kernel,
-    KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, RendezvousKey, Value, shape,
+    AsyncContext, AsyncKernel, BoxedKernel, CancellationToken, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef,
+    OpFlags, Transfer, Value, shape,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const fn send(name: &'static str) -> Op {
         },
         shape: shape::unknown,
         gradient: Gradient::Unsupported,
-        kernels: const { &[KernelDef::any(|builder| BoxedKernel::new(Send { edge: EdgeKey::new(builder)? }))] },
+        kernels: const { &[KernelDef::any(|builder| BoxedKernel::new(Send { transfer: Transfer::new(builder.attrs())? }))] },
     }
 }
 
@@ -53,60 +53,24 @@ const fn recv(name: &'static str) -> Op {
         gradient: Gradient::Unsupported,
         kernels: const {
             &[KernelDef::any(|builder| {
-                BoxedKernel::new_async(Recv { edge: EdgeKey::new(builder)?, dtype: builder.output_dtype(0) })
+                BoxedKernel::new_async(Recv {
+                    transfer: Transfer::new(builder.attrs())?,
+                    dtype: builder.output_dtype(0),
+                })
             })]
         },
     }
 }
 
-/// The names that both ends of a transfer derive their keys from.
-struct EdgeKey {
-    send_device: String,
-    incarnation: u64,
-    recv_device: String,
-    tensor_name: String,
-    /// Where the tensor is pushed to, if the master has decided so.
-    push_to: Option<Arc<str>>,
-    /// The key outside of loops, which is nearly always the one.
-    outermost: RendezvousKey,
-}
-
-impl EdgeKey {
-    fn new(builder: &KernelBuilder<'_>) -> Result<EdgeKey> {
-        let attrs = builder.attrs();
-        let send_device = attrs.string("send_device")?;
-        let incarnation = attrs.int("send_device_incarnation")? as u64;
-        let recv_device = attrs.string("recv_device")?;
-        let tensor_name = attrs.string("tensor_name")?;
-        let push_to: Option<Arc<str>> = attrs.string("_push_to").ok().map(Arc::from);
-        let outermost =
-            RendezvousKey::new(&send_device, incarnation, &recv_device, &tensor_name, 0, 0).pushed_to(push_to.clone());
-        // Attributes come from outside; parts that contain the separator make no valid key.
-        if [&send_device, &recv_device, &tensor_name].iter().any(|part| part.contains(';')) {
-            return Err(Status::invalid_argument(format!("Invalid rendezvous key: {}", outermost.as_str())));
-        }
-        Ok(EdgeKey { send_device, incarnation, recv_device, tensor_name, push_to, outermost })
-    }
-
-    fn with<R>(&self, at: FrameAndIteration, f: impl FnOnce(&RendezvousKey) -> R) -> R {
-        if at == FrameAndIteration::default() {
-            return f(&self.outermost);
-        }
-        let (source, destination, name) = (&self.send_device, &self.recv_device, &self.tensor_name);
-        let key = RendezvousKey::new(source, self.incarnation, destination, name, at.frame, at.iteration);
-        f(&key.pushed_to(self.push_to.clone()))
-    }
-}
-
 struct Send {
-    edge: EdgeKey,
+    transfer: Transfer,
 }
 
 impl Kernel for Send {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let is_dead = context.input_is_dead() || matches!(context.value(0), Value::None);
         let tensor = if is_dead { Tensor::new(DType::Float, Shape::vector(0))? } else { context.take_input(0)? };
-        self.edge.with(context.frame(), |key| context.step().rendezvous.send(key, tensor, is_dead))
+        self.transfer.with_key(context.frame(), |key| context.step().rendezvous.send(key, tensor, is_dead))
     }
 
     fn cost(&self) -> Cost {
@@ -115,7 +79,7 @@ impl Kernel for Send {
 }
 
 struct Recv {
-    edge: EdgeKey,
+    transfer: Transfer,
     dtype: DType,
 }
 
@@ -135,7 +99,7 @@ impl AsyncKernel for Recv {
                 context.finish_with(|context| accept(context, arrived, dtype));
             }
         };
-        self.edge.with(at, |key| step.rendezvous.receive(key, Box::new(on_arrival)));
+        self.transfer.with_key(at, |key| step.rendezvous.receive(key, Box::new(on_arrival)));
         if waiting.is_over() {
             return;
         }
@@ -212,9 +176,9 @@ fn accept(context: &mut OpContext<'_>, arrived: Result<(Tensor, bool)>, expected
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::registry;
     use graph::{AttrMap, Edge, Node};
+    use kernel::{Completion, FrameAndIteration, KernelBuilder, Outputs, RendezvousKey, Step, Values};
     use kernel::{Completion, Outputs, Step, Values};
     use std::sync::mpsc;
     use tensor::Code;

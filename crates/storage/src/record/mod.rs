@@ -9,36 +9,12 @@ mod writer;
 pub use reader::{RecordReader, RecordReaderOptions};
 pub use writer::RecordWriter;
 
-use tensor::{Result, Status};
+pub use crate::stream::CompressionType;
 
 /// The length and its checksum.
 const HEADER_BYTES: usize = 12;
 /// The checksum of the data.
 const FOOTER_BYTES: usize = 4;
-
-/// How the whole file is compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CompressionType {
-    /// Not at all.
-    #[default]
-    None,
-    /// As a zlib stream.
-    Zlib,
-    /// As a gzip file.
-    Gzip,
-}
-
-impl CompressionType {
-    /// Returns the type that TensorFlow calls `""`, `"NONE"`, `"ZLIB"` or `"GZIP"`.
-    pub fn from_name(name: &str) -> Result<CompressionType> {
-        match name {
-            "" | "NONE" => Ok(CompressionType::None),
-            "ZLIB" => Ok(CompressionType::Zlib),
-            "GZIP" => Ok(CompressionType::Gzip),
-            _ => Err(Status::invalid_argument(format!("Unsupported compression_type: {name}"))),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -8,9 +8,10 @@
 use super::body::{self, BodyError, Message};
 use super::split::TensorPath;
 use super::wire::Segments;
-use super::{GRPC_ENCODING, connection_options, status};
+use super::{GRPC_ENCODING, status};
 use crate::PeerTimes;
 use crate::log_limit::LogLimit;
+use crate::transport::tcp::connection_options;
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
@@ -20,18 +21,32 @@ use http::header::{CONTENT_TYPE, HeaderName, TE, USER_AGENT};
 use http::{HeaderValue, Method, Request, Uri};
 use parking_lot::Mutex;
 use proto::service::worker;
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::{pending, poll_fn, ready};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 /// A peer may close every connection that is made to it.
 static LINES: LogLimit = LogLimit::several(100, Duration::from_secs(10));
+
+thread_local! {
+    static UNSENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether a request was handed to a connection on this thread since this was last asked. Such a request leaves when the
+/// runtime next has the thread, so whoever is about to keep it gives it back first.
+pub(crate) fn take_unsent() -> bool {
+    UNSENT.take()
+}
 
 /// Calls to one peer. Cloning shares the connection.
 #[derive(Clone)]
@@ -128,8 +143,8 @@ impl Channel {
         WeakChannel { peer: Arc::downgrade(&self.peer) }
     }
 
-    /// Makes a call. When there is a connection, the request is on its way before this returns; dropping the answer
-    /// cancels the call.
+    /// Makes a call. The request is on its way before this returns, or the connection that it needs is being made; dropping the
+    /// answer cancels the call.
     pub fn call(
         &self,
         path: &'static str,
@@ -140,6 +155,7 @@ impl Channel {
             Ok(request) => request,
             Err(status) => return Box::pin(ready(Err(status))),
         };
+        UNSENT.set(true);
         let sender = self.peer.state.lock().sender.clone();
         match sender {
             Some(sender) => match self.begin(sender, path, request) {
@@ -148,11 +164,12 @@ impl Channel {
             },
             None => {
                 let channel = self.clone();
-                Box::pin(async move {
+                let calling = self.peer.runtime.spawn(async move {
                     let sender = channel.connect().await?;
                     let call = channel.begin(sender, path, request)?;
                     finish(Waiting::new(channel.peer.clone()), path, call, tensors).await
-                })
+                });
+                Box::pin(Calling(calling))
             }
         }
     }
@@ -183,6 +200,24 @@ impl Channel {
         let (response, mut stream) = started.map_err(|error| self.peer.broken(path, &error))?;
         body::send(&mut stream, request, true).map_err(|error| self.peer.broken(path, &error))?;
         Ok(response)
+    }
+}
+
+/// A call that runs on its own because it has to be connected first; dropping this ends it.
+struct Calling(JoinHandle<Result<Message>>);
+
+impl Future for Calling {
+    type Output = Result<Message>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Message>> {
+        let ended = ready!(self.0.poll_unpin(context));
+        Poll::Ready(ended.unwrap_or_else(|error| Err(Status::unavailable(format!("a call was not made: {error}")))))
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

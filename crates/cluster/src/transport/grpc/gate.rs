@@ -5,7 +5,7 @@
 //! connection from this machine whose owner can't be found is not served either: nobody knows who it is.
 
 use super::admission::{Admission, Admitted, PutOut};
-use super::server::respond_with_error;
+use super::respond::respond_with_error;
 use super::socket_owner::{Owner, SocketTable};
 use crate::client::Client;
 use crate::listen::is_own;

@@ -1,22 +1,23 @@
 //! Answers calls over HTTP/2: accepts connections and streams, and hands each call to the master or the worker.
 
+use super::GRPC_ENCODING;
 use super::body::{self, BodyError, Message};
 use super::gate::{Entered, Gate};
 use super::messages::*;
+use super::respond::{respond_with, respond_with_error};
 use super::split::TensorPath;
 use super::wire::{Segments, malformed};
-use super::{GRPC_ENCODING, connection_options, status};
 use crate::client::{Caller, called_by};
+use crate::connections::Connections;
 use crate::interface::{MasterInterface, WorkerInterface};
 use crate::log_limit::LogLimit;
-use crate::master::Connections;
 use crate::threads::for_message;
 use crate::transport::stream::{PREFACE, Socket, StreamHub};
+use crate::transport::tcp::connection_options;
 use crate::turns::{ClientTurns, Turns};
 use bytes::Bytes;
 use h2::server::SendResponse;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::Request;
 use proto::service::{master, worker};
 use rustix::net::RecvFlags;
 use std::future::poll_fn;
@@ -269,28 +270,6 @@ async fn serve_call(
         }
         Some(Err(status)) => respond_with_error(&mut respond, status),
         None => debug!("a call of {} was given up", method.path),
-    }
-}
-
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-
-fn respond_with(respond: &mut SendResponse<Bytes>, segments: Segments) -> Result<(), h2::Error> {
-    let mut response = Response::new(());
-    response.headers_mut().insert(CONTENT_TYPE, GRPC);
-    let mut stream = respond.send_response(response, false)?;
-    body::send(&mut stream, segments, false)?;
-    let mut trailers = HeaderMap::with_capacity(1);
-    status::write(&Ok(()), &mut trailers);
-    stream.send_trailers(trailers)
-}
-
-/// Answers a call with an error.
-pub(super) fn respond_with_error(respond: &mut SendResponse<Bytes>, error: Status) {
-    let mut response = Response::new(());
-    response.headers_mut().insert(CONTENT_TYPE, GRPC);
-    status::write(&Err(error), response.headers_mut());
-    if let Err(error) = respond.send_response(response, true) {
-        debug!("an error could not be sent: {error}");
     }
 }
 

@@ -1,12 +1,15 @@
 //! Where tasks take streams: what a task offers in the description of its devices, and the address that follows for
 //! another task, depending on whether both are on one machine.
 
+use super::frame::VERSION;
 use crate::Transport;
+use crate::device::is_ours;
+use proto::DeviceAttributes;
 use std::fmt;
 use tensor::{Result, Status};
 
-/// The word before an offer. It changes with the protocol, so that tasks of different releases use gRPC between them.
-const OFFER: &str = "stream3";
+/// The word before an offer, which the version of the protocol follows. The first release had none there.
+const OFFER: &str = "stream";
 
 /// What a task offers to its peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,12 +35,23 @@ impl StreamOffer {
 
     /// Writes the offer for the description of a device.
     pub fn to_text(&self) -> String {
-        format!(" {OFFER} host={} unix={}", self.host, self.unix)
+        format!(" {OFFER}{VERSION} host={} unix={}", self.host, self.unix)
+    }
+
+    /// Returns how a device's task takes streams that this one understands; `None` when it takes none.
+    pub fn of(device: &DeviceAttributes) -> Option<StreamOffer> {
+        if is_ours(device) { StreamOffer::from_text(&device.physical_device_desc) } else { None }
+    }
+
+    /// Returns which other version of streams a device's task takes, if it does.
+    pub fn other_version(device: &DeviceAttributes) -> Option<u64> {
+        let offered = device.physical_device_desc.split(' ').find_map(version_of).filter(|_| is_ours(device));
+        offered.filter(|&version| version != VERSION)
     }
 
     /// Reads the offer in the description of a device.
-    pub fn from_text(description: &str) -> Option<StreamOffer> {
-        let mut words = description.split(' ').skip_while(|word| *word != OFFER).skip(1);
+    fn from_text(description: &str) -> Option<StreamOffer> {
+        let mut words = description.split(' ').skip_while(|word| version_of(word) != Some(VERSION)).skip(1);
         let host = words.next()?.strip_prefix("host=")?.to_owned();
         let unix = words.next()?.strip_prefix("unix=")?.to_owned();
         Some(StreamOffer { host, unix })
@@ -51,6 +65,14 @@ impl StreamOffer {
         } else {
             format!("tcp:{address}#{incarnation:016x}@{task}")
         }
+    }
+}
+
+/// Reads the word before an offer.
+fn version_of(word: &str) -> Option<u64> {
+    match word.strip_prefix(OFFER)? {
+        "" => Some(1),
+        version => version.parse().ok(),
     }
 }
 

@@ -43,11 +43,11 @@ impl Drop for Dealing {
 
 /// The calls of one peer.
 #[derive(Clone, Default)]
-pub(super) struct Running {
+pub(super) struct PeerCalls {
     calls: Arc<Mutex<HashMap<u64, Arc<Call>>>>,
 }
 
-impl Running {
+impl PeerCalls {
     /// Answers a call once the answer is there.
     pub fn add(&self, hub: &Arc<StreamHub>, connection: &Arc<Connection>, id: u64, answer: Answer<RunGraphReply>) {
         let call = Arc::new(Call {
@@ -85,7 +85,7 @@ struct Call {
     /// What it will end with; `None` once it is answered or given up.
     answer: Mutex<Option<Answer<RunGraphReply>>>,
     connection: Arc<Connection>,
-    running: Running,
+    running: PeerCalls,
     runtime: tokio::runtime::Handle,
     _counted: Counted,
 }
@@ -193,7 +193,7 @@ mod tests {
     #[tokio::test]
     async fn what_ends_by_a_frame_is_answered_on_its_thread() {
         let (hub, connection, mut theirs) = connected();
-        let running = Running::default();
+        let running = PeerCalls::default();
         let (end, ended) = oneshot::channel();
         then_answer(|| running.add(&hub, &connection, 1, failing_with(ended)));
         assert_eq!(*hub.num_running.borrow(), 1);
@@ -207,7 +207,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn what_ends_elsewhere_is_answered_by_the_runtime() {
         let (hub, connection, mut theirs) = connected();
-        let running = Running::default();
+        let running = PeerCalls::default();
         let (end, ended) = oneshot::channel();
         then_answer(|| running.add(&hub, &connection, 1, failing_with(ended)));
         std::thread::spawn(move || end.send(Status::aborted("it ended elsewhere")).unwrap()).join().unwrap();
@@ -218,7 +218,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_call_that_panics_is_answered_and_counted_out() {
         let (hub, connection, mut theirs) = connected();
-        let running = Running::default();
+        let running = PeerCalls::default();
         let (end, ended) = oneshot::channel::<()>();
         let answer: Answer<RunGraphReply> = Box::pin(async move {
             let _ = ended.await;
@@ -236,7 +236,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_given_up_is_dropped_and_not_answered() {
         let (hub, connection, mut theirs) = connected();
-        let running = Running::default();
+        let running = PeerCalls::default();
         let (end, ended) = oneshot::channel();
         then_answer(|| running.add(&hub, &connection, 1, failing_with(ended)));
         then_answer(|| running.abort(1));

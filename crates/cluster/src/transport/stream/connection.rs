@@ -3,13 +3,16 @@
 
 use super::frame::{Fields, FrameWriter, Kind, OutFrame, Purpose, Share};
 use super::outgoing::Outgoing;
+use super::releases::Releases;
 use super::settings::StreamLimits;
 use super::shared_memory::SharedHeap;
 use super::silence::Silence;
 use super::socket::Socket;
 use crate::interface::{RunGraphCall, RunGraphReply};
+use crate::worker::{LinkId, PeerLink};
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -39,6 +42,7 @@ const FRAMES_MAX: usize = 1 << 20;
 
 /// A stream to a peer.
 pub struct Connection {
+    id: LinkId,
     /// Where the peer is, for messages.
     address: String,
     /// Which task it is, as it says itself.
@@ -58,8 +62,6 @@ pub struct Connection {
     pub(super) silence: Silence,
     /// Told when there is something left to be written.
     unfinished: Notify,
-    /// Told when there is something to be given back.
-    released: Notify,
     calls: Mutex<HashMap<u64, oneshot::Sender<Result<RunGraphReply>>>>,
     next_call: AtomicU64,
     /// Whether the peer reads our heap.
@@ -69,9 +71,8 @@ pub struct Connection {
     /// How many bytes these have.
     lent_bytes: AtomicUsize,
     next_token: AtomicU64,
-    /// What we need no longer of the peer's heap; it is told so with the next frame, or after a moment. It has a lock of its
-    /// own, the innermost of all, because tensors end while frames are written.
-    releases: Mutex<Vec<u64>>,
+    /// What we need no longer of the peer's heap; it is told so with the next frame, or after a moment.
+    releases: Arc<Releases>,
 }
 
 struct Sending {
@@ -111,7 +112,9 @@ impl Connection {
 
     /// Makes a connection that is about to be made, with bounds of its own.
     pub(super) fn with_limits(address: &str, limits: StreamLimits) -> Connection {
+        static NUM_MADE: AtomicU64 = AtomicU64::new(0);
         Connection {
+            id: LinkId(NUM_MADE.fetch_add(1, Ordering::Relaxed)),
             address: address.to_owned(),
             task: OnceLock::new(),
             limits,
@@ -127,14 +130,13 @@ impl Connection {
             has_backlog: AtomicBool::new(true),
             silence: Silence::default(),
             unfinished: Notify::new(),
-            released: Notify::new(),
             calls: Mutex::new(HashMap::new()),
             next_call: AtomicU64::new(1),
             is_shared: AtomicBool::new(false),
             lent: Mutex::new(HashMap::new()),
             lent_bytes: AtomicUsize::new(0),
             next_token: AtomicU64::new(1),
-            releases: Mutex::new(Vec::new()),
+            releases: Arc::default(),
         }
     }
 
@@ -152,6 +154,11 @@ impl Connection {
         outgoing.link = Link::Up(socket);
         self.has_backlog.store(false, Ordering::Release);
         self.flush(&mut outgoing);
+    }
+
+    /// Returns what tells the connection from others.
+    pub(crate) fn id(&self) -> LinkId {
+        self.id
     }
 
     /// Notes which task the peer is, and which devices it has.
@@ -191,13 +198,6 @@ impl Connection {
             }
             changed.await;
         }
-    }
-
-    /// Asks the peer how far it is with steps whose tensors are waited for.
-    pub(crate) fn ask_progress(&self, id: u64, steps: &[i64]) -> Result<()> {
-        let mut writer = FrameWriter::plain(Kind::AskProgress, id);
-        steps.iter().for_each(|&step_id| writer.u64(step_id as u64));
-        self.send(writer.finish()?)
     }
 
     /// Returns the name of the peer, or its address as long as it has told nothing else.
@@ -383,22 +383,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Notes that we need a part of the peer's heap no longer.
-    pub(super) fn release(&self, token: u64) {
-        let is_first = {
-            let mut releases = self.releases.lock();
-            releases.push(token);
-            releases.len() == 1
-        };
-        if is_first {
-            self.released.notify_one();
-        }
+    /// Returns where it is noted what we need no longer of the peer's heap.
+    pub(super) fn releases(&self) -> &Arc<Releases> {
+        &self.releases
     }
 
     /// Gives back what no frame has taken along, for as long as the connection lasts.
     pub(crate) async fn give_back(&self) -> Infallible {
         loop {
-            self.released.notified().await;
+            self.releases.wait().await;
             tokio::time::sleep(RELEASE_DELAY).await;
             let mut outgoing = self.outgoing.lock();
             if matches!(outgoing.link, Link::Up(_)) {
@@ -410,16 +403,12 @@ impl Connection {
 
     /// Puts what we need no longer into the queue.
     fn queue_releases(&self, outgoing: &mut Sending) {
-        let mut releases = self.releases.lock();
-        if releases.is_empty() {
-            return;
-        }
-        let mut writer = FrameWriter::plain(Kind::Release, 0);
-        for token in releases.drain(..) {
-            writer.u64(token);
-        }
-        drop(releases);
-        if let Ok(frame) = writer.finish() {
+        let written = self.releases.take(|tokens| {
+            let mut writer = FrameWriter::plain(Kind::Release, 0);
+            tokens.for_each(|token| writer.u64(token));
+            writer.finish()
+        });
+        if let Some(Ok(frame)) = written {
             outgoing.queue.push(frame);
         }
     }
@@ -577,6 +566,26 @@ impl Connection {
         if let Some(call) = self.calls.lock().remove(&id) {
             let _ = call.send(reply);
         }
+    }
+}
+
+impl PeerLink for Connection {
+    fn id(&self) -> LinkId {
+        self.id
+    }
+
+    fn is_greeted(&self) -> bool {
+        Connection::is_greeted(self)
+    }
+
+    fn settled(self: Arc<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { Connection::settled(&self).await })
+    }
+
+    fn ask_progress(&self, id: u64, steps: &[i64]) -> Result<()> {
+        let mut writer = FrameWriter::plain(Kind::AskProgress, id);
+        steps.iter().for_each(|&step_id| writer.u64(step_id as u64));
+        self.send(writer.finish()?)
     }
 }
 

@@ -17,6 +17,29 @@ use tensor::{Buffer, DType, Result, Shape, Status, Tensor};
 /// The first bytes of a connection, by which a server tells it from HTTP/2.
 pub(crate) const PREFACE: &[u8; 8] = b"FERROFL2";
 
+/// What the first bytes of every version begin with.
+const PREFACE_OF_ALL: &[u8] = b"FERROFL";
+
+/// The version of the protocol. Whoever changes what frames look like or mean counts it up: tasks of different versions use gRPC.
+pub(super) const VERSION: u64 = 4;
+
+/// Checks the first bytes of a connection.
+pub(super) fn check_preface(found: &[u8]) -> Result<()> {
+    match found {
+        _ if found == PREFACE => Ok(()),
+        _ if found.starts_with(PREFACE_OF_ALL) => Err(other_version(None)),
+        _ => Err(malformed()),
+    }
+}
+
+/// The error for a peer of another release.
+pub(super) fn other_version(version: Option<u64>) -> Status {
+    let which = version.map_or("another version".to_owned(), |version| format!("version {version}"));
+    Status::failed_precondition(format!(
+        "the peer speaks {which} of the streams' protocol, and this task version {VERSION}: they can only use gRPC between them"
+    ))
+}
+
 /// The length of a frame's header.
 pub(super) const HEADER_BYTES: usize = 24;
 

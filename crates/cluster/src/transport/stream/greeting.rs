@@ -13,63 +13,16 @@
 
 use super::address::{Place, StreamAddress, unix_name};
 use super::frame::{FrameWriter, Kind, OutFrame, PREFACE, malformed};
+use super::hello::Hello;
 use super::messages;
-use super::proof::Proven;
-use super::reader::{FrameReader, InFrame, no_greeting};
+use super::reader::{FrameReader, no_greeting};
 use super::shared_memory::PeerMemory;
 use super::socket::Socket;
 use super::{Connection, StreamHub};
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Instant;
 use tensor::{Result, Status};
 use tracing::{debug, info};
-
-/// The version of the protocol; both sides must have the same.
-const VERSION: u64 = 4;
-
-/// A bound on the devices that a peer names.
-const INCARNATIONS_MAX: u64 = 1 << 12;
-
-/// What a peer says of itself.
-pub(super) struct Hello {
-    /// Whom it expects here; 0 for whoever is there.
-    receiver: u64,
-    /// Whether it would share its memory with us.
-    offers_memory: bool,
-    /// The incarnations of its devices, at least one.
-    pub incarnations: SmallVec<[u64; 2]>,
-    /// Which task it says it is, and at which address.
-    pub task: String,
-    pub address: String,
-    /// What proves it.
-    pub secret: String,
-    /// The incarnations that it is proven to have.
-    pub proven: Proven,
-}
-
-impl Hello {
-    fn read(frame: &InFrame) -> Result<Hello> {
-        if frame.kind == Kind::Error {
-            return Err(messages::read_error(frame.fields())?);
-        }
-        if frame.kind != Kind::Hello || frame.id != VERSION {
-            return Err(Status::failed_precondition("the peer speaks another version of the stream's protocol"));
-        }
-        let mut fields = frame.fields();
-        let receiver = fields.u64()?;
-        let offers_memory = fields.u64()? != 0;
-        let count = fields.u64()?;
-        if count == 0 || count > INCARNATIONS_MAX {
-            return Err(malformed());
-        }
-        let incarnations = (0..count).map(|_| fields.u64()).collect::<Result<_>>()?;
-        let task = fields.text()?.to_owned();
-        let address = fields.text()?.to_owned();
-        let secret = fields.text()?.to_owned();
-        Ok(Hello { receiver, offers_memory, incarnations, task, address, secret, proven: Proven::new() })
-    }
-}
 
 impl StreamHub {
     /// Lets both sides say who they are. The connection can carry frames when this returns.
@@ -147,7 +100,7 @@ impl StreamHub {
         let file = reader.take_file().filter(|_| frame.kind == Kind::Memory).ok_or_else(malformed)?;
         match PeerMemory::map(&file) {
             Ok(memory) => {
-                reader.share(memory, connection);
+                reader.share(memory, connection.releases());
                 Ok(true)
             }
             Err(status) => {
@@ -180,21 +133,6 @@ impl StreamHub {
             theirs.proven.clone_from(&theirs.incarnations);
         }
         Ok(theirs)
-    }
-
-    /// Says who this is.
-    pub(super) fn hello(&self, receiver: u64, offers_memory: bool, secret: &str) -> Result<OutFrame> {
-        let mut writer = FrameWriter::plain(Kind::Hello, VERSION);
-        writer.u64(receiver);
-        writer.u64(u64::from(offers_memory));
-        writer.u64(self.incarnations.len() as u64);
-        for &incarnation in &self.incarnations {
-            writer.u64(incarnation);
-        }
-        writer.text(self.task.as_bytes());
-        writer.text(self.own_address().as_bytes());
-        writer.text(secret.as_bytes());
-        writer.finish()
     }
 }
 

@@ -3,7 +3,7 @@
 //! from gRPC by its first byte.
 //!
 //! The master decides which transfers go this way, when it registers the partitions: it alone knows both ends. It gives
-//! such a Send and its Recv the receiver's address as the attribute [`PUSH_TO`]. The Send pushes there, and the Recv waits
+//! such a Send and its Recv the receiver's address (`kernel::Transfer::push_to`). The Send pushes there, and the Recv waits
 //! for what comes. TensorFlow's tasks never see the attribute, and keep `RecvTensor`.
 
 mod address;
@@ -12,12 +12,16 @@ mod connection;
 mod frame;
 mod free_space;
 mod greeting;
+mod hello;
+#[cfg(test)]
+mod kept_frames;
 mod listener;
 mod messages;
 mod outgoing;
+mod peer_watch;
 mod proof;
 mod reader;
-mod recipient;
+mod releases;
 mod settings;
 mod shared_memory;
 mod silence;
@@ -28,13 +32,15 @@ mod tests;
 pub(crate) use address::StreamOffer;
 pub(crate) use connection::Connection;
 pub(crate) use frame::PREFACE;
+pub(crate) use proof::{ConfirmStreamRequest, ConfirmStreamResponse};
 pub(crate) use settings::{StreamLimits, StreamSettings};
 pub(crate) use socket::Socket;
 
-use crate::transport::grpc::connection_options;
-use crate::transport::worker_cache::WorkerCache;
+use crate::interface::Answer;
+use crate::transport::tcp::connection_options;
+use crate::worker::Recipient;
 use address::{Place, StreamAddress};
-use calls::Running;
+use calls::PeerCalls;
 use foldhash::{HashMap, HashMapExt};
 use frame::{Kind, malformed};
 use futures_util::FutureExt;
@@ -42,7 +48,6 @@ use listener::Admission;
 use parking_lot::Mutex;
 use proof::Secrets;
 use reader::InFrame;
-use recipient::Recipient;
 use shared_memory::SharedHeap;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,8 +59,14 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tracing::{debug, error};
 
-/// The attribute of a Send and its Recv that holds the receiver's address, when the tensor is to be pushed.
-pub(crate) const PUSH_TO: &str = "_push_to";
+/// The other tasks of a task's cluster, by whom peers prove who they are.
+pub(crate) trait Peers: Send + Sync {
+    /// Returns a task's address.
+    fn address(&self, task: &str) -> Option<String>;
+
+    /// Asks a task whether it is opening a stream to this one.
+    fn confirm_stream(&self, task: &str, request: ConfirmStreamRequest) -> Answer<ConfirmStreamResponse>;
+}
 
 /// The streams of one server, in both directions.
 pub(crate) struct StreamHub {
@@ -63,7 +74,7 @@ pub(crate) struct StreamHub {
     /// Who takes what arrives.
     worker: OnceLock<Weak<dyn Recipient>>,
     /// The workers of this task's cluster.
-    peers: OnceLock<Weak<WorkerCache>>,
+    peers: OnceLock<Weak<dyn Peers>>,
     /// The name of this task.
     task: String,
     /// The incarnations of this task's devices.
@@ -125,7 +136,7 @@ impl StreamHub {
     }
 
     /// Sets the workers of this task's cluster, by whom peers prove who they are.
-    pub fn set_peers(&self, peers: Weak<WorkerCache>) {
+    pub fn set_peers<P: Peers + 'static>(&self, peers: Weak<P>) {
         let _ = self.peers.set(peers);
     }
 
@@ -236,7 +247,7 @@ impl StreamHub {
         }
         guarded(connection, || connection.broken(lost));
         if let Some(worker) = self.worker.get().and_then(Weak::upgrade) {
-            guarded(connection, || worker.peer_lost(connection, connection.proven(), lost));
+            guarded(connection, || worker.peer_lost(connection.id(), connection.proven(), lost));
         }
     }
 
@@ -251,7 +262,7 @@ impl StreamHub {
             Some(served) => served.push(connection.clone()),
             None => return stopping(),
         }
-        let running = Running::default();
+        let running = PeerCalls::default();
         let reading = async {
             let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
             if let (None, Some(address)) = (expected, self.address_of_proven(&hello.task, &hello.proven, &socket)) {
@@ -262,7 +273,7 @@ impl StreamHub {
                 }
             }
             while let Some(frame) = reader.next().await? {
-                connection.silence.heard(&connection);
+                connection.silence.heard(|| connection.peer_at());
                 calls::then_answer(|| self.take(&connection, frame, &running))?;
             }
             Ok(())
@@ -288,7 +299,7 @@ impl StreamHub {
         lost
     }
 
-    fn take(self: &Arc<Self>, connection: &Arc<Connection>, mut frame: InFrame, running: &Running) -> Result<()> {
+    fn take(self: &Arc<Self>, connection: &Arc<Connection>, mut frame: InFrame, running: &PeerCalls) -> Result<()> {
         match frame.kind {
             Kind::Hello | Kind::Memory => return Err(malformed()),
             Kind::Mapped => {
@@ -308,7 +319,7 @@ impl StreamHub {
             Kind::Tensor => {
                 let (tensor, is_dead) = frame.tensors.pop().ok_or_else(malformed)?;
                 let key: Arc<str> = frame.fields().text()?.into();
-                worker.pushed(connection, frame.id as i64, &key, tensor, is_dead);
+                worker.pushed(connection.id(), frame.id as i64, &key, tensor, is_dead);
             }
             Kind::RunGraph if self.is_stopping.load(Ordering::Acquire) => {
                 connection.reply(frame.id, Err(Status::unavailable("the task is stopping")))?;

@@ -21,16 +21,33 @@
 
 use super::StreamHub;
 use super::address::unix_name;
-use super::greeting::Hello;
+use super::hello::{Hello, Proven};
 use super::socket::Socket;
-use crate::interface::{ConfirmStreamRequest, ConfirmStreamResponse};
 use crate::random::system_secret;
 use foldhash::HashMap;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use std::sync::Weak;
 use std::time::Duration;
 use tensor::{Result, Status};
+
+/// Asks a task whether it is opening a stream.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ConfirmStreamRequest {
+    /// What whoever opens the stream has said.
+    #[prost(string, tag = "1")]
+    pub secret: String,
+    /// The incarnation of the first device of the task that asks.
+    #[prost(uint64, tag = "2")]
+    pub receiver: u64,
+}
+
+/// Says that a task is opening a stream.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ConfirmStreamResponse {
+    /// The incarnations of its devices.
+    #[prost(uint64, repeated, tag = "1")]
+    pub incarnations: Vec<u64>,
+}
 
 /// How long a task may take to confirm a stream.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -69,9 +86,6 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// The incarnations of a task's devices that a peer is proven to have; none when it may be anybody.
-pub(super) type Proven = SmallVec<[u64; 2]>;
-
 impl StreamHub {
     /// Confirms to a task that this one is opening a stream to it.
     pub fn confirm(&self, request: &ConfirmStreamRequest) -> Result<ConfirmStreamResponse> {
@@ -86,13 +100,12 @@ impl StreamHub {
         let Some(workers) = self.peers.get().and_then(Weak::upgrade).filter(|_| hello.task != self.task) else {
             return Ok(Proven::new());
         };
-        let Some(configured) = workers.address(&hello.task).map(str::to_owned) else { return Ok(Proven::new()) };
+        let Some(configured) = workers.address(&hello.task) else { return Ok(Proven::new()) };
         let receiver = self.incarnations.first().copied().unwrap_or(0);
         let request = ConfirmStreamRequest { secret: hello.secret.clone(), receiver };
         let task = hello.task.clone();
         let asking = async move {
-            let peer = workers.ask(&task)?;
-            let answer = tokio::time::timeout(CONFIRM_TIMEOUT, peer.confirm_stream(request)).await;
+            let answer = tokio::time::timeout(CONFIRM_TIMEOUT, workers.confirm_stream(&task, request)).await;
             answer.unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("{task} does not answer"))))
         };
         // The thread of a blocking socket is none of the runtime's.
@@ -130,7 +143,7 @@ impl StreamHub {
 
     /// Returns the address of a task in this task's cluster.
     pub(super) fn configured_address(&self, task: &str) -> Option<String> {
-        self.peers.get().and_then(Weak::upgrade)?.address(task).map(str::to_owned)
+        self.peers.get().and_then(Weak::upgrade)?.address(task)
     }
 }
 

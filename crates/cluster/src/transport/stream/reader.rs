@@ -1,7 +1,7 @@
 //! [`FrameReader`]: frames out of a socket; the contents of large tensors go straight into aligned buffers of their own.
 
-use super::connection::Connection;
-use super::frame::{Fields, HEADER_BYTES, Header, Kind, PREFACE, TensorHead, malformed};
+use super::frame::{Fields, HEADER_BYTES, Header, Kind, PREFACE, TensorHead, check_preface, malformed};
+use super::releases::Releases;
 use super::shared_memory::{PeerMemory, SharedRegion};
 use super::socket::Socket;
 use smallvec::SmallVec;
@@ -45,8 +45,8 @@ pub(super) struct FrameReader {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The peer's heap, and whom to tell what is needed no longer.
-    shared: Option<(Arc<PeerMemory>, Arc<Connection>)>,
+    /// The peer's heap, and where it is noted what is needed no longer.
+    shared: Option<(Arc<PeerMemory>, Arc<Releases>)>,
     /// While the peers greet each other: until when, and the file that came beside the bytes.
     greeting: Option<(Instant, Option<OwnedFd>)>,
 }
@@ -62,7 +62,7 @@ impl FrameReader {
     pub async fn preface(&mut self) -> Result<()> {
         let mut found = [0; PREFACE.len()];
         self.read_exact(&mut found).await?;
-        if found == *PREFACE { Ok(()) } else { Err(malformed()) }
+        check_preface(&found)
     }
 
     /// Returns the file that came along with the greeting.
@@ -100,8 +100,8 @@ impl FrameReader {
             let content = match tensor.shared {
                 None => self.content(tensor.content_len).await?,
                 Some((place, token)) => {
-                    let (memory, connection) = self.shared.as_ref().ok_or_else(malformed)?;
-                    let region = SharedRegion::new(memory.clone(), place, tensor.content_len, token, connection)?;
+                    let (memory, releases) = self.shared.as_ref().ok_or_else(malformed)?;
+                    let region = SharedRegion::new(memory.clone(), place, tensor.content_len, token, releases)?;
                     Buffer::foreign(region)
                 }
             };
@@ -111,8 +111,8 @@ impl FrameReader {
     }
 
     /// Lets tensors come from a peer's heap.
-    pub fn share(&mut self, memory: PeerMemory, connection: &Arc<Connection>) {
-        self.shared = Some((Arc::new(memory), connection.clone()));
+    pub fn share(&mut self, memory: PeerMemory, releases: &Arc<Releases>) {
+        self.shared = Some((Arc::new(memory), releases.clone()));
     }
 
     async fn content(&mut self, len: usize) -> Result<Buffer> {

@@ -5,8 +5,8 @@
 //! ([`PeerMemory`]). From then on a large tensor is sent as its place in the heap: the sender keeps it alive until the receiver
 //! has said that it needs it no longer ([`SharedRegion`]). Nobody writes to a peer's heap, and no pointer lies in one.
 
-use super::connection::Connection;
 use super::free_space::FreeSpace;
+use super::releases::Releases;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -15,7 +15,7 @@ use std::alloc::Layout;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use tensor::{Buffer, LargeBlocks, Result, Status};
 use tracing::{info, warn};
 
@@ -293,7 +293,7 @@ pub(super) struct SharedRegion {
     offset: usize,
     len: usize,
     token: u64,
-    connection: Weak<Connection>,
+    releases: Arc<Releases>,
 }
 
 impl SharedRegion {
@@ -303,7 +303,7 @@ impl SharedRegion {
         offset: u64,
         len: usize,
         token: u64,
-        connection: &Arc<Connection>,
+        releases: &Arc<Releases>,
     ) -> Result<SharedRegion> {
         // Reading what the peer never wrote takes memory here, so it gets no more than a tensor of our own would.
         if len > tensor::tensor_bytes_max() {
@@ -313,7 +313,7 @@ impl SharedRegion {
         if offset.checked_add(len).is_none_or(|end| end > memory.len) || !offset.is_multiple_of(ALIGNMENT) {
             return Err(super::frame::malformed());
         }
-        Ok(SharedRegion { memory, offset, len, token, connection: Arc::downgrade(connection) })
+        Ok(SharedRegion { memory, offset, len, token, releases: releases.clone() })
     }
 }
 
@@ -327,9 +327,7 @@ impl AsRef<[u8]> for SharedRegion {
 
 impl Drop for SharedRegion {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.upgrade() {
-            connection.release(self.token);
-        }
+        self.releases.add(self.token);
     }
 }
 
@@ -351,11 +349,11 @@ mod tests {
             other.write_bytes(8, LEN);
         }
         let peer = Arc::new(PeerMemory::map(&heap.file().try_clone_to_owned().unwrap()).unwrap());
-        let connection = Arc::new(Connection::connecting("a peer"));
-        let region = SharedRegion::new(peer.clone(), 64, 299_000, 1, &connection).unwrap();
+        let releases = Arc::new(Releases::default());
+        let region = SharedRegion::new(peer.clone(), 64, 299_000, 1, &releases).unwrap();
         assert!(region.as_ref().iter().all(|&byte| byte == 7));
         for (offset, len) in [(heap.len as u64 - 64, 65), (u64::MAX, 1), (1, 10), (0, usize::MAX)] {
-            assert!(SharedRegion::new(peer.clone(), offset, len, 1, &connection).is_err());
+            assert!(SharedRegion::new(peer.clone(), offset, len, 1, &releases).is_err());
         }
         // SAFETY: nobody uses the block any more.
         unsafe { heap.free(block, layout) };

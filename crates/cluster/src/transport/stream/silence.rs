@@ -1,22 +1,12 @@
 //! [`Silence`]: whether a peer has stopped taking what it is sent, as a process does that was stopped or swaps.
 //!
-//! Such a peer's connection stays as it is, so nothing else would tell. One that has something to answer and says nothing is
-//! asked for a word; one that has a long queue before it counts as alive while the queue moves.
+//! Such a peer's connection stays as it is, so nothing else would tell; `peer_watch` finds it out.
 
-use super::connection::{Connection, Progress};
-use super::frame::Kind;
 use parking_lot::Mutex;
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tracing::{info, warn};
-
-/// How often a peer is looked at within the time after which it counts as silent.
-const LOOKS: u32 = 3;
-
-/// A queue that moves by less between two looks doesn't move.
-const PROGRESS_BYTES_MIN: u64 = 64 << 10;
 
 /// Whether a peer has stopped taking what it is sent.
 #[derive(Default)]
@@ -32,12 +22,22 @@ pub(crate) struct Silence {
 
 impl Silence {
     /// Notes that a frame has arrived.
-    pub fn heard(&self, connection: &Connection) {
+    pub fn heard(&self, peer: impl Fn() -> String) {
         // One thread at a time reads a connection, so nobody else adds.
         self.num_heard.store(self.num_heard.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if self.is_silent.load(Ordering::Relaxed) {
-            self.ends(connection);
+            self.ends(&peer());
         }
+    }
+
+    /// Returns how many frames have arrived.
+    pub fn num_heard(&self) -> u64 {
+        self.num_heard.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the peer is silent.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
     }
 
     /// Returns for how long the peer has been silent, if it is.
@@ -48,81 +48,25 @@ impl Silence {
         self.since.lock().map(|since| since.elapsed())
     }
 
-    fn begins(&self, connection: &Connection, since: Instant, waiting: usize) {
+    /// Notes that a peer says nothing, and says so.
+    pub fn begins(&self, peer: &str, since: Instant, waiting: usize) {
         *self.since.lock() = Some(since);
         self.is_silent.store(true, Ordering::Relaxed);
         warn!(
             "{} has taken and answered nothing for {} s: it was stopped, or is too busy. {} kB wait for it, and so do the steps \
              that need it",
-            connection.peer_at(),
+            peer,
             since.elapsed().as_secs(),
             waiting >> 10
         );
         self.changed.notify_waiters();
     }
 
-    fn ends(&self, connection: &Connection) {
+    /// Notes that a peer goes on, and says so.
+    pub fn ends(&self, peer: &str) {
         let Some(since) = self.since.lock().take() else { return };
         self.is_silent.store(false, Ordering::Relaxed);
-        info!("{} goes on, after {} s in which it took nothing", connection.peer_at(), since.elapsed().as_secs());
+        info!("{} goes on, after {} s in which it took nothing", peer, since.elapsed().as_secs());
         self.changed.notify_waiters();
     }
-}
-
-/// What was seen at the last look.
-struct Seen {
-    num_heard: u64,
-    written: u64,
-    num_sent: u64,
-    /// How many of the sent frames the peer has reacted to, at the least.
-    num_covered: u64,
-    /// Whether it was asked for a word and has not said one.
-    is_asked: bool,
-    /// When it last was seen to do something, or to have nothing to do.
-    active_at: Instant,
-}
-
-impl Connection {
-    /// Watches whether the peer takes what it is sent, for as long as the connection lasts.
-    pub(super) async fn watch_peer(&self) -> Infallible {
-        let interval = self.limits().silence_max / LOOKS;
-        let mut seen =
-            Seen { num_heard: 0, written: 0, num_sent: 0, num_covered: 0, is_asked: false, active_at: Instant::now() };
-        loop {
-            tokio::time::sleep(interval).await;
-            self.look_at_peer(&mut seen);
-        }
-    }
-
-    fn look_at_peer(&self, seen: &mut Seen) {
-        let now = self.progress();
-        let num_heard = self.silence.num_heard.load(Ordering::Relaxed);
-        if num_heard != seen.num_heard {
-            // What was sent since the last look may have come after the last word of the peer.
-            seen.num_covered = seen.num_sent;
-            seen.is_asked = false;
-            seen.active_at = Instant::now();
-        } else if !now.is_up || !has_to_answer(seen, &now) {
-            seen.active_at = Instant::now();
-        } else if now.waiting > 0 && now.written - seen.written >= PROGRESS_BYTES_MIN {
-            seen.active_at = Instant::now();
-            if self.silence.is_silent.load(Ordering::Relaxed) {
-                self.silence.ends(self);
-            }
-        } else {
-            if now.waiting == 0 && !seen.is_asked {
-                // If it can't be sent, the connection ends.
-                seen.is_asked = self.send_word(Kind::Ping).is_ok();
-            }
-            let is_late = seen.active_at.elapsed() >= self.limits().silence_max;
-            if is_late && !self.silence.is_silent.load(Ordering::Relaxed) {
-                self.silence.begins(self, seen.active_at, now.waiting);
-            }
-        }
-        (seen.num_heard, seen.num_sent, seen.written) = (num_heard, now.num_sent, now.written);
-    }
-}
-
-fn has_to_answer(seen: &Seen, now: &Progress) -> bool {
-    seen.is_asked || now.waiting > 0 || now.num_sent > seen.num_covered
 }

@@ -7,7 +7,7 @@ use super::shared_memory::tensor_in_heap;
 use super::*;
 use crate::Transport;
 use crate::interface::{Answer, RunGraphCall, RunGraphReply};
-use crate::worker::StepProgress;
+use crate::worker::{LinkId, StepProgress};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -108,7 +108,7 @@ impl Worker {
 }
 
 impl Recipient for Worker {
-    fn pushed(&self, _: &Arc<Connection>, step_id: i64, _key: &Arc<str>, _tensor: Tensor, _is_dead: bool) {
+    fn pushed(&self, _link: LinkId, step_id: i64, _key: &Arc<str>, _tensor: Tensor, _is_dead: bool) {
         assert_ne!(step_id, 13, "injected by a test");
     }
 
@@ -124,7 +124,7 @@ impl Recipient for Worker {
 
     fn told_progress(&self, _incarnations: &[u64], _id: u64, _steps: &[(i64, StepProgress)]) {}
 
-    fn peer_lost(&self, _: &Arc<Connection>, incarnations: &[u64], status: &Status) {
+    fn peer_lost(&self, _link: LinkId, incarnations: &[u64], status: &Status) {
         let _ = self.lost.lock().send((incarnations.to_vec(), status.clone()));
         panic!("injected by a test, at the end");
     }

@@ -21,7 +21,7 @@ impl Runner for Counted {
     fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
         let running = self.running.clone();
         *running.0.lock() += 1;
-        numeric::workers::spawn(Box::new(move || {
+        numeric::compute_threads::spawn(Box::new(move || {
             job();
             *running.0.lock() -= 1;
             running.1.notify_all();

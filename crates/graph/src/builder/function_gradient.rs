@@ -1,9 +1,9 @@
 //! The gradient of a function, as the body of another function.
 
-use super::{FunctionBody, FunctionLibrary};
+use super::{Grad, GradientArgs, GraphBuilder, Output};
 use crate::attr::AttrMap;
-use crate::builder::{Grad, GradientArgs};
-use crate::{Edge, Graph, GraphBuilder, NodeId, OpLookup, Output};
+use crate::function::{FunctionBody, FunctionLibrary};
+use crate::{Edge, Graph, NodeId, OpLookup};
 use proto::NameAttrList;
 use std::sync::Arc;
 use tensor::{DType, Result, Status};
@@ -31,7 +31,7 @@ impl FunctionLibrary {
 }
 
 /// Returns the gradients of a call of a function by its name: a call of the function's gradient.
-pub(crate) fn call_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
+pub(super) fn call_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     let call = args.op;
     let node = call.graph().graph().node(call.id()).clone();
     let mut inputs = call.inputs();

@@ -1,15 +1,15 @@
-//! [`Recipient`]: what a stream delivers to. In a server that is the task's worker.
+//! [`Recipient`]: what a stream of another task delivers to. In a server that is the task's worker.
 
-use super::Connection;
+use super::Worker;
+use super::step_state::{LinkId, StepProgress};
 use crate::interface::{Answer, RunGraphCall, RunGraphReply, WorkerInterface};
-use crate::worker::{StepProgress, Worker};
 use std::sync::Arc;
 use tensor::{Status, Tensor};
 
 /// Takes what arrives over streams, and is told when one ends.
 pub(crate) trait Recipient: Send + Sync {
     /// Takes a tensor that another task has pushed to a step.
-    fn pushed(&self, connection: &Arc<Connection>, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool);
+    fn pushed(&self, link: LinkId, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool);
     /// Runs a partition.
     fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply>;
     /// Ends a step.
@@ -19,12 +19,12 @@ pub(crate) trait Recipient: Send + Sync {
     /// Takes what a task with these devices says how far steps are there.
     fn told_progress(&self, incarnations: &[u64], id: u64, steps: &[(i64, StepProgress)]);
     /// Fails the steps that pushed over a connection which has ended, or that wait for the task at its other end.
-    fn peer_lost(&self, connection: &Arc<Connection>, incarnations: &[u64], status: &Status);
+    fn peer_lost(&self, link: LinkId, incarnations: &[u64], status: &Status);
 }
 
 impl Recipient for Worker {
-    fn pushed(&self, connection: &Arc<Connection>, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
-        Worker::pushed(self, connection, step_id, key, tensor, is_dead);
+    fn pushed(&self, link: LinkId, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
+        self.steps.pushed(link, step_id, key, tensor, is_dead);
     }
 
     fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply> {
@@ -36,14 +36,16 @@ impl Recipient for Worker {
     }
 
     fn progress(&self, step_id: i64) -> StepProgress {
-        Worker::progress(self, step_id)
+        self.steps.progress(step_id)
     }
 
     fn told_progress(&self, incarnations: &[u64], id: u64, steps: &[(i64, StepProgress)]) {
         Worker::told_progress(self, incarnations, id, steps);
     }
 
-    fn peer_lost(&self, connection: &Arc<Connection>, incarnations: &[u64], status: &Status) {
-        Worker::peer_lost(self, connection, incarnations, status);
+    fn peer_lost(&self, link: LinkId, incarnations: &[u64], status: &Status) {
+        self.watch.peer_lost(incarnations);
+        self.steps.peer_lost(link, incarnations, status);
+        self.steps.pushes_lost(link, status);
     }
 }

@@ -1,5 +1,7 @@
 //! Holds the sources to the habits that no compiler checks: module docs, file sizes, crate arrows, no dead files.
 
+mod arrows;
+
 use crate::process;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,71 +1,109 @@
 //! [`TaskRendezvous`]: what the nodes of a step see: one task's view of its cluster. It pushes tensors to tasks of ours, and asks
 //! others for theirs.
 
-use super::rendezvous_mgr::{RemoteReceive, StepState};
-use super::step_log::StepLog;
+use super::stream::{Connection, StreamHub, StreamOffer};
+use super::worker_cache::WorkerCache;
+use crate::ClusterSpec;
 use crate::device::task_of;
-use crate::interface::{ReceivedTensor, RecvTensorCall};
+use crate::interface::{Answer, ReceivedTensor, RecvTensorCall, WorkerInterface};
 use crate::random::RandomIds;
-use crate::transport::stream::{Connection, StreamHub};
-use crate::transport::worker_cache::WorkerCache;
+use crate::worker::{PeerLink, Receiver, RemoteReceive, StepLog, StepState, Transfers};
 use kernel::{ReceiveDone, Rendezvous, RendezvousKey};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::any::Any;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::{Code, Result, Status, Tensor};
 
 /// The rendezvous that the nodes of a step see: one task's view of its cluster.
-pub(crate) struct TaskRendezvous {
+struct TaskRendezvous {
     step: Arc<StepState>,
-    context: Arc<TransferContext>,
+    context: Arc<TaskTransfers>,
+    /// The streams of the step that were used here, as they are: the step itself knows them by what a worker needs of them.
+    streams: Mutex<SmallVec<[(Arc<str>, Arc<Connection>); 2]>>,
     /// Whether something was pushed that may not have left yet.
     has_unsent: AtomicBool,
 }
 
-/// A task that a step pushes tensors to.
-pub(super) struct Receiver {
-    address: Arc<str>,
-    /// The key of the first tensor, which names the task.
-    key: RendezvousKey,
-    /// The stream to it.
-    pub connection: Arc<Connection>,
+/// How a task reaches the others of a cluster.
+pub(crate) struct TaskTransfers {
+    /// The other tasks.
+    workers: Arc<WorkerCache>,
+    /// Runs what waits for answers.
+    runtime: tokio::runtime::Handle,
+    /// Names requests.
+    ids: Arc<RandomIds>,
+    /// Takes note of transfers when asked to.
+    log: Arc<StepLog>,
 }
 
-impl Receiver {
-    /// Says in a status which task could not be reached, and by whom.
-    pub fn unreachable_from(&self, task: &str, status: &Status) -> Status {
-        let receiver = task_of(self.key.destination_device());
-        // The incarnation behind it tells people nothing.
-        let place = self.address.split('#').next().unwrap_or_default();
-        let place = place.split_once(':').map_or(place, |(_, place)| place);
-        Status::new(
-            status.code(),
-            format!("{task} can't deliver '{}' to {receiver} at {place}: {}", self.key.edge_name(), status.message()),
-        )
+impl TaskTransfers {
+    /// Makes the transfers of a task with these workers.
+    pub fn new(
+        workers: Arc<WorkerCache>,
+        runtime: tokio::runtime::Handle,
+        ids: Arc<RandomIds>,
+        log: Arc<StepLog>,
+    ) -> TaskTransfers {
+        TaskTransfers { workers, runtime, ids, log }
     }
 }
 
-/// What transfers need to know besides their step.
-pub(crate) struct TransferContext {
-    /// The name of this task in the session's cluster.
-    pub task: String,
-    /// The other tasks.
-    pub workers: Arc<WorkerCache>,
-    /// Runs what waits for answers.
-    pub runtime: tokio::runtime::Handle,
-    /// Names requests.
-    pub ids: Arc<RandomIds>,
-    /// Takes note of transfers when asked to.
-    pub log: Arc<StepLog>,
-}
+impl Transfers for TaskTransfers {
+    fn task(&self) -> &str {
+        self.workers.own_task()
+    }
 
-impl TransferContext {
-    /// Drops what waits to be pushed for a step that was cancelled or has failed, or that is over everywhere.
-    pub fn forget_step(&self, step_id: i64) {
+    fn address(&self, task: &str) -> Option<&str> {
+        self.workers.address(task)
+    }
+
+    fn worker(&self, task: &str) -> Result<Arc<dyn WorkerInterface>> {
+        self.workers.get(task)
+    }
+
+    fn for_cluster(&self, cluster: ClusterSpec, task: String) -> Arc<dyn Transfers> {
+        let workers = Arc::new(self.workers.for_cluster(cluster, task));
+        Arc::new(TaskTransfers::new(workers, self.runtime.clone(), self.ids.clone(), self.log.clone()))
+    }
+
+    fn rendezvous(self: Arc<Self>, step: Arc<StepState>) -> Arc<dyn Rendezvous> {
+        Arc::new(TaskRendezvous { step, context: self, streams: Mutex::default(), has_unsent: AtomicBool::new(false) })
+    }
+
+    fn forget_step(&self, step_id: i64) {
         if let Some(streams) = self.workers.streams() {
             streams.forget_step(step_id);
         }
     }
+
+    fn may_be_pushed_to(&self) -> bool {
+        self.workers.streams().is_some()
+    }
+
+    fn connected_to(&self, incarnation: u64) -> Option<Arc<dyn PeerLink>> {
+        let connection = self.workers.streams()?.connected_to(incarnation)?;
+        Some(connection)
+    }
+
+    fn reach(&self, task: &str, incarnation: u64) -> Answer<()> {
+        let Some(streams) = self.workers.streams() else { return Box::pin(ready(Ok(()))) };
+        let (workers, streams, task) = (self.workers.clone(), streams.clone(), task.to_owned());
+        Box::pin(async move { reach(&workers, &streams, &task, incarnation).await })
+    }
+}
+
+/// Opens a stream to a task that steps wait for.
+async fn reach(workers: &WorkerCache, streams: &Arc<StreamHub>, task: &str, incarnation: u64) -> Result<()> {
+    let devices = workers.get(task)?.get_status().await?;
+    if !devices.iter().any(|device| device.incarnation == incarnation) {
+        return Err(Status::unavailable("that task was restarted"));
+    }
+    let (Some(first), Some(place)) = (devices.first(), workers.address(task)) else { return Ok(()) };
+    let offer = StreamOffer::of(first).ok_or_else(|| Status::unavailable("that task takes no streams any more"))?;
+    streams.get(&streams.offer().address_of(&offer, task, place, first.incarnation))?.settled().await
 }
 
 impl Rendezvous for TaskRendezvous {
@@ -80,10 +118,8 @@ impl Rendezvous for TaskRendezvous {
 
     fn flush(&self) {
         if self.has_unsent.load(Ordering::Acquire) && self.has_unsent.swap(false, Ordering::AcqRel) {
-            let receivers = self.step.receivers.lock();
             let connections: SmallVec<[Arc<Connection>; 2]> =
-                receivers.iter().map(|receiver| receiver.connection.clone()).collect();
-            drop(receivers);
+                self.streams.lock().iter().map(|(_, connection)| connection.clone()).collect();
             connections.iter().for_each(|connection| connection.flush_pushes());
         }
     }
@@ -96,7 +132,7 @@ impl Rendezvous for TaskRendezvous {
             }
             // Asked afterwards, so that either this sees that the peer is gone or who tells that sees this.
             self.step.fail_if_lost(key);
-        } else if task_of(key.source_device()) == self.context.task {
+        } else if task_of(key.source_device()) == self.context.task() {
             self.step.local.receive(key, done);
         } else {
             self.receive_remotely(key, done);
@@ -109,11 +145,6 @@ impl Rendezvous for TaskRendezvous {
 }
 
 impl TaskRendezvous {
-    /// Makes the rendezvous of a step; what is in `context` stays the same from step to step.
-    pub fn new(step: Arc<StepState>, context: Arc<TransferContext>) -> TaskRendezvous {
-        TaskRendezvous { step, context, has_unsent: AtomicBool::new(false) }
-    }
-
     fn push(
         &self,
         key: &RendezvousKey,
@@ -126,18 +157,35 @@ impl TaskRendezvous {
         pushed.map_err(|status| {
             let receivers = self.step.receivers.lock();
             let receiver = receivers.iter().find(|known| known.address == *address);
-            receiver.map_or(status.clone(), |known| known.unreachable_from(&self.context.task, &status))
+            receiver.map_or(status.clone(), |known| known.unreachable_from(self.context.task(), &status))
         })
     }
 
     /// Returns the stream to an address, the same for the whole step: one that broke has lost what was sent before.
     fn connection(&self, key: &RendezvousKey, address: &Arc<str>, streams: &Arc<StreamHub>) -> Result<Arc<Connection>> {
+        let mut known = self.streams.lock();
+        if let Some((_, connection)) = known.iter().find(|(place, _)| place == address) {
+            return Ok(connection.clone());
+        }
+        let connection = self.connection_of_step(key, address, streams)?;
+        known.push((address.clone(), connection.clone()));
+        Ok(connection)
+    }
+
+    /// Returns the stream that the step has to an address; another partition of it may have opened it.
+    fn connection_of_step(
+        &self,
+        key: &RendezvousKey,
+        address: &Arc<str>,
+        streams: &Arc<StreamHub>,
+    ) -> Result<Arc<Connection>> {
         let mut receivers = self.step.receivers.lock();
-        if let Some(known) = receivers.iter().find(|known| known.address == *address) {
-            return Ok(known.connection.clone());
+        if let Some(receiver) = receivers.iter().find(|receiver| receiver.address == *address) {
+            let link: Arc<dyn Any + Send + Sync> = receiver.link.clone();
+            return link.downcast().map_err(|_| Status::internal("a step pushes over something that is no stream"));
         }
         let connection = streams.get(address)?;
-        receivers.push(Receiver { address: address.clone(), key: key.clone(), connection: connection.clone() });
+        receivers.push(Receiver { address: address.clone(), key: key.clone(), link: connection.clone() });
         Ok(connection)
     }
 
@@ -200,7 +248,7 @@ impl TaskRendezvous {
                 (receive.done)(outcome.map_err(|status| match status.code() {
                     Code::Unavailable => status.context(format!(
                         "{} waits for '{}' of {}",
-                        context.task,
+                        context.task(),
                         key.edge_name(),
                         task_of(key.source_device())
                     )),

@@ -1,0 +1,71 @@
+//! Watches whether the peer of a connection takes what it is sent. One that has something to answer and says nothing is asked for a
+//! word; one that has a long queue before it counts as alive while the queue moves.
+
+use super::connection::{Connection, Progress};
+use super::frame::Kind;
+use std::convert::Infallible;
+use std::time::Instant;
+
+/// How often a peer is looked at within the time after which it counts as silent.
+const LOOKS: u32 = 3;
+
+/// A queue that moves by less between two looks doesn't move.
+const PROGRESS_BYTES_MIN: u64 = 64 << 10;
+
+/// What was seen at the last look.
+struct Seen {
+    num_heard: u64,
+    written: u64,
+    num_sent: u64,
+    /// How many of the sent frames the peer has reacted to, at the least.
+    num_covered: u64,
+    /// Whether it was asked for a word and has not said one.
+    is_asked: bool,
+    /// When it last was seen to do something, or to have nothing to do.
+    active_at: Instant,
+}
+
+impl Connection {
+    /// Watches whether the peer takes what it is sent, for as long as the connection lasts.
+    pub(super) async fn watch_peer(&self) -> Infallible {
+        let interval = self.limits().silence_max / LOOKS;
+        let mut seen =
+            Seen { num_heard: 0, written: 0, num_sent: 0, num_covered: 0, is_asked: false, active_at: Instant::now() };
+        loop {
+            tokio::time::sleep(interval).await;
+            self.look_at_peer(&mut seen);
+        }
+    }
+
+    fn look_at_peer(&self, seen: &mut Seen) {
+        let now = self.progress();
+        let num_heard = self.silence.num_heard();
+        if num_heard != seen.num_heard {
+            // What was sent since the last look may have come after the last word of the peer.
+            seen.num_covered = seen.num_sent;
+            seen.is_asked = false;
+            seen.active_at = Instant::now();
+        } else if !now.is_up || !has_to_answer(seen, &now) {
+            seen.active_at = Instant::now();
+        } else if now.waiting > 0 && now.written - seen.written >= PROGRESS_BYTES_MIN {
+            seen.active_at = Instant::now();
+            if self.silence.is_silent() {
+                self.silence.ends(&self.peer_at());
+            }
+        } else {
+            if now.waiting == 0 && !seen.is_asked {
+                // If it can't be sent, the connection ends.
+                seen.is_asked = self.send_word(Kind::Ping).is_ok();
+            }
+            let is_late = seen.active_at.elapsed() >= self.limits().silence_max;
+            if is_late && !self.silence.is_silent() {
+                self.silence.begins(&self.peer_at(), seen.active_at, now.waiting);
+            }
+        }
+        (seen.num_heard, seen.num_sent, seen.written) = (num_heard, now.num_sent, now.written);
+    }
+}
+
+fn has_to_answer(seen: &Seen, now: &Progress) -> bool {
+    seen.is_asked || now.waiting > 0 || now.num_sent > seen.num_covered
+}
