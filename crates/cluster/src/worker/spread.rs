@@ -150,7 +150,8 @@ impl Function {
         // Kernels that keep state are known by name in their session: no other graph's may be taken for this one's.
         let mut hasher = FixedState::default().build_hasher();
         hasher.write(self.body.key.as_bytes());
-        let prefix = format!("{}/{:016x}/", self.spread.transfers.task.trim_start_matches('/'), hasher.finish());
+        let task = self.spread.transfers.task.trim_start_matches('/').replace(':', "_");
+        let prefix = format!("{task}/{:016x}/", hasher.finish());
         let parts = partition(&graph, registry, &options)?.into_iter().map(|(task, graph)| {
             let mut def = graph.to_graph_def();
             let terminals = Terminals::take(&mut def, &incarnation)?;
