@@ -424,11 +424,12 @@ mod tests {
     /// The answers are TensorFlow's.
     #[test]
     fn classes_of_characters_by_name() {
-        let matches = |pattern: &str, text: &str| compile(pattern.as_bytes(), true).unwrap().is_match(text.as_bytes());
+        let matches =
+            |pattern: &str, text: &str| super::compile(pattern.as_bytes(), true).unwrap().is_match(text.as_bytes());
         assert!(matches(r"\p{Ll}+", "äb") && !matches(r"\p{Ll}", "Ä") && matches(r"\P{Ll}", "Ä"));
         assert!(matches(r"[\p{Lu}\d]+", "Ä7") && matches(r"\p{^Ll}", "Ä") && matches(r"\pN", "7"));
         assert!(matches(r"\p{Greek}", "λ") && matches(r"\x{1F}", "\u{1f}") && matches(r"a{2}\p{Any}{2}", "aaxy"));
-        assert!(compile(br"\p{Nothing}", true).is_err());
+        assert!(super::compile(br"\p{Nothing}", true).is_err());
     }
 
     #[test]
