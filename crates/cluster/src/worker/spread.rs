@@ -154,7 +154,8 @@ impl Function {
         // Kernels that keep state are known by name in their session: no other graph's may be taken for this one's.
         let mut hasher = FixedState::default().build_hasher();
         hasher.write(self.body.key.as_bytes());
-        let prefix = format!("{}/{:016x}/", self.spread.transfers.task().trim_start_matches('/'), hasher.finish());
+        let task = self.spread.transfers.task().trim_start_matches('/').replace(':', "_");
+        let prefix = format!("{task}/{:016x}/", hasher.finish());
         let parts = partition(&graph, registry, &options)?.into_iter().map(|(task, graph)| {
             let mut def = graph.to_graph_def();
             let terminals = Terminals::take(&mut def, &incarnation)?;
@@ -264,9 +265,9 @@ struct Cleanup<'a> {
 impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
         for part in self.parts {
-            let answer = part.worker.cleanup_graph(self.step_id);
+            let (worker, step_id) = (part.worker.clone(), self.step_id);
             part.runtime.spawn(async move {
-                if let Err(status) = answer.await {
+                if let Err(status) = worker.cleanup_graph(step_id).await {
                     tracing::debug!("a function's step could not be cleaned up: {status}");
                 }
             });
@@ -276,14 +277,16 @@ impl Drop for Cleanup<'_> {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let answer = self.worker.deregister_graph(proto::DeregisterGraphRequest {
+        let request = proto::DeregisterGraphRequest {
             graph_handle: self.graph_handle.to_string(),
             session_handle: self.session_handle.to_string(),
             create_worker_session_called: self.create_worker_session_called,
-        });
+        };
+        let worker = self.worker.clone();
+        // Not here: a part may end under a lock of the worker's that holds its own graphs.
         self.runtime.spawn(async move {
             // The session may have ended before, and the graph with it.
-            if let Err(status) = answer.await {
+            if let Err(status) = worker.deregister_graph(request).await {
                 tracing::debug!("a function's graph could not be dropped: {status}");
             }
         });

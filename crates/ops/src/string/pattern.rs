@@ -200,6 +200,22 @@ fn translate_escape<'a>(rest: &'a str, in_class: bool, out: &mut String) -> &'a 
         ('b', false) => out.push_str(r"(?-u:\b)"),
         ('B', false) => out.push_str(r"(?-u:\B)"),
         ('C', false) => out.push_str("(?s-u:.)"),
+        // What stands in braces here is a name or a number, and a caret in front of a name turns it round.
+        ('p' | 'P' | 'x', _) if behind.starts_with('{') && behind.contains('}') => {
+            let end = behind.find('}').unwrap_or(behind.len() - 1);
+            let inside = &behind[1..end];
+            let (kind, inside) = match (escaped, inside.strip_prefix('^')) {
+                ('p', Some(name)) => ('P', name),
+                ('P', Some(name)) => ('p', name),
+                _ => (escaped, inside),
+            };
+            out.push('\\');
+            out.push(kind);
+            out.push('{');
+            out.push_str(inside);
+            out.push('}');
+            return &behind[end + 1..];
+        }
         (other, _) => {
             out.push('\\');
             out.push(other);
@@ -406,6 +422,16 @@ mod tests {
     }
 
     /// The answers are TensorFlow's.
+    #[test]
+    fn classes_of_characters_by_name() {
+        let matches =
+            |pattern: &str, text: &str| super::compile(pattern.as_bytes(), true).unwrap().is_match(text.as_bytes());
+        assert!(matches(r"\p{Ll}+", "äb") && !matches(r"\p{Ll}", "Ä") && matches(r"\P{Ll}", "Ä"));
+        assert!(matches(r"[\p{Lu}\d]+", "Ä7") && matches(r"\p{^Ll}", "Ä") && matches(r"\pN", "7"));
+        assert!(matches(r"\p{Greek}", "λ") && matches(r"\x{1F}", "\u{1f}") && matches(r"a{2}\p{Any}{2}", "aaxy"));
+        assert!(super::compile(br"\p{Nothing}", true).is_err());
+    }
+
     #[test]
     fn full_matches() {
         for (pattern, text, expected) in [
