@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-DIGITS = pathlib.Path(__file__).resolve().parent.parent / "data" / "mnist"
+DIGITS = pathlib.Path(__file__).resolve().parent.parent / "crates" / "digits" / "mnist"
 
 
 class Case:

@@ -93,7 +93,7 @@ def find_directory(train_dir):
     if all(find_file(given, name) for name in FILES):
         return given
     own = os.environ.get("FERROFLOW_MNIST")
-    own = pathlib.Path(own) if own else pathlib.Path(__file__).resolve().parent.parent.parent / "data" / "mnist"
+    own = pathlib.Path(own) if own else pathlib.Path(__file__).resolve().parent.parent.parent / "crates" / "digits" / "mnist"
     if all(find_file(own, name) for name in FILES):
         print(f"ferroflow: {train_dir} does not hold the four MNIST files: using the digits in {own}", file=sys.stderr)
         return own

@@ -72,7 +72,7 @@ def ferroflow_bin():
         path = ROOT / "target" / profile / "ferroflow"
         if path.exists():
             return str(path)
-    raise HarnessError("no ferroflow binary: run `cargo build -p cli`, or set FERROFLOW_BIN")
+    raise HarnessError("no ferroflow binary: run `cargo build -p ferroflow-cli`, or set FERROFLOW_BIN")
 
 
 def tensorflow_stand_in():

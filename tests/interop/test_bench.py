@@ -209,3 +209,68 @@ def test_a_server_that_is_killed_is_named_with_its_log(tmp_path):
     assert "ferroflow /job:ps/task:0 ended with -9; its log is " in output, output
     # What was measured before is kept.
     assert json.loads((tmp_path / "results" / "bandwidth.json").read_text())[0]["case"] == "1 kB"
+
+
+# A peer that trains nothing, but answers as one does.
+STAND_IN_PEER = """
+import sys
+print("2.0", sys.argv[3], flush=True)
+for line in sys.stdin:
+    print(sys.argv[4] if float(line) else 0, flush=True)
+"""
+
+
+@pytest.fixture
+def peers(monkeypatch, tmp_path):
+    """The driver of the peers, with its results in a directory of the test, and a function that makes peers."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    import _report
+    import peers
+    monkeypatch.setattr(_report, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(_report, "DOCS", tmp_path)
+    monkeypatch.setattr(peers, "TARGET", tmp_path)
+
+    def make(name, rate, last_loss=1.0, build=None):
+        command = [sys.executable, "-c", STAND_IN_PEER, "{model}", "{batch}", str(last_loss), str(rate)]
+        return peers.Peer(name, command, "1.2.3", 77, build)
+
+    peers.make = make
+    return peers
+
+
+def test_peers_take_turns_and_other_processors_keep_their_tables(peers, tmp_path, monkeypatch):
+    ours = peers.make("ferroflow", 300.0, build={"seconds": 61.0, "jobs": 2})
+    measured = [ours, peers.make("burn, flex", 100.0)]
+    rows = [row for model in peers.MODELS for row in peers.measured(model, measured, tmp_path)]
+    assert [(row["peer"], row["ratio"]) for row in rows[:2]] == [("ferroflow", 1.0), ("burn, flex", 3.0)]
+    assert all(len(row["rates"]) == peers.ROUNDS and row["peak_mb"] > 0 for row in rows)
+    import _report
+    for machine in ("Processor A, 2 cores", "Processor B, 8 cores"):
+        monkeypatch.setattr(_report, "machine", lambda machine=machine: machine)
+        peers.write(rows, measured, {"PyTorch": "the Python package torch is not installed"})
+    page = (tmp_path / "peers.md").read_text()
+    assert page.index("## Processor A, 2 cores") < page.index("## Processor B, 8 cores")
+    assert page.count("| burn, flex | 100.0 | 3.00× |") == 6
+    assert page.count("| ferroflow | 1.2.3 | 61 | 2 | 77 |") == 2
+    assert "Left out: PyTorch: the Python package torch is not installed." in page
+
+
+def test_what_is_written_by_hand_about_peers_stays(peers, tmp_path):
+    measured = [peers.make("ferroflow", 300.0)]
+    rows = peers.measured("mlp", measured, tmp_path)
+    peers.write(rows, measured, {})
+    page = tmp_path / "peers.md"
+    page.write_text(page.read_text() + "Why ours is not the fastest.\n")
+    peers.write(rows, measured, {})
+    assert page.read_text().endswith("Why ours is not the fastest.\n")
+
+
+def test_a_peer_that_does_not_train_is_named(peers, tmp_path):
+    with pytest.raises(peers.BenchError, match="candle does not train the mlp"):
+        peers.measured("mlp", [peers.make("candle", 1.0, last_loss=2.5)], tmp_path)
+
+
+def test_an_unknown_peer_is_named(peers, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["peers.py", "torchlight"])
+    with pytest.raises(peers.BenchError, match="there is no peer torchlight"):
+        peers.main()

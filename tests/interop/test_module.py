@@ -190,7 +190,7 @@ def test_a_missing_script_is_named(processes):
 
 
 def test_digits_of_a_directory_are_used(tmp_path):
-    for path in (harness.ROOT / "data" / "mnist").iterdir():
+    for path in (harness.ROOT / "crates" / "digits" / "mnist").iterdir():
         shutil.copy(path, tmp_path)
     plain = tmp_path / "train-labels-idx1-ubyte"
     plain.write_bytes(gzip.decompress((tmp_path / "train-labels-idx1-ubyte.gz").read_bytes()))

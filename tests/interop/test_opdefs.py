@@ -10,7 +10,7 @@ import opdef
 
 @pytest.fixture(scope="module")
 def ours():
-    command = ["cargo", "run", "--quiet", "--package", "ops", "--example", "definitions"]
+    command = ["cargo", "run", "--quiet", "--package", "ferroflow-ops", "--example", "definitions"]
     output = subprocess.run(command, cwd=harness.ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     found = {}
     for line in output.splitlines():

@@ -77,7 +77,7 @@ def ours():
         with open(path, "rb") as file:
             serialized = file.read()
     else:
-        command = ["cargo", "run", "--quiet", "--package", "proto", "--example", "descriptors"]
+        command = ["cargo", "run", "--quiet", "--package", "ferroflow-proto", "--example", "descriptors"]
         serialized = subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
     files = descriptor_pb2.FileDescriptorSet.FromString(serialized).file
     return Definitions(file for file in files if file.package.startswith("tensorflow"))

@@ -86,7 +86,7 @@ def control_flow():
 
 @pytest.fixture(scope="module")
 def program():
-    build = ["cargo", "build", "--quiet", "--package", "ops", "--example", "shapes"]
+    build = ["cargo", "build", "--quiet", "--package", "ferroflow-ops", "--example", "shapes"]
     subprocess.run(build, cwd=harness.ROOT, check=True)
     return harness.ROOT / "target" / "debug" / "examples" / "shapes"
 

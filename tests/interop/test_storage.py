@@ -41,7 +41,7 @@ NOT_SLICED = ["numeric/float16", "numeric/uint16", "numeric/uint32", "numeric/ui
 @pytest.fixture(scope="session")
 def tool():
     """Runs `storage_tool` and returns its output; with a `fails` it must fail with that code."""
-    build = ["cargo", "build", "--quiet", "-p", "storage", "--example", "storage_tool", "--message-format=json"]
+    build = ["cargo", "build", "--quiet", "-p", "ferroflow-storage", "--example", "storage_tool", "--message-format=json"]
     output = subprocess.run(build, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
     messages = [json.loads(line) for line in output.splitlines()]
     path = [message["executable"] for message in messages if message.get("executable")][-1]

@@ -8,6 +8,9 @@ use std::process::Command;
 /// The parts of the benchmark, each a driver `bench/NAME.py`, in the order in which they are run.
 const PARTS: [&str; 6] = ["cluster", "rust", "core", "sessions", "sweep", "bandwidth"];
 
+/// The parts that are run only when they are named: this one builds other libraries first.
+const NAMED_PARTS: [&str; 1] = ["peers"];
+
 /// The parts that can be measured against another binary of ours.
 const AGAINST_PARTS: [&str; 2] = ["cluster", "core"];
 
@@ -18,7 +21,11 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
     let (parts, rest) = chosen(arguments)?;
     let python = venv::python().map_err(venv::Missing::into_message)?;
-    interop::build(Profile::Release)?;
+    // What is only run by name builds for itself, and writes a page of its own.
+    let is_named_only = parts.iter().all(|part| NAMED_PARTS.contains(part));
+    if !is_named_only {
+        interop::build(Profile::Release)?;
+    }
     let mut failed = Vec::new();
     for part in parts {
         println!("== {part}");
@@ -28,8 +35,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             failed.push(part);
         }
     }
-    println!("== results");
-    process::run(&mut script(&python, "_report.py"))?;
+    if !is_named_only {
+        println!("== results");
+        process::run(&mut script(&python, "_report.py"))?;
+    }
     if failed.is_empty() { Ok(()) } else { Err(format!("not all of this could be measured: {}", failed.join(", "))) }
 }
 
@@ -86,8 +95,12 @@ impl Comparison {
 fn chosen(arguments: &[String]) -> Result<(Vec<&str>, &[String]), String> {
     match arguments.split_first() {
         None => Ok((PARTS.to_vec(), &[])),
-        Some((name, rest)) if PARTS.contains(&name.as_str()) => Ok((vec![name.as_str()], after_dashes(rest))),
-        Some((name, _)) => Err(format!("there is no part `{name}`; there are: {}", PARTS.join(", "))),
+        Some((name, rest)) if PARTS.contains(&name.as_str()) || NAMED_PARTS.contains(&name.as_str()) => {
+            Ok((vec![name.as_str()], after_dashes(rest)))
+        }
+        Some((name, _)) => {
+            Err(format!("there is no part `{name}`; there are: {}, {}", PARTS.join(", "), NAMED_PARTS.join(", ")))
+        }
     }
 }
 
@@ -111,7 +124,7 @@ mod tests {
             .filter(|name| !name.starts_with('_'))
             .collect();
         drivers.sort();
-        let mut parts = PARTS.to_vec();
+        let mut parts = [&PARTS[..], &NAMED_PARTS[..]].concat();
         parts.sort();
         assert_eq!(drivers, parts);
     }
@@ -135,6 +148,8 @@ mod tests {
         let arguments = words("cluster -- MLP CNN");
         assert_eq!(chosen(&arguments), Ok((vec!["cluster"], &words("MLP CNN")[..])));
         assert_eq!(chosen(&[]), Ok((PARTS.to_vec(), &[][..])));
+        assert_eq!(chosen(&words("peers -- burn")), Ok((vec!["peers"], &words("burn")[..])));
+        assert!(!PARTS.contains(&"peers"));
         assert!(chosen(&words("-- MLP")).is_err());
         assert!(chosen(&words("clusters")).is_err());
     }

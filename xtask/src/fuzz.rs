@@ -18,7 +18,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let corpus = process::target().join("fuzz-corpus");
     let half = (seconds / 2).to_string();
     let fuzz = |more: &[&str]| {
-        let arguments = ["run", "--package", "testkit", "--example", "fuzz", "--", "--seconds", &half, "--seed", &seed];
+        let arguments =
+            ["run", "--package", "ferroflow-testkit", "--example", "fuzz", "--", "--seconds", &half, "--seed", &seed];
         process::run(process::cargo(&arguments).args(more))
     };
     fuzz(&[])?;

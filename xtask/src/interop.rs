@@ -20,7 +20,7 @@ pub fn run_pytest(arguments: &[String]) -> Result<(), String> {
     process::run(pytest_command(&python).args(arguments))
 }
 
-/// Writes `docs/ops.md`: the test that holds it to the truth also writes it.
+/// Writes `docs/ops.md` and the numbers of cases that the binary knows: the test that holds it to the truth also writes it.
 pub fn run_document() -> Result<(), String> {
     let python = venv::python().map_err(venv::Missing::into_message)?;
     build(Profile::Dev)?;
@@ -58,7 +58,7 @@ pub fn build(profile: Profile) -> Result<(), String> {
         }
         // By itself, as users build it.
         Profile::Release => {
-            process::run(&mut process::cargo(&["build", "--release", "--package", "cli"]))?;
+            process::run(&mut process::cargo(&["build", "--release", "--package", "ferroflow-cli"]))?;
             process::run(process::cargo(&["build", "--release", "--package", "ferroflow"]).args(examples))?;
         }
     }
@@ -100,7 +100,7 @@ fn descriptors_path() -> PathBuf {
 
 /// Writes the FileDescriptorSet of our `.proto` files to where Python looks for it.
 fn write_descriptors() -> Result<(), String> {
-    let mut command = process::cargo(&["run", "--quiet", "--package", "proto", "--example", "descriptors"]);
+    let mut command = process::cargo(&["run", "--quiet", "--package", "ferroflow-proto", "--example", "descriptors"]);
     let output = command
         .stderr(std::process::Stdio::inherit())
         .output()

@@ -5,6 +5,7 @@ mod fuzz;
 mod interop;
 mod levels;
 mod process;
+mod release;
 mod test;
 #[cfg(test)]
 mod tidy;
@@ -16,7 +17,7 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   test [--quick] [--filter X] [--rust-only | --interop-only]
-        Runs every check: format, clippy, Rust tests, those of arithmetic again at every level of
+        Runs every check: format, clippy, packages, Rust tests, those of arithmetic again at every level of
         instructions below FERROFLOW_CPU, doc tests, and the tests against real TensorFlow. --quick leaves out the interop tests marked slow. --filter runs the tests
         whose name contains X.
   interop [-- PYTEST ARGUMENTS]
@@ -29,6 +30,10 @@ cargo xtask COMMAND
         cluster, rust, core, sessions, sweep, bandwidth. Writes bench/results and
         docs/performance.md; FERROFLOW_BENCH_SECONDS and FERROFLOW_BENCH_ROUNDS say how long,
         FERROFLOW_BENCH_OUTPUT=DIR puts results and page elsewhere.
+  bench peers [-- PEERS]
+        Builds the same models in burn, candle and tch, in a workspace of their own below bench/peers,
+        and measures them, TensorFlow's local session, PyTorch where it is installed, and ours. Writes
+        docs/peers.md; FERROFLOW_BENCH_JOBS says how many jobs a build has.
   bench --against OLD_BINARY [cluster] [core] [-- CASES]
         Measures the release build beside another binary of ours, in at least 15 pairs a case, and
         fails where the 95 % interval of the ratio lies wholly below 0.97. core needs the example
@@ -39,6 +44,9 @@ cargo xtask COMMAND
         Attacks a release build in every known way at once, three times, while a real client trains on it.
         As root the attackers are another user. Fails when the training, a server, a descriptor or
         memory is lost.
+  release-check
+        Packs every crate and builds it from its package alone, builds ferroflow without its features,
+        and installs the binary as a user would.
   ops-document
         Writes docs/ops.md from the binary and the cases of the differential tests.
   proxy --listen PORT --to HOST:PORT
@@ -63,6 +71,7 @@ fn main() -> ExitCode {
         "proxy" => interop::run_script("wire_proxy.py", rest),
         "python" => interop::run_python(rest),
         "bench" => bench::run(rest),
+        "release-check" => release::check(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())

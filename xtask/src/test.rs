@@ -1,6 +1,6 @@
 //! `cargo xtask test`: every check there is, one part after the other, and a last line that sums them up.
 
-use crate::{interop, levels, process, venv};
+use crate::{interop, levels, process, release, venv};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -68,6 +68,7 @@ fn run_rust_parts(options: &Options, report: &mut Report) {
     }
     if options.filter.is_none() {
         check_dependencies(report);
+        report.part("packages", release::pack);
     }
     let filter: Vec<&str> = options.filter.as_deref().into_iter().collect();
     report.part("rust tests", || {

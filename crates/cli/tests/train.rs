@@ -206,7 +206,7 @@ fn a_loss_that_is_no_number_is_an_error_and_the_last_good_checkpoint_stays() {
 
 #[test]
 fn the_data_is_looked_at() {
-    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/mnist");
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../digits/mnist");
     let lines = run(&["train", &format!("--data_dir={data}"), "--download_only"]);
     assert_eq!(lines, ["13750 digits to train on and 2500 to test on are there"]);
     let directory = tempfile::tempdir().unwrap();

@@ -280,7 +280,7 @@ fn loops_inside_loops_on_three_devices() {
 fn a_large_tensor_of_one_number_stays_a_fill() {
     let ops_after = |dims: &str| {
         let text = format!(
-            "x = Placeholder() {{dtype=float, shape=[]}}
+            "x = Placeholder() {{dtype=float}}
 dims = Const() {{dtype=int32, value=int32[2]({dims})}}
 one = Const() {{dtype=float, value=float[](1)}}
 filled = Fill(dims, one)

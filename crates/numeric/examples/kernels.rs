@@ -1,4 +1,4 @@
-//! Prints the speed of the main loops on this machine: `cargo run --release -p numeric --example kernels [name part]`.
+//! Prints the speed of the main loops on this machine: `cargo run --release -p ferroflow-numeric --example kernels [name part]`.
 
 use numeric::conv::{ConvShape, conv, conv_filter_grad, conv_input_grad};
 use numeric::elementwise::{BroadcastPlan, binary, binary_in_place_left};

@@ -22,7 +22,7 @@ fn generated_code_is_that_of_the_proto_files() {
         write(&directory, &wanted).expect("generated/ is writable");
         return;
     }
-    assert!(differ.is_empty(), "{differ:?} are not up to date: run `UPDATE_EXPECT=1 cargo test -p proto`");
+    assert!(differ.is_empty(), "{differ:?} are not up to date: run `UPDATE_EXPECT=1 cargo test -p ferroflow-proto`");
 }
 
 /// Files by their names.

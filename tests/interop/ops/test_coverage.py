@@ -18,6 +18,8 @@ import harness
 import tables
 
 DOCUMENT = harness.ROOT / "docs" / "ops.md"
+# What `ferroflow ops` knows of the cases: a line per op. The binary's package holds it, so that it builds from there alone.
+COUNTS = harness.ROOT / "crates" / "cli" / "src" / "op_cases.txt"
 HEAD = """# Ops
 
 What `ferroflow ops --markdown` prints: each op with the types it has kernels for, whether it has a gradient ("none" where
@@ -112,6 +114,9 @@ def test_the_document_is_current(cases, listed):
     lines = ["| op | types | gradient | cases |", "|---|---|---|---|"]
     lines += [f"| {op} | {types} | {gradient} | {cases[op]} |" for op, (types, gradient) in listed.items()]
     expected = HEAD + "\n".join(lines) + f"\n\n{len(listed)} ops, {sum(1 for op in listed if cases[op])} of them in these cases.\n"
+    counts = "".join(f"{op} {cases[op]}\n" for op in listed)
     if os.environ.get("FERROFLOW_WRITE_DOCUMENT"):
         DOCUMENT.write_text(expected)
+        COUNTS.write_text(counts)
     assert DOCUMENT.read_text() == expected, "run `cargo xtask ops-document`"
+    assert COUNTS.read_text() == counts, "run `cargo xtask ops-document`"

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The crates in the order in which they may depend on each other: a crate names only crates before it.
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 15] = [
     "cpu",
     "cpu_macros",
     "proto",
@@ -19,6 +19,7 @@ const CRATES: [&str; 14] = [
     "ops",
     "executor",
     "cluster",
+    "digits",
     "ferroflow",
     "cli",
     "testkit",
@@ -108,6 +109,43 @@ fn every_row_of_the_compatibility_tables_names_tests_that_exist() {
     }
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
     assert!(num_references > 40, "the references were not found");
+}
+
+#[test]
+fn every_crate_can_be_published_from_its_own_folder() {
+    let mut complaints = Vec::new();
+    for name in CRATES {
+        let folder = process::root().join("crates").join(name);
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest is readable");
+        if manifest.contains("publish = false") {
+            continue;
+        }
+        for key in ["description", "license", "readme", "keywords", "categories"] {
+            if !manifest.lines().any(|line| line.starts_with(key)) {
+                complaints.push(format!("crates/{name}/Cargo.toml has no `{key}`"));
+            }
+        }
+        let readme = manifest.lines().find_map(|line| Some(line.strip_prefix("readme = ")?.trim_matches('"')));
+        if readme.is_none_or(|readme| !folder.join(readme).is_file()) {
+            complaints.push(format!("crates/{name}: its readme is not there"));
+        }
+        for path in rust_files().iter().filter(|path| path.starts_with(folder.join("src"))) {
+            let text = std::fs::read_to_string(path).expect("a source file is readable");
+            for included in included_paths(&text) {
+                let target = path.parent().unwrap_or(path).join(included).canonicalize();
+                if !target.is_ok_and(|target| target.starts_with(folder.canonicalize().unwrap_or_default())) {
+                    complaints.push(format!("{}: includes {included}, outside its package", path.display()));
+                }
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+/// Returns the paths that a source includes.
+fn included_paths(text: &str) -> Vec<&str> {
+    let after = |part: &'static str| text.split(part).skip(1).filter_map(|rest| rest.split('"').next());
+    after("include_bytes!(\"").chain(after("include_str!(\"")).chain(after("include!(\"")).collect()
 }
 
 /// Returns what the crate's manifest lists under `[dependencies]`; tests may use more.

@@ -6,11 +6,13 @@
 //! its own, and the sizes in an idx file's header must fit its length, in any case.
 //!
 //! ```
+//! # #[cfg(feature = "digits")] {
 //! let digits = ferroflow::data::mnist::Mnist::builtin()?;
 //! assert_eq!(digits.train.len() + digits.validation.len(), 15_000);
 //! let mut batches = digits.train.batches(7);
 //! let (images, labels) = batches.next_batch(100)?;
 //! assert_eq!((images.dims(), labels.dims()), (&[100, 784][..], &[100, 10][..]));
+//! # }
 //! # Ok::<(), ferroflow::Status>(())
 //! ```
 
@@ -70,18 +72,15 @@ pub struct Digits {
 }
 
 impl Mnist {
-    /// Returns the digits that come with the library: 15,000 to train on and 2,500 to test on.
+    /// Returns the digits that come with the library: 15,000 to train on and 2,500 to test on. The feature `digits`, which
+    /// is on by default, brings them along.
+    #[cfg(feature = "digits")]
     pub fn builtin() -> Result<Mnist> {
-        macro_rules! file {
-            ($name:literal) => {
-                unpack($name, include_bytes!(concat!("../../../../data/mnist/", $name, ".gz")))?
-            };
-        }
         Mnist::from_files(
-            &file!("train-images-idx3-ubyte"),
-            &file!("train-labels-idx1-ubyte"),
-            &file!("t10k-images-idx3-ubyte"),
-            &file!("t10k-labels-idx1-ubyte"),
+            &unpack(TRAIN_IMAGES, digits::TRAIN_IMAGES)?,
+            &unpack(TRAIN_LABELS, digits::TRAIN_LABELS)?,
+            &unpack(TEST_IMAGES, digits::TEST_IMAGES)?,
+            &unpack(TEST_LABELS, digits::TEST_LABELS)?,
         )
     }
 

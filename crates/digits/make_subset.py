@@ -1,4 +1,4 @@
-"""Writes data/mnist from the full MNIST set: python data/make_subset.py DIRECTORY_WITH_THE_FOUR_IDX_FILES"""
+"""Writes crates/digits/mnist from the full MNIST set: python crates/digits/make_subset.py DIRECTORY_WITH_THE_FOUR_IDX_FILES"""
 
 import gzip
 import pathlib
