@@ -108,8 +108,13 @@ pub(super) struct CapturedFunctionDef {
 
 impl CapturedFunctionDef {
     pub(super) fn new(builder: &KernelBuilder<'_>, attr: &str) -> Result<CapturedFunctionDef> {
+        CapturedFunctionDef::with_inputs(builder, attr, "other_arguments")
+    }
+
+    /// As [`new`](Self::new), for a node that names its inputs otherwise.
+    pub(super) fn with_inputs(builder: &KernelBuilder<'_>, attr: &str, inputs: &str) -> Result<CapturedFunctionDef> {
         let callee = Callee::new(builder.attrs().func(attr)?);
-        Ok(CapturedFunctionDef { callee, captured: builder.input_range("other_arguments")? })
+        Ok(CapturedFunctionDef { callee, captured: builder.input_range(inputs)? })
     }
 
     /// Returns the first input after those that the function takes.
@@ -136,7 +141,8 @@ impl CapturedFunction {
         call(&self.function, self.args(element), step)
     }
 
-    fn call_elsewhere(&self, element: Element, step: &Arc<Step>) -> Promise<Result<Vec<Tensor>>> {
+    /// Calls the function on another thread.
+    pub(super) fn call_elsewhere(&self, element: Element, step: &Arc<Step>) -> Promise<Result<Vec<Tensor>>> {
         call_elsewhere(&self.function, self.args(element), step)
     }
 

@@ -8,6 +8,7 @@ mod batch;
 mod cache;
 mod files;
 mod functional;
+mod generator;
 mod interleave;
 mod iterator;
 mod iterator_ops;
@@ -27,6 +28,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     cache::OPS,
     files::OPS,
     functional::OPS,
+    generator::OPS,
     interleave::OPS,
     iterator_ops::OPS,
     prefetch::OPS,
