@@ -69,7 +69,6 @@ with tf.Session(server.target) as session, tf.Session() as local:
         assert type(ours) is type(theirs), (ours, theirs)
         said = lambda error: error.message.splitlines()[0].replace("{{node ", "").partition("@")[0]
         assert said(ours) == said(theirs), (said(ours), said(theirs))
-    assert "Traceback" in str(errors) or True
     try:
         session.run(kinds[0])
     except tf.errors.InvalidArgumentError as error:
