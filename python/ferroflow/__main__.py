@@ -10,7 +10,7 @@ import sys
 import types
 
 import ferroflow
-from ferroflow import light, python2
+from ferroflow import python2
 
 USAGE = """usage: python -m ferroflow SCRIPT.py [ARGUMENTS]
        python -m ferroflow -m MODULE [ARGUMENTS]
@@ -42,6 +42,9 @@ def main():
     if importlib.util.find_spec("tensorflow") is None:
         print(WITHOUT_TENSORFLOW.format(executable=sys.executable), file=sys.stderr)
         return 1
+    # It needs absl, which comes along with TensorFlow.
+    from ferroflow import light
+
     if light.is_for_a_parameter_server(arguments):
         if arguments[0] != "-m" and light.serve_for_estimator(arguments[0]):
             return 0

@@ -16,12 +16,20 @@ _RENAMED = {"flag_name": "name", "default_value": "default", "docstring": "help"
 def install():
     """Makes absl's own flags give way. Calling it again changes nothing."""
     # Whoever imports absl's logging later would define its flags over the program's.
-    from absl import logging as _
+    from absl import logging
 
     for name in _flags.FLAGS:
         _flags.FLAGS[name].allow_override = True
     if getattr(_app.define_help_flags, "gives_way", False):
         return
+    own_verbosity, use_absl_handler = _flags.FLAGS["verbosity"], logging.use_absl_handler
+
+    def use_handler_of_own_flags():
+        # It asks its own flag for the level, and the program's is another one.
+        if _flags.FLAGS["verbosity"] is own_verbosity:
+            use_absl_handler()
+
+    logging.use_absl_handler = use_handler_of_own_flags
 
     def define_help_flags():
         for flag in (_app.HelpFlag, _app.HelpshortFlag, _app.HelpfullFlag, _app.HelpXMLFlag):

@@ -59,6 +59,12 @@ def serve_for_estimator(script):
 
 def install():
     """Puts the stand-in where `import tensorflow` finds it."""
+    LIGHT.update({
+        "app": Names("app", flags=flags, run=flags.run),
+        "flags": flags,
+        "logging": light_logging(),
+        "train": Names("train", Server=Server, ClusterSpec=ClusterSpec),
+    })
     stand_in = StandIn("tensorflow", "TensorFlow 1's names, of which those of servers need no TensorFlow.")
     stand_in.__dict__["__spec__"] = importlib.util.find_spec("tensorflow")
     sys.modules["tensorflow"] = stand_in
@@ -201,9 +207,5 @@ def light_logging():
 
 light_logging.handlers = []
 
-LIGHT = {
-    "app": Names("app", flags=flags, run=flags.run),
-    "flags": flags,
-    "logging": light_logging(),
-    "train": Names("train", Server=Server, ClusterSpec=ClusterSpec),
-}
+# What the stand-in has itself; filled when it is installed.
+LIGHT = {}

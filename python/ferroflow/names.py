@@ -6,7 +6,7 @@ import sys
 import types
 import warnings
 
-from ferroflow import contrib, flags, mnist, quiet
+from ferroflow import callbacks, contrib, flags, mnist, quiet
 
 # What a program may call, and where TensorFlow 2.15's v1 module has it. A name that it still has is left alone.
 RENAMED = {
@@ -86,7 +86,10 @@ def install(server_class):
     for package in ("tensorflow.examples", "tensorflow.examples.tutorials", "tensorflow.examples.tutorials.mnist"):
         root.add_module(package)
     root.add_module("tensorflow.examples.tutorials.mnist.input_data", mnist)
+    for name, value in (("flags", flags), ("app.flags", flags), ("app.run", flags.run)):
+        root.put(name, value)
     contrib.install(tensorflow, v1)
+    callbacks.install()
     for name, kind in NUMPY_ALIASES.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

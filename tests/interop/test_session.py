@@ -369,13 +369,23 @@ def test_errors_have_their_class_and_message(shared_cluster, graph, name, device
 
 
 def test_functions_of_the_program_are_refused_with_the_reason(shared_cluster, server_kind, graph):
+    # A client that does not serve its functions, as `python -m ferroflow` makes it do.
     doubled = tf.py_func(lambda x: 2 * x, [tf.constant(1.0)], tf.float32, name="doubled")
+    eager = tf.py_function(lambda x: 2 * x, [tf.constant(1.0)], tf.float32, name="eager")
     with tf.Session(shared_cluster.target) as session:
         with pytest.raises(tf.errors.OpError) as caught:
             session.run(doubled)
         if server_kind == harness.FERROFLOW:
             assert isinstance(caught.value, tf.errors.NotFoundError)
-            assert "'PyFunc' (node doubled), which calls a function of the client's Python program" in caught.value.message
+            assert "'EagerPyFunc' (node eager), which calls a function of the client's Python program" in caught.value.message
+            assert "`ferroflow check SCRIPT.py`" in caught.value.message
+    with tf.Graph().as_default(), tf.Session(shared_cluster.target) as session:
+        doubled = tf.py_func(lambda x: 2 * x, [tf.constant(1.0)], tf.float32, name="doubled")
+        with pytest.raises(tf.errors.OpError) as caught:
+            session.run(doubled)
+        if server_kind == harness.FERROFLOW:
+            assert isinstance(caught.value, tf.errors.FailedPreconditionError)
+            assert "which does not serve it: run the program with `python -m ferroflow`" in caught.value.message
 
 
 def test_placement_errors_list_what_there_is(shared_cluster, graph):

@@ -26,23 +26,27 @@ enum Contents {
 /// Prints what is in the file; fails when it has ops that we can't run.
 pub fn run(path: &Path) -> Result<(), Failure> {
     let file = if path.is_dir() { saved_model_in(path)? } else { path.to_owned() };
-    let bytes =
-        std::fs::read(&file).map_err(|error| Failure::new(format!("can't read {}: {error}", file.display())))?;
-    let contents = recognize(&bytes).map_or_else(|| recognize_text(&bytes), Ok).map_err(|reason| {
-        Failure::new(format!("{} is not a GraphDef, MetaGraphDef or SavedModel: {reason}", file.display()))
-    })?;
+    run_as(&file, &file.display().to_string())
+}
+
+/// As [`run`], of one file, which is spoken of by another name.
+pub fn run_as(file: &Path, name: &str) -> Result<(), Failure> {
+    let bytes = std::fs::read(file).map_err(|error| Failure::new(format!("can't read {name}: {error}")))?;
+    let contents = recognize(&bytes)
+        .map_or_else(|| recognize_text(&bytes), Ok)
+        .map_err(|reason| Failure::new(format!("{name} is not a GraphDef, MetaGraphDef or SavedModel: {reason}")))?;
     let mut problems = Problems::default();
     match &contents {
         Contents::Graph(graph) => {
-            crate::say!("{}: GraphDef", file.display());
+            crate::say!("{name}: GraphDef");
             describe_graph(graph, &mut problems);
         }
         Contents::MetaGraph(meta) => {
-            crate::say!("{}: MetaGraphDef", file.display());
+            crate::say!("{name}: MetaGraphDef");
             describe_meta_graph(meta, &mut problems);
         }
         Contents::SavedModel(model) => {
-            crate::say!("{}: SavedModel, {} MetaGraph(s)", file.display(), model.meta_graphs.len());
+            crate::say!("{name}: SavedModel, {} MetaGraph(s)", model.meta_graphs.len());
             for meta in &model.meta_graphs {
                 describe_meta_graph(meta, &mut problems);
             }

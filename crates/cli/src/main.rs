@@ -1,6 +1,7 @@
 //! The binary `ferroflow`: a hello world, servers, training, and tools for graphs and checkpoints.
 
 mod check;
+mod check_script;
 mod checkpoint;
 mod done;
 mod files;
@@ -14,6 +15,7 @@ mod server;
 mod train;
 
 use clap::{Parser, Subcommand};
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,10 +38,14 @@ enum Command {
     Hello,
     /// Runs one task of a cluster until it is told to stop (SIGTERM or SIGINT).
     Server(server::Flags),
-    /// Says what is in a GraphDef, MetaGraphDef or SavedModel, and which of its ops can't be run.
+    /// Says what is in a GraphDef, MetaGraphDef or SavedModel, or in the graph that a TensorFlow 1 program builds, and which of
+    /// its ops can't be run.
     Check {
-        /// The file, or a SavedModel's directory.
+        /// The file, a SavedModel's directory, or a program (`SCRIPT.py`), of which runs what comes before its first step.
         file: PathBuf,
+        /// What the program is given.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
     },
     /// Lists the ops that there are.
     Ops {
@@ -92,7 +98,11 @@ fn run(command: &Command) -> Result<(), Failure> {
             listen::raise_open_files();
             server::run(flags)
         }
-        Command::Check { file } => check::run(file),
+        Command::Check { file, arguments } => match file.extension() {
+            Some(extension) if extension == "py" => check_script::run(file, arguments),
+            _ if !arguments.is_empty() => Err(Failure::new("only a program (SCRIPT.py) takes arguments")),
+            _ => check::run(file),
+        },
         Command::Ops { filter, markdown } => {
             list_ops::run(filter.as_deref(), *markdown);
             Ok(())

@@ -47,8 +47,8 @@ fn check_tells_what_is_in_a_file_and_what_cannot_run() {
     let (succeeded, text) = check(directory.path(), "bad.pb", &graph("Nonsense").encode_to_vec());
     assert!(!succeeded, "{text}");
     assert!(text.contains("op Nonsense is unknown; nodes y") && text.contains("1 op(s) can't be run"), "{text}");
-    let (succeeded, text) = check(directory.path(), "client.pb", &graph("PyFunc").encode_to_vec());
-    assert!(!succeeded && text.contains("op PyFunc calls a function of the client's Python program"), "{text}");
+    let (succeeded, text) = check(directory.path(), "client.pb", &graph("EagerPyFunc").encode_to_vec());
+    assert!(!succeeded && text.contains("op EagerPyFunc calls a function of the client's Python program"), "{text}");
     for (change, words) in [
         ((|graph| graph.node[1].input[0] = "absent".to_owned()) as fn(&mut GraphDef), "Unknown input node 'absent'"),
         (|graph| graph.node[1].name = "x".to_owned(), "Node 'x' is not unique"),

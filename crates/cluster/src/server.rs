@@ -126,14 +126,15 @@ impl Server {
         let ids = Arc::new(RandomIds::from_system());
         let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone(), config.peer_times));
         let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, Some(config.transport));
+        let stopping = watch::Sender::new(false);
         let services = Arc::new(Services {
             master: Arc::new(task.master.clone()),
             worker: task.worker.clone(),
             streams: task.streams.clone(),
             connections: task.master.connections(),
             turns: Turns::new(turns_per_client()),
+            stopping: stopping.subscribe(),
         });
-        let stopping = watch::Sender::new(false);
         let mut serving = Vec::new();
         let mut listening_streams = None;
         let bound: Vec<SocketAddr> =

@@ -183,7 +183,7 @@ pub fn why_only_the_client_runs(op: &str) -> Option<&'static str> {
     OPS_OF_THE_CLIENT.contains(&op).then_some(REASON)
 }
 
-const OPS_OF_THE_CLIENT: [&str; 3] = ["PyFunc", "PyFuncStateless", "EagerPyFunc"];
+const OPS_OF_THE_CLIENT: [&str; 1] = ["EagerPyFunc"];
 
 /// Lists the ops that are missing and the nodes that use them, so that a user sees all of them at once.
 pub(crate) fn unknown_ops(unknown: &[(&str, Vec<&str>)]) -> Status {
@@ -194,5 +194,8 @@ pub(crate) fn unknown_ops(unknown: &[(&str, Vec<&str>)]) -> Status {
         let why = why_only_the_client_runs(op).map(|reason| format!(", which {reason}")).unwrap_or_default();
         lines.push(format!("'{op}' (node {}{more}){why}", users[..users.len().min(SHOWN)].join(", ")));
     }
-    Status::not_found(format!("Op type not registered: {}", lines.join("; ")))
+    Status::not_found(format!(
+        "Op type not registered: {}. `ferroflow check SCRIPT.py` says beforehand what of a program can't run",
+        lines.join("; ")
+    ))
 }

@@ -3,6 +3,7 @@
 //!
 //! Invariant: this crate knows no concrete op.
 
+mod callback;
 mod cancellation;
 mod context;
 mod evaluate;
@@ -17,6 +18,7 @@ mod step;
 mod timer;
 mod variable;
 
+pub use callback::{Asking, Attendance, Callback, CallbackDone, CallbackHub};
 pub use cancellation::{Cancellation, CancellationToken};
 pub use context::{AsyncContext, Completion, OpContext, Outputs, Value, Values};
 pub use evaluate::evaluate;

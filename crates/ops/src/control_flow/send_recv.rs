@@ -176,10 +176,10 @@ fn accept(context: &mut OpContext<'_>, arrived: Result<(Tensor, bool)>, expected
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::registry;
     use graph::{AttrMap, Edge, Node};
-    use kernel::{Completion, FrameAndIteration, KernelBuilder, Outputs, RendezvousKey, Step, Values};
-    use kernel::{Completion, Outputs, Step, Values};
+    use kernel::{Completion, FrameAndIteration, Outputs, RendezvousKey, Step, Values};
     use std::sync::mpsc;
     use tensor::Code;
 

@@ -8,6 +8,7 @@ mod batch;
 mod cache;
 mod files;
 mod functional;
+mod generator;
 mod group;
 mod interleave;
 mod iterator;
@@ -35,6 +36,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     cache::OPS,
     files::OPS,
     functional::OPS,
+    generator::OPS,
     group::OPS,
     interleave::OPS,
     iterator_ops::OPS,

@@ -4,6 +4,7 @@ mod argument;
 mod branch;
 mod call;
 mod iterate;
+mod py_func;
 mod runner;
 
 pub use call::*;
@@ -15,4 +16,4 @@ pub(crate) use runner::{Callee, Function};
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[argument::OPS, branch::OPS, call::OPS, iterate::OPS];
+pub(crate) const FILES: &[&[Op]] = &[argument::OPS, branch::OPS, call::OPS, iterate::OPS, py_func::OPS];

@@ -1,6 +1,7 @@
 //! Records survive the way through a file, and damage of any kind is an error.
 
 use super::*;
+use tensor::Result;
 use crate::file_system::{FileSystem, FileSystems, RandomAccessFile};
 use proptest::prelude::*;
 use tensor::Code;

@@ -6,6 +6,7 @@
 
 mod admission;
 mod body;
+mod callbacks;
 pub(crate) mod client;
 mod compression;
 mod gate;

@@ -2,6 +2,7 @@
 
 use super::GRPC_ENCODING;
 use super::body::{self, BodyError, Message};
+use super::callbacks;
 use super::gate::{Entered, Gate};
 use super::messages::*;
 use super::respond::{respond_with, respond_with_error};
@@ -56,6 +57,8 @@ pub(crate) struct Services {
     pub connections: Arc<Connections>,
     /// Lets the calls of different clients run in turns.
     pub turns: Turns,
+    /// Becomes true when the server stops.
+    pub stopping: watch::Receiver<bool>,
 }
 
 /// Accepts connections until `stopping` says otherwise, then lets the calls under way end.
@@ -344,6 +347,17 @@ static METHODS: &[Method] = &[
             })
         },
     },
+    Method {
+        path: callbacks::EXCHANGE,
+        request: "RunStepRequest",
+        tensors: Some(RUN_STEP_REQUEST),
+        call: |services, message| {
+            Box::pin(async move {
+                let call = read_run_step(message)?.call;
+                write_run_step_reply(callbacks::exchange(call, services.stopping.clone()).await, false)
+            })
+        },
+    },
     method!(worker::CLEANUP_GRAPH, worker.cleanup_graph(|request: proto::CleanupGraphRequest| request.step_id)
         -> |()| proto::CleanupGraphResponse {}),
     Method {
@@ -409,6 +423,17 @@ static METHODS: &[Method] = &[
     method!(worker::GET_STEP_SEQUENCE, worker.get_step_sequence(|request: proto::GetStepSequenceRequest| request)
         -> |response| response),
     Method {
+        path: callbacks::ATTEND,
+        request: "RunStepRequest",
+        tensors: Some(RUN_STEP_REQUEST),
+        call: |services, message| {
+            Box::pin(async move {
+                let call = read_run_step(message)?.call;
+                write_run_step_reply(callbacks::attend(call, services.stopping.clone()).await, false)
+            })
+        },
+    },
+    Method {
         path: super::CONFIRM_STREAM,
         request: NEVER_LARGE,
         tensors: None,
@@ -432,7 +457,7 @@ mod tests {
         for path in master::ALL.iter().chain(worker::ALL) {
             assert_eq!(METHODS.iter().filter(|method| method.path == *path).count(), 1, "{path}");
         }
-        assert_eq!(METHODS.len(), master::ALL.len() + worker::ALL.len() + 1);
+        assert_eq!(METHODS.len(), master::ALL.len() + worker::ALL.len() + 3);
         for method in METHODS.iter().filter(|method| method.request != NEVER_LARGE) {
             let name = super::body::message_name(method.request);
             assert!(proto::size::decoded_size(name, &[]).is_ok(), "{name}");

@@ -1,0 +1,464 @@
+//! [`CallbackHub`]: calls of functions that live in a client's process, such as Python's.
+//!
+//! A client attends with an id that nobody can guess, over a connection that it opens itself, and asks for calls. An op whose
+//! token names that id gets its results when the client answers. A client that is gone fails the calls that it has not answered,
+//! and a step that is cancelled does not wait for its call.
+
+use crate::{CancellationToken, Step};
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use tensor::{Result, Status, Tensor};
+
+/// How many clients may attend, or be waited for, at once.
+const CLIENTS_MAX: usize = 1024;
+
+/// How many calls of one client may wait for it to ask.
+const WAITING_MAX: usize = 4096;
+
+/// How many times one client may ask before it gets an answer.
+const ASKING_MAX: usize = 256;
+
+/// How many bytes of arguments may be with one client. A call that is larger goes alone.
+const BYTES_MAX: usize = 256 << 20;
+
+/// How long a call waits for a client that has not attended yet.
+const ATTENDANCE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Of how many clients it is remembered that they are gone.
+const GONE_KEPT: usize = 256;
+
+/// How long the words may be with which a client describes itself.
+const DESCRIPTION_CHARS_MAX: usize = 200;
+
+/// Divides a token: the function's name, and the id of the client that has it.
+const SEPARATOR: char = '@';
+
+/// Is given a call's results.
+pub type CallbackDone = Box<dyn FnOnce(Result<Vec<Tensor>>) + Send>;
+
+/// A call for a client to make.
+pub struct Callback {
+    /// Which call it is, for the answer.
+    pub id: u64,
+    /// Names the function.
+    pub token: String,
+    /// Its arguments.
+    pub args: Vec<Tensor>,
+}
+
+type Deliver = Box<dyn FnOnce(Callback) + Send>;
+
+/// The functions that clients of this process serve.
+#[derive(Default)]
+pub struct CallbackHub {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    clients: HashMap<String, Client>,
+    calls: HashMap<u64, Running>,
+    gone: VecDeque<(String, String)>,
+    next_id: u64,
+}
+
+#[derive(Default)]
+struct Client {
+    /// What it says of itself; nothing as long as it does not attend.
+    description: Option<String>,
+    waiting: VecDeque<Callback>,
+    asking: VecDeque<(u64, Deliver)>,
+    /// The bytes of the arguments that are with it.
+    bytes: usize,
+    /// How many calls are with it.
+    delivered: usize,
+}
+
+struct Running {
+    client: String,
+    bytes: usize,
+    is_delivered: bool,
+    done: CallbackDone,
+    step: Arc<Step>,
+    cancellation: Option<CancellationToken>,
+}
+
+impl CallbackHub {
+    /// Returns the hub of this process: ids are unique, whichever server a client attends at.
+    pub fn of_process() -> &'static Arc<CallbackHub> {
+        static HUB: LazyLock<Arc<CallbackHub>> = LazyLock::new(Arc::default);
+        &HUB
+    }
+
+    /// Returns a function's own name from a token.
+    pub fn name_of(token: &str) -> &str {
+        token.split(SEPARATOR).next().unwrap_or(token)
+    }
+
+    /// Calls a function of a client; `done` is given its results, the error, or that the step was cancelled.
+    pub fn call(self: &Arc<Self>, token: &str, args: Vec<Tensor>, step: &Arc<Step>, done: CallbackDone) {
+        // Whoever is told of an error may call again: not under the lock.
+        let added = self.state.lock().add(token, args, step, done);
+        let (id, attends) = match added {
+            Ok(added) => added,
+            Err((status, done)) => return done(Err(status)),
+        };
+        let hub = Arc::downgrade(self);
+        let registered = step.cancellation.register(move |status| {
+            if let Some(hub) = hub.upgrade() {
+                hub.end(id, Err(status));
+            }
+        });
+        match registered {
+            Err(status) => return self.end(id, Err(status)),
+            Ok(token) => {
+                let mut state = self.state.lock();
+                match state.calls.get_mut(&id) {
+                    Some(running) => running.cancellation = Some(token),
+                    None => {
+                        drop(state);
+                        step.cancellation.deregister(token);
+                    }
+                }
+            }
+        }
+        if !attends {
+            let hub = Arc::downgrade(self);
+            step.runner.spawn_after(
+                ATTENDANCE_TIMEOUT,
+                Box::new(move || {
+                    if let Some(hub) = hub.upgrade() {
+                        hub.give_up(id);
+                    }
+                }),
+            );
+            return;
+        }
+        self.pump(client_of(token).unwrap_or_default());
+    }
+
+    /// Lets a client attend until what is returned is dropped.
+    pub fn attend(self: &Arc<Self>, client: &str, description: &str) -> Result<Attendance> {
+        if client.len() != 32 || !client.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(Status::invalid_argument("a client's id is 32 hexadecimal digits"));
+        }
+        let description: String = description.chars().filter(|c| !c.is_control()).take(DESCRIPTION_CHARS_MAX).collect();
+        {
+            let mut state = self.state.lock();
+            let entry = state.client(client)?;
+            if entry.description.is_some() {
+                return Err(Status::already_exists("a client with this id attends already"));
+            }
+            entry.description = Some(description);
+        }
+        self.pump(client);
+        Ok(Attendance { hub: self.clone(), client: client.to_owned() })
+    }
+
+    /// Asks for a call, for a client that attends. It is delivered at most once, and not after what is returned is dropped.
+    pub fn ask(self: &Arc<Self>, client: &str, deliver: impl FnOnce(Callback) + Send + 'static) -> Result<Asking> {
+        let id = {
+            let mut state = self.state.lock();
+            let id = state.next_id;
+            state.next_id += 1;
+            let attending = state.clients.get_mut(client).filter(|client| client.description.is_some());
+            let entry = attending.ok_or_else(|| Status::failed_precondition("this client does not attend"))?;
+            if entry.asking.len() >= ASKING_MAX {
+                return Err(Status::resource_exhausted(format!(
+                    "a client asks for more than {ASKING_MAX} calls at once"
+                )));
+            }
+            entry.asking.push_back((id, Box::new(deliver)));
+            id
+        };
+        self.pump(client);
+        Ok(Asking { hub: self.clone(), client: client.to_owned(), id })
+    }
+
+    /// Takes a client's answer to a call. One that nobody waits for any more is let go.
+    pub fn answer(&self, client: &str, id: u64, result: Result<Vec<Tensor>>) {
+        let is_its_own =
+            self.state.lock().calls.get(&id).is_some_and(|call| call.client == client && call.is_delivered);
+        if is_its_own {
+            self.end(id, result);
+        }
+    }
+
+    /// Ends a call, and lets the next ones go.
+    fn end(&self, id: u64, result: Result<Vec<Tensor>>) {
+        let Some(running) = self.state.lock().remove(id) else { return };
+        if let Some(token) = running.cancellation {
+            running.step.cancellation.deregister(token);
+        }
+        self.pump(&running.client);
+        (running.done)(result);
+    }
+
+    /// Ends a call whose client has not come.
+    fn give_up(&self, id: u64) {
+        let token = {
+            let state = self.state.lock();
+            let Some(running) = state.calls.get(&id) else { return };
+            let Some(client) = state.clients.get(&running.client) else { return };
+            if client.description.is_some() {
+                return;
+            }
+            client.waiting.iter().find(|call| call.id == id).map(|call| call.token.clone()).unwrap_or_default()
+        };
+        self.end(id, Err(not_served(&token)));
+    }
+
+    /// Delivers what waits to those who ask.
+    fn pump(&self, client: &str) {
+        loop {
+            let (deliver, call) = {
+                let mut state = self.state.lock();
+                let State { clients, calls, .. } = &mut *state;
+                let Some(entry) = clients.get_mut(client) else { return };
+                let Some(call) = entry.waiting.front() else { return };
+                let bytes = calls.get(&call.id).map_or(0, |running| running.bytes);
+                let fits = entry.delivered == 0 || entry.bytes.saturating_add(bytes) <= BYTES_MAX;
+                if entry.description.is_none() || entry.asking.is_empty() || !fits {
+                    return;
+                }
+                let (Some(call), Some((_, deliver))) = (entry.waiting.pop_front(), entry.asking.pop_front()) else {
+                    return;
+                };
+                entry.bytes = entry.bytes.saturating_add(bytes);
+                entry.delivered += 1;
+                if let Some(running) = calls.get_mut(&call.id) {
+                    running.is_delivered = true;
+                }
+                (deliver, call)
+            };
+            deliver(call);
+        }
+    }
+
+    /// Fails what a client has not answered.
+    fn leave(&self, client: &str) {
+        let (failed, description) = {
+            let mut state = self.state.lock();
+            let description = state.clients.get(client).and_then(|entry| entry.description.clone()).unwrap_or_default();
+            let ids: Vec<u64> =
+                state.calls.iter().filter(|(_, call)| call.client == client).map(|(id, _)| *id).collect();
+            let failed: Vec<Running> = ids.into_iter().filter_map(|id| state.remove(id)).collect();
+            state.clients.remove(client);
+            state.gone.push_back((client.to_owned(), description.clone()));
+            if state.gone.len() > GONE_KEPT {
+                state.gone.pop_front();
+            }
+            (failed, description)
+        };
+        for running in failed {
+            if let Some(token) = running.cancellation {
+                running.step.cancellation.deregister(token);
+            }
+            (running.done)(Err(gone(&description)));
+        }
+    }
+}
+
+impl State {
+    /// Adds a call; returns its id, and whether its client attends.
+    fn add(
+        &mut self,
+        token: &str,
+        args: Vec<Tensor>,
+        step: &Arc<Step>,
+        done: CallbackDone,
+    ) -> Result<(u64, bool), (Status, CallbackDone)> {
+        let id = self.next_id;
+        let bytes = args.iter().map(Tensor::num_bytes).fold(0, usize::saturating_add);
+        let (client, attends) = match self.enqueue(token, Callback { id, token: token.to_owned(), args }) {
+            Ok(queued) => queued,
+            Err(status) => return Err((status, done)),
+        };
+        self.next_id += 1;
+        let running = Running { client, bytes, is_delivered: false, done, step: step.clone(), cancellation: None };
+        self.calls.insert(id, running);
+        Ok((id, attends))
+    }
+
+    fn enqueue(&mut self, token: &str, call: Callback) -> Result<(String, bool)> {
+        let client = client_of(token).ok_or_else(|| not_served(token))?;
+        if let Some((_, description)) = self.gone.iter().find(|(id, _)| id == client) {
+            return Err(gone(description));
+        }
+        let entry = self.client(client)?;
+        if entry.waiting.len() >= WAITING_MAX {
+            return Err(Status::resource_exhausted(format!("more than {WAITING_MAX} calls wait for a client")));
+        }
+        entry.waiting.push_back(call);
+        Ok((client.to_owned(), entry.description.is_some()))
+    }
+
+    /// Returns a client, which may not attend yet.
+    fn client(&mut self, id: &str) -> Result<&mut Client> {
+        if !self.clients.contains_key(id) && self.clients.len() >= CLIENTS_MAX {
+            return Err(Status::resource_exhausted(format!(
+                "this server takes functions of {CLIENTS_MAX} clients at most"
+            )));
+        }
+        Ok(self.clients.entry(id.to_owned()).or_default())
+    }
+
+    /// Takes a call away, wherever it is.
+    fn remove(&mut self, id: u64) -> Option<Running> {
+        let running = self.calls.remove(&id)?;
+        if let Some(client) = self.clients.get_mut(&running.client) {
+            if running.is_delivered {
+                client.bytes = client.bytes.saturating_sub(running.bytes);
+                client.delivered = client.delivered.saturating_sub(1);
+            } else {
+                client.waiting.retain(|call| call.id != id);
+            }
+            if client.description.is_none() && client.waiting.is_empty() {
+                self.clients.remove(&running.client);
+            }
+        }
+        Some(running)
+    }
+}
+
+/// A client that attends, until this is dropped.
+pub struct Attendance {
+    hub: Arc<CallbackHub>,
+    client: String,
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        self.hub.leave(&self.client);
+    }
+}
+
+/// A client that asks for a call, until this is dropped.
+pub struct Asking {
+    hub: Arc<CallbackHub>,
+    client: String,
+    id: u64,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if let Some(client) = self.hub.state.lock().clients.get_mut(&self.client) {
+            client.asking.retain(|(id, _)| *id != self.id);
+        }
+    }
+}
+
+fn client_of(token: &str) -> Option<&str> {
+    token.split_once(SEPARATOR).map(|(_, client)| client)
+}
+
+fn not_served(token: &str) -> Status {
+    Status::failed_precondition(format!(
+        "{} calls a function of the client's Python program, which does not serve it: run the program with `python -m ferroflow`, \
+         and place the op on the task that its session is connected to",
+        CallbackHub::name_of(token)
+    ))
+}
+
+fn gone(description: &str) -> Status {
+    Status::unavailable(format!("the client that serves this function is gone: {description}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cancellation;
+    use std::sync::mpsc::{Receiver, channel};
+    use tensor::Code;
+
+    const CLIENT: &str = "0123456789abcdef0123456789abcdef";
+
+    fn call(hub: &Arc<CallbackHub>, token: &str, args: Vec<Tensor>, step: &Arc<Step>) -> Receiver<Result<Vec<Tensor>>> {
+        let (sender, receiver) = channel();
+        hub.call(token, args, step, Box::new(move |result| drop(sender.send(result))));
+        receiver
+    }
+
+    fn token() -> String {
+        format!("pyfunc_0@{CLIENT}")
+    }
+
+    #[test]
+    fn a_call_goes_to_its_client_and_back() {
+        let (hub, step) = (Arc::new(CallbackHub::default()), Arc::new(Step::detached()));
+        let _attendance = hub.attend(CLIENT, "a test").unwrap();
+        assert_eq!(hub.attend(CLIENT, "another").err().unwrap().code(), Code::AlreadyExists);
+        let result = call(&hub, &token(), vec![Tensor::scalar(2f32)], &step);
+        let (sender, asked) = channel();
+        let _asking = hub.ask(CLIENT, move |call| drop(sender.send(call))).unwrap();
+        let asked = asked.try_recv().unwrap();
+        assert_eq!((asked.token, asked.args.len()), (token(), 1));
+        // Only the client that has it answers it.
+        hub.answer("somebody else", asked.id, Ok(vec![]));
+        assert!(result.try_recv().is_err());
+        hub.answer(CLIENT, asked.id, Ok(vec![Tensor::scalar(3f32)]));
+        assert_eq!(result.try_recv().unwrap().unwrap()[0].to_scalar::<f32>().unwrap(), 3.0);
+        assert!(hub.state.lock().calls.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_leaves_fails_its_calls_and_later_ones() {
+        let (hub, step) = (Arc::new(CallbackHub::default()), Arc::new(Step::detached()));
+        let attendance = hub.attend(CLIENT, "train.py\n(pid 7)").unwrap();
+        let (sender, asked) = channel();
+        let _asking = hub.ask(CLIENT, move |call| drop(sender.send(call))).unwrap();
+        let delivered = call(&hub, &token(), vec![], &step);
+        let waiting = call(&hub, &token(), vec![], &step);
+        assert!(asked.try_recv().is_ok());
+        drop(attendance);
+        for result in [delivered, waiting, call(&hub, &token(), vec![], &step)] {
+            let status = result.try_recv().unwrap().unwrap_err();
+            assert_eq!(status.code(), Code::Unavailable);
+            assert!(status.message().ends_with("gone: train.py(pid 7)"), "{status}");
+        }
+        assert!(hub.state.lock().clients.is_empty());
+    }
+
+    #[test]
+    fn a_cancelled_step_does_not_wait_for_its_call() {
+        let hub = Arc::new(CallbackHub::default());
+        let _attendance = hub.attend(CLIENT, "a test").unwrap();
+        let step = Arc::new(Step { cancellation: Cancellation::new(), ..Step::detached() });
+        let result = call(&hub, &token(), vec![], &step);
+        step.cancellation.cancel(Status::cancelled("enough"));
+        assert_eq!(result.try_recv().unwrap().unwrap_err().code(), Code::Cancelled);
+        assert!(hub.state.lock().clients[CLIENT].waiting.is_empty());
+        assert_eq!(call(&hub, &token(), vec![], &step).try_recv().unwrap().unwrap_err().code(), Code::Cancelled);
+    }
+
+    #[test]
+    fn a_function_without_a_client_is_an_error_that_says_what_to_do() {
+        let (hub, step) = (Arc::new(CallbackHub::default()), Arc::new(Step::detached()));
+        let status = call(&hub, "pyfunc_3", vec![], &step).try_recv().unwrap().unwrap_err();
+        assert!(status.message().starts_with("pyfunc_3 calls a function of the client's Python program"), "{status}");
+        assert!(hub.attend("no id", "").is_err());
+        assert!(hub.ask(CLIENT, |_| {}).is_err());
+    }
+
+    #[test]
+    fn arguments_beyond_the_bound_wait_for_an_answer() {
+        let (hub, step) = (Arc::new(CallbackHub::default()), Arc::new(Step::detached()));
+        let _attendance = hub.attend(CLIENT, "a test").unwrap();
+        let large = Tensor::new(tensor::DType::UInt8, tensor::Shape::vector(BYTES_MAX / 2 + 1)).unwrap();
+        let (sender, asked) = channel();
+        let mut asking = Vec::new();
+        for _ in 0..2 {
+            let sender = sender.clone();
+            asking.push(hub.ask(CLIENT, move |call| sender.send(call.id).unwrap_or_default()).unwrap());
+        }
+        let results: Vec<_> = (0..2).map(|_| call(&hub, &token(), vec![large.clone()], &step)).collect();
+        let first = asked.try_recv().unwrap();
+        assert!(asked.try_recv().is_err());
+        hub.answer(CLIENT, first, Ok(vec![]));
+        assert!(results[0].try_recv().is_ok());
+        assert!(asked.try_recv().is_ok());
+    }
+}

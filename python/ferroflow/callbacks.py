@@ -1,0 +1,220 @@
+"""Serves this program's Python functions to the server that its session is on: `tf.py_func`, `tf.numpy_function` and
+`Dataset.from_generator`.
+
+Their ops run in a server, which has no Python. So this process opens a connection to the server, says which functions it has, and
+asks for calls: the server never dials a client. Each function's token is followed by an id that this process has drawn at random,
+so that the functions of two programs are never taken for each other.
+"""
+
+import os
+import secrets
+import socket
+import sys
+import threading
+import traceback
+
+ATTEND = "/ferroflow.CallbackService/Attend"
+EXCHANGE = "/ferroflow.CallbackService/Exchange"
+SEPARATOR = "@"
+
+# As many functions may run at once; a further call waits for one of them to return.
+THREADS_MAX = 64
+
+# The codes that TensorFlow gives exceptions of such functions; what is not here is UNKNOWN.
+CODES = ((ValueError, 3), (TypeError, 3), (StopIteration, 11), (MemoryError, 8), (NotImplementedError, 12))
+UNKNOWN = 2
+
+
+def install():
+    """Makes functions that graphs call known to the servers of sessions. Calling it again changes nothing."""
+    from tensorflow.python.client import session
+    from tensorflow.python.ops import script_ops
+
+    registry = script_ops._py_funcs
+    if hasattr(registry, "ferroflow_clients"):
+        return
+    clients = registry.ferroflow_clients = Clients(registry)
+    next_token = registry._next_unique_token
+    insert = registry.insert
+
+    registry._next_unique_token = lambda: next_token() + SEPARATOR + clients.id
+
+    def insert_and_serve(function):
+        token = insert(function)
+        clients.serve()
+        return token
+
+    registry.insert = insert_and_serve
+    make = session.BaseSession.__init__
+
+    def make_and_serve(self, target="", graph=None, config=None):
+        make(self, target, graph, config)
+        clients.add(target)
+
+    session.BaseSession.__init__ = make_and_serve
+
+
+class Clients:
+    """The connections to the servers of this program's sessions."""
+
+    def __init__(self, registry):
+        self.id = secrets.token_hex(16)
+        self._pid = os.getpid()
+        self._registry = registry
+        self._lock = threading.Lock()
+        self._targets = {}
+
+    def add(self, target):
+        """Takes note of a session's server; it is connected to once there are functions to serve."""
+        target = target.decode() if isinstance(target, bytes) else target
+        if not target or not target.startswith("grpc://"):
+            return
+        with self._lock:
+            client = self._targets.get(target)
+            # A server that is gone may be back.
+            if client is None or client.is_over:
+                self._targets[target] = None
+        if self._registry.size() > 0:
+            self.serve()
+
+    def serve(self):
+        """Connects to the servers that are not connected yet."""
+        if os.getpid() != self._pid:
+            # A child that was forked has its parent's tokens, and none of its threads.
+            return
+        with self._lock:
+            for target, client in self._targets.items():
+                if client is None:
+                    self._targets[target] = Client(target, self.id, self._registry)
+
+
+class Client:
+    """A connection to one server, on which calls come and results go."""
+
+    def __init__(self, target, client_id, registry):
+        # Threads of gRPC that are not there after a fork would be spoken of on every start of a process.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+        import grpc
+
+        self._grpc = grpc
+        self._id = client_id
+        self._registry = registry
+        self._messages = messages()
+        self.is_over = False
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._threads = 0
+        self._channel = grpc.insecure_channel(target[len("grpc://"):], options=[
+            ("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0),
+            # A connection of its own, whatever else in this process speaks gRPC with this server.
+            ("grpc.use_local_subchannel_pool", 1)])
+        request, response = self._messages
+        self._exchange, attend = (self._channel.unary_unary(
+            path, request_serializer=request.SerializeToString, response_deserializer=response.FromString)
+            for path in (EXCHANGE, ATTEND))
+        who = f"{os.path.basename(sys.argv[0]) or 'python'} (pid {os.getpid()} on {socket.gethostname()})"
+        self._attending = attend.future(request(client=client_id, message=[who]), wait_for_ready=True)
+        self._attending.add_done_callback(self._end)
+        with self._lock:
+            self._start_thread()
+
+    def _end(self, future):
+        self.is_over = True
+        code = None if future.cancelled() else future.code()
+        # A server of TensorFlow has no such call: it will say for itself what it can't run.
+        if code not in (None, self._grpc.StatusCode.OK, self._grpc.StatusCode.UNAVAILABLE, self._grpc.StatusCode.UNIMPLEMENTED):
+            print(f"ferroflow: a server does not take this program's Python functions: {future.details()}", file=sys.stderr)
+
+    def _start_thread(self):
+        self._threads += 1
+        self._idle += 1
+        threading.Thread(target=self._serve, name="ferroflow-callbacks", daemon=True).start()
+
+    def _serve(self):
+        """Asks for a call, makes it, and asks for the next with its result."""
+        request, _ = self._messages
+        result = request(client=self._id)
+        while not self.is_over:
+            try:
+                call = self._exchange(result, wait_for_ready=True)
+            except self._grpc.RpcError as error:
+                if error.code() == self._grpc.StatusCode.FAILED_PRECONDITION and not self.is_over:
+                    # The server has not heard yet that this client attends.
+                    result = request(client=self._id)
+                    threading.Event().wait(0.01)
+                    continue
+                if error.code() in (self._grpc.StatusCode.RESOURCE_EXHAUSTED, self._grpc.StatusCode.INVALID_ARGUMENT) and result.call:
+                    # The result itself was refused, such as one that is too large.
+                    result = request(client=self._id, call=result.call, code=["8"], message=[error.details()])
+                    continue
+                return
+            with self._lock:
+                self._idle -= 1
+                # Functions may wait for each other, so somebody keeps asking while this one runs.
+                if self._idle == 0 and self._threads < THREADS_MAX:
+                    self._start_thread()
+            result = self._run(call)
+            with self._lock:
+                self._idle += 1
+
+    def _run(self, call):
+        """Returns the result of a call, or what went wrong, as the next request."""
+        from tensorflow.python.framework import tensor_util
+
+        request, _ = self._messages
+        number, token = tensor_util.MakeNdarray(call.tensor[0].tensor)
+        result = request(client=self._id, call=number.decode())
+        try:
+            args = [tensor_util.MakeNdarray(one.tensor) for one in call.tensor[1:]]
+            returned = self._registry(token.decode(), None, args)
+            values = [] if returned is None else returned if isinstance(returned, list) else [returned]
+            for index, value in enumerate(values):
+                result.result.add(name=str(index)).tensor.CopyFrom(tensor_util.make_tensor_proto(value))
+        except BaseException as error:
+            del result.result[:]
+            result.code.append(str(next((code for kind, code in CODES if isinstance(error, kind)), UNKNOWN)))
+            result.message.append(describe(error))
+        return result
+
+
+def describe(error):
+    """Returns what TensorFlow says of an exception: its kind, its message and where it came from."""
+    # The first two frames are this module's and TensorFlow's registry.
+    frames = traceback.extract_tb(error.__traceback__)[2:] or traceback.extract_tb(error.__traceback__)
+    places = "".join(traceback.format_list(frames))
+    return f"{type(error).__name__}: {error}\nTraceback (most recent call last):\n\n{places}\n"
+
+
+_messages = None
+
+
+def messages():
+    """Returns the classes of a request and of a response: the fields of RunStep, which TensorFlow's wheel has no classes for."""
+    global _messages
+    if _messages is None:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+        from tensorflow.core.protobuf import named_tensor_pb2
+
+        file = descriptor_pb2.FileDescriptorProto(
+            name="ferroflow/callbacks.proto", package="ferroflow", syntax="proto3",
+            dependency=[named_tensor_pb2.DESCRIPTOR.name])
+        field = descriptor_pb2.FieldDescriptorProto
+
+        def add(message, name, number, is_list=False, tensors=False):
+            message.field.add(
+                name=name, number=number, label=field.LABEL_REPEATED if is_list else field.LABEL_OPTIONAL,
+                type=field.TYPE_MESSAGE if tensors else field.TYPE_STRING, type_name=".tensorflow.NamedTensorProto" if tensors else None)
+
+        request = file.message_type.add(name="ExchangeRequest")
+        add(request, "client", 1)
+        add(request, "result", 2, is_list=True, tensors=True)
+        add(request, "message", 3, is_list=True)
+        add(request, "code", 4, is_list=True)
+        add(request, "call", 6)
+        add(file.message_type.add(name="ExchangeResponse"), "tensor", 1, is_list=True, tensors=True)
+        pool = descriptor_pool.Default()
+        pool.Add(file)
+        find = pool.FindMessageTypeByName
+        get = getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(pool).GetPrototype
+        _messages = get(find("ferroflow.ExchangeRequest")), get(find("ferroflow.ExchangeResponse"))
+    return _messages
