@@ -167,7 +167,7 @@ class Client:
         try:
             args = [to_array(one.tensor) for one in call.tensor[1:]]
             returned = self._registry(token.decode(), None, args)
-            values = [] if returned is None else returned if isinstance(returned, list) else [returned]
+            values = returned if isinstance(returned, list) else [] if is_none(returned) else [returned]
             for index, value in enumerate(values):
                 result.result.add(name=str(index)).tensor.CopyFrom(tensor_util.make_tensor_proto(value))
         except BaseException as error:
@@ -175,6 +175,11 @@ class Client:
             result.code.append(str(next((code for kind, code in CODES if isinstance(error, kind)), UNKNOWN)))
             result.message.append(describe(error))
         return result
+
+
+def is_none(value):
+    """Returns whether a function returned nothing, which TensorFlow's registry may have made an array of."""
+    return value is None or getattr(value, "dtype", None) == object and value.shape == () and value.item() is None
 
 
 def to_array(tensor):

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.python.ops import control_flow_util
 
 import side_by_side
 
@@ -417,121 +416,5 @@ JSON_EXAMPLES = np.array([
 JSON_FEATURES = {"n": tf.FixedLenFeature([2], tf.int64), "x": tf.FixedLenFeature([2], tf.float32), "s": tf.FixedLenFeature([2], tf.string)}
 add("DecodeJSONExample", lambda given: list(tf.io.parse_example(R.DecodeJSONExample(json_examples=given(JSON_EXAMPLES)), JSON_FEATURES).values()), gradient=False)
 add("DecodeJSONExample/nothing", lambda given: R.DecodeJSONExample(json_examples=given(np.array([["{}", '{"features": {}}']], object))), gradient=False)
-
-# Lists of which some elements are not set and whose shapes are known in part: the rest tells, or what is asked for.
-def reserved(given, count, shape, dtype=tf.float32):
-    return R.TensorListReserve(element_shape=tf.constant(np.array(shape, np.int32)), num_elements=given(np.int32(count)), element_dtype=dtype)
-
-
-def with_one(given, count, shape, item):
-    return R.TensorListSetItem(input_handle=reserved(given, count, shape), index=given(np.int32(1)), item=given(item))
-
-
-def of_shape(given, shape):
-    return {"element_shape": tf.constant(np.array(shape, np.int32)), "element_dtype": tf.float32}
-
-
-for shape_name, shape in {"unknown": -1, "partial": [-1, 4], "full": [3, 4]}.items():
-    for asked_name, asked in {"unknown": -1, "partial": [-1, -1], "full": [3, 4]}.items():
-        label = f"{shape_name}_{asked_name}"
-        add(f"TensorListStack/{label}", lambda given, shape=shape, asked=asked: R.TensorListStack(
-            input_handle=with_one(given, 3, shape, A), **of_shape(given, asked)))
-        add(f"TensorListGather/{label}", lambda given, shape=shape, asked=asked: R.TensorListGather(
-            input_handle=with_one(given, 3, shape, A), indices=given([0, 1]), **of_shape(given, asked)))
-        add(f"TensorListGetItem/{label}", lambda given, shape=shape, asked=asked: R.TensorListGetItem(
-            input_handle=with_one(given, 3, shape, A), index=given(np.int32(0)), **of_shape(given, asked)))
-        add(f"TensorListConcatV2/{label}", lambda given, shape=shape, asked=asked: list(R.TensorListConcatV2(
-            input_handle=with_one(given, 2, shape, A), leading_dims=given([], tf.int64), **of_shape(given, asked))))
-        add(f"TensorListConcatV2/leading_{label}", lambda given, shape=shape, asked=asked: list(R.TensorListConcatV2(
-            input_handle=with_one(given, 2, shape, A), leading_dims=given([5, 3], tf.int64), **of_shape(given, asked))))
-    add(f"TensorListPushBackBatch/{shape_name}", lambda given, shape=shape: [R.TensorListStack(input_handle=one, **of_shape(given, -1)) for one in tf.unstack(
-        R.TensorListPushBackBatch(input_handles=tf.stack([reserved(given, 0, shape) for _ in range(2)]), tensor=given(np.stack([A, A + 1]))), num=2)])
-
-
-# Variants within variants, their sums and their zeros.
-def pushed(handle, item):
-    return R.TensorListPushBack(input_handle=handle, tensor=item)
-
-
-def optional_of(*components):
-    return R.OptionalFromValue(components=list(components))
-
-
-def value_of(optional):
-    return R.OptionalGetValue(optional=optional, output_types=[tf.float32], output_shapes=[tf.TensorShape(None)])[0]
-
-
-def list_of_variant(given, item):
-    return pushed(reserved(given, 0, [], tf.variant), item)
-
-
-def inner(given, handle):
-    return R.TensorListGetItem(input_handle=handle, index=given(np.int32(0)), element_shape=given(NO_SHAPE), element_dtype=tf.variant)
-
-
-def stacked_rows(given, handle):
-    return R.TensorListStack(input_handle=handle, **of_shape(given, [4]))
-
-
-def nested_list(given, row):
-    return list_of_variant(given, pushed(reserved(given, 0, [4]), given(row)))
-
-
-add("AddN/lists_in_lists", lambda given: stacked_rows(given, inner(given, tf.add_n([nested_list(given, A[0]), nested_list(given, A[1])]))))
-add("ZerosLike/lists_in_lists", lambda given: stacked_rows(given, inner(given, tf.zeros_like(nested_list(given, A[0])))))
-add("AddN/optionals", lambda given: value_of(tf.add_n([optional_of(given(A)), optional_of(given(A + 1))])))
-add("ZerosLike/optional", lambda given: value_of(tf.zeros_like(optional_of(given(A)))))
-add("AddN/no_optionals", lambda given: R.OptionalHasValue(optional=tf.add_n([R.OptionalNone(), R.OptionalNone()])))
-add("AddN/optionals_in_lists", lambda given: value_of(inner(given, tf.add_n(
-    [list_of_variant(given, optional_of(given(A))), list_of_variant(given, optional_of(given(A * 2)))]))))
-add("ZerosLike/optional_in_list", lambda given: value_of(inner(given, tf.zeros_like(list_of_variant(given, optional_of(given(A)))))))
-
-
-# Gradients of gradients of conditionals as functions keep optionals in lists.
-def functional_gradients(given, build, times):
-    before = control_flow_util.ENABLE_CONTROL_FLOW_V2
-    control_flow_util.ENABLE_CONTROL_FLOW_V2 = True
-    try:
-        x = given(np.float32(1.1))
-        y = build(x, given(np.array(True)))
-        found = [y]
-        for _ in range(times):
-            y = tf.gradients(y, x)[0]
-            found.append(y)
-        return found
-    finally:
-        control_flow_util.ENABLE_CONTROL_FLOW_V2 = before
-
-
-def product_loop(x, each):
-    return tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, each(i, y)), [0, x])[1]
-
-
-add("If/third_gradient", lambda given: functional_gradients(given, lambda x, p: tf.cond(p, lambda: x * x * x * tf.exp(x), lambda: x), 3))
-add("While/second_gradient_with_if", lambda given: functional_gradients(
-    given, lambda x, p: product_loop(x, lambda i, y: tf.cond(tf.equal(i % 2, 0), lambda: y * x, lambda: y * y * x)), 2))
-add("If/second_gradient_with_while", lambda given: functional_gradients(
-    given, lambda x, p: tf.cond(p, lambda: product_loop(x, lambda i, y: y * y * x), lambda: x), 2))
-
-
-# Accumulators of sparse gradients whose shape is open: what is declared is a prefix of it.
-def sparse_accumulated_openly(given, shape, reduction):
-    handle = R.SparseConditionalAccumulator(dtype=tf.float32, shape=shape, shared_name=name("accumulator"), reduction_type=reduction)
-
-    def apply(indices, values):
-        return R.SparseAccumulatorApplyGradient(
-            handle=handle, local_step=given(np.int64(0), tf.int64), gradient_indices=given(indices, tf.int64), gradient_values=given(values),
-            gradient_shape=given([], tf.int64), has_known_shape=False)
-
-    first = apply([0, 2], A[:2])
-    second = after(first, lambda: apply([1, 2], A[1:]))
-    return after(second, lambda: list(R.SparseAccumulatorTakeGradient(handle=handle, num_required=tf.constant(2), dtype=tf.float32)))
-
-
-for label, shape in {"unknown": None, "empty": [], "prefix": [3], "partial": [None, 4]}.items():
-    for reduction in ("MEAN", "SUM"):
-        add(f"SparseConditionalAccumulator/{label}_{reduction}", lambda given, shape=shape, reduction=reduction: sparse_accumulated_openly(
-            given, shape, reduction))
-
 
 results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()

@@ -80,8 +80,10 @@ impl DatasetIterator for GeneratorIterator {
                 Err(status) if status.code() == Code::OutOfRange => {
                     let state = state.clone();
                     self.state = State::Ended;
-                    self.functions.finalize.call(state, step).await?;
-                    Ok(None)
+                    match self.functions.finalize.call(state, step).await {
+                        Err(status) if status.code() != Code::OutOfRange => Err(status),
+                        _ => Ok(None),
+                    }
                 }
                 Err(status) => Err(status),
             }
