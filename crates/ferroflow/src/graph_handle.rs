@@ -1,17 +1,17 @@
 //! [`Graph`]: a graph under construction that knows all ops.
 
-use graph::GraphBuilder;
+use graph::Graph;
 use std::ops::Deref;
 
 /// A graph under construction; cloning shares it. Everything that a
-/// [`GraphBuilder`] can do (name scopes, devices, control dependencies, collections, gradients) it can do too.
+/// [`Graph`] can do (name scopes, devices, control dependencies, collections, gradients) it can do too.
 #[derive(Clone)]
-pub struct Graph(GraphBuilder);
+pub struct Graph(Graph);
 
 impl Graph {
     /// Makes an empty graph.
     pub fn new() -> Graph {
-        Graph(GraphBuilder::new(ops::registry()))
+        Graph(Graph::with_ops(ops::registry()))
     }
 }
 
@@ -22,14 +22,14 @@ impl Default for Graph {
 }
 
 impl Deref for Graph {
-    type Target = GraphBuilder;
-    fn deref(&self) -> &GraphBuilder {
+    type Target = Graph;
+    fn deref(&self) -> &Graph {
         &self.0
     }
 }
 
-impl From<GraphBuilder> for Graph {
-    fn from(builder: GraphBuilder) -> Graph {
+impl From<Graph> for Graph {
+    fn from(builder: Graph) -> Graph {
         Graph(builder)
     }
 }

@@ -18,10 +18,10 @@ mod testing;
 mod text;
 
 pub use attr::{AttrMap, AttrNames, IntoAttr};
-pub use builder::{Gradient, GradientFn, GraphBuilder, Operation, Output, SYMBOLIC_GRADIENT};
+pub use builder::{Gradient, GradientFn, Graph, Operation, Output, SYMBOLIC_GRADIENT};
 pub use device::DeviceName;
 pub use function::{FunctionBody, FunctionLibrary};
-pub use graph::{Edge, Graph, Node, NodeId};
+pub use graph::{Edge, Node, NodeGraph, NodeId};
 pub use import::{NODES_MAX, check_number_of_nodes, import_graph_def, why_only_the_client_runs};
 pub use op_def::{Arg, ArgType, OpDef, OpFlags, OpSchema, TypeSlot};
 pub use shape::{ShapeContext, ShapeFn};

@@ -2,7 +2,7 @@
 
 use super::control_flow::Kind;
 use super::function_gradient::call_gradient;
-use super::{Grad, Gradient, GradientArgs, GraphBuilder, IndexedSlices, NodeId, Operation, Output};
+use super::{Grad, Gradient, GradientArgs, Graph, IndexedSlices, NodeId, Operation, Output};
 use crate::Edge;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::collections::{BTreeSet, BinaryHeap};
@@ -38,7 +38,7 @@ pub(super) struct Around<'a> {
 
 /// The gradients that a walk found so far.
 struct Found<'a> {
-    graph: &'a GraphBuilder,
+    graph: &'a Graph,
     /// The context in which the walk is.
     level: Option<usize>,
     is_confined: bool,
@@ -81,7 +81,7 @@ impl Found<'_> {
     }
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Returns the gradients of the sum of `ys` with respect to each of `xs`; `None` where nothing flows.
     pub fn gradients(&self, ys: &[Output], xs: &[Output]) -> Result<Vec<Option<Grad>>> {
         self.gradients_with(ys, xs, &[], &[])

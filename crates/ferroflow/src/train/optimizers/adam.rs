@@ -3,12 +3,12 @@
 use crate::train::declaration::{Declared, Rows, cast_variable};
 use crate::train::expression::{add, assign, div, group, mul, sub, unary};
 use crate::variable::{Kind, Variable};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 pub(super) fn apply_sparse(
     optimizer: &Declared,
-    graph: &GraphBuilder,
+    graph: &Graph,
     rows: &Rows<'_>,
     variable: &Variable,
 ) -> Result<Operation> {
@@ -54,7 +54,7 @@ enum PowerValue {
 }
 
 impl PowerValue {
-    fn new(graph: &GraphBuilder, power: Variable, variable: &Variable) -> Result<PowerValue> {
+    fn new(graph: &Graph, power: Variable, variable: &Variable) -> Result<PowerValue> {
         if power.dtype() == variable.dtype() {
             return Ok(PowerValue::Read(power));
         }
@@ -72,7 +72,7 @@ impl PowerValue {
 /// Adds `slot = slot * decay`, then adds rows to it; returns the value after that.
 fn decay_and_add(
     optimizer: &Declared,
-    graph: &GraphBuilder,
+    graph: &Graph,
     slot: &Variable,
     decay: &Output,
     indices: &Output,
