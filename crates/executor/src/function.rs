@@ -2,7 +2,7 @@
 
 use crate::Executor;
 use foldhash::{HashMap, HashMapExt};
-use graph::{AttrMap, FunctionLibrary, Graph, NodeId, SYMBOLIC_GRADIENT};
+use graph::{AttrMap, FunctionLibrary, NodeGraph, NodeId, SYMBOLIC_GRADIENT};
 use kernel::{CallFrame, FunctionDone, FunctionHandle, FunctionRuntime, OpRegistry, SessionState, Step};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -122,7 +122,7 @@ impl FunctionRuntime for FunctionLibraryRuntime {
 }
 
 /// Removes nodes that no result needs and that have no side effects.
-fn without_useless(mut graph: Graph, results: &[NodeId], control_results: &[NodeId]) -> Graph {
+fn without_useless(mut graph: NodeGraph, results: &[NodeId], control_results: &[NodeId]) -> NodeGraph {
     let mut needed = vec![false; graph.id_bound()];
     let mut stack: Vec<NodeId> = results.iter().chain(control_results).copied().collect();
     stack.extend(graph.iter().filter(|(_, node)| node.schema.is_stateful()).map(|(id, _)| id));

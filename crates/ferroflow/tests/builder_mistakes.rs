@@ -2,7 +2,6 @@
 
 use ferroflow::ops::{array, math, nn};
 use ferroflow::{DType, Graph, Output, PartialShape, Tensor};
-use graph::GraphBuilder;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
@@ -31,12 +30,12 @@ fn check(words: &str, call: impl FnOnce(&Graph) -> u32) {
     assert!(message.contains(words), "{message}");
 }
 
-fn floats(g: &GraphBuilder, dims: &[i64]) -> Output {
+fn floats(g: &Graph, dims: &[i64]) -> Output {
     let count = dims.iter().product::<i64>() as usize;
     g.constant_tensor(&Tensor::from_slice(dims, &vec![1f32; count]).unwrap())
 }
 
-fn int(g: &GraphBuilder) -> Output {
+fn int(g: &Graph) -> Output {
     g.constant_tensor(&Tensor::scalar(1i32))
 }
 

@@ -2,14 +2,13 @@
 
 use ferroflow::ops::{array, data_flow, math};
 use ferroflow::{DType, Grad, Graph, Output, PartialShape, Session, Tensor};
-use graph::GraphBuilder;
 use graph::builder::LoopOptions;
 
-fn floats(g: &GraphBuilder, dims: &[i64], values: &[f32]) -> Output {
+fn floats(g: &Graph, dims: &[i64], values: &[f32]) -> Output {
     g.constant_tensor(&Tensor::from_slice(dims, values).unwrap())
 }
 
-fn int(g: &GraphBuilder, value: i32) -> Output {
+fn int(g: &Graph, value: i32) -> Output {
     g.constant_tensor(&Tensor::scalar(value))
 }
 
@@ -124,7 +123,7 @@ fn a_loop_in_a_conditional_in_a_loop() {
         |_, vars| less(&vars[0], &three),
         |g, vars| {
             let (i, x) = (&vars[0], &vars[1]);
-            let inner = |g: &GraphBuilder| {
+            let inner = |g: &Graph| {
                 let results = g.while_loop(
                     &[int(g, 0), x.clone()],
                     |_, vars| less(&vars[0], &two),
@@ -161,7 +160,7 @@ fn recurrent_network(g: &Graph, x: &Output, u: &Output, w: &Output, b: &Output) 
     let (three, zero) = (int(g, 3), int(g, 0));
     let steps = g.constant_tensor(&Tensor::vector(&[0i32, 1, 2]));
     let unknown = PartialShape::unknown();
-    let array = |g: &GraphBuilder, shape: &PartialShape| {
+    let array = |g: &Graph, shape: &PartialShape| {
         let op = g.op("TensorArrayV3").input(&three).attr("dtype", DType::Float).attr("element_shape", shape.clone());
         let op = op.attr("clear_after_read", false).build();
         (op.output(0), op.output(1))
@@ -234,7 +233,7 @@ fn a_recurrent_network() {
 
 #[test]
 fn a_shape_that_changes_needs_an_invariant() {
-    let grow = |g: &GraphBuilder, vars: &[Output]| {
+    let grow = |g: &Graph, vars: &[Output]| {
         let axis = int(g, 0);
         let op = g.op("ConcatV2").input(&vars[1]).input(&vars[1]).input(&axis).attr("N", 2i64);
         vec![&vars[0] + 1, op.output() * 2.0]

@@ -1,4 +1,4 @@
-//! The graph builder: [`GraphBuilder`] holds a growing graph with its scopes, [`OpBuilder`] adds one node, and
+//! The graph builder: [`Graph`] holds a growing graph with its scopes, [`OpBuilder`] adds one node, and
 //! [`Output`] and [`Operation`] are handles to what was added.
 //!
 //! A mistake in a program, such as shapes that don't fit, is found where the call is made: functions that return an
@@ -19,7 +19,7 @@ pub use scope::Collection;
 
 use crate::attr::{AttrMap, IntoAttr};
 use crate::shape::InferredShapes;
-use crate::{Edge, Graph, NodeId, OpLookup};
+use crate::{Edge, NodeGraph, NodeId, OpLookup};
 use parking_lot::Mutex;
 use proto::GraphDef;
 use scope::{Colocation, Scopes};
@@ -31,7 +31,7 @@ use tensor::{DType, DTypeAndShape, PartialShape, Result, Shape, Status, Tensor};
 
 /// A graph under construction. Cloning shares it.
 #[derive(Clone)]
-pub struct GraphBuilder {
+pub struct Graph {
     shared: Arc<Shared>,
 }
 
@@ -42,7 +42,7 @@ struct Shared {
 }
 
 struct State {
-    graph: Graph,
+    graph: NodeGraph,
     /// What is known of the shapes of outputs.
     inferred: InferredShapes,
     scopes: Scopes,
@@ -52,7 +52,7 @@ struct State {
 /// A node of a graph under construction.
 #[derive(Clone)]
 pub struct Operation {
-    graph: GraphBuilder,
+    graph: Graph,
     id: NodeId,
 }
 
@@ -65,21 +65,32 @@ pub struct Output {
     pub port: u32,
 }
 
-impl GraphBuilder {
+impl Default for Graph {
+    fn default() -> Graph {
+        Graph::new()
+    }
+}
+
+impl Graph {
+    /// Makes an empty graph that knows the ops of every [`Library`](crate::Library) in the program.
+    pub fn new() -> Graph {
+        Graph::with_ops(crate::library::all_ops())
+    }
+
     /// Makes an empty graph that knows these ops.
-    pub fn new(ops: &'static dyn OpLookup) -> GraphBuilder {
+    pub fn with_ops(ops: &'static dyn OpLookup) -> Graph {
         let state = State {
-            graph: Graph::default(),
+            graph: NodeGraph::default(),
             inferred: InferredShapes::default(),
             scopes: Scopes::default(),
             contexts: Default::default(),
         };
-        GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state), extensions: Mutex::default() }) }
+        Graph { shared: Arc::new(Shared { ops, state: Mutex::new(state), extensions: Mutex::default() }) }
     }
 
     /// Goes on building a graph whose nodes come after what they consume.
-    pub(crate) fn on(graph: Graph, ops: &'static dyn OpLookup) -> Result<GraphBuilder> {
-        let builder = GraphBuilder::new(ops);
+    pub(crate) fn on(graph: NodeGraph, ops: &'static dyn OpLookup) -> Result<Graph> {
+        let builder = Graph::with_ops(ops);
         {
             let mut state = builder.shared.state.lock();
             let State { inferred, scopes, .. } = &mut *state;
@@ -128,7 +139,7 @@ impl GraphBuilder {
     }
 
     /// Returns a copy of the graph as it is now.
-    pub fn graph(&self) -> Graph {
+    pub fn graph(&self) -> NodeGraph {
         self.shared.state.lock().graph.clone()
     }
 
@@ -189,7 +200,7 @@ impl GraphBuilder {
         self.op("Const").attr("dtype", tensor.dtype()).attr("value", proto).output()
     }
 
-    pub(crate) fn same(&self, other: &GraphBuilder) -> bool {
+    pub(crate) fn same(&self, other: &Graph) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 }
@@ -203,7 +214,7 @@ impl State {
 /// A node about to be added.
 #[must_use = "the node is added by `build`, `try_build`, `output` or `outputs`"]
 pub struct OpBuilder {
-    graph: GraphBuilder,
+    graph: Graph,
     op: String,
     name: Option<String>,
     inputs: Vec<Output>,
@@ -356,7 +367,7 @@ impl OpBuilder {
 
 impl Operation {
     /// Returns the graph.
-    pub fn graph(&self) -> &GraphBuilder {
+    pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
@@ -464,7 +475,7 @@ impl Operation {
     }
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Returns the output at one end of an edge.
     pub fn from_edge(&self, edge: Edge) -> Output {
         Output { op: self.operation_by_id(edge.node), port: edge.port }
@@ -473,7 +484,7 @@ impl GraphBuilder {
 
 impl Output {
     /// Returns the graph.
-    pub fn graph(&self) -> &GraphBuilder {
+    pub fn graph(&self) -> &Graph {
         &self.op.graph
     }
 

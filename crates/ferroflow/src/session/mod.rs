@@ -7,7 +7,7 @@ mod remote;
 mod target;
 mod typed;
 
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
 use proto::GraphDef;
 use std::sync::Arc;
@@ -66,24 +66,24 @@ pub struct Session {
 
 struct Shared {
     backend: Box<dyn SessionBackend>,
-    graph: GraphBuilder,
+    graph: Graph,
     /// How many of the graph's nodes the backend has.
     sent: Mutex<usize>,
 }
 
 impl Session {
     /// Makes a session that runs the graph in this process.
-    pub fn new(graph: &GraphBuilder) -> Result<Session> {
+    pub fn new(graph: &Graph) -> Result<Session> {
         Session::connect(graph, "")
     }
 
     /// Makes a session on the server at `grpc://host:port`; an empty target means this process.
-    pub fn connect(graph: &GraphBuilder, target: &str) -> Result<Session> {
+    pub fn connect(graph: &Graph, target: &str) -> Result<Session> {
         Session::connect_with(graph, target, proto::ConfigProto::default())
     }
 
     /// As [`connect`](Self::connect), with settings such as device filters, soft placement and how graphs are optimized.
-    pub fn connect_with(graph: &GraphBuilder, target: &str, config: proto::ConfigProto) -> Result<Session> {
+    pub fn connect_with(graph: &Graph, target: &str, config: proto::ConfigProto) -> Result<Session> {
         if target.is_empty() {
             cpu::requested().map_err(tensor::Status::invalid_argument)?;
             let backend = DirectSession::with_config(ops::registry(), &config);
@@ -94,7 +94,7 @@ impl Session {
 
     /// Makes a session on a master in this process, such as an embedded cluster's.
     pub fn on_master(
-        graph: &GraphBuilder,
+        graph: &Graph,
         master: Arc<dyn cluster::MasterInterface>,
         config: proto::ConfigProto,
     ) -> Result<Session> {
@@ -102,12 +102,12 @@ impl Session {
     }
 
     /// Makes a session over a backend of your own.
-    pub fn with_backend(graph: &GraphBuilder, backend: Box<dyn SessionBackend>) -> Session {
+    pub fn with_backend(graph: &Graph, backend: Box<dyn SessionBackend>) -> Session {
         Session { shared: Arc::new(Shared { backend, graph: graph.clone(), sent: Mutex::new(0) }) }
     }
 
     /// Returns the graph.
-    pub fn graph(&self) -> &GraphBuilder {
+    pub fn graph(&self) -> &Graph {
         &self.shared.graph
     }
 

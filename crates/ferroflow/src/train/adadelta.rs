@@ -4,7 +4,7 @@ use super::expression::Number;
 use super::optimizer::{Optimizer, OptimizerState, update_op};
 use super::slot::SlotInitial;
 use crate::variable::Variable;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 /// Scales steps by the ratio of decaying averages of squared updates and squared gradients.
@@ -64,7 +64,7 @@ impl Optimizer for AdadeltaOptimizer {
         &self.state
     }
 
-    fn create_slots(&self, _graph: &GraphBuilder, variables: &[Variable]) -> Result<()> {
+    fn create_slots(&self, _graph: &Graph, variables: &[Variable]) -> Result<()> {
         for variable in variables {
             self.state.slot(variable, "accum", &self.name, SlotInitial::Zeros)?;
             self.state.slot(variable, "accum_update", &self.name, SlotInitial::Zeros)?;
@@ -72,13 +72,13 @@ impl Optimizer for AdadeltaOptimizer {
         Ok(())
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.state.prepare(graph, "lr", &self.learning_rate)?;
         self.state.prepare(graph, "rho", &self.rho)?;
         self.state.prepare(graph, "epsilon", &self.epsilon)
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let accum = self.state.existing_slot(variable, "accum")?;
         let accum_update = self.state.existing_slot(variable, "accum_update")?;
@@ -95,13 +95,7 @@ impl Optimizer for AdadeltaOptimizer {
         )
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let accum = self.state.existing_slot(variable, "accum")?;
         let accum_update = self.state.existing_slot(variable, "accum_update")?;

@@ -4,7 +4,7 @@ use super::expression::Number;
 use super::optimizer::{Optimizer, OptimizerState, update_op};
 use super::slot::SlotInitial;
 use crate::variable::Variable;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 /// Divides the learning rate of each element by the root of the sum of its squared gradients.
@@ -56,7 +56,7 @@ impl Optimizer for AdagradOptimizer {
         &self.state
     }
 
-    fn create_slots(&self, _graph: &GraphBuilder, variables: &[Variable]) -> Result<()> {
+    fn create_slots(&self, _graph: &Graph, variables: &[Variable]) -> Result<()> {
         for variable in variables {
             let initial = SlotInitial::Constant(self.initial_accumulator_value);
             self.state.slot(variable, "accumulator", &self.name, initial)?;
@@ -64,11 +64,11 @@ impl Optimizer for AdagradOptimizer {
         Ok(())
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.state.prepare(graph, "learning_rate", &self.learning_rate)
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let accumulator = self.state.existing_slot(variable, "accumulator")?;
         let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;
@@ -82,13 +82,7 @@ impl Optimizer for AdagradOptimizer {
         )
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let accumulator = self.state.existing_slot(variable, "accumulator")?;
         let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;

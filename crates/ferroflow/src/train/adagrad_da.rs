@@ -4,7 +4,7 @@ use super::expression::{Number, add, cast_number, read_as, unary};
 use super::optimizer::{Optimizer, OptimizerState, update_op};
 use super::slot::{SlotInitial, constant_beside};
 use crate::variable::Variable;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 /// Adagrad with dual averaging, for sparse linear models.
@@ -77,7 +77,7 @@ impl Optimizer for AdagradDaOptimizer {
         &self.state
     }
 
-    fn create_slots(&self, graph: &GraphBuilder, variables: &[Variable]) -> Result<()> {
+    fn create_slots(&self, graph: &Graph, variables: &[Variable]) -> Result<()> {
         for variable in variables {
             let zeros = constant_beside(graph, variable, 0.0)?;
             let squares = constant_beside(graph, variable, self.initial_gradient_squared_accumulator_value)?;
@@ -88,7 +88,7 @@ impl Optimizer for AdagradDaOptimizer {
         Ok(())
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.state.prepare(graph, "learning_rate", &self.learning_rate)?;
         // A copy on the worker spares the task that holds the step counter.
         let learning_rate = self.state.prepared(graph, "learning_rate", self.learning_rate.dtype())?;
@@ -100,7 +100,7 @@ impl Optimizer for AdagradDaOptimizer {
         Ok(())
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let sum = self.state.existing_slot(variable, "gradient_accumulator")?;
         let squares = self.state.existing_slot(variable, "gradient_squared_accumulator")?;
@@ -114,13 +114,7 @@ impl Optimizer for AdagradDaOptimizer {
         update_op(graph, "ApplyAdagradDA", variable, &[&sum, &squares], &inputs, &attrs)
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let sum = self.state.existing_slot(variable, "gradient_accumulator")?;
         let squares = self.state.existing_slot(variable, "gradient_squared_accumulator")?;

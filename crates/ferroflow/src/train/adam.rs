@@ -4,7 +4,7 @@ use super::expression::{Number, add, assign, cast, div, group, mul, number, sub,
 use super::optimizer::{Optimizer, OptimizerState, update_op};
 use super::slot::SlotInitial;
 use crate::variable::{Kind, Variable};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::{Result, Status};
 
 /// Scales steps by decaying averages of the gradient and of its square.
@@ -73,7 +73,7 @@ impl AdamOptimizer {
     /// Adds `slot = slot * decay`, then adds rows to it; returns the value after that.
     fn decay_and_add(
         &self,
-        graph: &GraphBuilder,
+        graph: &Graph,
         slot: &Variable,
         decay: &Output,
         indices: &Output,
@@ -103,7 +103,7 @@ impl Optimizer for AdamOptimizer {
         &self.state
     }
 
-    fn create_slots(&self, _graph: &GraphBuilder, variables: &[Variable]) -> Result<()> {
+    fn create_slots(&self, _graph: &Graph, variables: &[Variable]) -> Result<()> {
         let Some(first) = variables.iter().min_by_key(|variable| variable.name()) else { return Ok(()) };
         for (name, beta) in [("beta1_power", &self.beta1), ("beta2_power", &self.beta2)] {
             let Number::Value(beta) = beta else {
@@ -118,14 +118,14 @@ impl Optimizer for AdamOptimizer {
         Ok(())
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.state.prepare(graph, "learning_rate", &self.learning_rate)?;
         self.state.prepare(graph, "beta1", &self.beta1)?;
         self.state.prepare(graph, "beta2", &self.beta2)?;
         self.state.prepare(graph, "epsilon", &self.epsilon)
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let (m, v) = (self.state.existing_slot(variable, "m")?, self.state.existing_slot(variable, "v")?);
         let (beta1_power, beta2_power) = self.powers()?;
@@ -149,13 +149,7 @@ impl Optimizer for AdamOptimizer {
         })
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let (m, v) = (self.state.existing_slot(variable, "m")?, self.state.existing_slot(variable, "v")?);
         let (beta1_power, beta2_power) = self.powers()?;
@@ -188,7 +182,7 @@ impl Optimizer for AdamOptimizer {
         group(graph, &[update, m_new.op.clone(), v_new.op.clone()], "group_deps")
     }
 
-    fn finish(&self, graph: &GraphBuilder, updates: &[Operation], name: &str) -> Result<Operation> {
+    fn finish(&self, graph: &Graph, updates: &[Operation], name: &str) -> Result<Operation> {
         let (beta1_power, beta2_power) = self.powers()?;
         let mut all = updates.to_vec();
         let powers = graph.control_dependencies(updates, |graph| {

@@ -4,7 +4,7 @@ use super::expression::{Number, add, binary, div, mul};
 use super::optimizer::{Optimizer, OptimizerState, update_op};
 use super::slot::{SlotInitial, filled};
 use crate::variable::{Variable, named_constant};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 /// The FTRL-Proximal algorithm, for sparse linear models.
@@ -96,9 +96,9 @@ impl Optimizer for FtrlOptimizer {
         &self.state
     }
 
-    fn create_slots(&self, _graph: &GraphBuilder, variables: &[Variable]) -> Result<()> {
+    fn create_slots(&self, _graph: &Graph, variables: &[Variable]) -> Result<()> {
         for variable in variables {
-            let initial = |graph: &GraphBuilder| {
+            let initial = |graph: &Graph| {
                 let dtype = variable.dtype();
                 let shape = variable.shape().to_shape().unwrap_or(tensor::Shape::scalar());
                 let ones = named_constant(graph, "ones", &filled(1.0, dtype, &shape)?);
@@ -110,7 +110,7 @@ impl Optimizer for FtrlOptimizer {
         Ok(())
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.state.prepare(graph, "learning_rate", &self.learning_rate)?;
         self.state.prepare(graph, "l1_regularization_strength", &self.l1_regularization_strength)?;
         // The kernels know no beta, so it is added to the cost of squares.
@@ -125,7 +125,7 @@ impl Optimizer for FtrlOptimizer {
         self.state.prepare(graph, "learning_rate_power", &self.learning_rate_power)
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let accumulator = self.state.existing_slot(variable, "accum")?;
         let linear = self.state.existing_slot(variable, "linear")?;
@@ -144,13 +144,7 @@ impl Optimizer for FtrlOptimizer {
         update_op(graph, "ApplyFtrl", variable, &slots, &inputs, &attrs)
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let accumulator = self.state.existing_slot(variable, "accum")?;
         let linear = self.state.existing_slot(variable, "linear")?;

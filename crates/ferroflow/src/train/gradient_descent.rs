@@ -3,7 +3,7 @@
 use super::expression::{Number, mul, unary};
 use super::optimizer::{Optimizer, OptimizerState, update_op};
 use crate::variable::{Kind, Variable};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 /// Moves every variable against its gradient.
@@ -47,11 +47,11 @@ impl Optimizer for GradientDescentOptimizer {
         &self.state
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.state.prepare(graph, "learning_rate", &self.learning_rate)
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;
         update_op(
@@ -64,13 +64,7 @@ impl Optimizer for GradientDescentOptimizer {
         )
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         let learning_rate = self.state.prepared(graph, "learning_rate", variable.dtype())?;
         match variable.kind() {
             Kind::Ref => {
@@ -88,7 +82,7 @@ impl Optimizer for GradientDescentOptimizer {
 
     fn apply_sparse_duplicate_indices(
         &self,
-        graph: &GraphBuilder,
+        graph: &Graph,
         values: &Output,
         indices: &Output,
         variable: &Variable,

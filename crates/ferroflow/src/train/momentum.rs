@@ -4,7 +4,7 @@ use super::expression::Number;
 use super::optimizer::{Optimizer, OptimizerState, update_op};
 use super::slot::SlotInitial;
 use crate::variable::Variable;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 /// Moves on in the direction of a decaying sum of the gradients.
@@ -58,19 +58,19 @@ impl Optimizer for MomentumOptimizer {
         &self.state
     }
 
-    fn create_slots(&self, _graph: &GraphBuilder, variables: &[Variable]) -> Result<()> {
+    fn create_slots(&self, _graph: &Graph, variables: &[Variable]) -> Result<()> {
         for variable in variables {
             self.state.slot(variable, "momentum", &self.name, SlotInitial::Zeros)?;
         }
         Ok(())
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.state.prepare(graph, "learning_rate", &self.learning_rate)?;
         self.state.prepare(graph, "momentum", &self.momentum)
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let accumulator = self.state.existing_slot(variable, "momentum")?;
         let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;
@@ -85,13 +85,7 @@ impl Optimizer for MomentumOptimizer {
         )
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let accumulator = self.state.existing_slot(variable, "momentum")?;
         let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;

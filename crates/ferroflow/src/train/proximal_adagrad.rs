@@ -4,7 +4,7 @@ use super::expression::Number;
 use super::optimizer::{Optimizer, OptimizerState, update_op};
 use super::slot::{SlotInitial, constant_beside};
 use crate::variable::Variable;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 /// Adagrad with steps that shrink the weights.
@@ -72,7 +72,7 @@ impl Optimizer for ProximalAdagradOptimizer {
         &self.state
     }
 
-    fn create_slots(&self, graph: &GraphBuilder, variables: &[Variable]) -> Result<()> {
+    fn create_slots(&self, graph: &Graph, variables: &[Variable]) -> Result<()> {
         for variable in variables {
             let initial = constant_beside(graph, variable, self.initial_accumulator_value)?;
             self.state.slot(variable, "accumulator", &self.name, SlotInitial::Tensor(&initial))?;
@@ -80,13 +80,13 @@ impl Optimizer for ProximalAdagradOptimizer {
         Ok(())
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.state.prepare(graph, "learning_rate", &self.learning_rate)?;
         self.state.prepare(graph, "l1_regularization_strength", &self.l1_regularization_strength)?;
         self.state.prepare(graph, "l2_regularization_strength", &self.l2_regularization_strength)
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let accumulator = self.state.existing_slot(variable, "accumulator")?;
         let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;
@@ -102,13 +102,7 @@ impl Optimizer for ProximalAdagradOptimizer {
         )
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let accumulator = self.state.existing_slot(variable, "accumulator")?;
         let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;

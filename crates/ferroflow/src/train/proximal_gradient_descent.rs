@@ -3,7 +3,7 @@
 use super::expression::Number;
 use super::optimizer::{Optimizer, OptimizerState, update_op};
 use crate::variable::Variable;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 /// Gradient descent with steps that shrink the weights.
@@ -63,13 +63,13 @@ impl Optimizer for ProximalGradientDescentOptimizer {
         &self.state
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.state.prepare(graph, "learning_rate", &self.learning_rate)?;
         self.state.prepare(graph, "l1_regularization_strength", &self.l1_regularization_strength)?;
         self.state.prepare(graph, "l2_regularization_strength", &self.l2_regularization_strength)
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;
         let l1_regularization_strength = self.state.prepared(graph, "l1_regularization_strength", dtype)?;
@@ -84,13 +84,7 @@ impl Optimizer for ProximalGradientDescentOptimizer {
         )
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let learning_rate = self.state.prepared(graph, "learning_rate", dtype)?;
         let l1_regularization_strength = self.state.prepared(graph, "l1_regularization_strength", dtype)?;

@@ -4,7 +4,7 @@ use super::expression::Number;
 use super::optimizer::{Optimizer, OptimizerState, update_op};
 use super::slot::SlotInitial;
 use crate::variable::Variable;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 /// Divides the gradient by the root of a decaying average of its square.
@@ -80,7 +80,7 @@ impl Optimizer for RmsPropOptimizer {
         &self.state
     }
 
-    fn create_slots(&self, _graph: &GraphBuilder, variables: &[Variable]) -> Result<()> {
+    fn create_slots(&self, _graph: &Graph, variables: &[Variable]) -> Result<()> {
         for variable in variables {
             self.state.slot(variable, "rms", &self.name, SlotInitial::Ones)?;
             if self.centered {
@@ -91,14 +91,14 @@ impl Optimizer for RmsPropOptimizer {
         Ok(())
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.state.prepare(graph, "learning_rate", &self.learning_rate)?;
         self.state.prepare(graph, "decay", &self.decay)?;
         self.state.prepare(graph, "momentum", &self.momentum)?;
         self.state.prepare(graph, "epsilon", &self.epsilon)
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let mean_square = self.state.existing_slot(variable, "rms")?;
         let moment = self.state.existing_slot(variable, "momentum")?;
@@ -116,13 +116,7 @@ impl Optimizer for RmsPropOptimizer {
         }
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         let dtype = variable.dtype();
         let mean_square = self.state.existing_slot(variable, "rms")?;
         let moment = self.state.existing_slot(variable, "momentum")?;

@@ -2,7 +2,7 @@
 
 use super::expression::number;
 use crate::variable::{SaveSlice, Variable, named_constant};
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
 /// The first value of a slot.
@@ -14,7 +14,7 @@ pub enum SlotInitial<'a> {
     /// One number in the shape of the variable.
     Constant(f64),
     /// What a function builds in the slot's scope.
-    Function(&'a dyn Fn(&GraphBuilder) -> Result<Output>),
+    Function(&'a dyn Fn(&Graph) -> Result<Output>),
     /// A tensor that is in the graph already.
     Tensor(&'a Output),
 }
@@ -27,7 +27,7 @@ pub fn create_slot(primary: &Variable, name: &str, initial: SlotInitial<'_>) -> 
     // Reserved in the current scope as well, as TensorFlow's variable scope does.
     graph.unique_name(&wanted);
     let shape = primary.shape().clone();
-    let fill = |graph: &GraphBuilder, op_name: &str, value: f64| -> Result<Output> {
+    let fill = |graph: &Graph, op_name: &str, value: f64| -> Result<Output> {
         match shape.to_shape() {
             Some(shape) => Ok(named_constant(graph, op_name, &filled(value, primary.dtype(), &shape)?)),
             None => {
@@ -83,7 +83,7 @@ pub fn create_slot(primary: &Variable, name: &str, initial: SlotInitial<'_>) -> 
     Ok(slot)
 }
 
-fn first_free(graph: &GraphBuilder, name: &str) -> String {
+fn first_free(graph: &Graph, name: &str) -> String {
     if graph.operation(name).is_none() {
         return name.to_owned();
     }
@@ -106,7 +106,7 @@ pub(crate) fn filled(value: f64, dtype: DType, shape: &Shape) -> Result<Tensor> 
 }
 
 /// Adds a constant in the shape of a variable, placed with it.
-pub(crate) fn constant_beside(graph: &GraphBuilder, variable: &Variable, value: f64) -> Result<Output> {
+pub(crate) fn constant_beside(graph: &Graph, variable: &Variable, value: f64) -> Result<Output> {
     let shape = variable.shape().to_shape().ok_or_else(|| {
         Status::invalid_argument(format!("the shape of variable '{}' must be known", variable.name()))
     })?;

@@ -6,7 +6,7 @@
 //! branch or loop itself is [recalled](super::recall).
 
 use super::recall::LoopGradient;
-use super::{GraphBuilder, NodeId, Operation, Output, State};
+use super::{Graph, NodeId, Operation, Output, State};
 use crate::Edge;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use tensor::{DType, PartialShape, Result, Status};
@@ -116,7 +116,7 @@ impl Contexts {
     }
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Returns `on_true(…)` or `on_false(…)`, whichever the scalar `predicate` says; only that one is run.
     ///
     /// Both must return as many outputs of the same types.
@@ -124,8 +124,8 @@ impl GraphBuilder {
     pub fn cond(
         &self,
         predicate: &Output,
-        on_true: impl FnOnce(&GraphBuilder) -> Vec<Output>,
-        on_false: impl FnOnce(&GraphBuilder) -> Vec<Output>,
+        on_true: impl FnOnce(&Graph) -> Vec<Output>,
+        on_false: impl FnOnce(&Graph) -> Vec<Output>,
     ) -> Vec<Output> {
         match self.try_cond(predicate, on_true, on_false) {
             Ok(outputs) => outputs,
@@ -137,8 +137,8 @@ impl GraphBuilder {
     pub fn try_cond(
         &self,
         predicate: &Output,
-        on_true: impl FnOnce(&GraphBuilder) -> Vec<Output>,
-        on_false: impl FnOnce(&GraphBuilder) -> Vec<Output>,
+        on_true: impl FnOnce(&Graph) -> Vec<Output>,
+        on_false: impl FnOnce(&Graph) -> Vec<Output>,
     ) -> Result<Vec<Output>> {
         if predicate.dtype() != DType::Bool {
             return Err(Status::invalid_argument(format!("the predicate of cond is {}, not bool", predicate.dtype())));
@@ -204,8 +204,8 @@ impl GraphBuilder {
     pub fn while_loop(
         &self,
         variables: &[Output],
-        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Output,
-        body: impl FnOnce(&GraphBuilder, &[Output]) -> Vec<Output>,
+        condition: impl FnOnce(&Graph, &[Output]) -> Output,
+        body: impl FnOnce(&Graph, &[Output]) -> Vec<Output>,
     ) -> Vec<Output> {
         match self.try_while_loop(variables, &LoopOptions::default(), condition, body) {
             Ok(outputs) => outputs,
@@ -218,8 +218,8 @@ impl GraphBuilder {
         &self,
         variables: &[Output],
         options: &LoopOptions,
-        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Output,
-        body: impl FnOnce(&GraphBuilder, &[Output]) -> Vec<Output>,
+        condition: impl FnOnce(&Graph, &[Output]) -> Output,
+        body: impl FnOnce(&Graph, &[Output]) -> Vec<Output>,
     ) -> Result<Vec<Output>> {
         if options.parallel_iterations < 1 {
             return Err(Status::invalid_argument(format!(
@@ -228,7 +228,7 @@ impl GraphBuilder {
             )));
         }
         self.name_scope("while", |graph| {
-            let body = |graph: &GraphBuilder, inside: &[Output]| Ok(body(graph, inside));
+            let body = |graph: &Graph, inside: &[Output]| Ok(body(graph, inside));
             graph.build_loop(variables, options, None, |graph, merged| Ok(condition(graph, merged)), body)
         })
     }
@@ -239,8 +239,8 @@ impl GraphBuilder {
         variables: &[Output],
         options: &LoopOptions,
         forward: Option<usize>,
-        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Output>,
-        body: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Vec<Output>>,
+        condition: impl FnOnce(&Graph, &[Output]) -> Result<Output>,
+        body: impl FnOnce(&Graph, &[Output]) -> Result<Vec<Output>>,
     ) -> Result<Vec<Output>> {
         if variables.is_empty() {
             return Err(Status::invalid_argument("a loop needs at least one variable"));
@@ -272,8 +272,8 @@ impl GraphBuilder {
         &self,
         enters: &[Output],
         options: &LoopOptions,
-        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Output>,
-        body: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Vec<Output>>,
+        condition: impl FnOnce(&Graph, &[Output]) -> Result<Output>,
+        body: impl FnOnce(&Graph, &[Output]) -> Result<Vec<Output>>,
     ) -> Result<Vec<Output>> {
         let is_gradient = {
             let mut state = self.shared.state.lock();
@@ -423,12 +423,12 @@ impl GraphBuilder {
     }
 
     /// Runs `body` as if it were called outside of every branch and loop: what it makes is there whatever they do.
-    pub fn outside_control_flow<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn outside_control_flow<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.within(None, body)
     }
 
     /// Runs `body` as if it were called in another context.
-    pub(super) fn within<R>(&self, context: Option<usize>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub(super) fn within<R>(&self, context: Option<usize>, body: impl FnOnce(&Graph) -> R) -> R {
         let previous = std::mem::replace(&mut self.shared.state.lock().contexts.current, context);
         let result = self.without_control_dependencies(body);
         self.shared.state.lock().contexts.current = previous;
@@ -443,7 +443,7 @@ impl GraphBuilder {
     }
 
     /// Runs `body` inside a new context.
-    pub(super) fn in_context<R>(&self, mut context: Context, body: impl FnOnce(&GraphBuilder) -> R) -> (usize, R) {
+    pub(super) fn in_context<R>(&self, mut context: Context, body: impl FnOnce(&Graph) -> R) -> (usize, R) {
         let index = {
             let mut state = self.shared.state.lock();
             context.outer = state.contexts.current;

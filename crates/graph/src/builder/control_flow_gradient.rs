@@ -11,7 +11,7 @@
 use super::control_flow::{Conditional, Context, Kind, Loop, LoopOptions, LoopVariable};
 use super::gradients::{Around, Region};
 use super::recall::{LoopGradient, Source};
-use super::{Grad, GraphBuilder, IndexedSlices, NodeId, Output};
+use super::{Grad, Graph, IndexedSlices, NodeId, Output};
 use crate::Edge;
 use foldhash::HashSet;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ struct Captured {
     is_recalled: bool,
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Returns the gradients with respect to what a conditional takes from outside, given those with respect to what it
     /// returns and to values inside.
     pub(super) fn conditional_gradient(
@@ -185,7 +185,7 @@ impl GraphBuilder {
             }
             let options = LoopOptions { parallel_iterations: kind.parallel_iterations, shape_invariants: invariants };
             let mut results: Vec<(Edge, Grad)> = Vec::new();
-            let more = |graph: &GraphBuilder, merged: &[Output]| {
+            let more = |graph: &Graph, merged: &[Output]| {
                 let one = graph.constant_tensor(&Tensor::scalar(1i32));
                 Ok(graph.op("GreaterEqual").input(&merged[0]).input(&one).try_build()?.output(0))
             };

@@ -1,7 +1,7 @@
 //! The autodiff walk: adds to a graph the nodes that compute gradients.
 
 use super::control_flow::Kind;
-use super::{Grad, Gradient, GradientArgs, GraphBuilder, IndexedSlices, NodeId, Operation, Output};
+use super::{Grad, Gradient, GradientArgs, Graph, IndexedSlices, NodeId, Operation, Output};
 use crate::Edge;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::collections::{BTreeSet, BinaryHeap};
@@ -37,7 +37,7 @@ pub(super) struct Around<'a> {
 
 /// The gradients that a walk found so far.
 struct Found<'a> {
-    graph: &'a GraphBuilder,
+    graph: &'a Graph,
     /// The context in which the walk is.
     level: Option<usize>,
     is_confined: bool,
@@ -80,7 +80,7 @@ impl Found<'_> {
     }
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Returns the gradients of the sum of `ys` with respect to each of `xs`; `None` where nothing flows.
     pub fn gradients(&self, ys: &[Output], xs: &[Output]) -> Result<Vec<Option<Grad>>> {
         self.gradients_with(ys, xs, &[], &[])

@@ -1,6 +1,6 @@
 //! What surrounds a node when it is added: name scopes, devices, control dependencies, colocation, collections, seeds.
 
-use super::{GraphBuilder, Operation, Output};
+use super::{Graph, Operation, Output};
 use crate::attr::{AttrMap, IntoAttr};
 use crate::op_def::{ArgType, OpSchema};
 use crate::{DeviceName, Edge, NodeId};
@@ -164,9 +164,9 @@ impl Scopes {
     }
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Runs `body` with `name` added to the names of the nodes that it makes; returns what `body` returns.
-    pub fn name_scope<R>(&self, name: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn name_scope<R>(&self, name: &str, body: impl FnOnce(&Graph) -> R) -> R {
         let previous = {
             let mut state = self.shared.state.lock();
             let scope = state.scopes.unique_name(name);
@@ -178,7 +178,7 @@ impl GraphBuilder {
     }
 
     /// Runs `body` in exactly the scope `scope` (without making it unique); an empty one is the root.
-    pub fn in_name_scope<R>(&self, scope: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn in_name_scope<R>(&self, scope: &str, body: impl FnOnce(&Graph) -> R) -> R {
         let scope = scope.trim_end_matches('/').to_owned();
         let previous = std::mem::replace(&mut self.shared.state.lock().scopes.name_scope, scope);
         let result = body(self);
@@ -199,7 +199,7 @@ impl GraphBuilder {
     }
 
     /// Runs `body`, which is a call of `gradients`, in a name scope of its own.
-    pub(super) fn in_gradients_scope<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub(super) fn in_gradients_scope<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.name_scope("gradients", |graph| {
             let scope = Some(graph.current_name_scope());
             let previous = std::mem::replace(&mut graph.shared.state.lock().scopes.gradients, scope);
@@ -216,7 +216,7 @@ impl GraphBuilder {
 
     /// Runs `body` with a device for the nodes that it makes; inner scopes win part by part. Panics on a malformed name.
     #[track_caller]
-    pub fn device<R>(&self, device: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn device<R>(&self, device: &str, body: impl FnOnce(&Graph) -> R) -> R {
         match DeviceName::parse(device) {
             Ok(name) => self.in_device(DeviceScope::Name(name), body),
             Err(status) => panic!("{status}"),
@@ -224,16 +224,16 @@ impl GraphBuilder {
     }
 
     /// Runs `body` with a function that chooses devices, given op, name and what inner scopes asked for.
-    pub fn device_fn<R>(&self, function: DeviceFn, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn device_fn<R>(&self, function: DeviceFn, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_device(DeviceScope::Function(function), body)
     }
 
     /// Runs `body` without the device scopes around it.
-    pub fn without_device<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn without_device<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_device(DeviceScope::Clear, body)
     }
 
-    fn in_device<R>(&self, scope: DeviceScope, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    fn in_device<R>(&self, scope: DeviceScope, body: impl FnOnce(&Graph) -> R) -> R {
         self.shared.state.lock().scopes.devices.push(scope);
         let result = body(self);
         self.shared.state.lock().scopes.devices.pop();
@@ -241,17 +241,17 @@ impl GraphBuilder {
     }
 
     /// Runs `body` so that the nodes that it makes run after `controls`.
-    pub fn control_dependencies<R>(&self, controls: &[Operation], body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn control_dependencies<R>(&self, controls: &[Operation], body: impl FnOnce(&Graph) -> R) -> R {
         let controls = controls.iter().map(Operation::id).collect();
         self.in_controls(Some(ControlScope { controls, inside: HashSet::new() }), body)
     }
 
     /// Runs `body` without the control dependencies around it.
-    pub fn without_control_dependencies<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn without_control_dependencies<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_controls(None, body)
     }
 
-    fn in_controls<R>(&self, scope: Option<ControlScope>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    fn in_controls<R>(&self, scope: Option<ControlScope>, body: impl FnOnce(&Graph) -> R) -> R {
         self.shared.state.lock().scopes.controls.push(scope);
         let result = body(self);
         self.shared.state.lock().scopes.controls.pop();
@@ -259,16 +259,16 @@ impl GraphBuilder {
     }
 
     /// Runs `body` so that the nodes that it makes are placed with `op`, on its device.
-    pub fn colocate_with<R>(&self, op: &Operation, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn colocate_with<R>(&self, op: &Operation, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_colocation(Some(Colocation::of(op)), body)
     }
 
     /// Runs `body` without the colocation and the devices of the scopes around it.
-    pub fn without_colocation<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn without_colocation<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_colocation(None, body)
     }
 
-    fn in_colocation<R>(&self, colocation: Option<Colocation>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    fn in_colocation<R>(&self, colocation: Option<Colocation>, body: impl FnOnce(&Graph) -> R) -> R {
         self.shared.state.lock().scopes.colocations.push(colocation);
         let result = self.without_device(body);
         self.shared.state.lock().scopes.colocations.pop();
@@ -276,7 +276,7 @@ impl GraphBuilder {
     }
 
     /// Runs `body` with an attribute for the nodes that it makes.
-    pub fn with_attr<R>(&self, name: &str, value: impl IntoAttr, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn with_attr<R>(&self, name: &str, value: impl IntoAttr, body: impl FnOnce(&Graph) -> R) -> R {
         self.shared.state.lock().scopes.attrs.push((name.to_owned(), value.into_attr()));
         let result = body(self);
         self.shared.state.lock().scopes.attrs.pop();

@@ -475,7 +475,7 @@ impl Kernel for Pack {
 #[cfg(test)]
 mod tests {
     use crate::testing::{attrs, check_gradient, check_shape, infer, run_op};
-    use graph::GraphBuilder;
+    use graph::Graph;
     use tensor::{DType, Shape, Tensor};
 
     fn matrix(rows: i64, columns: i64, start: f64) -> Tensor {
@@ -542,6 +542,6 @@ mod tests {
         check_gradient(&[a.clone(), b.clone()], |_, xs| super::concat(xs, -1));
         check_gradient(&[a.clone(), a.clone()], |_, xs| super::stack(xs, 1));
         let many = vec![a; 17];
-        check_gradient(&many, |_: &GraphBuilder, xs| super::concat(xs, 1));
+        check_gradient(&many, |_: &Graph, xs| super::concat(xs, 1));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::compose::{call, int_scalar};
 use crate::movement::{Movable, copy_cost_ns};
-use graph::{GraphBuilder, Output, ShapeContext};
+use graph::{Graph, Output, ShapeContext};
 use kernel::{
     BoxedKernel, Cost, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
     kernels, shape,
@@ -93,7 +93,7 @@ pub(super) const OPS: &[Op] = &[
 
 /// Returns a constant.
 #[track_caller]
-pub fn constant(graph: &GraphBuilder, value: &Tensor) -> Output {
+pub fn constant(graph: &Graph, value: &Tensor) -> Output {
     graph.constant_tensor(value)
 }
 
@@ -117,7 +117,7 @@ pub fn ones_like(input: &Output) -> Output {
 
 /// Returns zeros, as TensorFlow's `zeros` builds them: a constant when small, a `Fill` otherwise.
 #[track_caller]
-pub fn zeros(graph: &GraphBuilder, dtype: DType, shape: &Shape) -> Output {
+pub fn zeros(graph: &Graph, dtype: DType, shape: &Shape) -> Output {
     /// Larger constants would only make the graph large.
     const CONSTANT_ELEMENTS_MAX: usize = 1000;
     let filled = |shape: Shape| Tensor::zeros(dtype, shape).unwrap_or_else(|status| panic!("{status}"));

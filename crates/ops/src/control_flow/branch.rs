@@ -218,14 +218,14 @@ impl Kernel for RefSelect {
 #[cfg(test)]
 mod tests {
     use crate::testing::{attrs, check_shape};
-    use graph::{AttrMap, GraphBuilder};
+    use graph::{AttrMap, Graph};
     use kernel::{BoxedKernel, OpContext, Outputs, Step, Value, Values};
     use std::sync::Arc;
     use tensor::{DType, Result, Tensor};
 
     /// Runs an op on inputs of which some are dead.
     fn run(op: &str, attrs: AttrMap, inputs: &[Option<Tensor>]) -> Result<Outputs> {
-        let graph = GraphBuilder::new(crate::registry());
+        let graph = Graph::with_ops(crate::registry());
         let mut builder = graph.op(op);
         for input in inputs {
             let dtype = input.as_ref().map_or(DType::Float, Tensor::dtype);
