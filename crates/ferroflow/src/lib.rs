@@ -45,7 +45,6 @@
 
 pub mod data;
 pub mod distributed;
-mod graph_handle;
 pub mod initializers;
 pub mod input;
 pub mod session;
@@ -55,8 +54,7 @@ pub mod variable;
 pub mod variable_scope;
 
 pub use ::graph::builder::{Collection, Grad, IndexedSlices, LoopOptions};
-pub use ::graph::{DeviceName, Operation, Output};
-pub use graph_handle::Graph;
+pub use ::graph::{DeviceName, Graph, Operation, Output};
 pub use session::{Callable, PartialRun, RunMetadata, RunOptions, Session};
 pub use tensor::{Code, DType, PartialShape, Result, Shape, Status, Tensor};
 pub use tensor::{MemoryState, memory_limit, memory_state, set_memory_limit, set_session_memory_limit};
@@ -64,3 +62,6 @@ pub use variable::Variable;
 
 /// The functions that add ops to a graph.
 pub use ops;
+
+#[linkme::distributed_slice(::graph::LIBRARIES)]
+static LIBRARY: ::graph::Library = ::graph::Library { root: file!(), ops: None };

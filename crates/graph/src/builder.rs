@@ -67,9 +67,20 @@ pub struct Output {
     pub port: u32,
 }
 
+impl Default for Graph {
+    fn default() -> Graph {
+        Graph::new()
+    }
+}
+
 impl Graph {
+    /// Makes an empty graph that knows the ops of every [`Library`](crate::Library) in the program.
+    pub fn new() -> Graph {
+        Graph::with_ops(crate::library::all_ops())
+    }
+
     /// Makes an empty graph that knows these ops.
-    pub fn new(ops: &'static dyn OpLookup) -> Graph {
+    pub fn with_ops(ops: &'static dyn OpLookup) -> Graph {
         let state = State {
             graph: NodeGraph::default(),
             inferred: InferredShapes::default(),

@@ -10,6 +10,7 @@ pub mod device;
 mod function;
 mod graph;
 mod import;
+mod library;
 pub mod op_def;
 pub mod passes;
 pub mod shape;
@@ -23,6 +24,7 @@ pub use device::DeviceName;
 pub use function::{FunctionBody, FunctionLibrary};
 pub use graph::{Edge, Node, NodeGraph, NodeId};
 pub use import::{NODES_MAX, check_number_of_nodes, import_graph_def, why_only_the_client_runs};
+pub use library::{LIBRARIES, Library};
 pub use op_def::{Arg, ArgType, OpDef, OpFlags, OpSchema, TypeSlot};
 pub use shape::{ShapeContext, ShapeFn};
 
@@ -44,3 +46,6 @@ pub trait OpLookup: Send + Sync {
     /// Returns the op, when there is one of this name.
     fn op(&self, name: &str) -> Option<&OpInfo>;
 }
+
+#[linkme::distributed_slice(LIBRARIES)]
+static LIBRARY: Library = Library { root: file!(), ops: None };

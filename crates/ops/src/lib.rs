@@ -76,6 +76,9 @@ pub fn registry() -> &'static OpRegistry {
     &REGISTRY
 }
 
+#[linkme::distributed_slice(graph::LIBRARIES)]
+static LIBRARY: graph::Library = graph::Library { root: file!(), ops: Some(|| registry()) };
+
 #[cfg(test)]
 mod tests {
     use graph::OpLookup;
