@@ -19,7 +19,7 @@ mod testing;
 mod text;
 
 pub use attr::{AttrMap, AttrNames, IntoAttr};
-pub use builder::{Gradient, GradientFn, Graph, Operation, Output};
+pub use builder::{Gradient, GradientFn, Graph, IntoOperand, Operation, Output};
 pub use device::DeviceName;
 pub use function::{FunctionLibrary, SYMBOLIC_GRADIENT};
 pub use graph::{Edge, Node, NodeGraph, NodeId};
