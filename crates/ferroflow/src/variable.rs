@@ -96,6 +96,23 @@ pub struct VariableBuilder<'a> {
 }
 
 impl Variable {
+    /// Keeps a mistake in the graph, and returns a variable that stands for the one that couldn't be added.
+    #[track_caller]
+    pub(crate) fn mistaken(graph: &Graph, kind: Kind, status: Status) -> Variable {
+        let handle = graph.mistaken_output("Variable", status);
+        Variable {
+            value: handle.clone(),
+            initializer: handle.op.clone(),
+            initial_value: handle.clone(),
+            kind,
+            dtype: handle.dtype(),
+            shape: PartialShape::unknown(),
+            trainable: false,
+            slice: None,
+            handle,
+        }
+    }
+
     /// Starts a variable.
     pub fn builder<'a>(graph: &'a Graph, name: &str) -> VariableBuilder<'a> {
         Variable::in_graph(graph, name)
@@ -122,6 +139,7 @@ impl Variable {
     /// Returns the variable that a collection holds the handle of.
     pub fn from_handle(handle: &Output) -> Result<Variable> {
         let graph = handle.graph();
+        graph.finish()?;
         let edge = handle.edge();
         let known = graph.extension::<Known>();
         let records = known.0.lock();
@@ -300,7 +318,8 @@ impl VariableBuilder<'_> {
     /// Adds the variable; `initial_value` builds its first value in the variable's name scope, placed with it.
     #[track_caller]
     pub fn build(self, initial_value: impl FnOnce(&Graph) -> Output) -> Variable {
-        added(self.add(|graph, scope| Ok(in_initializer(graph, scope, initial_value))))
+        let (graph, kind) = (self.graph, self.kind);
+        added(graph, kind, self.add(|graph, scope| Ok(in_initializer(graph, scope, initial_value))))
     }
 
     /// As [`build`](Self::build), but adds no variable when `initial_value` fails.
@@ -312,18 +331,20 @@ impl VariableBuilder<'_> {
     /// Adds the variable with a first value that is in the graph already.
     #[track_caller]
     pub fn build_from(self, initial_value: &Output) -> Variable {
-        added(self.add(|_, _| Ok(initial_value.clone())))
+        let (graph, kind) = (self.graph, self.kind);
+        added(graph, kind, self.add(|_, _| Ok(initial_value.clone())))
     }
 
     /// Adds the variable with a constant as its first value.
     #[track_caller]
     pub fn build_constant(self, value: &Tensor) -> Variable {
-        let kind = self.kind;
+        let (graph, kind) = (self.graph, self.kind);
         let constant = |graph: &Graph| named_constant(graph, "initial_value", value);
-        added(self.add(|graph, scope| match kind {
+        let built = self.add(|graph, scope| match kind {
             Kind::Ref => Ok(constant(graph)),
             Kind::Resource => Ok(in_initializer(graph, scope, constant)),
-        }))
+        });
+        added(graph, kind, built)
     }
 
     #[track_caller]
@@ -422,10 +443,10 @@ impl VariableBuilder<'_> {
 }
 
 #[track_caller]
-fn added(variable: Result<Variable>) -> Variable {
+fn added(graph: &Graph, kind: Kind, variable: Result<Variable>) -> Variable {
     match variable {
         Ok(variable) => variable,
-        Err(status) => panic!("{status}"),
+        Err(status) => Variable::mistaken(graph, kind, status),
     }
 }
 
@@ -442,8 +463,11 @@ fn in_initializer<R>(graph: &Graph, scope: &str, build: impl FnOnce(&Graph) -> R
 /// Adds a constant under a name.
 #[track_caller]
 pub(crate) fn named_constant(graph: &Graph, name: &str, value: &Tensor) -> Output {
-    let proto = tensor::tensor_to_proto(value).unwrap_or_else(|status| panic!("{status}"));
-    graph.op("Const").name(name).attr("dtype", value.dtype()).attr("value", proto).output()
+    let constant = graph.op("Const").name(name).attr("dtype", value.dtype());
+    match tensor::tensor_to_proto(value) {
+        Ok(proto) => constant.attr("value", proto).output(),
+        Err(status) => constant.mistaken(status).output(0),
+    }
 }
 
 /// Returns the variables of a collection.

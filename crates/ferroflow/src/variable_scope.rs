@@ -290,7 +290,10 @@ impl PartitionedVariable {
     #[track_caller]
     pub fn as_tensor(&self) -> graph::Output {
         let values: Vec<graph::Output> = self.parts.iter().map(Variable::read).collect();
-        let [first, ..] = &values[..] else { panic!("a partitioned variable without parts") };
+        let [first, ..] = &values[..] else {
+            let status = Status::invalid_argument(format!("variable '{}' has no parts", self.name));
+            return graph::builder::mistaken_output("ConcatV2", status);
+        };
         if values.len() == 1 {
             return first.clone();
         }

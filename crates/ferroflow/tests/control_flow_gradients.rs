@@ -253,3 +253,20 @@ fn a_shape_that_changes_needs_an_invariant() {
     let results = g.try_while_loop(&variables, &options, |_, vars| less(&vars[0], &three), grow).unwrap();
     check(&g, &results[1], &[&x], &[&[64.0]]);
 }
+
+#[test]
+fn what_a_branch_leaves_alone_has_a_gradient_of_zeros_whatever_was_in_memory() {
+    const COUNT: usize = 500;
+    let g = Graph::new();
+    let (x, y) = (floats(&g, &[COUNT as i64], &[1.0; COUNT]), floats(&g, &[COUNT as i64], &[1.0; COUNT]));
+    let pick = g.constant(false);
+    let picked = g.cond(&pick, |_| vec![&x * 2.0], |_| vec![&y * 2.0]).remove(0);
+    // Leaves memory behind that isn't zero, for constants of the same size to be made in.
+    let used: Vec<Tensor> = (0..64).map(|_| Tensor::vector(&[7f32; COUNT])).collect();
+    drop(used);
+    let grads = g.gradients(&[picked], &[x, y]).unwrap();
+    let session = Session::new(&g).unwrap();
+    let values = session.run(&[&dense(&grads[0]), &dense(&grads[1])]).unwrap();
+    assert_eq!(values[0].to_vec::<f32>().unwrap(), [0.0; COUNT]);
+    assert_eq!(values[1].to_vec::<f32>().unwrap(), [2.0; COUNT]);
+}

@@ -19,7 +19,7 @@ mod testing;
 mod text;
 
 pub use attr::{AttrMap, AttrNames, IntoAttr};
-pub use builder::{Gradient, GradientFn, Graph, Operation, Output, SYMBOLIC_GRADIENT};
+pub use builder::{Gradient, GradientFn, Graph, IntoOperand, Operation, Output, SYMBOLIC_GRADIENT};
 pub use device::DeviceName;
 pub use function::{FunctionBody, FunctionLibrary};
 pub use graph::{Edge, Node, NodeGraph, NodeId};

@@ -8,6 +8,7 @@
 use super::recall::LoopGradient;
 use super::{Graph, NodeId, Operation, Output, State};
 use crate::Edge;
+use crate::op_def::TypeSlot;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use tensor::{DType, PartialShape, Result, Status};
 
@@ -127,19 +128,32 @@ impl Graph {
         on_true: impl FnOnce(&Graph) -> Vec<Output>,
         on_false: impl FnOnce(&Graph) -> Vec<Output>,
     ) -> Vec<Output> {
-        match self.try_cond(predicate, on_true, on_false) {
-            Ok(outputs) => outputs,
-            Err(status) => panic!("{status}"),
+        // After a mistake as many outputs as the first branch has, so that a program that takes them apart can go on.
+        let mut on_true = Some(on_true);
+        let mut expected: Vec<TypeSlot> = Vec::new();
+        let mut first_branch = |graph: &Graph| {
+            let outputs = on_true.take().map_or_else(Vec::new, |on_true| on_true(graph));
+            expected = outputs.iter().map(Output::slot).collect();
+            outputs
+        };
+        let built = self.try_cond(predicate, &mut first_branch, on_false);
+        if built.is_err() && expected.is_empty() {
+            expected = on_true.take().map_or_else(Vec::new, |on_true| on_true(self)).iter().map(Output::slot).collect();
         }
+        self.kept_outputs("cond", built, &expected)
     }
 
     /// As [`cond`](Self::cond), but returns mistakes.
+    #[track_caller]
     pub fn try_cond(
         &self,
         predicate: &Output,
         on_true: impl FnOnce(&Graph) -> Vec<Output>,
         on_false: impl FnOnce(&Graph) -> Vec<Output>,
     ) -> Result<Vec<Output>> {
+        if predicate.op.is_mistaken() {
+            self.finish()?;
+        }
         if predicate.dtype() != DType::Bool {
             return Err(Status::invalid_argument(format!("the predicate of cond is {}, not bool", predicate.dtype())));
         }
@@ -207,13 +221,38 @@ impl Graph {
         condition: impl FnOnce(&Graph, &[Output]) -> Output,
         body: impl FnOnce(&Graph, &[Output]) -> Vec<Output>,
     ) -> Vec<Output> {
-        match self.try_while_loop(variables, &LoopOptions::default(), condition, body) {
+        self.while_loop_with(variables, &LoopOptions::default(), condition, body)
+    }
+
+    /// As [`while_loop`](Self::while_loop), with options.
+    #[track_caller]
+    pub fn while_loop_with(
+        &self,
+        variables: &[Output],
+        options: &LoopOptions,
+        condition: impl FnOnce(&Graph, &[Output]) -> Output,
+        body: impl FnOnce(&Graph, &[Output]) -> Vec<Output>,
+    ) -> Vec<Output> {
+        let expected: Vec<_> = variables.iter().map(Output::slot).collect();
+        let built = self.try_while_loop(variables, options, condition, body);
+        self.kept_outputs("while_loop", built, &expected)
+    }
+
+    /// Returns the outputs, or keeps the mistake and returns ones that do nothing.
+    #[track_caller]
+    fn kept_outputs(&self, what: &str, built: Result<Vec<Output>>, expected: &[TypeSlot]) -> Vec<Output> {
+        match built {
             Ok(outputs) => outputs,
-            Err(status) => panic!("{status}"),
+            Err(status) => {
+                self.mistake_in(status, what);
+                let op = self.mistaken_operation(what, what.to_owned(), expected.to_vec());
+                (0..expected.len() as u32).map(|port| op.output(port)).collect()
+            }
         }
     }
 
     /// As [`while_loop`](Self::while_loop), with options; returns mistakes.
+    #[track_caller]
     pub fn try_while_loop(
         &self,
         variables: &[Output],
@@ -423,11 +462,13 @@ impl Graph {
     }
 
     /// Runs `body` as if it were called outside of every branch and loop: what it makes is there whatever they do.
+    #[track_caller]
     pub fn outside_control_flow<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.within(None, body)
     }
 
     /// Runs `body` as if it were called in another context.
+    #[track_caller]
     pub(super) fn within<R>(&self, context: Option<usize>, body: impl FnOnce(&Graph) -> R) -> R {
         let previous = std::mem::replace(&mut self.shared.state.lock().contexts.current, context);
         let result = self.without_control_dependencies(body);
@@ -443,6 +484,7 @@ impl Graph {
     }
 
     /// Runs `body` inside a new context.
+    #[track_caller]
     pub(super) fn in_context<R>(&self, mut context: Context, body: impl FnOnce(&Graph) -> R) -> (usize, R) {
         let index = {
             let mut state = self.shared.state.lock();

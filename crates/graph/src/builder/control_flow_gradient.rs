@@ -310,9 +310,9 @@ impl Graph {
             };
             Ok::<_, Status>(self.add_loop_variable(&start, step)?.0)
         };
-        let indices = collect(&slices.indices, Tensor::new(slices.indices.dtype(), tensor::Shape::vector(0))?)?;
+        let indices = collect(&slices.indices, Tensor::zeros(slices.indices.dtype(), tensor::Shape::vector(0))?)?;
         let shape = tensor::Shape::new(&dims)?;
-        let values = collect(&slices.values, Tensor::new(slices.values.dtype(), shape)?)?;
+        let values = collect(&slices.values, Tensor::zeros(slices.values.dtype(), shape)?)?;
         let mut known: Vec<Option<i64>> = dims.iter().copied().map(Some).collect();
         known[0] = None;
         self.relax(&values, &PartialShape::new(&known))?;
@@ -323,10 +323,10 @@ impl Graph {
     /// Returns zeros of the shape of `value`, or of the variable that it is a handle of. It needn't be in the current context.
     fn zeros_for(&self, value: &Output) -> Result<Output> {
         let (dtype, shape) = what_changes(value);
-        let zero = || -> Result<Output> { Ok(self.constant_tensor(&Tensor::new(dtype, tensor::Shape::scalar())?)) };
+        let zero = || -> Result<Output> { Ok(self.constant_tensor(&Tensor::zeros(dtype, tensor::Shape::scalar())?)) };
         if let Some(shape) = shape.to_shape() {
             if shape.num_elements() <= CONSTANT_ELEMENTS_MAX {
-                return Ok(self.constant_tensor(&Tensor::new(dtype, shape)?));
+                return Ok(self.constant_tensor(&Tensor::zeros(dtype, shape)?));
             }
             let dims = self.constant_tensor(&Tensor::vector(shape.dims()));
             return Ok(self.op("Fill").input(&dims).input(&zero()?).try_build()?.output(0));

@@ -97,6 +97,7 @@ fn gradient_of(mut body: FunctionBody, ops: &'static dyn OpLookup) -> Result<Fun
             graph.op("_Retval").input(&grad).attr("T", grad.dtype()).attr("index", index as i64).try_build()?;
         results.push(result.id());
     }
+    graph.finish()?;
     let args = all_args.iter().map(|arg| arg.op.id()).collect();
     Ok(FunctionBody { graph: graph.graph(), args, results, control_results: Vec::new() })
 }

@@ -120,12 +120,11 @@ pub fn ones_like(input: &Output) -> Output {
 pub fn zeros(graph: &Graph, dtype: DType, shape: &Shape) -> Output {
     /// Larger constants would only make the graph large.
     const CONSTANT_ELEMENTS_MAX: usize = 1000;
-    let filled = |shape: Shape| Tensor::zeros(dtype, shape).unwrap_or_else(|status| panic!("{status}"));
     if shape.num_elements() < CONSTANT_ELEMENTS_MAX {
-        return graph.constant_tensor(&filled(shape.clone()));
+        return graph.constant(Tensor::zeros(dtype, shape.clone()));
     }
     let dims = shape_vector(shape.dims(), shape.dims().iter().any(|&dim| dim > i64::from(i32::MAX)));
-    fill(&graph.constant_tensor(&dims), &graph.constant_tensor(&filled(Shape::scalar())))
+    fill(&graph.constant_tensor(&dims), &graph.constant(Tensor::zeros(dtype, Shape::scalar())))
 }
 
 fn shape_vector(dims: &[i64], wide: bool) -> Tensor {

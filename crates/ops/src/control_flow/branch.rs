@@ -92,7 +92,11 @@ pub fn switch(data: &Output, pred: &Output) -> (Output, Output) {
 /// Returns the input that is alive, and which one it is.
 #[track_caller]
 pub fn merge(inputs: &[Output]) -> (Output, Output) {
-    let Some(first) = inputs.first() else { panic!("merge needs at least one input") };
+    let Some(first) = inputs.first() else {
+        let status = tensor::Status::invalid_argument("merge needs at least one input");
+        let nothing = graph::builder::mistaken_output("Merge", status);
+        return (nothing.clone(), nothing);
+    };
     let all_refs = inputs.iter().all(Output::is_ref);
     let op = first.graph().op(if all_refs { "RefMerge" } else { "Merge" }).inputs(inputs).build();
     (op.output(0), op.output(1))
