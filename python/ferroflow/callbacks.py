@@ -162,10 +162,10 @@ class Client:
         from tensorflow.python.framework import tensor_util
 
         request, _ = self._messages
-        number, token = tensor_util.MakeNdarray(call.tensor[0].tensor)
+        number, token = to_array(call.tensor[0].tensor)
         result = request(client=self._id, call=number.decode())
         try:
-            args = [tensor_util.MakeNdarray(one.tensor) for one in call.tensor[1:]]
+            args = [to_array(one.tensor) for one in call.tensor[1:]]
             returned = self._registry(token.decode(), None, args)
             values = [] if returned is None else returned if isinstance(returned, list) else [returned]
             for index, value in enumerate(values):
@@ -175,6 +175,32 @@ class Client:
             result.code.append(str(next((code for kind, code in CODES if isinstance(error, kind)), UNKNOWN)))
             result.message.append(describe(error))
         return result
+
+
+def to_array(tensor):
+    """Returns the array of a TensorProto. TensorFlow's own function doesn't read strings that came as `tensor_content`."""
+    import numpy as np
+    from tensorflow.core.framework import types_pb2
+    from tensorflow.python.framework import tensor_util
+
+    if tensor.dtype != types_pb2.DT_STRING or not tensor.tensor_content:
+        return tensor_util.MakeNdarray(tensor)
+    shape = [dimension.size for dimension in tensor.tensor_shape.dim]
+    content, at, lengths = tensor.tensor_content, 0, []
+    for _ in range(int(np.prod(shape, dtype=np.int64))):
+        length, shift = 0, 0
+        while True:
+            byte = content[at]
+            length |= (byte & 127) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 128:
+                break
+        lengths.append(length)
+    array = np.empty(len(lengths), object)
+    for index, length in enumerate(lengths):
+        array[index] = content[at:at + length]
+        at += length
+    return array.reshape(shape)
 
 
 def describe(error):

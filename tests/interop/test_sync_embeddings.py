@@ -56,6 +56,6 @@ def test_two_workers_train_an_embedding_in_step(cluster, use_resource):
         count, trained = session.run([step, list(variables)])
     assert count >= STEPS
     table, bias = trained
-    # Every used row has moved, the same way in all columns; the others are as they were.
-    assert np.all(table[:3] < 1) and np.all(table[3:] == 1) and np.all(bias < 0)
+    # Rows that were used have moved, the same way in all columns; one worker alone may have given the gradients of all steps.
+    assert np.all(table[0] < 1) and np.any(table[1:3] < 1) and np.all(table[3:] == 1) and np.all(bias < 0)
     assert np.allclose(table, table[:, :1]) and np.allclose(bias, bias[0])

@@ -420,7 +420,7 @@ add("DecodeJSONExample/nothing", lambda given: R.DecodeJSONExample(json_examples
 
 # Lists of which some elements are not set and whose shapes are known in part: the rest tells, or what is asked for.
 def reserved(given, count, shape, dtype=tf.float32):
-    return R.TensorListReserve(element_shape=given(np.array(shape, np.int32)), num_elements=given(np.int32(count)), element_dtype=dtype)
+    return R.TensorListReserve(element_shape=tf.constant(np.array(shape, np.int32)), num_elements=given(np.int32(count)), element_dtype=dtype)
 
 
 def with_one(given, count, shape, item):
@@ -428,7 +428,7 @@ def with_one(given, count, shape, item):
 
 
 def of_shape(given, shape):
-    return {"element_shape": given(np.array(shape, np.int32)), "element_dtype": tf.float32}
+    return {"element_shape": tf.constant(np.array(shape, np.int32)), "element_dtype": tf.float32}
 
 
 for shape_name, shape in {"unknown": -1, "partial": [-1, 4], "full": [3, 4]}.items():
