@@ -362,7 +362,9 @@ mod tests {
         check(vec![vec![1i32, 2], vec![3, 4]], &[2, 2], "[1, 2, 3, 4]");
         check(Vec::<f32>::new(), &[0], "[]");
         check(Tensor::from_slice(&[1, 2], &[1f32, 2.0]), &[1, 2], "float");
-        check(&Tensor::scalar(1f32), &[], "float");
+        let tensor = Tensor::scalar(1f32);
+        check(&tensor, &[], "float");
+        check(tensor, &[], "float");
     }
 
     #[test]
