@@ -97,6 +97,18 @@ impl ChildTask {
     /// Sends the process a signal, such as `STOP`.
     pub fn signal(&self, name: &str) {
         run("kill", &["-s", name, &self.id().to_string()]).unwrap();
+        // On a busy machine its threads run on until one of them has taken the signal.
+        while name == "STOP" && !self.is_stopped() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let mut threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
+        threads.all(|thread| {
+            let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
     }
 }
 

@@ -64,7 +64,8 @@ fn result_of(call: RunStepCall) -> Result<Result<Vec<Tensor>>> {
     };
     let code: i32 = code.parse().map_err(|_| Status::invalid_argument("an error's code is a number"))?;
     let mut message = call.fetches.into_iter().next().unwrap_or_default();
-    message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+    let end = (0..=MESSAGE_BYTES_MAX.min(message.len())).rev().find(|&at| message.is_char_boundary(at)).unwrap_or(0);
+    message.truncate(end);
     Ok(Err(Status::new(Code::from_i32(code), message)))
 }
 
