@@ -362,7 +362,7 @@ impl Declared {
             Input::Power(name) => {
                 let power = self.power(name)?;
                 if power.dtype() == dtype {
-                    UpdateInput::Read(power)
+                    UpdateInput::Read(Box::new(power))
                 } else {
                     cast_variable(graph, &power, dtype)?.into()
                 }
@@ -400,7 +400,7 @@ impl Declared {
 /// An input of an update op: a tensor, or a variable that is read in the op's name scope.
 enum UpdateInput {
     Ready(Output),
-    Read(Variable),
+    Read(Box<Variable>),
 }
 
 impl From<Output> for UpdateInput {
