@@ -22,7 +22,7 @@ struct Tower {
 fn tower(g: &Graph, w: &Variable, b: &Variable) -> Tower {
     let (x, y) = (rows(g, 784), rows(g, 10));
     let logits = nn::xw_plus_b(&x, w.value(), b.value());
-    let loss = math::reduce_mean(&nn::softmax_cross_entropy_with_logits(&y, &logits), None, false);
+    let loss = math::reduce_mean(&nn::softmax_cross_entropy_with_logits(nn::Labels(&y), &logits), None, false);
     Tower { x, y, loss }
 }
 

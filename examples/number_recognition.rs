@@ -98,7 +98,7 @@ pub fn train(directory: &Path, steps: i64) -> Result<f32> {
     let global_step = create_global_step(&g);
     let network = Weights::new(&g)?;
     let logits = network.logits(&x, 0.3, |variable| variable.value().clone());
-    let loss = math::reduce_mean(&nn::sparse_softmax_cross_entropy_with_logits(&y, &logits), None, false);
+    let loss = math::reduce_mean(&nn::sparse_softmax_cross_entropy_with_logits(nn::Labels(&y), &logits), None, false);
     let rate = exponential_decay(0.01, &global_step, 100.0, 0.9, true)?;
     let step = AdamOptimizer::new(rate).minimize(&loss, Some(&global_step))?;
     let averages = ExponentialMovingAverage::new(0.95, Some(&global_step));

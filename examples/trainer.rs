@@ -30,7 +30,7 @@ pub fn train(server: &Server, cluster: &ClusterSpec, flags: &Flags) -> Result<(i
         let (x, y) = (rows(&g, 784), rows(&g, 10));
         let hidden = nn::relu(&dense(&g, &x, "hidden", 784, 64)?);
         let logits = dense(&g, &hidden, "softmax", 64, 10)?;
-        let loss = math::reduce_mean(&nn::softmax_cross_entropy_with_logits(&y, &logits), None, false);
+        let loss = math::reduce_mean(&nn::softmax_cross_entropy_with_logits(nn::Labels(&y), &logits), None, false);
         let global_step = create_global_step(&g);
         let train_op = AdagradOptimizer::new(0.05).minimize(&loss, Some(&global_step))?;
         summary::scalar("global_step", global_step.value())?;

@@ -1,7 +1,7 @@
 //! `ferroflow check FILE`: what is in a GraphDef, MetaGraphDef or SavedModel, and what of it we can't run.
 
 use crate::Failure;
-use graph::{AttrMap, Graph, Node, OpLookup};
+use graph::{AttrMap, Node, NodeGraph, OpLookup};
 use proto::{GraphDef, Message, MetaGraphDef, NodeDef, SavedModel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -171,7 +171,7 @@ fn describe_graph(graph: &GraphDef, found: &mut Problems) {
     found.ops += problems.len();
     // With ops that are unknown it can't be looked at as a whole.
     if problems.is_empty()
-        && let Err(status) = Graph::from_graph_def(graph, ops::registry())
+        && let Err(status) = NodeGraph::from_graph_def(graph, ops::registry())
     {
         crate::say!("  wrong: {}", status.message());
         found.graphs += 1;

@@ -50,7 +50,7 @@ fn a_server_of_512_megabytes_is_asked_for_400_three_times() {
          one = Const() {{dtype=float, value=float[](1)}}\n{}",
         nodes.concat()
     );
-    let graph_def = Some(graph::Graph::from_text(&text, ops::registry()).unwrap().to_graph_def());
+    let graph_def = Some(graph::NodeGraph::from_text(&text, ops::registry()).unwrap().to_graph_def());
     let request = CreateSessionRequest { graph_def, ..Default::default() };
     let set = |session: &str, name: &str| -> Result<()> {
         let call = RunStepCall {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use cluster::{MasterInterface, RemoteMaster, RunStepCall, Server, memory_state};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use graph::{Graph, IntoAttr};
+use graph::{IntoAttr, NodeGraph};
 use parking_lot::{Mutex, MutexGuard};
 use proto::{ConfigProto, CreateSessionRequest, GraphDef, NodeDef, TensorProto, TensorShapeProto};
 use std::io::Write;
@@ -44,7 +44,7 @@ impl Client {
     }
 
     fn text_session(&self, text: &str) -> String {
-        self.session(Graph::from_text(text, ops::registry()).unwrap().to_graph_def()).unwrap()
+        self.session(NodeGraph::from_text(text, ops::registry()).unwrap().to_graph_def()).unwrap()
     }
 
     fn run(&self, session: &str, feeds: &[(&str, Tensor)], target: &str) -> Result<()> {
@@ -232,7 +232,7 @@ fn a_queue_and_a_loop_grow_until_they_are_refused_and_leave_nothing() {
 fn attributes_that_stand_for_millions_of_inputs_and_outputs_are_refused() {
     let client = Client::start();
     let before = used();
-    let mut def = Graph::from_text(
+    let mut def = NodeGraph::from_text(
         "axis = Const() {dtype=int32, value=int32[](0)}
          value = Placeholder() {dtype=float, shape=[4]}",
         ops::registry(),

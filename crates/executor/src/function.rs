@@ -2,7 +2,7 @@
 
 use crate::Executor;
 use foldhash::{HashMap, HashMapExt};
-use graph::{AttrMap, DeviceName, FunctionBody, FunctionLibrary, Graph, NodeId, SYMBOLIC_GRADIENT};
+use graph::{AttrMap, DeviceName, FunctionBody, FunctionLibrary, NodeGraph, NodeId, SYMBOLIC_GRADIENT};
 use kernel::{CallFrame, FunctionDone, FunctionHandle, FunctionPlace, FunctionRuntime, OpRegistry, SessionState, Step};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -32,7 +32,7 @@ pub trait SpreadFunction: Send + Sync {
 /// What is spread.
 pub struct SpreadBody {
     /// The nodes, with `_Arg` and `_Retval` for the arguments and results.
-    pub graph: Graph,
+    pub graph: NodeGraph,
     /// A name that no other body in the library has.
     pub key: String,
     /// The caller's device.
@@ -148,7 +148,7 @@ impl FunctionLibraryRuntime {
         Ok(instance(Body::Here(executor), is_stateful))
     }
 
-    fn needs_other_devices(&self, graph: &Graph, at: &Instantiation<'_>) -> bool {
+    fn needs_other_devices(&self, graph: &NodeGraph, at: &Instantiation<'_>) -> bool {
         match at.place {
             FunctionPlace::Here => false,
             FunctionPlace::On(_) => true,
@@ -325,7 +325,7 @@ impl FunctionRuntime for FunctionLibraryRuntime {
 }
 
 /// Removes nodes that no result needs and that have no side effects.
-fn without_useless(mut graph: Graph, results: &[NodeId], control_results: &[NodeId]) -> Graph {
+fn without_useless(mut graph: NodeGraph, results: &[NodeId], control_results: &[NodeId]) -> NodeGraph {
     let mut needed = vec![false; graph.id_bound()];
     let mut stack: Vec<NodeId> = results.iter().chain(control_results).copied().collect();
     stack.extend(graph.iter().filter(|(_, node)| node.schema.is_stateful()).map(|(id, _)| id));

@@ -2,7 +2,7 @@
 
 use foldhash::{HashMap, HashMapExt};
 use graph::control_flow::NodeClass;
-use graph::{AttrMap, Graph, Node, NodeId, OpFlags};
+use graph::{AttrMap, Node, NodeGraph, NodeId, OpFlags};
 use kernel::{BoxedKernel, Cost, FunctionCall, OpRegistry, SessionState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -109,7 +109,7 @@ pub(crate) const MERGE_WAITS: u32 = 1;
 impl Plan {
     /// Compiles a graph. Stateful kernels are the session's, found under the node's name with `kernel_prefix` before it.
     pub(crate) fn new(
-        graph: &Graph,
+        graph: &NodeGraph,
         registry: &OpRegistry,
         session: &SessionState,
         device: &str,
@@ -180,7 +180,7 @@ impl Plan {
 }
 
 fn create_kernel(
-    graph: &Graph,
+    graph: &NodeGraph,
     node: &Node,
     registry: &OpRegistry,
     session: &SessionState,
@@ -213,7 +213,7 @@ fn call_by_name(node: &Node) -> Result<BoxedKernel> {
     BoxedKernel::new_async(FunctionCall::new(node.op(), attrs))
 }
 
-fn out_edges(graph: &Graph, nodes: &mut [PlanNode]) -> Vec<OutEdge> {
+fn out_edges(graph: &NodeGraph, nodes: &mut [PlanNode]) -> Vec<OutEdge> {
     let consumers = graph.consumers();
     let mut edges: Vec<OutEdge> = Vec::new();
     for (id, _) in graph.iter() {
@@ -241,7 +241,7 @@ fn out_edges(graph: &Graph, nodes: &mut [PlanNode]) -> Vec<OutEdge> {
 
 /// Returns whether an output may carry a variable: it is declared so, or the node passes variables through.
 fn may_be_ref(
-    graph: &Graph,
+    graph: &NodeGraph,
     edge: graph::Edge,
     consumers: &[Vec<(NodeId, Option<usize>)>],
     registry: &OpRegistry,
@@ -255,7 +255,12 @@ fn may_be_ref(
 /// run. In TensorFlow the copy shares the variable's memory, so that a consumer that runs after an update sees the update;
 /// programs rely on it, such as those that hand out the global step once it was counted up. And `gather(identity(table))`
 /// never copies the table.
-fn forwards_refs(graph: &Graph, id: NodeId, consumers: &[Vec<(NodeId, Option<usize>)>], registry: &OpRegistry) -> bool {
+fn forwards_refs(
+    graph: &NodeGraph,
+    id: NodeId,
+    consumers: &[Vec<(NodeId, Option<usize>)>],
+    registry: &OpRegistry,
+) -> bool {
     let node = graph.node(id);
     let from_variable = node
         .inputs
@@ -280,7 +285,7 @@ fn enter_info(node: &Node, class: NodeClass, frames: &[StaticFrame]) -> Result<O
 }
 
 /// Finds the frame of every node: inputs say it, `Enter` leads into a frame and `Exit` out of it.
-fn static_frames(graph: &Graph) -> Result<(Vec<u32>, Vec<StaticFrame>)> {
+fn static_frames(graph: &NodeGraph) -> Result<(Vec<u32>, Vec<StaticFrame>)> {
     let new_frame = |name: String| StaticFrame {
         name,
         pending: Vec::new(),

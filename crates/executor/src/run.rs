@@ -3,7 +3,7 @@
 use crate::frame::{Ready, State, no_outputs};
 use crate::plan::{Plan, PlanNode};
 use crate::serving::{serves_others, stuck_looks, turn, was_stuck};
-use graph::Graph;
+use graph::NodeGraph;
 use graph::control_flow::NodeClass;
 use kernel::{
     AsyncContext, BoxedKernel, CancellationToken, Completion, Cost, FrameAndIteration, Kernel, OpContext, OpRegistry,
@@ -53,13 +53,18 @@ pub struct Executor {
 
 impl Executor {
     /// Compiles a graph for a device. Stateful kernels are the session's.
-    pub fn new(graph: &Graph, registry: &OpRegistry, session: &SessionState, device: &str) -> Result<Arc<Executor>> {
+    pub fn new(
+        graph: &NodeGraph,
+        registry: &OpRegistry,
+        session: &SessionState,
+        device: &str,
+    ) -> Result<Arc<Executor>> {
         Executor::with_prefix(graph, registry, session, device, "")
     }
 
     /// As [`new`](Self::new), with a prefix for the names under which the session keeps stateful kernels.
     pub(crate) fn with_prefix(
-        graph: &Graph,
+        graph: &NodeGraph,
         registry: &OpRegistry,
         session: &SessionState,
         device: &str,

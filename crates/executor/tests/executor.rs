@@ -3,14 +3,14 @@
 mod common;
 
 use common::{constant, graph, op, run, run_steps};
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use tensor::{Code, DType, Tensor};
 
 fn value(result: &Option<Tensor>) -> i32 {
     result.as_ref().unwrap().to_scalar::<i32>().unwrap()
 }
 
-fn arg(graph: &GraphBuilder, index: i64) -> Output {
+fn arg(graph: &Graph, index: i64) -> Output {
     graph.op("_Arg").attr("T", DType::Int32).attr("index", index).output()
 }
 
@@ -37,7 +37,7 @@ fn a_chain_and_a_diamond_of_cheap_and_expensive_nodes() {
 
 /// Builds `while i < limit: i, total = i + 1, body(i, total)` and returns the exits of `i` and `total`.
 fn while_loop(
-    g: &GraphBuilder,
+    g: &Graph,
     name: &str,
     start: &Output,
     limit: &Output,

@@ -2,7 +2,7 @@
 //! are, optimized, and cut into parts that send each other their tensors.
 
 use executor::Executor;
-use graph::Graph;
+use graph::NodeGraph;
 use graph::passes::{
     OptimizeSwitches, PartitionOptions, RunSpec, by_device, by_task, partition, prune, rewrite_for_execution,
 };
@@ -177,7 +177,7 @@ fn step(rendezvous: &Arc<LocalRendezvous>, device: &str, frame: CallFrame) -> Ar
 }
 
 /// Runs a pruned graph in one piece.
-fn run_whole(graph: &Graph, feeds: &[Tensor], num_fetches: usize) -> Result<Vec<Tensor>> {
+fn run_whole(graph: &NodeGraph, feeds: &[Tensor], num_fetches: usize) -> Result<Vec<Tensor>> {
     let executor = Executor::new(graph, registry(), &SessionState::new(), DEVICES[0])?;
     let frame = CallFrame::new(feeds.iter().cloned().map(Some).collect(), num_fetches);
     let step = step(&Arc::new(LocalRendezvous::new()), DEVICES[0], frame);
@@ -187,7 +187,7 @@ fn run_whole(graph: &Graph, feeds: &[Tensor], num_fetches: usize) -> Result<Vec<
 }
 
 /// Cuts a pruned graph by task, and each part by device, and runs the parts.
-fn run_parts(graph: &Graph, spec: &RunSpec, feeds: &[Tensor]) -> Result<Vec<Tensor>> {
+fn run_parts(graph: &NodeGraph, spec: &RunSpec, feeds: &[Tensor]) -> Result<Vec<Tensor>> {
     let incarnation = |_: &str| INCARNATION;
     let mut graph = graph.clone();
     rewrite_for_execution(&mut graph, spec, registry(), &incarnation)?;
@@ -197,7 +197,7 @@ fn run_parts(graph: &Graph, spec: &RunSpec, feeds: &[Tensor]) -> Result<Vec<Tens
     let mut received: Vec<Option<RendezvousKey>> = vec![None; spec.fetches.len()];
     for (_, task) in partition(&graph, registry(), &options)? {
         // A task gets its part as a message.
-        let task = Graph::from_graph_def(&task.to_graph_def(), registry())?;
+        let task = NodeGraph::from_graph_def(&task.to_graph_def(), registry())?;
         let options = PartitionOptions { location: &by_device, incarnation: &incarnation, control_flow_added: true };
         for (device, part) in partition(&task, registry(), &options)? {
             for (_, node) in part.iter().filter(|(_, node)| node.attrs.bool("client_terminated").unwrap_or(false)) {
@@ -238,7 +238,7 @@ fn numbers(results: Result<Vec<Tensor>>) -> Vec<u32> {
 }
 
 fn check(program: &Program, fetches: &[usize]) {
-    let graph = Graph::from_text(&program.lines.join("\n"), registry())
+    let graph = NodeGraph::from_text(&program.lines.join("\n"), registry())
         .unwrap_or_else(|status| panic!("{status}\n{}", program.lines.join("\n")));
     let mut fetches: Vec<String> =
         fetches.iter().map(|fetch| program.values[fetch % program.values.len()].clone()).collect();
@@ -287,7 +287,7 @@ filled = Fill(dims, one)
 half = Mul(filled, one)
 y = Mul(half, x)"
         );
-        let graph = Graph::from_text(&text, registry()).unwrap();
+        let graph = NodeGraph::from_text(&text, registry()).unwrap();
         let spec = RunSpec::resolve(&graph, &["x".to_owned()], &["y".to_owned()], &[]).unwrap();
         let mut pruned = prune(&graph, &spec, registry()).unwrap();
         kernel::optimize(&mut pruned, registry(), OptimizeSwitches::ALL, &|_, _| true).unwrap();

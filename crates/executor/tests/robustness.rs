@@ -6,7 +6,7 @@ mod common;
 use common::{constant, graph, op, registry, run};
 use executor::watchdog::{Watched, watch};
 use executor::{Executor, ServingThread};
-use graph::GraphBuilder;
+use graph::Graph;
 use kernel::{CallFrame, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, SessionState, Step};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -39,7 +39,7 @@ impl Rendezvous for Faulty {
     }
 }
 
-fn executor_for(graph: &GraphBuilder, fetch: &graph::Output) -> Arc<Executor> {
+fn executor_for(graph: &Graph, fetch: &graph::Output) -> Arc<Executor> {
     graph.op("_Retval").input(fetch).attr("index", 0i64).build();
     Executor::new(&graph.graph(), registry(), &SessionState::new(), "cpu").unwrap()
 }

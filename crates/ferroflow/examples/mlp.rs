@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     };
     let hidden = nn::relu(&layer(&x, "hidden", 784, 100)?);
     let logits = layer(&hidden, "softmax", 100, 10)?;
-    let loss = math::reduce_mean(&nn::softmax_cross_entropy_with_logits(&y, &logits), None, false);
+    let loss = math::reduce_mean(&nn::softmax_cross_entropy_with_logits(nn::Labels(&y), &logits), None, false);
     let train = AdamOptimizer::new(0.01).minimize(&loss, None)?;
     let right = math::equal(&math::argmax(&logits, 1), &math::argmax(&y, 1));
     let accuracy = math::reduce_mean(&math::cast(&right, DType::Float), None, false);

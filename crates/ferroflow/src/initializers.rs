@@ -4,12 +4,12 @@ use crate::train::Number;
 use crate::train::expression::{binary, number};
 use crate::train::fill::{filled, filled_constant, filled_with};
 use crate::variable::named_constant;
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use std::sync::Arc;
 use tensor::{DType, Result, Shape, Status, Tensor};
 
 /// Builds a first value of a type and shape. Partitioned variables are given the shape of the part and that of the whole.
-pub type Initializer = Arc<dyn Fn(&GraphBuilder, &Shape, DType) -> Result<Output> + Send + Sync>;
+pub type Initializer = Arc<dyn Fn(&Graph, &Shape, DType) -> Result<Output> + Send + Sync>;
 
 /// Starts with zeros.
 pub fn zeros() -> Initializer {
@@ -131,14 +131,14 @@ fn fans(shape: &Shape) -> (f64, f64) {
     }
 }
 
-fn shape_constant(graph: &GraphBuilder, shape: &Shape) -> Result<Output> {
+fn shape_constant(graph: &Graph, shape: &Shape) -> Result<Output> {
     let dims: Option<Vec<i32>> = shape.dims().iter().map(|&size| i32::try_from(size).ok()).collect();
     let dims = dims.ok_or_else(|| Status::invalid_argument(format!("{shape} is too large to be random")))?;
     Ok(named_constant(graph, "shape", &Tensor::vector(&dims)))
 }
 
 fn normal(
-    graph: &GraphBuilder,
+    graph: &Graph,
     name: &str,
     op: &str,
     mean: f64,
@@ -160,7 +160,7 @@ fn normal(
 }
 
 fn uniform(
-    graph: &GraphBuilder,
+    graph: &Graph,
     minimum: f64,
     maximum: f64,
     seed: Option<i64>,

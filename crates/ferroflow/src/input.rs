@@ -19,7 +19,7 @@ use crate::summary;
 use crate::train::{Queue, QueueRunner, add_queue_runner};
 use crate::variable::{Variable, collections, named_constant};
 use bytes::Bytes;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// How the elements of a tensor are given out.
@@ -44,7 +44,7 @@ impl Default for InputOptions {
 }
 
 /// Adds a queue of strings, such as names of files, and its runner.
-pub fn string_input_producer(graph: &GraphBuilder, strings: &[&str], options: &InputOptions) -> Result<Queue> {
+pub fn string_input_producer(graph: &Graph, strings: &[&str], options: &InputOptions) -> Result<Queue> {
     if strings.is_empty() {
         return Err(Status::invalid_argument("string_input_producer requires a non-null input tensor"));
     }
@@ -61,14 +61,14 @@ pub fn input_producer(rows: &Output, options: &InputOptions) -> Result<Queue> {
 }
 
 /// Adds a queue of the numbers below a limit, and its runner.
-pub fn range_input_producer(graph: &GraphBuilder, limit: i32, options: &InputOptions) -> Result<Queue> {
+pub fn range_input_producer(graph: &Graph, limit: i32, options: &InputOptions) -> Result<Queue> {
     graph.name_scope("input_producer", |graph| {
         let range: Vec<i32> = (0..limit).collect();
         input_producer_in(graph, &graph.constant_tensor(&Tensor::vector(&range)), options)
     })
 }
 
-fn input_producer_in(graph: &GraphBuilder, rows: &Output, options: &InputOptions) -> Result<Queue> {
+fn input_producer_in(graph: &Graph, rows: &Output, options: &InputOptions) -> Result<Queue> {
     let rows = if options.shuffle {
         let (seed, seed2) = graph.random_seeds(options.seed);
         graph.op("RandomShuffle").input(rows).attr("seed", seed).attr("seed2", seed2).try_build()?.output(0)
@@ -113,18 +113,18 @@ pub struct Reader {
 
 impl Reader {
     /// Adds a reader of TFRecords; the compression is `""`, `"GZIP"` or `"ZLIB"`.
-    pub fn tf_record(graph: &GraphBuilder, compression: &str) -> Result<Reader> {
+    pub fn tf_record(graph: &Graph, compression: &str) -> Result<Reader> {
         Reader::from_op(graph.op("TFRecordReaderV2").attr("compression_type", compression).try_build()?)
     }
 
     /// Adds a reader of the lines of text files, without the first few.
-    pub fn text_line(graph: &GraphBuilder, skip_header_lines: i64) -> Result<Reader> {
+    pub fn text_line(graph: &Graph, skip_header_lines: i64) -> Result<Reader> {
         Reader::from_op(graph.op("TextLineReaderV2").attr("skip_header_lines", skip_header_lines).try_build()?)
     }
 
     /// Adds a reader of records of as many bytes each, between a header and a footer.
     pub fn fixed_length_record(
-        graph: &GraphBuilder,
+        graph: &Graph,
         record_bytes: i64,
         header_bytes: i64,
         footer_bytes: i64,
@@ -134,7 +134,7 @@ impl Reader {
     }
 
     /// Adds a reader whose records are whole files.
-    pub fn whole_file(graph: &GraphBuilder) -> Result<Reader> {
+    pub fn whole_file(graph: &Graph) -> Result<Reader> {
         Reader::from_op(graph.op("WholeFileReaderV2").try_build()?)
     }
 
@@ -300,7 +300,7 @@ fn make_batches(
 }
 
 fn new_queue(
-    graph: &GraphBuilder,
+    graph: &Graph,
     op: &str,
     name: &str,
     capacity: i64,
@@ -314,7 +314,7 @@ fn new_queue(
 }
 
 /// Adds a summary of how full the queue is.
-fn note_fraction(graph: &GraphBuilder, queue: &Queue, capacity: i64) -> Result<()> {
+fn note_fraction(graph: &Graph, queue: &Queue, capacity: i64) -> Result<()> {
     if capacity < 0 {
         return Ok(());
     }

@@ -1,10 +1,10 @@
 //! Distributed TensorFlow in Rust: build a graph, run it in this process or on a cluster, train.
 //!
 //! ```
-//! use ferroflow::{Graph, Session, Tensor};
+//! use ferroflow::{Graph, Session};
 //!
 //! let g = Graph::new();
-//! let hello = g.constant_tensor(&Tensor::string("Hello, distributed TensorFlow!"));
+//! let hello = g.constant("Hello, distributed TensorFlow!");
 //! let session = Session::new(&g)?;
 //! assert_eq!(session.run(&[&hello])?[0].strings()?[0], "Hello, distributed TensorFlow!");
 //! # Ok::<(), ferroflow::Status>(())
@@ -13,28 +13,38 @@
 //! A program that fits a line:
 //!
 //! ```
-//! use ferroflow::ops::{array::placeholder, math};
-//! use ferroflow::train::{GradientDescentOptimizer, Optimizer, global_variables_initializer};
-//! use ferroflow::{DType, Graph, PartialShape, Session, Tensor, Variable};
+//! use ferroflow::prelude::*;
+//! use ferroflow::train::{GradientDescentOptimizer, global_variables_initializer};
 //!
 //! fn main() -> ferroflow::Result<()> {
 //!     let g = Graph::new();
-//!     let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1]));
-//!     let y = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1]));
-//!     let w = Variable::new(&g, "w", &g.constant_tensor(&Tensor::scalar(0f32)));
-//!     let b = Variable::new(&g, "b", &g.constant_tensor(&Tensor::scalar(0f32)));
-//!     let loss = math::reduce_mean(&math::square(&(&x * w.value() + b.value() - &y)), None, false);
+//!     let (x, y) = (g.placeholder::<f32>([-1]), g.placeholder::<f32>([-1]));
+//!     let w = Variable::new(&g, "w", &g.constant(0f32));
+//!     let b = Variable::new(&g, "b", &g.constant(0f32));
+//!     let loss = (&x * w.value() + b.value() - &y).square().mean();
 //!     let train = GradientDescentOptimizer::new(0.1).minimize(&loss, None)?;
 //!
 //!     let session = Session::new(&g)?;
 //!     session.run_ops(&[&global_variables_initializer(&g)?])?;
 //!     for _ in 0..200 {
-//!         let (xs, ys) = (Tensor::vector(&[0f32, 1.0, 2.0]), Tensor::vector(&[1f32, 3.0, 5.0]));
-//!         session.runner().feed(&x, xs).feed(&y, ys).target(&train).run()?;
+//!         session.runner().feed(&x, [0f32, 1.0, 2.0]).feed(&y, [1f32, 3.0, 5.0]).target(&train).run()?;
 //!     }
 //!     println!("y = {:.2} x + {:.2}", session.eval::<f32>(w.value())?, session.eval::<f32>(b.value())?);
 //!     Ok(())
 //! }
+//! ```
+//!
+//! Building neither panics nor needs `?`. The first mistake stays in the graph, what is built after it does nothing, and whatever runs
+//! or differentiates the graph returns it:
+//!
+//! ```
+//! use ferroflow::prelude::*;
+//!
+//! let g = Graph::new();
+//! let x = g.placeholder::<f32>((None, 784));
+//! let logits = x.matmul(&g.constant([[0f32; 10]; 100])).relu();
+//! let mistake = Session::new(&g).err().unwrap();
+//! assert!(mistake.message().contains("op MatMul of Placeholder:0 float [?,784], Const:0 float [100,10]"));
 //! ```
 //!
 //! # Features
@@ -45,9 +55,9 @@
 
 pub mod data;
 pub mod distributed;
-mod graph_handle;
 pub mod initializers;
 pub mod input;
+pub mod prelude;
 pub mod session;
 pub mod summary;
 pub mod train;
@@ -55,12 +65,14 @@ pub mod variable;
 pub mod variable_scope;
 
 pub use ::graph::builder::{Collection, Grad, IndexedSlices, LoopOptions};
-pub use ::graph::{DeviceName, Operation, Output};
-pub use graph_handle::Graph;
+pub use ::graph::{DeviceName, Graph, Operation, Output};
 pub use session::{Callable, PartialRun, RunMetadata, RunOptions, Session};
-pub use tensor::{Code, DType, PartialShape, Result, Shape, Status, Tensor};
+pub use tensor::{Code, DType, IntoTensor, PartialShape, Result, Shape, Status, Tensor};
 pub use tensor::{MemoryState, memory_limit, memory_state, set_memory_limit, set_session_memory_limit};
 pub use variable::Variable;
 
 /// The functions that add ops to a graph.
 pub use ops;
+
+#[linkme::distributed_slice(::graph::LIBRARIES)]
+static LIBRARY: ::graph::Library = ::graph::Library { root: file!(), ops: None };

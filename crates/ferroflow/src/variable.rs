@@ -1,7 +1,6 @@
 //! [`Variable`]: state that training changes, with its initializer, as TensorFlow 1 builds it.
 
-use crate::Graph;
-use graph::{Edge, GraphBuilder, NodeId, Operation, Output};
+use graph::{Edge, Graph, NodeId, Operation, Output};
 use parking_lot::Mutex;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
@@ -88,7 +87,7 @@ struct Record {
 /// A variable about to be added.
 #[must_use = "the variable is added by `build`"]
 pub struct VariableBuilder<'a> {
-    graph: &'a GraphBuilder,
+    graph: &'a Graph,
     name: String,
     trainable: bool,
     kind: Kind,
@@ -97,13 +96,30 @@ pub struct VariableBuilder<'a> {
 }
 
 impl Variable {
+    /// Keeps a mistake in the graph, and returns a variable that stands for the one that couldn't be added.
+    #[track_caller]
+    pub(crate) fn mistaken(graph: &Graph, kind: Kind, status: Status) -> Variable {
+        let handle = graph.mistaken_output("Variable", status);
+        Variable {
+            value: handle.clone(),
+            initializer: handle.op.clone(),
+            initial_value: handle.clone(),
+            kind,
+            dtype: handle.dtype(),
+            shape: PartialShape::unknown(),
+            trainable: false,
+            slice: None,
+            handle,
+        }
+    }
+
     /// Starts a variable.
     pub fn builder<'a>(graph: &'a Graph, name: &str) -> VariableBuilder<'a> {
         Variable::in_graph(graph, name)
     }
 
     /// As [`builder`](Self::builder), for code that has the inner builder only.
-    pub fn in_graph<'a>(graph: &'a GraphBuilder, name: &str) -> VariableBuilder<'a> {
+    pub fn in_graph<'a>(graph: &'a Graph, name: &str) -> VariableBuilder<'a> {
         VariableBuilder {
             graph,
             name: name.to_owned(),
@@ -123,6 +139,7 @@ impl Variable {
     /// Returns the variable that a collection holds the handle of.
     pub fn from_handle(handle: &Output) -> Result<Variable> {
         let graph = handle.graph();
+        graph.finish()?;
         let edge = handle.edge();
         let known = graph.extension::<Known>();
         let records = known.0.lock();
@@ -163,7 +180,7 @@ impl Variable {
     }
 
     /// Returns the graph.
-    pub fn graph(&self) -> &GraphBuilder {
+    pub fn graph(&self) -> &Graph {
         self.handle.graph()
     }
 
@@ -179,7 +196,7 @@ impl Variable {
 
     /// As [`read`](Self::read), placed as the scopes say.
     #[track_caller]
-    pub(crate) fn read_op(&self, graph: &GraphBuilder) -> Output {
+    pub(crate) fn read_op(&self, graph: &Graph) -> Output {
         graph.op("ReadVariableOp").input(&self.handle).attr("dtype", self.dtype).output()
     }
 
@@ -300,35 +317,38 @@ impl VariableBuilder<'_> {
 
     /// Adds the variable; `initial_value` builds its first value in the variable's name scope, placed with it.
     #[track_caller]
-    pub fn build(self, initial_value: impl FnOnce(&GraphBuilder) -> Output) -> Variable {
-        added(self.add(|graph, scope| Ok(in_initializer(graph, scope, initial_value))))
+    pub fn build(self, initial_value: impl FnOnce(&Graph) -> Output) -> Variable {
+        let (graph, kind) = (self.graph, self.kind);
+        added(graph, kind, self.add(|graph, scope| Ok(in_initializer(graph, scope, initial_value))))
     }
 
     /// As [`build`](Self::build), but adds no variable when `initial_value` fails.
     #[track_caller]
-    pub fn try_build(self, initial_value: impl FnOnce(&GraphBuilder) -> Result<Output>) -> Result<Variable> {
+    pub fn try_build(self, initial_value: impl FnOnce(&Graph) -> Result<Output>) -> Result<Variable> {
         self.add(|graph, scope| in_initializer(graph, scope, initial_value))
     }
 
     /// Adds the variable with a first value that is in the graph already.
     #[track_caller]
     pub fn build_from(self, initial_value: &Output) -> Variable {
-        added(self.add(|_, _| Ok(initial_value.clone())))
+        let (graph, kind) = (self.graph, self.kind);
+        added(graph, kind, self.add(|_, _| Ok(initial_value.clone())))
     }
 
     /// Adds the variable with a constant as its first value.
     #[track_caller]
     pub fn build_constant(self, value: &Tensor) -> Variable {
-        let kind = self.kind;
-        let constant = |graph: &GraphBuilder| named_constant(graph, "initial_value", value);
-        added(self.add(|graph, scope| match kind {
+        let (graph, kind) = (self.graph, self.kind);
+        let constant = |graph: &Graph| named_constant(graph, "initial_value", value);
+        let built = self.add(|graph, scope| match kind {
             Kind::Ref => Ok(constant(graph)),
             Kind::Resource => Ok(in_initializer(graph, scope, constant)),
-        }))
+        });
+        added(graph, kind, built)
     }
 
     #[track_caller]
-    fn add(self, initial_value: impl FnOnce(&GraphBuilder, &str) -> Result<Output>) -> Result<Variable> {
+    fn add(self, initial_value: impl FnOnce(&Graph, &str) -> Result<Output>) -> Result<Variable> {
         let graph = self.graph;
         // A variable made in a branch or a loop's body is there, and can be initialized, whatever is run of these.
         let variable = graph.outside_control_flow(|graph| {
@@ -358,14 +378,14 @@ impl VariableBuilder<'_> {
     }
 
     #[track_caller]
-    fn finish(&self, graph: &GraphBuilder, scope: &str, initial_value: Output) -> Variable {
+    fn finish(&self, graph: &Graph, scope: &str, initial_value: Output) -> Variable {
         let dtype = initial_value.dtype();
         let shape = if self.validate_shape { initial_value.shape() } else { PartialShape::unknown() };
         // The variable's own node has the scope's name, as in TensorFlow.
         let whole_name = format!("{scope}/");
         // A first value built for the variable is placed with it before there is a node to be placed with.
         let built_here = initial_value.op.name().starts_with(&format!("{whole_name}Initializer/"));
-        let in_class = |graph: &GraphBuilder, build: &dyn Fn(&GraphBuilder) -> Output| {
+        let in_class = |graph: &Graph, build: &dyn Fn(&Graph) -> Output| {
             if built_here || self.kind == Kind::Resource {
                 graph.with_attr("_class", class_of(scope), |graph| build(graph))
             } else {
@@ -423,10 +443,10 @@ impl VariableBuilder<'_> {
 }
 
 #[track_caller]
-fn added(variable: Result<Variable>) -> Variable {
+fn added(graph: &Graph, kind: Kind, variable: Result<Variable>) -> Variable {
     match variable {
         Ok(variable) => variable,
-        Err(status) => panic!("{status}"),
+        Err(status) => Variable::mistaken(graph, kind, status),
     }
 }
 
@@ -434,7 +454,7 @@ fn class_of(name: &str) -> proto::attr_value::ListValue {
     proto::attr_value::ListValue { s: vec![format!("loc:@{name}").into()], ..Default::default() }
 }
 
-fn in_initializer<R>(graph: &GraphBuilder, scope: &str, build: impl FnOnce(&GraphBuilder) -> R) -> R {
+fn in_initializer<R>(graph: &Graph, scope: &str, build: impl FnOnce(&Graph) -> R) -> R {
     graph.with_attr("_class", class_of(scope), |graph| {
         graph.name_scope("Initializer", |graph| graph.without_device(build))
     })
@@ -442,33 +462,36 @@ fn in_initializer<R>(graph: &GraphBuilder, scope: &str, build: impl FnOnce(&Grap
 
 /// Adds a constant under a name.
 #[track_caller]
-pub(crate) fn named_constant(graph: &GraphBuilder, name: &str, value: &Tensor) -> Output {
-    let proto = tensor::tensor_to_proto(value).unwrap_or_else(|status| panic!("{status}"));
-    graph.op("Const").name(name).attr("dtype", value.dtype()).attr("value", proto).output()
+pub(crate) fn named_constant(graph: &Graph, name: &str, value: &Tensor) -> Output {
+    let constant = graph.op("Const").name(name).attr("dtype", value.dtype());
+    match tensor::tensor_to_proto(value) {
+        Ok(proto) => constant.attr("value", proto).output(),
+        Err(status) => constant.mistaken(status).output(0),
+    }
 }
 
 /// Returns the variables of a collection.
-pub fn variables_in(graph: &GraphBuilder, collection: &str) -> Result<Vec<Variable>> {
+pub fn variables_in(graph: &Graph, collection: &str) -> Result<Vec<Variable>> {
     graph.collection(collection).iter().map(Variable::from_handle).collect()
 }
 
 /// Returns all variables that are saved and shared.
-pub fn global_variables(graph: &GraphBuilder) -> Result<Vec<Variable>> {
+pub fn global_variables(graph: &Graph) -> Result<Vec<Variable>> {
     variables_in(graph, collections::GLOBAL_VARIABLES)
 }
 
 /// Returns the variables that optimizers change.
-pub fn trainable_variables(graph: &GraphBuilder) -> Result<Vec<Variable>> {
+pub fn trainable_variables(graph: &Graph) -> Result<Vec<Variable>> {
     variables_in(graph, collections::TRAINABLE_VARIABLES)
 }
 
 /// Returns the variables of one worker only.
-pub fn local_variables(graph: &GraphBuilder) -> Result<Vec<Variable>> {
+pub fn local_variables(graph: &Graph) -> Result<Vec<Variable>> {
     variables_in(graph, collections::LOCAL_VARIABLES)
 }
 
 /// Returns the `global_step` variable, when there is one.
-pub fn get_global_step(graph: &GraphBuilder) -> Result<Option<Variable>> {
+pub fn get_global_step(graph: &Graph) -> Result<Option<Variable>> {
     if let Some(handle) = graph.collection(collections::GLOBAL_STEP).first() {
         return Variable::from_handle(handle).map(Some);
     }

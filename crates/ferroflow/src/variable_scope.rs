@@ -2,7 +2,7 @@
 
 use crate::initializers::{Initializer, glorot_uniform, zeros};
 use crate::variable::{Kind, SaveSlice, Variable};
-use graph::{Edge, GraphBuilder};
+use graph::{Edge, Graph};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use tensor::{DType, PartialShape, Result, Shape, Status};
@@ -26,7 +26,7 @@ struct Store {
 }
 
 /// Runs `body` with `name/` before the names of the variables that it gets, and in a name scope of that name.
-pub fn variable_scope<R>(graph: &GraphBuilder, name: &str, reuse: Reuse, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+pub fn variable_scope<R>(graph: &Graph, name: &str, reuse: Reuse, body: impl FnOnce(&Graph) -> R) -> R {
     let store = graph.extension::<Store>();
     let (outer, inherited) = store.scopes.lock().last().cloned().unwrap_or_default();
     let full = if outer.is_empty() { name.to_owned() } else { format!("{outer}/{name}") };
@@ -40,7 +40,7 @@ pub fn variable_scope<R>(graph: &GraphBuilder, name: &str, reuse: Reuse, body: i
 /// A variable about to be made or found.
 #[must_use = "the variable is made by `get`"]
 pub struct VariableRequest<'a> {
-    graph: &'a GraphBuilder,
+    graph: &'a Graph,
     name: String,
     shape: Shape,
     dtype: DType,
@@ -52,7 +52,7 @@ pub struct VariableRequest<'a> {
 
 /// Starts a variable of a name in the current variable scope: `float`, trainable, with Glorot's uniform initializer
 /// (zeros when it isn't floating), unless told otherwise.
-pub fn get_variable<'a>(graph: &'a GraphBuilder, name: &str, dims: &[i64]) -> Result<VariableRequest<'a>> {
+pub fn get_variable<'a>(graph: &'a Graph, name: &str, dims: &[i64]) -> Result<VariableRequest<'a>> {
     Ok(VariableRequest {
         graph,
         name: name.to_owned(),
@@ -290,7 +290,10 @@ impl PartitionedVariable {
     #[track_caller]
     pub fn as_tensor(&self) -> graph::Output {
         let values: Vec<graph::Output> = self.parts.iter().map(Variable::read).collect();
-        let [first, ..] = &values[..] else { panic!("a partitioned variable without parts") };
+        let [first, ..] = &values[..] else {
+            let status = Status::invalid_argument(format!("variable '{}' has no parts", self.name));
+            return graph::builder::mistaken_output("ConcatV2", status);
+        };
         if values.len() == 1 {
             return first.clone();
         }

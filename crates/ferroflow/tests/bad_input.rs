@@ -4,7 +4,7 @@
 use ferroflow::session::DirectSession;
 use ferroflow::session::{RunOptions, SessionBackend};
 use ferroflow::{Code, DType, Graph, Tensor, ops};
-use graph::Graph as RawGraph;
+use graph::NodeGraph;
 use proptest::prelude::*;
 use prost::Message;
 use proto::attr_value::Value;
@@ -258,7 +258,7 @@ proptest! {
                 _ => node.attr.clear(),
             }
         }
-        let _ = RawGraph::from_graph_def(&def, ops::registry());
+        let _ = NodeGraph::from_graph_def(&def, ops::registry());
         let session = DirectSession::new(ops::registry());
         let _ = session.extend(&def);
     }

@@ -2,14 +2,13 @@
 
 use ferroflow::ops::{array, data_flow, math};
 use ferroflow::{DType, Grad, Graph, Output, PartialShape, Session, Tensor};
-use graph::GraphBuilder;
 use graph::builder::LoopOptions;
 
-fn floats(g: &GraphBuilder, dims: &[i64], values: &[f32]) -> Output {
+fn floats(g: &Graph, dims: &[i64], values: &[f32]) -> Output {
     g.constant_tensor(&Tensor::from_slice(dims, values).unwrap())
 }
 
-fn int(g: &GraphBuilder, value: i32) -> Output {
+fn int(g: &Graph, value: i32) -> Output {
     g.constant_tensor(&Tensor::scalar(value))
 }
 
@@ -124,7 +123,7 @@ fn a_loop_in_a_conditional_in_a_loop() {
         |_, vars| less(&vars[0], &three),
         |g, vars| {
             let (i, x) = (&vars[0], &vars[1]);
-            let inner = |g: &GraphBuilder| {
+            let inner = |g: &Graph| {
                 let results = g.while_loop(
                     &[int(g, 0), x.clone()],
                     |_, vars| less(&vars[0], &two),
@@ -161,7 +160,7 @@ fn recurrent_network(g: &Graph, x: &Output, u: &Output, w: &Output, b: &Output) 
     let (three, zero) = (int(g, 3), int(g, 0));
     let steps = g.constant_tensor(&Tensor::vector(&[0i32, 1, 2]));
     let unknown = PartialShape::unknown();
-    let array = |g: &GraphBuilder, shape: &PartialShape| {
+    let array = |g: &Graph, shape: &PartialShape| {
         let op = g.op("TensorArrayV3").input(&three).attr("dtype", DType::Float).attr("element_shape", shape.clone());
         let op = op.attr("clear_after_read", false).build();
         (op.output(0), op.output(1))
@@ -234,7 +233,7 @@ fn a_recurrent_network() {
 
 #[test]
 fn a_shape_that_changes_needs_an_invariant() {
-    let grow = |g: &GraphBuilder, vars: &[Output]| {
+    let grow = |g: &Graph, vars: &[Output]| {
         let axis = int(g, 0);
         let op = g.op("ConcatV2").input(&vars[1]).input(&vars[1]).input(&axis).attr("N", 2i64);
         vec![&vars[0] + 1, op.output() * 2.0]
@@ -253,4 +252,21 @@ fn a_shape_that_changes_needs_an_invariant() {
         LoopOptions { shape_invariants: vec![None, Some(PartialShape::new(&[None]))], ..LoopOptions::default() };
     let results = g.try_while_loop(&variables, &options, |_, vars| less(&vars[0], &three), grow).unwrap();
     check(&g, &results[1], &[&x], &[&[64.0]]);
+}
+
+#[test]
+fn what_a_branch_leaves_alone_has_a_gradient_of_zeros_whatever_was_in_memory() {
+    const COUNT: usize = 500;
+    let g = Graph::new();
+    let (x, y) = (floats(&g, &[COUNT as i64], &[1.0; COUNT]), floats(&g, &[COUNT as i64], &[1.0; COUNT]));
+    let pick = g.constant(false);
+    let picked = g.cond(&pick, |_| vec![&x * 2.0], |_| vec![&y * 2.0]).remove(0);
+    // Leaves memory behind that isn't zero, for constants of the same size to be made in.
+    let used: Vec<Tensor> = (0..64).map(|_| Tensor::vector(&[7f32; COUNT])).collect();
+    drop(used);
+    let grads = g.gradients(&[picked], &[x, y]).unwrap();
+    let session = Session::new(&g).unwrap();
+    let values = session.run(&[&dense(&grads[0]), &dense(&grads[1])]).unwrap();
+    assert_eq!(values[0].to_vec::<f32>().unwrap(), [0.0; COUNT]);
+    assert_eq!(values[1].to_vec::<f32>().unwrap(), [2.0; COUNT]);
 }

@@ -5,7 +5,6 @@ use cluster::{ClusterSpec, EmbeddedCluster};
 use ferroflow::ops::{array, data_flow, math};
 use ferroflow::session::runtime;
 use ferroflow::{DType, Graph, Output, PartialShape, Session, Tensor};
-use graph::GraphBuilder;
 use proto::ConfigProto;
 
 const X: [f32; 2] = [1.1, 0.4];
@@ -14,11 +13,11 @@ const W: [f32; 2] = [0.9, 1.3];
 /// The gradients with respect to `x` and `w`.
 type Pair<'a> = [&'a [f32]; 2];
 
-fn floats(g: &GraphBuilder, dims: &[i64], values: &[f32]) -> Output {
+fn floats(g: &Graph, dims: &[i64], values: &[f32]) -> Output {
     g.constant_tensor(&Tensor::from_slice(dims, values).unwrap())
 }
 
-fn int(g: &GraphBuilder, value: i32) -> Output {
+fn int(g: &Graph, value: i32) -> Output {
     g.constant_tensor(&Tensor::scalar(value))
 }
 
@@ -109,7 +108,7 @@ fn a_conditional() {
 fn a_conditional_in_a_conditional() {
     check_flag(
         |g, flag, x, w| {
-            let inner = |g: &GraphBuilder| {
+            let inner = |g: &Graph| {
                 let one = g.constant_tensor(&Tensor::scalar(1f32));
                 let is_large = less(&one, &math::reduce_sum(x, None, false));
                 g.cond(&is_large, |_| vec![tanh(&(x * w)) * x * unary("Exp", w)], |_| vec![x.clone()])
@@ -153,7 +152,7 @@ fn a_conditional_whose_result_is_used_twice() {
 fn a_gradient_in_a_branch() {
     check_flag(
         |g, flag, x, w| {
-            let inner = |g: &GraphBuilder| {
+            let inner = |g: &Graph| {
                 let grads = g.gradients(&[tanh(&(x * w)) * x * x * w], &[x.clone()]).unwrap();
                 vec![grads[0].as_ref().unwrap().to_dense()]
             };
@@ -177,12 +176,7 @@ fn check_loop(build: impl Fn(&Graph, &Output, &Output) -> Output, expected: &[Pa
 }
 
 /// Runs `step` on `start` as often as `count` says; it is also given the number of the iteration.
-fn repeat(
-    g: &GraphBuilder,
-    count: &Output,
-    start: &Output,
-    step: impl FnOnce(&GraphBuilder, &Output, &Output) -> Output,
-) -> Output {
+fn repeat(g: &Graph, count: &Output, start: &Output, step: impl FnOnce(&Graph, &Output, &Output) -> Output) -> Output {
     let variables = [int(g, 0), start.clone()];
     let results = g.while_loop(
         &variables,
@@ -276,7 +270,7 @@ fn a_loop_in_a_conditional_in_a_loop() {
         |g, x, w| {
             let two = int(g, 2);
             repeat(g, &int(g, 3), x, |g, i, x| {
-                let inner = |g: &GraphBuilder| vec![repeat(g, &two, x, |_, _, v| v * w * sin(x))];
+                let inner = |g: &Graph| vec![repeat(g, &two, x, |_, _, v| v * w * sin(x))];
                 g.cond(&less(i, &two), inner, |_| vec![x * x]).remove(0)
             })
         },
@@ -433,7 +427,7 @@ fn with_respect_to_something_in_a_branch() {
     let g = Graph::new();
     let (x, w) = (floats(&g, &[2], &X), floats(&g, &[2], &W));
     let mut inner = None;
-    let on_true = |g: &GraphBuilder| {
+    let on_true = |g: &Graph| {
         let product = &x * &w;
         inner = Some(product.clone());
         g.cond(&flag_in(g), |_| vec![sin(&product) * &x], |_| vec![product.clone()])
@@ -452,7 +446,7 @@ fn with_respect_to_something_in_a_branch() {
     }
 }
 
-fn flag_in(g: &GraphBuilder) -> Output {
+fn flag_in(g: &Graph) -> Output {
     less(&int(g, 1), &int(g, 2))
 }
 

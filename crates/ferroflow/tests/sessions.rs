@@ -198,3 +198,36 @@ fn wrong_feeds_and_names_are_refused() {
         check(session.runner().run(), Code::InvalidArgument, "at least one target");
     });
 }
+
+#[test]
+fn functions_that_are_imported_after_the_first_step_are_sent_too() {
+    let arg = |name: &str| proto::op_def::ArgDef {
+        name: name.to_owned(),
+        r#type: proto::DataType::DtFloat as i32,
+        ..Default::default()
+    };
+    let signature = proto::OpDef {
+        name: "double".to_owned(),
+        input_arg: vec![arg("a")],
+        output_arg: vec![arg("r")],
+        ..Default::default()
+    };
+    let float = proto::attr_value::Value::Type(proto::DataType::DtFloat as i32);
+    let sum = proto::NodeDef {
+        name: "sum".to_owned(),
+        op: "AddV2".to_owned(),
+        input: vec!["a".to_owned(), "a".to_owned()],
+        attr: [("T".to_owned(), proto::AttrValue { value: Some(float) })].into(),
+        ..Default::default()
+    };
+    let ret = [("r".to_owned(), "sum:z:0".to_owned())].into();
+    let function = proto::FunctionDef { signature: Some(signature), node_def: vec![sum], ret, ..Default::default() };
+    let library = Some(proto::FunctionDefLibrary { function: vec![function], ..Default::default() });
+    on_each(|g, session| {
+        let x = g.constant(3f32);
+        assert_eq!(session.eval::<f32>(&x).unwrap(), 3.0);
+        g.import(&proto::GraphDef { library: library.clone(), ..Default::default() }).unwrap();
+        let doubled = g.op("double").input(&x).output();
+        assert_eq!(session.eval::<f32>(&doubled).unwrap(), 6.0);
+    });
+}

@@ -86,7 +86,7 @@ fn a_variable_made_in_a_branch_or_loop() -> Result<()> {
     for kind in [Kind::Ref, Kind::Resource] {
         let g = Graph::new();
         let no = array::placeholder_with_default(&g.constant_tensor(&Tensor::scalar(false)), &PartialShape::scalar());
-        let make = |g: &graph::GraphBuilder, name: &str| {
+        let make = |g: &graph::Graph, name: &str| {
             let request = get_variable(g, name, &[]).unwrap().initializer(initializers::constant(3.0));
             request.kind(kind).get().unwrap()
         };

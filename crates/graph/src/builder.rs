@@ -1,14 +1,16 @@
-//! The graph builder: [`GraphBuilder`] holds a growing graph with its scopes, [`OpBuilder`] adds one node, and
+//! The graph builder: [`Graph`] holds a growing graph with its scopes, [`OpBuilder`] adds one node, and
 //! [`Output`] and [`Operation`] are handles to what was added.
 //!
-//! A mistake in a program, such as shapes that don't fit, is found where the call is made: functions that return an
-//! [`Output`] panic there with the caller's location, and [`OpBuilder::try_build`] returns the error instead.
+//! A mistake in a program, such as shapes that don't fit, is found where the call is made, and kept in the graph with the
+//! caller's line: see [`Graph::finish`]. [`OpBuilder::try_build`] returns the error instead.
 
 mod control_flow;
 mod control_flow_gradient;
 mod function_gradient;
 mod gradient;
 mod gradients;
+mod mistake;
+mod op_builder;
 mod operators;
 mod recall;
 mod scope;
@@ -16,24 +18,27 @@ mod scope;
 pub use control_flow::LoopOptions;
 pub use function_gradient::SYMBOLIC_GRADIENT;
 pub use gradient::{Grad, Gradient, GradientArgs, GradientFn, IndexedSlices};
-pub use operators::scalar_tensor;
+pub use mistake::mistaken_output;
+pub use op_builder::OpBuilder;
+pub use operators::{IntoOperand, scalar_tensor};
 pub use scope::Collection;
 
 use crate::attr::{AttrMap, IntoAttr};
+use crate::op_def::TypeSlot;
 use crate::shape::InferredShapes;
-use crate::{Edge, Graph, NodeId, OpLookup};
+use crate::{Edge, Node, NodeGraph, NodeId, OpLookup};
 use parking_lot::Mutex;
 use proto::GraphDef;
-use scope::{Colocation, Scopes};
+use scope::Scopes;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use tensor::{DType, DTypeAndShape, PartialShape, Result, Shape, Status, Tensor};
+use tensor::{DType, DTypeAndShape, Element, IntoTensor, PartialShape, Result, Shape, Status, Tensor};
 
 /// A graph under construction. Cloning shares it.
 #[derive(Clone)]
-pub struct GraphBuilder {
+pub struct Graph {
     shared: Arc<Shared>,
 }
 
@@ -44,17 +49,18 @@ struct Shared {
 }
 
 struct State {
-    graph: Graph,
+    graph: NodeGraph,
     /// What is known of the shapes of outputs.
     inferred: InferredShapes,
     scopes: Scopes,
     contexts: control_flow::Contexts,
+    mistakes: mistake::Mistakes,
 }
 
 /// A node of a graph under construction.
 #[derive(Clone)]
 pub struct Operation {
-    graph: GraphBuilder,
+    graph: Graph,
     id: NodeId,
 }
 
@@ -67,21 +73,33 @@ pub struct Output {
     pub port: u32,
 }
 
-impl GraphBuilder {
+impl Default for Graph {
+    fn default() -> Graph {
+        Graph::new()
+    }
+}
+
+impl Graph {
+    /// Makes an empty graph that knows the ops of every [`Library`](crate::Library) in the program.
+    pub fn new() -> Graph {
+        Graph::with_ops(crate::library::all_ops())
+    }
+
     /// Makes an empty graph that knows these ops.
-    pub fn new(ops: &'static dyn OpLookup) -> GraphBuilder {
+    pub fn with_ops(ops: &'static dyn OpLookup) -> Graph {
         let state = State {
-            graph: Graph::default(),
+            graph: NodeGraph::default(),
             inferred: InferredShapes::default(),
             scopes: Scopes::default(),
             contexts: Default::default(),
+            mistakes: Default::default(),
         };
-        GraphBuilder { shared: Arc::new(Shared { ops, state: Mutex::new(state), extensions: Mutex::default() }) }
+        Graph { shared: Arc::new(Shared { ops, state: Mutex::new(state), extensions: Mutex::default() }) }
     }
 
     /// Goes on building a graph whose nodes come after what they consume.
-    pub(crate) fn on(graph: Graph, ops: &'static dyn OpLookup) -> Result<GraphBuilder> {
-        let builder = GraphBuilder::new(ops);
+    pub(crate) fn on(graph: NodeGraph, ops: &'static dyn OpLookup) -> Result<Graph> {
+        let builder = Graph::with_ops(ops);
         {
             let mut state = builder.shared.state.lock();
             let State { inferred, scopes, .. } = &mut *state;
@@ -107,6 +125,7 @@ impl GraphBuilder {
             device: None,
             inherits_controls: true,
             in_context: true,
+            likely_types: Vec::new(),
         }
     }
 
@@ -130,7 +149,7 @@ impl GraphBuilder {
     }
 
     /// Returns a copy of the graph as it is now.
-    pub fn graph(&self) -> Graph {
+    pub fn graph(&self) -> NodeGraph {
         self.shared.state.lock().graph.clone()
     }
 
@@ -181,17 +200,41 @@ impl GraphBuilder {
         Ok(())
     }
 
+    /// Returns a value of type `T` that every run is fed. `-1` and `None` are sizes that aren't known yet.
+    ///
+    /// ```
+    /// # use graph::Graph;
+    /// # let g = Graph::new();
+    /// let images = g.placeholder::<f32>((None, 784));
+    /// let labels = g.placeholder::<i64>([-1]);
+    /// ```
+    #[track_caller]
+    pub fn placeholder<T: Element>(&self, shape: impl Into<PartialShape>) -> Output {
+        self.op("Placeholder").attr("dtype", T::DTYPE).attr("shape", shape.into()).output()
+    }
+
     /// Returns a constant with the value of `tensor`.
     #[track_caller]
     pub fn constant_tensor(&self, tensor: &Tensor) -> Output {
-        let proto = match tensor::tensor_to_proto(tensor) {
-            Ok(proto) => proto,
-            Err(status) => panic!("{status}"),
-        };
-        self.op("Const").attr("dtype", tensor.dtype()).attr("value", proto).output()
+        let constant = self.op("Const").attr("dtype", tensor.dtype());
+        match tensor::tensor_to_proto(tensor) {
+            Ok(proto) => constant.attr("value", proto).output(),
+            Err(status) => constant.mistaken(status).output(0),
+        }
     }
 
-    pub(crate) fn same(&self, other: &GraphBuilder) -> bool {
+    /// Returns a constant: a number, a string, an array, a slice, a vector, a [`Tensor`], or what
+    /// [`Tensor::from_slice`] returns.
+    #[track_caller]
+    pub fn constant(&self, value: impl IntoTensor) -> Output {
+        match value.into_tensor() {
+            Ok(tensor) => self.constant_tensor(&tensor),
+            Err(status) => self.op("Const").mistaken(status).output(0),
+        }
+    }
+
+    /// Returns whether both are the same graph.
+    pub fn same(&self, other: &Graph) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 }
@@ -202,163 +245,9 @@ impl State {
     }
 }
 
-/// A node about to be added.
-#[must_use = "the node is added by `build`, `try_build`, `output` or `outputs`"]
-pub struct OpBuilder {
-    graph: GraphBuilder,
-    op: String,
-    name: Option<String>,
-    inputs: Vec<Output>,
-    controls: Vec<Operation>,
-    attrs: AttrMap,
-    device: Option<String>,
-    inherits_controls: bool,
-    in_context: bool,
-}
-
-impl OpBuilder {
-    /// Sets the name inside the current name scope; without one it is the op's name. It is made unique.
-    pub fn name(mut self, name: &str) -> Self {
-        self.name = Some(name.to_owned());
-        self
-    }
-
-    /// Adds an input.
-    pub fn input(mut self, input: &Output) -> Self {
-        self.inputs.push(input.clone());
-        self
-    }
-
-    /// Adds several inputs.
-    pub fn inputs<'a>(mut self, inputs: impl IntoIterator<Item = &'a Output>) -> Self {
-        self.inputs.extend(inputs.into_iter().cloned());
-        self
-    }
-
-    /// Adds a control input.
-    pub fn control(mut self, op: &Operation) -> Self {
-        self.controls.push(op.clone());
-        self
-    }
-
-    /// Sets an attribute. Type attributes and counts that follow from the inputs needn't be set.
-    pub fn attr(mut self, name: &str, value: impl IntoAttr) -> Self {
-        self.attrs.set(name, value);
-        self
-    }
-
-    /// Sets the device, whatever the current device scopes say.
-    pub fn device(mut self, device: &str) -> Self {
-        self.device = Some(device.to_owned());
-        self
-    }
-
-    /// Leaves out the control inputs of the scopes around it.
-    pub fn without_scope_controls(mut self) -> Self {
-        self.inherits_controls = false;
-        self
-    }
-
-    /// Takes the inputs as they are, without passing them into the conditional or loop around the node.
-    pub(crate) fn outside_contexts(mut self) -> Self {
-        self.in_context = false;
-        self
-    }
-
-    /// Adds the node; a mistake panics with the caller's location.
-    #[track_caller]
-    pub fn build(self) -> Operation {
-        match self.try_build() {
-            Ok(op) => op,
-            Err(status) => panic!("{status}"),
-        }
-    }
-
-    /// Adds the node and returns its first output; a mistake panics with the caller's location.
-    #[track_caller]
-    pub fn output(self) -> Output {
-        self.build().output(0)
-    }
-
-    /// Adds the node and returns its outputs; a mistake panics with the caller's location.
-    #[track_caller]
-    pub fn outputs(self) -> Vec<Output> {
-        let op = self.build();
-        (0..op.num_outputs()).map(|port| op.output(port as u32)).collect()
-    }
-
-    /// Adds the node, or says what is wrong with it and leaves the graph as it was.
-    pub fn try_build(self) -> Result<Operation> {
-        let graph = self.graph.clone();
-        let ops = graph.shared.ops;
-        let op = self.op.clone();
-        let info = ops.op(&op);
-        let schema = match info {
-            Some(info) => info.schema.clone(),
-            None => graph
-                .shared
-                .state
-                .lock()
-                .graph
-                .library
-                .schema(&op)
-                .ok_or_else(|| Status::not_found(format!("Op type not registered '{op}'")))?,
-        };
-        for input in &self.inputs {
-            if !input.op.graph.same(&graph) {
-                return Err(Status::invalid_argument(format!("an input of op {op} belongs to another graph")));
-            }
-        }
-        let inputs = if self.in_context {
-            self.inputs.iter().map(|input| graph.passed_in(input)).collect::<Result<Vec<_>>>()?
-        } else {
-            self.inputs
-        };
-        let mut attrs = self.attrs;
-        let types: Vec<DType> = inputs.iter().map(Output::dtype).collect();
-        scope::infer_attrs(&schema, &types, &mut attrs)?;
-        // What changes a variable is placed with it, as in TensorFlow. Attributes that aren't set yet are told below.
-        let slots = schema.input_types(&attrs).unwrap_or_default();
-        let refs = inputs.iter().zip(&slots).filter(|(_, slot)| slot.is_ref);
-        let colocations: Vec<Colocation> = refs.map(|(input, _)| Colocation::of(&input.op)).collect();
-        let mut state = graph.shared.state.lock();
-        let name = state.scopes.unique_name(self.name.as_deref().unwrap_or(&op));
-        let inputs: Vec<Edge> = inputs.iter().map(Output::edge).collect();
-        let mut controls: Vec<NodeId> = self.controls.iter().map(|op| op.id).collect();
-        if self.inherits_controls {
-            state.scopes.add_controls(&inputs, &mut controls);
-        }
-        if self.in_context
-            && inputs.is_empty()
-            && let Some(pivot) = state.contexts.pivot()
-        {
-            controls.push(pivot);
-        }
-        controls.sort_unstable();
-        controls.dedup();
-        let device = match self.device {
-            Some(device) => device,
-            None => state.scopes.device_for(&op, &name, &colocations, &mut attrs)?,
-        };
-        let id = state.graph.add_op(ops, &op, name.clone(), attrs, inputs, controls, device)?;
-        let State { graph: nodes, inferred, .. } = &mut *state;
-        if let Err(status) = inferred.infer(nodes, ops, id) {
-            nodes.remove(id);
-            return Err(status.append(format!(" for '{name}' (op: '{op}')")));
-        }
-        if self.inherits_controls {
-            state.scopes.note_inside(id);
-        }
-        if self.in_context {
-            state.contexts.note(id);
-        }
-        Ok(Operation { graph: graph.clone(), id })
-    }
-}
-
 impl Operation {
     /// Returns the graph.
-    pub fn graph(&self) -> &GraphBuilder {
+    pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
@@ -389,7 +278,9 @@ impl Operation {
 
     /// Sets an attribute that doesn't change the node's types.
     pub fn set_attr(&self, name: &str, value: impl IntoAttr) {
-        self.graph.shared.state.lock().graph.node_mut(self.id).attrs.set(name, value);
+        if !self.is_mistaken() {
+            self.graph.shared.state.lock().graph.node_mut(self.id).attrs.set(name, value);
+        }
     }
 
     /// Returns the number of inputs.
@@ -402,12 +293,16 @@ impl Operation {
         self.with(|node| node.output_types.len())
     }
 
-    /// Returns where input `index` comes from; panics when there is none.
+    /// Returns where input `index` comes from; to ask for one that isn't there is a mistake.
     #[track_caller]
     pub fn input(&self, index: usize) -> Output {
-        let edge = self.with(|node| node.inputs.get(index).copied());
-        let edge = edge.unwrap_or_else(|| panic!("'{}' has no input {index}", self.name()));
-        self.graph.from_edge(edge)
+        match self.with(|node| node.inputs.get(index).copied()) {
+            Some(edge) => self.graph.from_edge(edge),
+            None => {
+                let status = Status::invalid_argument(format!("'{}' has no input {index}", self.name()));
+                self.graph.op(&self.op_type()).mistaken(status).output(0)
+            }
+        }
     }
 
     /// Returns where all inputs come from.
@@ -423,7 +318,11 @@ impl Operation {
     }
 
     /// Adds a control input.
+    #[track_caller]
     pub fn add_control_input(&self, op: &Operation) {
+        if !self.graph.is_own(op) || self.is_mistaken() || op.is_mistaken() {
+            return;
+        }
         let mut state = self.graph.shared.state.lock();
         let controls = &mut state.graph.node_mut(self.id).control_inputs;
         if !controls.contains(&op.id) {
@@ -433,6 +332,9 @@ impl Operation {
 
     /// Replaces where input `index` comes from, such as the back edge of a loop's `Merge`.
     pub fn update_input(&self, index: usize, input: &Output) -> Result<()> {
+        if self.is_mistaken() || input.op.is_mistaken() {
+            return self.graph.finish();
+        }
         let mut state = self.graph.shared.state.lock();
         let old = state.graph.node(self.id).inputs.get(index).copied();
         let Some(old) = old else {
@@ -446,12 +348,15 @@ impl Operation {
         checked
     }
 
-    /// Returns an output; panics when there is none.
+    /// Returns an output; to ask for one that isn't there is a mistake.
     #[track_caller]
     pub fn output(&self, port: u32) -> Output {
+        if self.is_mistaken() {
+            return Output { op: self.clone(), port };
+        }
         match self.try_output(port) {
             Ok(output) => output,
-            Err(status) => panic!("{status}"),
+            Err(status) => self.graph.op(&self.op_type()).mistaken(status).output(0),
         }
     }
 
@@ -461,12 +366,16 @@ impl Operation {
         Ok(Output { op: self.clone(), port })
     }
 
-    fn with<R>(&self, f: impl FnOnce(&crate::Node) -> R) -> R {
-        f(self.graph.shared.state.lock().graph.node(self.id))
+    fn with<R>(&self, f: impl FnOnce(&Node) -> R) -> R {
+        let state = self.graph.shared.state.lock();
+        match state.mistakes.node(self.id) {
+            Some(node) => f(node),
+            None => f(state.graph.node(self.id)),
+        }
     }
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Returns the output at one end of an edge.
     pub fn from_edge(&self, edge: Edge) -> Output {
         Output { op: self.operation_by_id(edge.node), port: edge.port }
@@ -475,7 +384,7 @@ impl GraphBuilder {
 
 impl Output {
     /// Returns the graph.
-    pub fn graph(&self) -> &GraphBuilder {
+    pub fn graph(&self) -> &Graph {
         &self.op.graph
     }
 
@@ -491,12 +400,17 @@ impl Output {
 
     /// Returns the type of the elements.
     pub fn dtype(&self) -> DType {
-        self.op.with(|node| node.output_types[self.port as usize].dtype)
+        self.op.with(|node| node.output_types.get(self.port as usize).map_or(DType::Float, |slot| slot.dtype))
+    }
+
+    /// Returns the type of the elements, and whether the output carries a variable.
+    fn slot(&self) -> TypeSlot {
+        TypeSlot { dtype: self.dtype(), is_ref: self.is_ref() }
     }
 
     /// Returns whether the output carries a variable rather than a value.
     pub fn is_ref(&self) -> bool {
-        self.op.with(|node| node.output_types[self.port as usize].is_ref)
+        self.op.with(|node| node.output_types.get(self.port as usize).is_some_and(|slot| slot.is_ref))
     }
 
     /// Returns what is known of the shape.
@@ -516,11 +430,17 @@ impl Output {
 
     /// Adds what the program knows of the shape; an error when it contradicts what is known already.
     pub fn set_shape(&self, shape: &PartialShape) -> Result<()> {
+        if self.op.is_mistaken() {
+            return self.graph().finish();
+        }
         self.op.graph.shared.state.lock().inferred.merge_shape(self.edge(), shape)
     }
 
     /// Returns the value when it is a constant.
     pub fn constant_value(&self) -> Option<Tensor> {
+        if self.op.is_mistaken() {
+            return None;
+        }
         let state = self.op.graph.shared.state.lock();
         state.inferred.constant_value(&state.graph, self.edge())
     }

@@ -1,6 +1,6 @@
 //! What the runtime must know of an op's part in control flow and in transfers, and which nodes are in which loop.
 
-use crate::{Graph, Node, NodeId};
+use crate::{Node, NodeGraph, NodeId};
 use foldhash::{HashMap, HashMapExt};
 use tensor::{Result, Status};
 
@@ -74,7 +74,7 @@ impl FrameTable {
     pub const ROOT: usize = 0;
 
     /// Finds the frames. A node whose inputs come from different frames is an error that names them.
-    pub fn new(graph: &Graph) -> Result<FrameTable> {
+    pub fn new(graph: &NodeGraph) -> Result<FrameTable> {
         let root = Frame { name: String::new(), parent: 0, parallel_iterations: 1, loop_cond: None };
         let mut table = FrameTable { frames: vec![root], of_node: vec![FrameTable::ROOT; graph.id_bound()] };
         let mut by_name: HashMap<String, usize> = HashMap::new();
@@ -113,13 +113,13 @@ impl FrameTable {
     }
 
     /// Returns the frame that a node's inputs come from.
-    pub fn input_frame(&self, graph: &Graph, id: NodeId) -> usize {
+    pub fn input_frame(&self, graph: &NodeGraph, id: NodeId) -> usize {
         let frame = self.of_node[id.index()];
         if NodeClass::of(graph.node(id).op()) == NodeClass::Enter { self.frames[frame].parent } else { frame }
     }
 
     /// Returns the frame that a node's outputs go to.
-    pub fn output_frame(&self, graph: &Graph, id: NodeId) -> usize {
+    pub fn output_frame(&self, graph: &NodeGraph, id: NodeId) -> usize {
         let frame = self.of_node[id.index()];
         if NodeClass::of(graph.node(id).op()) == NodeClass::Exit { self.frames[frame].parent } else { frame }
     }
@@ -150,7 +150,7 @@ impl FrameTable {
     }
 
     /// The edges from one iteration to the next weren't looked at yet, since their sources come later.
-    fn check_back_edges(&self, graph: &Graph) -> Result<()> {
+    fn check_back_edges(&self, graph: &NodeGraph) -> Result<()> {
         for (id, node) in graph.iter().filter(|(_, node)| NodeClass::of(node.op()) == NodeClass::Merge) {
             let frame = self.of_node[id.index()];
             for source in node.inputs.iter().map(|edge| edge.node) {
@@ -163,7 +163,7 @@ impl FrameTable {
         Ok(())
     }
 
-    fn mismatch(&self, graph: &Graph, node: &Node, one: (NodeId, usize), other: (NodeId, usize)) -> Status {
+    fn mismatch(&self, graph: &NodeGraph, node: &Node, one: (NodeId, usize), other: (NodeId, usize)) -> Status {
         let name = |id: NodeId| &graph.node(id).name;
         Status::invalid_argument(format!(
             "{{{{node {}}}}} has inputs from different frames. The input {{{{node {}}}}} is in frame '{}'. The input \
@@ -178,7 +178,7 @@ impl FrameTable {
 }
 
 /// Returns the nodes that come before `node` in the order of execution: not those of the iteration before.
-fn sources<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = NodeId> + 'a {
+fn sources<'a>(graph: &'a NodeGraph, node: &'a Node) -> impl Iterator<Item = NodeId> + 'a {
     let is_merge = NodeClass::of(node.op()) == NodeClass::Merge;
     let is_back = move |id: NodeId| is_merge && NodeClass::of(graph.node(id).op()) == NodeClass::NextIteration;
     let data = node.inputs.iter().map(|edge| edge.node).filter(move |&id| !is_back(id));

@@ -3,7 +3,7 @@
 use crate::attr::AttrMap;
 use crate::import::unknown_ops;
 use crate::op_def::OpSchema;
-use crate::{Edge, Graph, Node, NodeId, OpLookup};
+use crate::{Edge, Node, NodeGraph, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use proto::attr_value::Value;
 use proto::{AttrValue, FunctionDef, FunctionDefLibrary, GradientDef, NodeDef};
@@ -83,7 +83,7 @@ impl FunctionLibrary {
     }
 
     /// Returns a library of only what a graph's nodes may call, directly or by way of other functions.
-    pub fn reachable_from(&self, graph: &Graph) -> FunctionLibrary {
+    pub fn reachable_from(&self, graph: &NodeGraph) -> FunctionLibrary {
         let mut result = FunctionLibrary::default();
         if self.is_empty() {
             return result;
@@ -159,7 +159,7 @@ fn called_functions<'a>(attrs: impl Iterator<Item = &'a AttrValue>, into: &mut V
 /// A function's body, ready to be run.
 pub struct FunctionBody {
     /// The nodes.
-    pub graph: Graph,
+    pub graph: NodeGraph,
     /// The `_Arg` nodes in order.
     pub args: Vec<NodeId>,
     /// The `_Retval` nodes in order.
@@ -175,7 +175,7 @@ fn instantiate(
     ops: &dyn OpLookup,
 ) -> Result<FunctionBody> {
     let schema = &function.schema;
-    let mut graph = Graph::new(library.clone());
+    let mut graph = NodeGraph::new(library.clone());
     let mut env: HashMap<String, Edge> = HashMap::new();
     let mut args = Vec::new();
     for arg in &schema.inputs {
@@ -231,7 +231,7 @@ fn instantiate(
 
 /// Adds the nodes of the body; their inputs are named `node:output_arg:index`.
 fn add_body(
-    graph: &mut Graph,
+    graph: &mut NodeGraph,
     env: &mut HashMap<String, Edge>,
     def: &FunctionDef,
     attrs: &AttrMap,
@@ -264,7 +264,7 @@ fn add_body(
     Ok(())
 }
 
-fn connect(graph: &mut Graph, env: &HashMap<String, Edge>, node_def: &NodeDef, id: NodeId) -> Result<()> {
+fn connect(graph: &mut NodeGraph, env: &HashMap<String, Edge>, node_def: &NodeDef, id: NodeId) -> Result<()> {
     for input in &node_def.input {
         if let Some(name) = input.strip_prefix('^') {
             let control = graph.find(name).ok_or_else(|| {

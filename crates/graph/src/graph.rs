@@ -1,4 +1,4 @@
-//! [`Graph`]: nodes with resolved edges.
+//! [`NodeGraph`]: nodes with resolved edges.
 
 use crate::attr::AttrMap;
 use crate::op_def::{OpSchema, TypeSlot};
@@ -78,11 +78,11 @@ impl Node {
     }
 }
 
-/// A directed graph of nodes. Nodes are never moved; a removed one leaves a gap until [`Graph::compact`].
+/// A directed graph of nodes. Nodes are never moved; a removed one leaves a gap until [`NodeGraph::compact`].
 ///
 /// A clone shares the nodes with the original until one of the two changes them.
 #[derive(Clone, Default)]
-pub struct Graph {
+pub struct NodeGraph {
     nodes: Vec<Option<Arc<Node>>>,
     /// Finds nodes by their names, which only the nodes hold.
     by_name: HashTable<NodeId>,
@@ -92,10 +92,10 @@ pub struct Graph {
     pub versions: Option<VersionDef>,
 }
 
-impl Graph {
+impl NodeGraph {
     /// Makes an empty graph with a function library.
-    pub fn new(library: Arc<FunctionLibrary>) -> Graph {
-        Graph { nodes: Vec::new(), by_name: HashTable::new(), library, versions: None }
+    pub fn new(library: Arc<FunctionLibrary>) -> NodeGraph {
+        NodeGraph { nodes: Vec::new(), by_name: HashTable::new(), library, versions: None }
     }
 
     /// Adds a node whose edges lead to nodes that are already here; a name that is taken is an error.
@@ -354,13 +354,13 @@ impl Graph {
     }
 
     /// Returns a copy without gaps, with ids in topological order.
-    pub fn compact(&self) -> Result<Graph> {
+    pub fn compact(&self) -> Result<NodeGraph> {
         let order = self.topological_order()?;
         let mut ids = vec![NodeId(u32::MAX); self.nodes.len()];
         for (index, id) in order.iter().enumerate() {
             ids[id.index()] = NodeId(index as u32);
         }
-        let mut graph = Graph::new(self.library.clone());
+        let mut graph = NodeGraph::new(self.library.clone());
         graph.versions = self.versions.clone();
         for id in order {
             let mut node = self.node(id).clone();

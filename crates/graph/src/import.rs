@@ -2,7 +2,7 @@
 
 use crate::attr::{AttrMap, AttrNames};
 use crate::graph::find_schema;
-use crate::{Edge, FunctionLibrary, Graph, Node, NodeId, OpLookup};
+use crate::{Edge, FunctionLibrary, Node, NodeGraph, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
 use proto::{GraphDef, NodeDef};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tensor::{Result, Status};
 ///
 /// When the GraphDef has ops that nobody knows, the error lists all of them with the nodes that use them. On an error the
 /// graph is as it was.
-pub fn import_graph_def(graph: &mut Graph, def: &GraphDef, ops: &dyn OpLookup) -> Result<()> {
+pub fn import_graph_def(graph: &mut NodeGraph, def: &GraphDef, ops: &dyn OpLookup) -> Result<()> {
     let library = match &def.library {
         Some(library) => Arc::new(graph.library.extended(library)?),
         None => graph.library.clone(),
@@ -71,10 +71,10 @@ pub fn import_graph_def(graph: &mut Graph, def: &GraphDef, ops: &dyn OpLookup) -
     Ok(())
 }
 
-impl Graph {
+impl NodeGraph {
     /// Makes a graph from a GraphDef.
-    pub fn from_graph_def(def: &GraphDef, ops: &dyn OpLookup) -> Result<Graph> {
-        let mut graph = Graph::new(Arc::new(FunctionLibrary::default()));
+    pub fn from_graph_def(def: &GraphDef, ops: &dyn OpLookup) -> Result<NodeGraph> {
+        let mut graph = NodeGraph::new(Arc::new(FunctionLibrary::default()));
         import_graph_def(&mut graph, def, ops)?;
         Ok(graph)
     }
@@ -128,7 +128,7 @@ fn shared_list(lists: &mut HashMap<String, Arc<Vec<Arc<str>>>>, op: &str, list: 
     list
 }
 
-fn resolve_inputs(node: &mut Node, def: &NodeDef, graph: &Graph, by_name: &HashMap<&str, NodeId>) -> Result<()> {
+fn resolve_inputs(node: &mut Node, def: &NodeDef, graph: &NodeGraph, by_name: &HashMap<&str, NodeId>) -> Result<()> {
     let find = |name: &str| {
         by_name
             .get(name)

@@ -10,6 +10,7 @@ pub mod device;
 mod function;
 mod graph;
 mod import;
+mod library;
 pub mod op_def;
 pub mod passes;
 pub mod shape;
@@ -18,11 +19,12 @@ mod testing;
 mod text;
 
 pub use attr::{AttrMap, AttrNames, IntoAttr};
-pub use builder::{Gradient, GradientFn, GraphBuilder, Operation, Output, SYMBOLIC_GRADIENT};
+pub use builder::{Gradient, GradientFn, Graph, IntoOperand, Operation, Output, SYMBOLIC_GRADIENT};
 pub use device::DeviceName;
 pub use function::{FunctionBody, FunctionLibrary};
-pub use graph::{Edge, Graph, Node, NodeId};
+pub use graph::{Edge, Node, NodeGraph, NodeId};
 pub use import::{NODES_MAX, check_number_of_nodes, import_graph_def, why_only_the_client_runs};
+pub use library::{LIBRARIES, Library};
 pub use op_def::{Arg, ArgType, OpDef, OpFlags, OpSchema, TypeSlot};
 pub use shape::{ShapeContext, ShapeFn};
 
@@ -44,3 +46,6 @@ pub trait OpLookup: Send + Sync {
     /// Returns the op, when there is one of this name.
     fn op(&self, name: &str) -> Option<&OpInfo>;
 }
+
+#[linkme::distributed_slice(LIBRARIES)]
+static LIBRARY: Library = Library { root: file!(), ops: None };

@@ -244,7 +244,7 @@ impl Arg {
         def
     }
 
-    fn types(&self, attrs: &AttrMap, into: &mut Vec<TypeSlot>) -> Result<()> {
+    pub(crate) fn types(&self, attrs: &AttrMap, into: &mut Vec<TypeSlot>) -> Result<()> {
         /// A bound on how many tensors one argument may stand for.
         const REPEATED_MAX: i64 = 1 << 20;
         let single = |ty: &ArgType| match ty {

@@ -7,7 +7,7 @@ mod parse;
 
 use crate::attr::AttrMap;
 use crate::op_def::ArgType;
-use crate::{Graph, Node, OpSchema, TypeSlot};
+use crate::{Node, NodeGraph, OpSchema, TypeSlot};
 use proto::attr_value::{ListValue, Value};
 use proto::{AttrValue, NameAttrList, TensorProto};
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use tensor::{DType, PartialShape, Tensor};
 /// Tensors with more elements than this are shown in part, so that a dump stays readable.
 const ELEMENTS_MAX: usize = 64;
 
-impl Graph {
+impl NodeGraph {
     /// Returns the graph as text, one node on each line.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
@@ -172,11 +172,11 @@ fn element_texts(tensor: &Tensor) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::Graph;
+    use crate::NodeGraph;
     use crate::testing::ops;
 
     fn check(text: &str) {
-        let graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let graph = NodeGraph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
         assert_eq!(graph.to_text().trim_end(), text.trim());
     }
 
@@ -208,7 +208,7 @@ next = NextIteration(merge)",
 
     #[test]
     fn mistakes_are_found_with_their_line() {
-        let message = |text: &str| match Graph::from_text(text, ops()) {
+        let message = |text: &str| match NodeGraph::from_text(text, ops()) {
             Ok(graph) => panic!("{}", graph.to_text()),
             Err(status) => status.message().to_owned(),
         };

@@ -5,7 +5,7 @@ use crate::{
     ResourceManager, Runner, SessionState, Step, Value, Values,
 };
 use foldhash::{HashMap, HashMapExt};
-use graph::{Edge, Graph, NodeId};
+use graph::{Edge, NodeGraph, NodeId};
 use numeric::denormals::FlushDenormals;
 use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
@@ -49,7 +49,7 @@ impl Step {
 /// Kernels that may wait are refused, so this always ends.
 pub fn evaluate(
     registry: &OpRegistry,
-    graph: &Graph,
+    graph: &NodeGraph,
     feeds: &[(Edge, Tensor)],
     fetches: &[Edge],
     step: &Arc<Step>,
@@ -93,7 +93,7 @@ pub fn evaluate(
     fetches.iter().map(fetch).collect()
 }
 
-fn needed(graph: &Graph, fed: &HashMap<Edge, Value>, fetches: &[Edge]) -> Vec<bool> {
+fn needed(graph: &NodeGraph, fed: &HashMap<Edge, Value>, fetches: &[Edge]) -> Vec<bool> {
     let mut needed = vec![false; graph.id_bound()];
     let mut stack: Vec<NodeId> = fetches.iter().filter(|edge| !fed.contains_key(*edge)).map(|edge| edge.node).collect();
     while let Some(id) = stack.pop() {

@@ -2,7 +2,7 @@
 
 use crate::{OpRegistry, Step, evaluate};
 use graph::passes::{self, CONSTANT_BYTES_MAX, Fusion, OptimizeOptions, OptimizeReport, OptimizeSwitches};
-use graph::{Edge, Graph, Node};
+use graph::{Edge, Node, NodeGraph};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tensor::{Result, Status};
@@ -11,13 +11,13 @@ use tensor::{Result, Status};
 ///
 /// `may_fuse` says whether the task of a device knows the ops of a kind of fusion.
 pub fn optimize(
-    graph: &mut Graph,
+    graph: &mut NodeGraph,
     registry: &OpRegistry,
     switches: OptimizeSwitches,
     may_fuse: &dyn Fn(&str, Fusion) -> bool,
 ) -> Result<OptimizeReport> {
     let step = Arc::new(Step::detached());
-    let fold = |graph: &Graph, fetches: &[Edge]| {
+    let fold = |graph: &NodeGraph, fetches: &[Edge]| {
         // What a kernel panics on is left to the step, which says so with the node's name.
         let values = catch_unwind(AssertUnwindSafe(|| evaluate(registry, graph, &[], fetches, &step)));
         values.unwrap_or_else(|_| Err(Status::internal("a kernel panicked")))

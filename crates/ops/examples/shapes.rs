@@ -2,7 +2,7 @@
 //! tab, and the sizes, `?` where unknown. The interop tests compare them with TensorFlow's. With a second file, writes the
 //! graph there as it was read, which must be the same.
 
-use graph::Graph;
+use graph::NodeGraph;
 use graph::shape::infer_shapes;
 use prost::Message;
 use proto::GraphDef;
@@ -31,7 +31,7 @@ fn read(path: &str) -> Result<GraphDef> {
 }
 
 fn write(def: &GraphDef, path: &str) -> Result<()> {
-    let graph = Graph::from_graph_def(def, ops::registry())?;
+    let graph = NodeGraph::from_graph_def(def, ops::registry())?;
     let bytes = graph.to_graph_def().encode_to_vec();
     std::fs::write(path, bytes).map_err(|error| Status::unavailable(format!("{path}: {error}")))
 }
@@ -41,7 +41,7 @@ fn print(mut def: GraphDef) -> Result<()> {
     for node in &mut def.node {
         node.attr.remove("_output_shapes");
     }
-    let graph = Graph::from_graph_def(&def, ops::registry())?;
+    let graph = NodeGraph::from_graph_def(&def, ops::registry())?;
     let (shapes, errors) = infer_shapes(&graph, ops::registry())?;
     if let Some((id, status)) = errors.into_iter().next() {
         return Err(status.with_node(&graph.node(id).name));

@@ -1,6 +1,6 @@
 //! Small steps that gradient functions and composed ops are made of. They return errors rather than panic.
 
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use kernel::{Grad, GradientArgs};
 use tensor::{DType, Result, Tensor};
 
@@ -28,7 +28,7 @@ pub(crate) fn call(op: &str, inputs: &[&Output]) -> Result<Output> {
 }
 
 /// Adds a constant.
-pub(crate) fn constant(graph: &GraphBuilder, value: &Tensor) -> Result<Output> {
+pub(crate) fn constant(graph: &Graph, value: &Tensor) -> Result<Output> {
     let proto = tensor::tensor_to_proto(value)?;
     Ok(graph.op("Const").attr("dtype", value.dtype()).attr("value", proto).try_build()?.output(0))
 }
@@ -39,17 +39,17 @@ pub(crate) fn scalar(like: &Output, value: f64) -> Result<Output> {
 }
 
 /// Adds a constant scalar of a type.
-pub(crate) fn scalar_of(graph: &GraphBuilder, dtype: DType, value: f64) -> Result<Output> {
+pub(crate) fn scalar_of(graph: &Graph, dtype: DType, value: f64) -> Result<Output> {
     constant(graph, &graph::builder::scalar_tensor(dtype, value)?)
 }
 
 /// Adds a constant vector of `int32`s.
-pub(crate) fn int_vector(graph: &GraphBuilder, values: &[i32]) -> Result<Output> {
+pub(crate) fn int_vector(graph: &Graph, values: &[i32]) -> Result<Output> {
     constant(graph, &Tensor::vector(values))
 }
 
 /// Adds a constant `int32` scalar.
-pub(crate) fn int_scalar(graph: &GraphBuilder, value: i32) -> Result<Output> {
+pub(crate) fn int_scalar(graph: &Graph, value: i32) -> Result<Output> {
     constant(graph, &Tensor::scalar(value))
 }
 

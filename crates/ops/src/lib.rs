@@ -27,6 +27,7 @@ pub mod list;
 pub mod logging;
 pub mod lookup;
 pub mod math;
+mod methods;
 pub mod nn;
 pub mod parsing;
 pub mod ragged;
@@ -38,6 +39,8 @@ pub mod string;
 #[cfg(test)]
 mod testing;
 pub mod training;
+
+pub use methods::TensorOps;
 
 use kernel::{Op, OpRegistry};
 use std::sync::LazyLock;
@@ -75,6 +78,9 @@ static REGISTRY: LazyLock<OpRegistry> =
 pub fn registry() -> &'static OpRegistry {
     &REGISTRY
 }
+
+#[linkme::distributed_slice(graph::LIBRARIES)]
+static LIBRARY: graph::Library = graph::Library { root: file!(), ops: Some(|| registry()) };
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! What the tests of ops are made of: `run_op`, `check_shape`, `check_gradient`, and [`TestSession`] for ops with state.
 
 use crate::registry;
-use graph::{AttrMap, Edge, Graph, GraphBuilder, NodeId, OpLookup, Operation, Output, ShapeContext};
+use graph::{AttrMap, Edge, Graph, NodeGraph, NodeId, OpLookup, Operation, Output, ShapeContext};
 use kernel::{
     AsyncContext, BoxedKernel, Completion, FrameAndIteration, Grad, OpContext, Outputs, Step, Value, Values, evaluate,
 };
@@ -22,7 +22,7 @@ pub(crate) use attrs;
 
 /// Runs one op on inputs; type attributes and counts that follow from the inputs needn't be given.
 pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-    let graph = GraphBuilder::new(registry());
+    let graph = Graph::with_ops(registry());
     let mut builder = graph.op(op);
     let (mut feeds, mut fed) = (Vec::new(), Vec::new());
     for input in inputs {
@@ -51,13 +51,13 @@ pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<
 
 /// A graph, and the state that its runs share: variables, queues and kernels with state.
 pub(crate) struct TestSession {
-    pub graph: GraphBuilder,
+    pub graph: Graph,
     pub step: Arc<Step>,
 }
 
 impl TestSession {
     pub(crate) fn new() -> TestSession {
-        TestSession { graph: GraphBuilder::new(registry()), step: Arc::new(Step::detached()) }
+        TestSession { graph: Graph::with_ops(registry()), step: Arc::new(Step::detached()) }
     }
 
     /// Returns a placeholder for a feed.
@@ -241,9 +241,9 @@ fn parse_shape(text: &str) -> PartialShape {
 /// Compares the gradient that the graph computes with differences of the function itself, in double precision.
 ///
 /// `build` makes the output from placeholders for `inputs`; gradients with respect to floating-point inputs are checked.
-pub(crate) fn check_gradient(inputs: &[Tensor], build: impl Fn(&GraphBuilder, &[Output]) -> Output) {
+pub(crate) fn check_gradient(inputs: &[Tensor], build: impl Fn(&Graph, &[Output]) -> Output) {
     const DELTA: f64 = 1e-4;
-    let graph = GraphBuilder::new(registry());
+    let graph = Graph::with_ops(registry());
     let xs: Vec<Output> = inputs
         .iter()
         .map(|input| {
@@ -256,7 +256,7 @@ pub(crate) fn check_gradient(inputs: &[Tensor], build: impl Fn(&GraphBuilder, &[
     let run = |fetch: Edge, inputs: &[Tensor], extra: Option<(Edge, Tensor)>| -> Tensor {
         let mut feeds: Vec<(Edge, Tensor)> = xs.iter().map(Output::edge).zip(inputs.iter().cloned()).collect();
         feeds.extend(extra);
-        let graph: Graph = graph.graph();
+        let graph: NodeGraph = graph.graph();
         let step = Arc::new(Step::detached());
         evaluate(registry(), &graph, &feeds, &[fetch], &step).unwrap_or_else(|status| panic!("{status}")).remove(0)
     };

@@ -7,7 +7,9 @@
 mod account;
 mod buffer;
 mod codec;
+mod convert;
 mod copy;
+mod display;
 mod dtype;
 mod element;
 mod huge_pages;
@@ -27,13 +29,14 @@ pub use buffer::{
     Buffer, LargeBlocks, Recycler, check_elements_fit, set_large_blocks, set_tensor_bytes_max, tensor_bytes_max,
 };
 pub use codec::{tensor_from_proto, tensor_to_proto, tensor_to_proto_inline};
+pub use convert::{ConversionError, IntoTensor, Nested, Scalar, View};
 pub use copy::copy_bytes;
 pub use dtype::DType;
 pub use element::{Element, Numeric};
 pub use interrupt::{Interrupt, check_interrupt};
 pub use machine_memory::parse_memory_limit;
 pub use resource_handle::{DTypeAndShape, ResourceHandle};
-pub use shape::{PartialShape, Shape};
+pub use shape::{Dimension, PartialShape, Shape};
 pub use status::{Code, Result, ResultExt, Status};
 pub use tensor::{StringElement, Tensor};
 pub use variant::{SharedValue, Variant, VariantValue};

@@ -373,6 +373,86 @@ impl From<Shape> for PartialShape {
     }
 }
 
+impl From<&PartialShape> for PartialShape {
+    fn from(shape: &PartialShape) -> PartialShape {
+        shape.clone()
+    }
+}
+
+/// What can stand for one size of a [`PartialShape`]: a number, where a negative one is unknown, or an `Option` of one.
+///
+/// ```
+/// use tensor::PartialShape;
+///
+/// assert_eq!(PartialShape::from((None, 784)), PartialShape::from([-1, 784]));
+/// assert_eq!(PartialShape::from(()).rank(), Some(0));
+/// ```
+pub trait Dimension: Copy {
+    /// Returns the size when it is known.
+    fn size(self) -> Option<i64>;
+}
+
+macro_rules! dimensions {
+    ($($ty:ty)*) => {$(
+        impl Dimension for $ty {
+            fn size(self) -> Option<i64> {
+                i64::try_from(self).ok().filter(|&size| size >= 0)
+            }
+        }
+    )*};
+}
+
+dimensions!(i32 i64 usize u32);
+
+impl Dimension for Option<i64> {
+    fn size(self) -> Option<i64> {
+        self
+    }
+}
+
+impl<D: Dimension> From<&[D]> for PartialShape {
+    fn from(dims: &[D]) -> PartialShape {
+        PartialShape { dims: Some(dims.iter().map(|dim| dim.size()).collect()) }
+    }
+}
+
+impl<D: Dimension> From<&Vec<D>> for PartialShape {
+    fn from(dims: &Vec<D>) -> PartialShape {
+        PartialShape::from(&dims[..])
+    }
+}
+
+impl<D: Dimension, const RANK: usize> From<[D; RANK]> for PartialShape {
+    fn from(dims: [D; RANK]) -> PartialShape {
+        PartialShape::from(&dims[..])
+    }
+}
+
+impl<D: Dimension, const RANK: usize> From<&[D; RANK]> for PartialShape {
+    fn from(dims: &[D; RANK]) -> PartialShape {
+        PartialShape::from(&dims[..])
+    }
+}
+
+/// The shape of a scalar.
+impl From<()> for PartialShape {
+    fn from((): ()) -> PartialShape {
+        PartialShape::scalar()
+    }
+}
+
+macro_rules! tuples {
+    ($(($($ty:ident $index:tt),*))*) => {$(
+        impl<$($ty: Dimension),*> From<($($ty,)*)> for PartialShape {
+            fn from(dims: ($($ty,)*)) -> PartialShape {
+                PartialShape::new(&[$(dims.$index.size()),*])
+            }
+        }
+    )*};
+}
+
+tuples!((A 0)(A 0, B 1)(A 0, B 1, C 2)(A 0, B 1, C 2, D 3)(A 0, B 1, C 2, D 3, E 4)(A 0, B 1, C 2, D 3, E 4, F 5));
+
 impl fmt::Display for PartialShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.dims {

@@ -5,7 +5,7 @@
 //! the sources. What comes out is `NAME.added`, a GraphDef of the nodes that were added, and `NAME.answer`, with the
 //! gradients of each case or the error, and the ops whose gradients were asked for.
 
-use graph::builder::{Grad, Gradient, GraphBuilder, Operation, Output};
+use graph::builder::{Grad, Gradient, Graph, Operation, Output};
 use prost::Message;
 use proto::{GraphDef, NodeDef};
 use std::collections::{HashMap, HashSet};
@@ -87,7 +87,7 @@ fn differentiate(
         versions: def.versions.clone(),
         ..Default::default()
     };
-    let graph = GraphBuilder::new(ops::registry());
+    let graph = Graph::with_ops(ops::registry());
     graph.import(&part)?;
     let given: HashSet<String> = part.node.into_iter().map(|node| node.name).collect();
     let outputs = |names: &mut dyn Iterator<Item = &String>| -> Result<Vec<Output>> {
@@ -123,7 +123,7 @@ fn node_name(input: &str) -> &str {
 }
 
 /// Returns the ops with a gradient between sources and outputs, on ways on which all ops have one.
-fn gone_back_over(graph: &GraphBuilder, ys: &[Output], xs: &[Output]) -> Vec<String> {
+fn gone_back_over(graph: &Graph, ys: &[Output], xs: &[Output]) -> Vec<String> {
     let has_gradient = |op: &Operation| match graph.ops().op(&op.op_type()) {
         Some(info) => matches!(info.gradient, Gradient::Fn(_)),
         None => true,

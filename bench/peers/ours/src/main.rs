@@ -57,7 +57,8 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         "lstm" => (recurrent(&g, &images)?, Box::new(GradientDescentOptimizer::new(0.1))),
         _ => return Err(task.unknown()),
     };
-    let loss = math::reduce_mean(&nn::sparse_softmax_cross_entropy_with_logits(&labels, &logits), None, false);
+    let loss =
+        math::reduce_mean(&nn::sparse_softmax_cross_entropy_with_logits(nn::Labels(&labels), &logits), None, false);
     let train = optimizer.minimize(&loss, None)?;
     let session = Session::new(&g)?;
     session.run_ops(&[&global_variables_initializer(&g)?])?;

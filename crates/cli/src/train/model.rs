@@ -39,7 +39,7 @@ impl Model {
                 ModelKind::Mlp => mlp(&graph, &images, flags.hidden_units)?,
                 ModelKind::Cnn => cnn(&graph, &images, flags.hidden_units)?,
             };
-            let losses = nn::softmax_cross_entropy_with_logits(&labels, &logits);
+            let losses = nn::softmax_cross_entropy_with_logits(nn::Labels(&labels), &logits);
             let loss = math::reduce_mean(&losses, None, false);
             let right = math::equal(&math::argmax(&logits, 1), &math::argmax(&labels, 1));
             let accuracy = math::reduce_mean(&math::cast(&right, DType::Float), None, false);

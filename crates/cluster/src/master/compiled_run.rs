@@ -8,7 +8,7 @@ use crate::device::task_of;
 use crate::interface::WorkerInterface;
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
-use graph::Graph;
+use graph::NodeGraph;
 use graph::passes::FeedSlot;
 use kernel::Transfer;
 use parking_lot::Mutex;
@@ -123,7 +123,7 @@ pub(crate) struct Terminals {
 
 impl Terminals {
     /// Finds the nodes whose other end is the client.
-    pub fn of(graph: &Graph) -> Result<Terminals> {
+    pub fn of(graph: &NodeGraph) -> Result<Terminals> {
         let mut terminals = Terminals::default();
         for (_, node) in graph.iter() {
             if !Transfer::is_with_client(&node.attrs) {
@@ -298,7 +298,7 @@ pub(crate) fn fetch_sources(names: &[String], partitions: &[Terminals]) -> Resul
 }
 
 /// Returns the tasks that a placed graph uses, each once.
-pub(crate) fn tasks_of(graph: &Graph) -> Vec<String> {
+pub(crate) fn tasks_of(graph: &NodeGraph) -> Vec<String> {
     let mut tasks: Vec<String> = Vec::new();
     for (_, node) in graph.iter() {
         let task = task_of(&node.device);

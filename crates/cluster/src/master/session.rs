@@ -17,7 +17,7 @@ use graph::passes::{
     FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,
     placement_log, prune, rewrite_for_execution,
 };
-use graph::{DeviceName, Graph, Node};
+use graph::{DeviceName, Node, NodeGraph};
 use kernel::{OpRegistry, Transfer};
 use parking_lot::Mutex;
 use proto::{ConfigProto, GraphDef};
@@ -71,7 +71,7 @@ pub(crate) struct MasterSession {
 struct SessionGraph {
     /// For the graph, and for the placed one.
     charge: Charge,
-    graph: Arc<Graph>,
+    graph: Arc<NodeGraph>,
     version: i64,
     placed: Option<Placed>,
 }
@@ -79,7 +79,7 @@ struct SessionGraph {
 /// The whole graph with devices, as long as neither the graph nor the devices change.
 #[derive(Clone)]
 struct Placed {
-    graph: Arc<Graph>,
+    graph: Arc<NodeGraph>,
     version: i64,
     num_contacted: usize,
 }
@@ -100,7 +100,7 @@ impl MasterSession {
         let (graph, charge) = {
             let _scope = account.enter();
             let mut charge = Charge::new(graph_def.node.len().saturating_mul(IMPORTED_NODE_BYTES))?;
-            let graph = for_graph(graph_def.node.len(), || Graph::from_graph_def(graph_def, registry))?;
+            let graph = for_graph(graph_def.node.len(), || NodeGraph::from_graph_def(graph_def, registry))?;
             charge.resize(graph.held_bytes())?;
             (Arc::new(graph), charge)
         };
@@ -219,7 +219,7 @@ impl MasterSession {
 
     /// Returns the part of the graph that a run needs, placed. The whole graph is placed once, so that a node is always on
     /// the same device; when that isn't possible, what this run needs may still be.
-    fn placed(&self, graph: &Arc<Graph>, version: i64, spec: &RunSpec) -> Result<Graph> {
+    fn placed(&self, graph: &Arc<NodeGraph>, version: i64, spec: &RunSpec) -> Result<NodeGraph> {
         let num_contacted = self.tasks.num_contacted();
         let known = self.graph.lock().placed.clone();
         if let Some(known) = known.filter(|known| known.version == version && known.num_contacted == num_contacted) {
@@ -253,7 +253,7 @@ impl MasterSession {
         }
     }
 
-    fn place(&self, graph: &mut Graph) -> Result<()> {
+    fn place(&self, graph: &mut NodeGraph) -> Result<()> {
         let options = PlacementOptions {
             allow_soft_placement: self.config.allow_soft_placement,
             default_device: Some(DeviceName::parse(&format!("{}/device:CPU:0", self.tasks.own_task()))?),
@@ -273,7 +273,7 @@ impl MasterSession {
     }
 
     /// Optimizes a placed graph as far as the session's settings let it, and as the tasks know the ops.
-    fn optimized(&self, mut graph: Graph) -> Result<Graph> {
+    fn optimized(&self, mut graph: NodeGraph) -> Result<NodeGraph> {
         let may_fuse = |device: &str, fusion: Fusion| match fusion {
             Fusion::Product => true,
             Fusion::Elementwise => self.tasks.contacted(task_of(device)).is_some_and(ContactedTask::is_ours),
@@ -283,7 +283,7 @@ impl MasterSession {
     }
 
     /// Cuts a placed graph into one partition for each task.
-    fn cut(&self, mut graph: Graph, spec: &RunSpec) -> Result<Vec<(String, Graph)>> {
+    fn cut(&self, mut graph: NodeGraph, spec: &RunSpec) -> Result<Vec<(String, NodeGraph)>> {
         let incarnation = |device: &str| self.tasks.incarnation(device);
         rewrite_for_execution(&mut graph, spec, self.registry, &incarnation)?;
         let options = PartitionOptions { location: &by_task, incarnation: &incarnation, control_flow_added: false };
@@ -294,7 +294,7 @@ impl MasterSession {
     async fn register(
         &self,
         names: &RunNames,
-        parts: Vec<(String, Graph)>,
+        parts: Vec<(String, NodeGraph)>,
         feed_slots: Vec<FeedSlot>,
     ) -> Result<CompiledRun> {
         let is_local = |task: &str| task == self.tasks.own_task();
@@ -341,7 +341,7 @@ impl MasterSession {
     }
 
     /// Marks the transfers between tasks that are pushed; returns whether all are.
-    fn choose_transports(&self, parts: &mut [(String, Graph)]) -> bool {
+    fn choose_transports(&self, parts: &mut [(String, NodeGraph)]) -> bool {
         let mut all_pushed = true;
         for (_, graph) in parts {
             for id in graph.ids().collect::<Vec<_>>() {
@@ -363,7 +363,7 @@ impl MasterSession {
     }
 
     /// Returns the tasks of the session that a graph's nodes ask for by name.
-    fn named_tasks(&self, graph: &Graph) -> Vec<String> {
+    fn named_tasks(&self, graph: &NodeGraph) -> Vec<String> {
         let mut devices: Vec<&str> = graph.iter().map(|(_, node)| node.device.as_str()).collect();
         devices.sort_unstable();
         devices.dedup();

@@ -2,7 +2,7 @@
 //! pushes early can be told from one that nobody will ever want.
 
 use foldhash::HashMap;
-use graph::Graph;
+use graph::NodeGraph;
 use kernel::{RendezvousKey, Transfer};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl ExpectedKeys {
     }
 
     /// Adds what a graph receives by push, until the result is dropped.
-    pub fn add(self: &Arc<Self>, graph: &Graph) -> Expectation {
+    pub fn add(self: &Arc<Self>, graph: &NodeGraph) -> Expectation {
         let mut keys: Vec<Arc<str>> = Vec::new();
         for (_, node) in graph.iter() {
             // A Send has the mark, too, and an input.

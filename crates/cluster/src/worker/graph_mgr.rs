@@ -8,7 +8,7 @@ use crate::random::system_secret;
 use executor::{Executor, FunctionLibraryRuntime, SpreadRuntime};
 use foldhash::{HashMap, HashMapExt};
 use graph::passes::{PartitionOptions, by_device, partition};
-use graph::{AttrMap, Graph, Node, NodeId, OpLookup};
+use graph::{AttrMap, Node, NodeGraph, NodeId, OpLookup};
 use kernel::{CallFrame, Logger, OpRegistry, Rendezvous, Runner, SessionState, Step, Transfer};
 use parking_lot::RwLock;
 use prost::Message;
@@ -99,7 +99,7 @@ impl GraphMgr {
         self.graphs.read().check(size)?;
         let _scope = session.account().enter();
         let mut charge = Charge::new(def.node.len().saturating_mul(COMPILED_NODE_BYTES))?;
-        let graph = Graph::from_graph_def(def, self.registry)?;
+        let graph = NodeGraph::from_graph_def(def, self.registry)?;
         charge.resize(charge.bytes() + graph.held_bytes())?;
         let expectation = self.expected.add(&graph);
         let registered =
@@ -144,7 +144,7 @@ impl GraphMgr {
 pub(crate) struct RegisteredGraph {
     /// For the graph and what it is compiled to.
     _charge: Charge,
-    whole: Arc<Graph>,
+    whole: Arc<NodeGraph>,
     devices: Vec<LocalDevice>,
     session: Arc<SessionState>,
     registry: &'static OpRegistry,
@@ -174,7 +174,7 @@ struct Terminals {
 
 impl Terminals {
     fn new(
-        graph: &Graph,
+        graph: &NodeGraph,
         is_one: impl Fn(&Node) -> bool,
         places: &HashMap<Arc<str>, (usize, usize)>,
     ) -> Result<Terminals> {
@@ -205,7 +205,7 @@ impl Terminals {
 /// A partition compiled for one device.
 struct Unit {
     device: LocalDevice,
-    graph: Arc<Graph>,
+    graph: Arc<NodeGraph>,
     executor: Arc<Executor>,
     functions: Option<Arc<FunctionLibraryRuntime>>,
     num_args: usize,
@@ -228,7 +228,7 @@ pub(crate) struct GraphStep {
 
 impl RegisteredGraph {
     fn new(
-        graph: Graph,
+        graph: NodeGraph,
         devices: &[LocalDevice],
         session: &Arc<SessionState>,
         registry: &'static OpRegistry,
@@ -271,7 +271,7 @@ impl RegisteredGraph {
         Ok(registered)
     }
 
-    fn compile(&self, device: &str, graph: Graph, num_args: usize, num_results: usize) -> Result<Unit> {
+    fn compile(&self, device: &str, graph: NodeGraph, num_args: usize, num_results: usize) -> Result<Unit> {
         let device = find_device(&self.devices, device)?.clone();
         let executor = Executor::new(&graph, self.registry, &self.session, &device.name)?;
         let functions = (!graph.library.is_empty()).then(|| {
@@ -413,7 +413,11 @@ fn find_device<'a>(devices: &'a [LocalDevice], name: &str) -> Result<&'a LocalDe
 }
 
 /// Cuts a partition at the boundaries between this task's devices.
-fn split_by_device(graph: &Graph, devices: &[LocalDevice], ops: &dyn OpLookup) -> Result<BTreeMap<String, Graph>> {
+fn split_by_device(
+    graph: &NodeGraph,
+    devices: &[LocalDevice],
+    ops: &dyn OpLookup,
+) -> Result<BTreeMap<String, NodeGraph>> {
     let mut used: Vec<&str> = graph.iter().map(|(_, node)| node.device.as_str()).collect();
     used.sort_unstable();
     used.dedup();
@@ -436,7 +440,7 @@ fn split_by_device(graph: &Graph, devices: &[LocalDevice], ops: &dyn OpLookup) -
 
 /// Turns the sends and receives whose other end is the client into results and arguments, so that feeds and fetches
 /// don't go through the rendezvous. Returns their keys in the order of the indices.
-fn terminals_to_arguments(graph: &mut Graph, ops: &dyn OpLookup) -> Result<(Vec<Arc<str>>, Vec<Arc<str>>)> {
+fn terminals_to_arguments(graph: &mut NodeGraph, ops: &dyn OpLookup) -> Result<(Vec<Arc<str>>, Vec<Arc<str>>)> {
     let is_terminal = |attrs: &AttrMap| Transfer::is_with_client(attrs);
     let terminals: Vec<NodeId> = graph.iter().filter(|(_, node)| is_terminal(&node.attrs)).map(|(id, _)| id).collect();
     let mut keys: (Vec<Arc<str>>, Vec<Arc<str>>) = Default::default();
@@ -456,7 +460,7 @@ fn terminals_to_arguments(graph: &mut Graph, ops: &dyn OpLookup) -> Result<(Vec<
 }
 
 /// Gives a node another op with the same inputs and outputs.
-fn replace_op(graph: &mut Graph, id: NodeId, op: &str, attrs: AttrMap, ops: &dyn OpLookup) -> Result<()> {
+fn replace_op(graph: &mut NodeGraph, id: NodeId, op: &str, attrs: AttrMap, ops: &dyn OpLookup) -> Result<()> {
     let info = ops.op(op).ok_or_else(|| Status::unimplemented(format!("Op type not registered '{op}'")))?;
     let old = graph.node(id);
     let mut new = Node::new(old.name.clone(), info.schema.clone(), old.device.clone(), attrs)?;
@@ -494,7 +498,7 @@ mod tests {
                  tensor_name=\"{name}\", tensor_type=float}}\n"
             )
         };
-        let graph = Graph::from_text(&["b", "c", "a"].map(recv).concat(), ops::registry()).unwrap();
+        let graph = NodeGraph::from_text(&["b", "c", "a"].map(recv).concat(), ops::registry()).unwrap();
         let key = |name: &str| kernel::RendezvousKey::new("d", 1, "d", name, 0, 0).shared().clone();
         let places: HashMap<Arc<str>, (usize, usize)> =
             ["a", "b", "c"].iter().enumerate().map(|(index, name)| (key(name), (0, index))).collect();

@@ -388,7 +388,7 @@ mod tests {
             r = _Recv() {recv_device="/job:b/task:0/device:CPU:0", send_device="/job:a/task:0/device:CPU:0",
                          send_device_incarnation=7, tensor_name="x", tensor_type=float, _push_to="tcp:m:1#7"}
         "#;
-        let graph = graph::Graph::from_text(&text.replace(",\n", ", "), ops::registry()).unwrap();
+        let graph = graph::NodeGraph::from_text(&text.replace(",\n", ", "), ops::registry()).unwrap();
         let expected = Arc::new(ExpectedKeys::default());
         let expectation = expected.add(&graph);
         let manager = RendezvousMgr::new(expected);

@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
 use futures_util::future::try_join_all;
 use graph::passes::{PartitionOptions, PlacementOptions, by_task, partition, place};
-use graph::{DeviceName, Graph, Node};
+use graph::{DeviceName, Node, NodeGraph};
 use kernel::{FunctionDone, OpRegistry, Step};
 use proto::attr_value::Value;
 use proto::{AttrValue, GraphDef, NodeDef};
@@ -168,7 +168,7 @@ impl Function {
 
 impl Spread {
     /// Returns the devices of the tasks that a graph names, and their incarnations.
-    async fn devices_of(&self, graph: &Graph, own: &str) -> Result<(Vec<DeviceName>, HashMap<String, u64>)> {
+    async fn devices_of(&self, graph: &NodeGraph, own: &str) -> Result<(Vec<DeviceName>, HashMap<String, u64>)> {
         let own = DeviceName::parse(own)?;
         let mut tasks = vec![own.task_part().to_string()];
         for (_, node) in graph.iter().filter(|(_, node)| !node.device.is_empty()) {

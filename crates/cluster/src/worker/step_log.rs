@@ -2,7 +2,7 @@
 
 use crate::interface::ReceivedTensor;
 use foldhash::{HashMap, HashMapExt};
-use graph::Graph;
+use graph::NodeGraph;
 use kernel::{RendezvousKey, Trace};
 use parking_lot::Mutex;
 use proto::{DeviceStepStats, NodeExecStats, NodeOutput, StepStats, TensorDescription};
@@ -25,13 +25,13 @@ pub(crate) fn now_micros() -> i64 {
 /// Notes when the nodes of one partition ran on one device.
 pub(crate) struct NodeTrace {
     device: Arc<str>,
-    graph: Arc<Graph>,
+    graph: Arc<NodeGraph>,
     records: Mutex<Vec<NodeExecStats>>,
 }
 
 impl NodeTrace {
     /// Makes a trace for a device; the graph tells the inputs of nodes.
-    pub fn new(device: Arc<str>, graph: Arc<Graph>) -> NodeTrace {
+    pub fn new(device: Arc<str>, graph: Arc<NodeGraph>) -> NodeTrace {
         NodeTrace { device, graph, records: Mutex::new(Vec::new()) }
     }
 

@@ -4,7 +4,7 @@ use cluster::{
     ClusterSpec, EmbeddedCluster, MasterInterface, RemoteMaster, RunStepCall, RunStepReply, Server, ServerConfig,
     Transport,
 };
-use graph::Graph;
+use graph::NodeGraph;
 use proto::{ConfigProto, CreateSessionRequest, GraphDef};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -130,7 +130,7 @@ impl TestCluster {
 
 /// Reads a graph from its text.
 pub fn graph_def(text: &str) -> GraphDef {
-    Graph::from_text(text, ops::registry()).unwrap().to_graph_def()
+    NodeGraph::from_text(text, ops::registry()).unwrap().to_graph_def()
 }
 
 /// A session on a cluster.

@@ -1,6 +1,6 @@
 //! A handful of ops for tests of the executor, which itself knows none.
 
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, CallFrame, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef,
     OpFlags, OpRegistry, Step, Value, shape,
@@ -238,12 +238,12 @@ pub fn registry() -> &'static OpRegistry {
 }
 
 /// Returns an empty graph over the test ops.
-pub fn graph() -> GraphBuilder {
-    GraphBuilder::new(registry())
+pub fn graph() -> Graph {
+    Graph::with_ops(registry())
 }
 
 /// Returns a constant.
-pub fn constant(graph: &GraphBuilder, value: i32) -> Output {
+pub fn constant(graph: &Graph, value: i32) -> Output {
     graph.constant_tensor(&Tensor::scalar(value))
 }
 
@@ -253,17 +253,13 @@ pub fn op(name: &str, inputs: &[&Output]) -> Output {
 }
 
 /// Compiles a graph and runs it once per list of arguments; returns each run's results.
-pub fn run(graph: &GraphBuilder, fetches: &[&Output], args: Vec<Tensor>) -> Result<Vec<Option<Tensor>>> {
+pub fn run(graph: &Graph, fetches: &[&Output], args: Vec<Tensor>) -> Result<Vec<Option<Tensor>>> {
     let steps = run_steps(graph, fetches, vec![args]);
     steps.into_iter().next().unwrap_or_else(|| Err(Status::internal("no step")))
 }
 
 /// As [`run`], with several steps one after the other on one executor.
-pub fn run_steps(
-    graph: &GraphBuilder,
-    fetches: &[&Output],
-    steps: Vec<Vec<Tensor>>,
-) -> Vec<Result<Vec<Option<Tensor>>>> {
+pub fn run_steps(graph: &Graph, fetches: &[&Output], steps: Vec<Vec<Tensor>>) -> Vec<Result<Vec<Option<Tensor>>>> {
     for (index, fetch) in fetches.iter().enumerate() {
         graph.op("_Retval").input(fetch).attr("index", index as i64).build();
     }

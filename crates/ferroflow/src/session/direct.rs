@@ -4,7 +4,7 @@ use super::direct_partial::{INCARNATION, PartialRun, Pending, feeds_behind};
 use super::{RunMetadata, RunOptions, SessionBackend};
 use executor::{Executor, FunctionLibraryRuntime, default_runner};
 use graph::passes::{self, FeedSlot, OptimizeSwitches, RunSpec};
-use graph::{FunctionLibrary, Graph};
+use graph::{FunctionLibrary, NodeGraph};
 use kernel::{
     CallFrame, Cancellation, LocalRendezvous, Logger, OpRegistry, Rendezvous, ResourceManager, SessionState, Step,
     Trace,
@@ -29,7 +29,7 @@ const PARTIAL_RUNS_MAX: usize = 1024;
 /// Runs a graph in this process.
 pub struct DirectSession {
     registry: &'static OpRegistry,
-    graph: RwLock<Graph>,
+    graph: RwLock<NodeGraph>,
     compiled: RwLock<HashMap<String, Arc<Compiled>>>,
     resources: Arc<ResourceManager>,
     state: Arc<SessionState>,
@@ -50,7 +50,7 @@ struct Compiled {
     functions: Arc<FunctionLibraryRuntime>,
     feeds: Vec<FeedSlot>,
     num_fetches: usize,
-    graph: Graph,
+    graph: NodeGraph,
 }
 
 impl DirectSession {
@@ -63,7 +63,7 @@ impl DirectSession {
     pub fn with_config(registry: &'static OpRegistry, config: &ConfigProto) -> DirectSession {
         DirectSession {
             registry,
-            graph: RwLock::new(Graph::new(Arc::new(FunctionLibrary::default()))),
+            graph: RwLock::new(NodeGraph::new(Arc::new(FunctionLibrary::default()))),
             compiled: RwLock::new(HashMap::new()),
             resources: Arc::new(ResourceManager::new()),
             state: Arc::new(SessionState::new()),
@@ -111,7 +111,7 @@ impl DirectSession {
 
 impl DirectSession {
     /// Returns what a run needs of the graph, placed and optimized.
-    fn pruned(&self, graph: &Graph, spec: &RunSpec) -> Result<Graph> {
+    fn pruned(&self, graph: &NodeGraph, spec: &RunSpec) -> Result<NodeGraph> {
         let mut pruned = passes::prune(graph, spec, self.registry)?;
         let ids: Vec<_> = pruned.ids().collect();
         for id in ids {

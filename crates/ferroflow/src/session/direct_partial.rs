@@ -3,7 +3,7 @@
 
 use super::direct::Outcome;
 use graph::passes::FeedSlot;
-use graph::{Edge, Graph};
+use graph::{Edge, NodeGraph};
 use kernel::{Cancellation, LocalRendezvous, Rendezvous, RendezvousKey};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -119,7 +119,7 @@ impl PartialRun {
 }
 
 /// Returns the names of the feeds that an output needs.
-pub(super) fn feeds_behind(graph: &Graph, feeds: &[(String, Edge)], fetch: Edge) -> Vec<String> {
+pub(super) fn feeds_behind(graph: &NodeGraph, feeds: &[(String, Edge)], fetch: Edge) -> Vec<String> {
     let mut seen = vec![false; graph.id_bound()];
     let mut found: Vec<String> = Vec::new();
     let mut stack = Vec::new();

@@ -7,12 +7,12 @@ mod remote;
 mod target;
 mod typed;
 
-use graph::{GraphBuilder, Operation, Output};
+use graph::{FunctionLibrary, Graph, Operation, Output};
 use parking_lot::Mutex;
 use proto::GraphDef;
 use std::sync::Arc;
 use std::time::Duration;
-use tensor::{Element, Result, Status, Tensor};
+use tensor::{Element, IntoTensor, Result, Status, Tensor};
 
 pub use chrome_trace::chrome_trace;
 pub use direct::DirectSession;
@@ -66,24 +66,33 @@ pub struct Session {
 
 struct Shared {
     backend: Box<dyn SessionBackend>,
-    graph: GraphBuilder,
-    /// How many of the graph's nodes the backend has.
-    sent: Mutex<usize>,
+    graph: Graph,
+    sent: Mutex<Sent>,
+}
+
+/// What the backend has of the graph.
+#[derive(Default)]
+struct Sent {
+    /// The number of nodes.
+    nodes: usize,
+    /// The functions.
+    library: Arc<FunctionLibrary>,
 }
 
 impl Session {
     /// Makes a session that runs the graph in this process.
-    pub fn new(graph: &GraphBuilder) -> Result<Session> {
+    pub fn new(graph: &Graph) -> Result<Session> {
         Session::connect(graph, "")
     }
 
     /// Makes a session on the server at `grpc://host:port`; an empty target means this process.
-    pub fn connect(graph: &GraphBuilder, target: &str) -> Result<Session> {
+    pub fn connect(graph: &Graph, target: &str) -> Result<Session> {
         Session::connect_with(graph, target, proto::ConfigProto::default())
     }
 
     /// As [`connect`](Self::connect), with settings such as device filters, soft placement and how graphs are optimized.
-    pub fn connect_with(graph: &GraphBuilder, target: &str, config: proto::ConfigProto) -> Result<Session> {
+    pub fn connect_with(graph: &Graph, target: &str, config: proto::ConfigProto) -> Result<Session> {
+        graph.finish()?;
         if target.is_empty() {
             cpu::requested().map_err(tensor::Status::invalid_argument)?;
             let backend = DirectSession::with_config(ops::registry(), &config);
@@ -94,20 +103,21 @@ impl Session {
 
     /// Makes a session on a master in this process, such as an embedded cluster's.
     pub fn on_master(
-        graph: &GraphBuilder,
+        graph: &Graph,
         master: Arc<dyn cluster::MasterInterface>,
         config: proto::ConfigProto,
     ) -> Result<Session> {
+        graph.finish()?;
         Ok(Session::with_backend(graph, Box::new(MasterSession::new(master, config)?)))
     }
 
     /// Makes a session over a backend of your own.
-    pub fn with_backend(graph: &GraphBuilder, backend: Box<dyn SessionBackend>) -> Session {
-        Session { shared: Arc::new(Shared { backend, graph: graph.clone(), sent: Mutex::new(0) }) }
+    pub fn with_backend(graph: &Graph, backend: Box<dyn SessionBackend>) -> Session {
+        Session { shared: Arc::new(Shared { backend, graph: graph.clone(), sent: Mutex::default() }) }
     }
 
     /// Returns the graph.
-    pub fn graph(&self) -> &GraphBuilder {
+    pub fn graph(&self) -> &Graph {
         &self.shared.graph
     }
 
@@ -152,6 +162,7 @@ impl Session {
             feeds: Vec::new(),
             fetches: Vec::new(),
             targets: Vec::new(),
+            mistake: None,
         }
     }
 
@@ -216,19 +227,25 @@ impl Session {
     }
 
     fn send_new_nodes(&self) -> Result<()> {
+        self.shared.graph.finish()?;
         let mut sent = self.shared.sent.lock();
-        if self.shared.graph.num_nodes() == *sent {
+        if self.shared.graph.num_nodes() == sent.nodes {
             return Ok(());
         }
         let graph = self.shared.graph.graph();
         let mut def = GraphDef { versions: graph.versions.clone(), ..Default::default() };
         def.node =
-            graph.iter().filter(|(id, _)| id.index() >= *sent).map(|(_, node)| graph.to_node_def(node)).collect();
-        if *sent == 0 && !graph.library.is_empty() {
-            def.library = Some(graph.library.to_proto());
+            graph.iter().filter(|(id, _)| id.index() >= sent.nodes).map(|(_, node)| graph.to_node_def(node)).collect();
+        if !Arc::ptr_eq(&graph.library, &sent.library) && !graph.library.is_empty() {
+            let mut library = graph.library.to_proto();
+            // What is there already needn't be sent again.
+            let name_of =
+                |function: &proto::FunctionDef| function.signature.as_ref().map(|signature| signature.name.clone());
+            library.function.retain(|function| name_of(function).is_none_or(|name| sent.library.get(&name).is_none()));
+            def.library = Some(library);
         }
         self.shared.backend.extend(&def)?;
-        *sent = graph.id_bound();
+        *sent = Sent { nodes: graph.id_bound(), library: graph.library };
         Ok(())
     }
 }
@@ -262,23 +279,52 @@ pub struct Runner<'a> {
     feeds: Vec<(String, Tensor)>,
     fetches: Vec<String>,
     targets: Vec<String>,
+    /// What was wrong with a feed, a fetch or a target.
+    mistake: Option<Status>,
 }
 
 impl Runner<'_> {
-    /// Gives a value for an output, usually a placeholder's.
-    pub fn feed(mut self, output: &Output, value: impl Into<Tensor>) -> Self {
-        self.feeds.push((output.name(), value.into()));
+    /// Gives a value for an output, usually a placeholder's: a number, a string, an array, a slice, a vector or a tensor.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, Session};
+    ///
+    /// let g = Graph::new();
+    /// let x = g.placeholder::<f32>([2, 2]);
+    /// let sums = Session::new(&g)?.runner().feed(&x, [[1f32, 2.0], [3.0, 4.0]]).fetch(&(&x + &x)).run()?;
+    /// assert_eq!(sums[0].to_vec::<f32>()?, [2.0, 4.0, 6.0, 8.0]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn feed(mut self, output: &Output, value: impl IntoTensor) -> Self {
+        self.check_graph(&output.op);
+        match value.into_tensor() {
+            Ok(value) => self.feeds.push((output.name(), value)),
+            Err(status) => self.note(status.context(format!("the feed of {}", output.name()))),
+        }
         self
+    }
+
+    fn check_graph(&mut self, operation: &Operation) {
+        if !operation.graph().same(self.session.graph()) {
+            let what = format!("'{}' belongs to another graph than the session's", operation.name());
+            self.note(Status::invalid_argument(what));
+        }
+    }
+
+    fn note(&mut self, status: Status) {
+        self.mistake.get_or_insert(status);
     }
 
     /// Asks for an output's value.
     pub fn fetch(mut self, output: &Output) -> Self {
+        self.check_graph(&output.op);
         self.fetches.push(output.name());
         self
     }
 
     /// Runs an operation for its effects.
     pub fn target(mut self, operation: &Operation) -> Self {
+        self.check_graph(operation);
         self.targets.push(operation.name());
         self
     }
@@ -332,6 +378,9 @@ impl Runner<'_> {
     /// Runs, and returns the values asked for and what was recorded of the run.
     pub fn run_with_metadata(self) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
         self.session.send_new_nodes()?;
+        if let Some(status) = self.mistake {
+            return Err(status);
+        }
         let feeds: Vec<(&str, Tensor)> =
             self.feeds.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();

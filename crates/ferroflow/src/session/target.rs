@@ -2,7 +2,7 @@
 
 use super::Session;
 use cluster::{MasterInterface, Server};
-use graph::GraphBuilder;
+use graph::Graph;
 use std::fmt;
 use std::sync::Arc;
 use tensor::Result;
@@ -21,7 +21,7 @@ pub enum Target {
 
 impl Target {
     /// Makes a session there.
-    pub fn session(&self, graph: &GraphBuilder, config: &proto::ConfigProto) -> Result<Session> {
+    pub fn session(&self, graph: &Graph, config: &proto::ConfigProto) -> Result<Session> {
         match self {
             Target::Local => Session::new(graph),
             Target::Address(address) => Session::connect_with(graph, address, config.clone()),

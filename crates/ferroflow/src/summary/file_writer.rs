@@ -1,7 +1,7 @@
 //! [`FileWriter`]: writes summaries, graphs and what happened to a session to an event file that TensorBoard reads.
 
 use crate::session::RunMetadata;
-use graph::GraphBuilder;
+use graph::Graph;
 use parking_lot::Mutex;
 use prost::Message;
 use proto::event::What;
@@ -93,7 +93,7 @@ impl FileWriter {
     }
 
     /// Writes the graph.
-    pub fn add_graph(&self, graph: &GraphBuilder) -> Result<()> {
+    pub fn add_graph(&self, graph: &Graph) -> Result<()> {
         self.write(What::GraphDef(graph.to_graph_def().encode_to_vec().into()), 0)
     }
 
@@ -153,7 +153,6 @@ fn now() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Graph;
     use storage::event::EventsReader;
 
     #[test]

@@ -6,7 +6,7 @@ mod file_writer;
 pub use file_writer::FileWriter;
 
 use crate::variable::{collections, named_constant};
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use prost::Message;
 use proto::SummaryMetadata;
 use proto::summary_metadata::PluginData;
@@ -53,22 +53,18 @@ pub fn text(name: &str, text: &Output) -> Result<Output> {
 }
 
 /// Adds one summary of several.
-pub fn merge(graph: &GraphBuilder, summaries: &[Output]) -> Result<Output> {
+pub fn merge(graph: &Graph, summaries: &[Output]) -> Result<Output> {
     graph.name_scope("Merge", |graph| Ok(graph.op("MergeSummary").inputs(summaries).try_build()?.output(0)))
 }
 
 /// Adds one summary of all that the graph has; none when it has none.
-pub fn merge_all(graph: &GraphBuilder) -> Result<Option<Output>> {
+pub fn merge_all(graph: &Graph) -> Result<Option<Output>> {
     let all = graph.collection(collections::SUMMARIES);
     if all.is_empty() { Ok(None) } else { merge(graph, &all).map(Some) }
 }
 
 /// Runs `build` in a scope of the summary's name; the tag is what the scope is called in the end.
-fn in_scope(
-    name: &str,
-    of: &Output,
-    build: impl FnOnce(&GraphBuilder, &str, &str) -> Result<Output>,
-) -> Result<Output> {
+fn in_scope(name: &str, of: &Output, build: impl FnOnce(&Graph, &str, &str) -> Result<Output>) -> Result<Output> {
     of.graph().name_scope(&clean_tag(name), |graph| {
         let tag = graph.current_name_scope();
         build(graph, &format!("{tag}/"), &tag)

@@ -4,7 +4,7 @@ use super::expression::{Number, assign, cast, cast_number, group, mul, number, u
 use super::optimizer::{OptimizerState, deduplicate};
 use super::slot::{SlotInitial, constant_beside, like};
 use crate::variable::{Kind, Variable};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::{DType, Result, Status};
 
 /// What makes one optimizer differ from another.
@@ -44,7 +44,7 @@ pub(crate) enum Node {
     /// None, or one beside each update.
     Own,
     /// What a function adds, once for all updates.
-    Derived(fn(&Declared, &GraphBuilder) -> Result<Output>),
+    Derived(fn(&Declared, &Graph) -> Result<Output>),
 }
 
 /// A variable beside each trained one.
@@ -100,7 +100,7 @@ pub(crate) enum Update {
     /// By one op; `Resource` goes before its name for a resource variable.
     Op(&'static str),
     /// By what a function adds.
-    Nodes(fn(&Declared, &GraphBuilder, &Rows<'_>, &Variable) -> Result<Operation>),
+    Nodes(fn(&Declared, &Graph, &Rows<'_>, &Variable) -> Result<Operation>),
 }
 
 /// Rows of a gradient.
@@ -231,7 +231,7 @@ impl Declared {
     }
 
     /// Returns a shared or derived number in a type.
-    pub(crate) fn shared(&self, graph: &GraphBuilder, name: &'static str, dtype: DType) -> Result<Output> {
+    pub(crate) fn shared(&self, graph: &Graph, name: &'static str, dtype: DType) -> Result<Output> {
         cast(graph, &self.state.prepared(name)?, dtype)
     }
 
@@ -243,7 +243,7 @@ impl Declared {
         self.state.existing_other(name).ok_or_else(|| Status::internal(format!("{} has no '{name}'", self.name)))
     }
 
-    pub(crate) fn create_slots(&self, graph: &GraphBuilder, variables: &[Variable]) -> Result<()> {
+    pub(crate) fn create_slots(&self, graph: &Graph, variables: &[Variable]) -> Result<()> {
         if let Some(first) = variables.iter().min_by_key(|variable| variable.name()) {
             for power in self.record.powers {
                 self.state.other(first, power.name, &number(self.plain_number(power.of)?, DType::Float)?)?;
@@ -257,7 +257,7 @@ impl Declared {
         Ok(())
     }
 
-    fn create_slot(&self, graph: &GraphBuilder, variable: &Variable, slot: &Slot) -> Result<()> {
+    fn create_slot(&self, graph: &Graph, variable: &Variable, slot: &Slot) -> Result<()> {
         let make = |initial: SlotInitial<'_>| self.state.slot(variable, slot.name, &self.name, initial).map(drop);
         match slot.first {
             First::Zeros => make(SlotInitial::Zeros),
@@ -275,7 +275,7 @@ impl Declared {
         }
     }
 
-    pub(crate) fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    pub(crate) fn prepare(&self, graph: &Graph) -> Result<()> {
         for hyper in self.record.numbers {
             let output = match hyper.node {
                 Node::Shared => self.number(hyper.name)?.to_output(graph, hyper.name, DType::Float)?,
@@ -287,13 +287,13 @@ impl Declared {
         Ok(())
     }
 
-    pub(crate) fn apply_dense(&self, graph: &GraphBuilder, values: &Output, variable: &Variable) -> Result<Operation> {
+    pub(crate) fn apply_dense(&self, graph: &Graph, values: &Output, variable: &Variable) -> Result<Operation> {
         self.apply(graph, &self.record.dense, &Rows { values, indices: None }, variable)
     }
 
     pub(crate) fn apply_sparse(
         &self,
-        graph: &GraphBuilder,
+        graph: &Graph,
         values: &Output,
         indices: &Output,
         variable: &Variable,
@@ -303,7 +303,7 @@ impl Declared {
 
     pub(crate) fn apply_sparse_duplicate_indices(
         &self,
-        graph: &GraphBuilder,
+        graph: &Graph,
         values: &Output,
         indices: &Output,
         variable: &Variable,
@@ -315,14 +315,14 @@ impl Declared {
         self.apply_sparse(graph, &values, &indices, variable)
     }
 
-    fn apply(&self, graph: &GraphBuilder, update: &Update, rows: &Rows<'_>, variable: &Variable) -> Result<Operation> {
+    fn apply(&self, graph: &Graph, update: &Update, rows: &Rows<'_>, variable: &Variable) -> Result<Operation> {
         match update {
             Update::Op(op) => self.update_op(graph, op, rows, variable),
             Update::Nodes(build) => build(self, graph, rows, variable),
         }
     }
 
-    fn update_op(&self, graph: &GraphBuilder, op: &str, rows: &Rows<'_>, variable: &Variable) -> Result<Operation> {
+    fn update_op(&self, graph: &Graph, op: &str, rows: &Rows<'_>, variable: &Variable) -> Result<Operation> {
         let op = if variable.kind() == Kind::Ref { op.to_owned() } else { format!("Resource{op}") };
         let mut inputs: Vec<UpdateInput> = vec![variable.handle().clone().into()];
         for input in self.record.inputs {
@@ -347,7 +347,7 @@ impl Declared {
 
     fn add_input(
         &self,
-        graph: &GraphBuilder,
+        graph: &Graph,
         input: &Input,
         rows: &Rows<'_>,
         variable: &Variable,
@@ -362,7 +362,7 @@ impl Declared {
             Input::Power(name) => {
                 let power = self.power(name)?;
                 if power.dtype() == dtype {
-                    UpdateInput::Read(power)
+                    UpdateInput::Read(Box::new(power))
                 } else {
                     cast_variable(graph, &power, dtype)?.into()
                 }
@@ -378,7 +378,7 @@ impl Declared {
     }
 
     /// Multiplies the powers after all updates.
-    pub(crate) fn finish(&self, graph: &GraphBuilder, updates: &[Operation], name: &str) -> Result<Operation> {
+    pub(crate) fn finish(&self, graph: &Graph, updates: &[Operation], name: &str) -> Result<Operation> {
         let Some(first) = self.record.powers.first() else { return group(graph, updates, name) };
         let first = self.power(first.name)?;
         let mut all = updates.to_vec();
@@ -400,7 +400,7 @@ impl Declared {
 /// An input of an update op: a tensor, or a variable that is read in the op's name scope.
 enum UpdateInput {
     Ready(Output),
-    Read(Variable),
+    Read(Box<Variable>),
 }
 
 impl From<Output> for UpdateInput {
@@ -410,7 +410,7 @@ impl From<Output> for UpdateInput {
 }
 
 /// Adds a variable's value in another type; a resource variable is read in the cast's name scope.
-pub(crate) fn cast_variable(graph: &GraphBuilder, variable: &Variable, dtype: DType) -> Result<Output> {
+pub(crate) fn cast_variable(graph: &Graph, variable: &Variable, dtype: DType) -> Result<Output> {
     if variable.dtype() == dtype {
         return Ok(variable.read());
     }

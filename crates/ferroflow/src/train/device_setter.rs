@@ -2,7 +2,7 @@
 //! [`GreedyLoadBalancingStrategy`] spreads them by size.
 
 use graph::DeviceName;
-use graph::{AttrMap, GraphBuilder};
+use graph::{AttrMap, Graph};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::{PartialShape, Result, Status};
@@ -157,7 +157,7 @@ impl ReplicaDeviceSetter {
     }
 
     /// Runs `body` so that the nodes that it makes are placed by this setter.
-    pub fn scope<R>(&self, graph: &GraphBuilder, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    pub fn scope<R>(&self, graph: &Graph, body: impl FnOnce(&Graph) -> R) -> R {
         if self.ps_tasks == 0 {
             return body(graph);
         }

@@ -2,7 +2,7 @@
 //! `mul/x` or `mul/y`.
 
 use crate::variable::{Kind, Variable, named_constant};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::{DType, Result, Status, Tensor};
 
 /// A number that a program gives as such, or as a tensor that is computed every step.
@@ -41,7 +41,7 @@ impl From<&Output> for Number {
 
 impl Number {
     /// Returns the tensor, after adding a constant of this name when it is a number.
-    pub(crate) fn to_output(&self, graph: &GraphBuilder, name: &str, dtype: DType) -> Result<Output> {
+    pub(crate) fn to_output(&self, graph: &Graph, name: &str, dtype: DType) -> Result<Output> {
         match self {
             Number::Tensor(output) => Ok(output.clone()),
             Number::Value(value) => Ok(named_constant(graph, name, &number(*value, dtype)?)),
@@ -72,7 +72,7 @@ pub(crate) fn number(value: f64, dtype: DType) -> Result<Tensor> {
 
 /// Adds `op(a, b)` under the name `name`; numbers become constants `name/x` and `name/y`.
 pub(crate) fn binary(
-    graph: &GraphBuilder,
+    graph: &Graph,
     op: &str,
     name: &str,
     a: impl Into<Number>,
@@ -91,32 +91,32 @@ pub(crate) fn binary(
 }
 
 /// Adds `a + b`.
-pub(crate) fn add(graph: &GraphBuilder, a: impl Into<Number>, b: impl Into<Number>) -> Result<Output> {
+pub(crate) fn add(graph: &Graph, a: impl Into<Number>, b: impl Into<Number>) -> Result<Output> {
     binary(graph, "AddV2", "add", a, b)
 }
 
 /// Adds `a - b`.
-pub(crate) fn sub(graph: &GraphBuilder, a: impl Into<Number>, b: impl Into<Number>) -> Result<Output> {
+pub(crate) fn sub(graph: &Graph, a: impl Into<Number>, b: impl Into<Number>) -> Result<Output> {
     binary(graph, "Sub", "sub", a, b)
 }
 
 /// Adds `a * b`.
-pub(crate) fn mul(graph: &GraphBuilder, a: impl Into<Number>, b: impl Into<Number>) -> Result<Output> {
+pub(crate) fn mul(graph: &Graph, a: impl Into<Number>, b: impl Into<Number>) -> Result<Output> {
     binary(graph, "Mul", "mul", a, b)
 }
 
 /// Adds `a / b`.
-pub(crate) fn div(graph: &GraphBuilder, a: impl Into<Number>, b: impl Into<Number>) -> Result<Output> {
+pub(crate) fn div(graph: &Graph, a: impl Into<Number>, b: impl Into<Number>) -> Result<Output> {
     binary(graph, "RealDiv", "truediv", a, b)
 }
 
 /// Adds `op(x)` under the op's own name.
-pub(crate) fn unary(graph: &GraphBuilder, op: &str, x: &Output) -> Result<Output> {
+pub(crate) fn unary(graph: &Graph, op: &str, x: &Output) -> Result<Output> {
     Ok(graph.op(op).input(x).try_build()?.output(0))
 }
 
 /// Adds a cast, unless the type is right already.
-pub(crate) fn cast(graph: &GraphBuilder, x: &Output, dtype: DType) -> Result<Output> {
+pub(crate) fn cast(graph: &Graph, x: &Output, dtype: DType) -> Result<Output> {
     if x.dtype() == dtype {
         return Ok(x.clone());
     }
@@ -125,7 +125,7 @@ pub(crate) fn cast(graph: &GraphBuilder, x: &Output, dtype: DType) -> Result<Out
 
 /// Adds a node that runs after all of `operations`. Where they are on several devices, each device has a node that waits
 /// for its own, so that only one message per device crosses the network.
-pub(crate) fn group(graph: &GraphBuilder, operations: &[Operation], name: &str) -> Result<Operation> {
+pub(crate) fn group(graph: &Graph, operations: &[Operation], name: &str) -> Result<Operation> {
     let mut devices: Vec<(String, Vec<&Operation>)> = Vec::new();
     for operation in operations {
         let device = operation.device();
@@ -134,7 +134,7 @@ pub(crate) fn group(graph: &GraphBuilder, operations: &[Operation], name: &str) 
             None => devices.push((device, vec![operation])),
         }
     }
-    let no_op = |graph: &GraphBuilder, name: &str, operations: &[&Operation]| {
+    let no_op = |graph: &Graph, name: &str, operations: &[&Operation]| {
         operations.iter().fold(graph.op("NoOp").name(name), |op, operation| op.control(operation)).try_build()
     };
     graph.name_scope(name, |graph| {
@@ -147,7 +147,7 @@ pub(crate) fn group(graph: &GraphBuilder, operations: &[Operation], name: &str) 
                 devices.sort_by(|(a, _), (b, _)| a.cmp(b));
                 let mut waits = Vec::with_capacity(devices.len());
                 for (device, operations) in &devices {
-                    let add = |graph: &GraphBuilder| no_op(graph, "NoOp", operations);
+                    let add = |graph: &Graph| no_op(graph, "NoOp", operations);
                     waits.push(if device.is_empty() { add(graph)? } else { graph.device(device, add)? });
                 }
                 no_op(graph, &whole, &waits.iter().collect::<Vec<_>>())
@@ -157,7 +157,7 @@ pub(crate) fn group(graph: &GraphBuilder, operations: &[Operation], name: &str) 
 }
 
 /// Adds a number in a type, as `tf.cast` of a plain number does.
-pub(crate) fn cast_number(graph: &GraphBuilder, value: &Number, dtype: DType) -> Result<Output> {
+pub(crate) fn cast_number(graph: &Graph, value: &Number, dtype: DType) -> Result<Output> {
     match value {
         Number::Tensor(output) => cast(graph, output, dtype),
         Number::Value(_) => graph.name_scope("Cast", |graph| {
@@ -172,7 +172,7 @@ pub(crate) fn cast_number(graph: &GraphBuilder, value: &Number, dtype: DType) ->
 }
 
 /// Adds an op without other inputs on a variable's value; for a resource variable the read is in the op's scope.
-pub(crate) fn read_as(graph: &GraphBuilder, variable: &Variable, op: &str) -> Result<Output> {
+pub(crate) fn read_as(graph: &Graph, variable: &Variable, op: &str) -> Result<Output> {
     if variable.kind() == Kind::Ref {
         return unary(graph, op, variable.value());
     }
@@ -183,12 +183,7 @@ pub(crate) fn read_as(graph: &GraphBuilder, variable: &Variable, op: &str) -> Re
 }
 
 /// Adds an operation that sets a variable; a resource variable is read again afterwards, as TensorFlow does.
-pub(crate) fn assign(
-    graph: &GraphBuilder,
-    variable: &Variable,
-    value: &Output,
-    use_locking: bool,
-) -> Result<Operation> {
+pub(crate) fn assign(graph: &Graph, variable: &Variable, value: &Output, use_locking: bool) -> Result<Operation> {
     if variable.kind() == Kind::Ref {
         let op = graph.op("Assign").input(variable.handle()).input(value);
         return op.attr("use_locking", use_locking).try_build();

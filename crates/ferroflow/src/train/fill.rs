@@ -3,19 +3,19 @@
 
 use super::expression::number;
 use crate::variable::named_constant;
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
 /// From so many elements on, `tf.zeros` and `tf.ones` fill on the device.
 const FILL_ELEMENTS_MIN: usize = 1000;
 
 /// Adds one number in a shape, as `tf.zeros` and `tf.ones` do under the name `name`.
-pub(crate) fn filled(graph: &GraphBuilder, name: &str, value: f64, dtype: DType, shape: &Shape) -> Result<Output> {
+pub(crate) fn filled(graph: &Graph, name: &str, value: f64, dtype: DType, shape: &Shape) -> Result<Output> {
     filled_with(graph, name, &number(value, dtype)?, shape)
 }
 
 /// As [`filled`], with a scalar of any type.
-pub(crate) fn filled_with(graph: &GraphBuilder, name: &str, scalar: &Tensor, shape: &Shape) -> Result<Output> {
+pub(crate) fn filled_with(graph: &Graph, name: &str, scalar: &Tensor, shape: &Shape) -> Result<Output> {
     if shape.num_elements() < FILL_ELEMENTS_MIN {
         return repeated(graph, name, scalar, shape);
     }
@@ -33,17 +33,11 @@ pub(crate) fn filled_with(graph: &GraphBuilder, name: &str, scalar: &Tensor, sha
 }
 
 /// Adds a constant with one number everywhere, as `tf.constant(value, shape=…)` does.
-pub(crate) fn filled_constant(
-    graph: &GraphBuilder,
-    name: &str,
-    value: f64,
-    dtype: DType,
-    shape: &Shape,
-) -> Result<Output> {
+pub(crate) fn filled_constant(graph: &Graph, name: &str, value: f64, dtype: DType, shape: &Shape) -> Result<Output> {
     repeated(graph, name, &number(value, dtype)?, shape)
 }
 
-fn repeated(graph: &GraphBuilder, name: &str, scalar: &Tensor, shape: &Shape) -> Result<Output> {
+fn repeated(graph: &Graph, name: &str, scalar: &Tensor, shape: &Shape) -> Result<Output> {
     let proto = repeated_proto(scalar, shape)?;
     Ok(graph.op("Const").name(name).attr("dtype", scalar.dtype()).attr("value", proto).try_build()?.output(0))
 }

@@ -7,7 +7,7 @@ use super::{Coordinator, Saver};
 use crate::session::Session;
 use crate::summary::FileWriter;
 use crate::variable::{Variable, get_global_step};
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use parking_lot::Mutex;
 use proto::session_log::SessionStatus;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Timer {
     }
 }
 
-fn needed_global_step(graph: &GraphBuilder, who: &str) -> Result<Variable> {
+fn needed_global_step(graph: &Graph, who: &str) -> Result<Variable> {
     get_global_step(graph)?
         .ok_or_else(|| Status::failed_precondition(format!("Global step should be created to use {who}.")))
 }
@@ -80,7 +80,7 @@ impl StopAtStepHook {
 }
 
 impl SessionRunHook for StopAtStepHook {
-    fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
+    fn begin(&mut self, graph: &Graph) -> Result<()> {
         self.step = Some(needed_global_step(graph, "StopAtStepHook")?);
         Ok(())
     }
@@ -150,7 +150,7 @@ impl CheckpointSaverHook {
 }
 
 impl SessionRunHook for CheckpointSaverHook {
-    fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
+    fn begin(&mut self, graph: &Graph) -> Result<()> {
         self.step = Some(needed_global_step(graph, "CheckpointSaverHook")?);
         std::fs::create_dir_all(&self.directory)
             .map_err(|error| Status::permission_denied(format!("can't make {}: {error}", self.directory)))?;
@@ -213,7 +213,7 @@ impl SummarySaverHook {
 }
 
 impl SessionRunHook for SummarySaverHook {
-    fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
+    fn begin(&mut self, graph: &Graph) -> Result<()> {
         self.step = Some(needed_global_step(graph, "SummarySaverHook")?);
         Ok(())
     }
@@ -257,7 +257,7 @@ impl StepCounterHook {
 }
 
 impl SessionRunHook for StepCounterHook {
-    fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
+    fn begin(&mut self, graph: &Graph) -> Result<()> {
         self.step = Some(needed_global_step(graph, "StepCounterHook")?);
         Ok(())
     }
@@ -433,7 +433,7 @@ impl GlobalStepWaiterHook {
 }
 
 impl SessionRunHook for GlobalStepWaiterHook {
-    fn begin(&mut self, graph: &GraphBuilder) -> Result<()> {
+    fn begin(&mut self, graph: &Graph) -> Result<()> {
         self.step = Some(needed_global_step(graph, "GlobalStepWaiterHook")?);
         Ok(())
     }

@@ -3,27 +3,27 @@
 use super::expression::group;
 use crate::variable::{Kind, Variable, global_variables, local_variables, named_constant};
 use bytes::Bytes;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::{DType, PartialShape, Result, Shape, Tensor};
 
 /// Adds the operation that sets the first values of these variables.
-pub fn variables_initializer(graph: &GraphBuilder, variables: &[Variable], name: &str) -> Result<Operation> {
+pub fn variables_initializer(graph: &Graph, variables: &[Variable], name: &str) -> Result<Operation> {
     let initializers: Vec<Operation> = variables.iter().map(|variable| variable.initializer().clone()).collect();
     group(graph, &initializers, name)
 }
 
 /// Adds the operation that sets the first values of all variables that are saved and shared.
-pub fn global_variables_initializer(graph: &GraphBuilder) -> Result<Operation> {
+pub fn global_variables_initializer(graph: &Graph) -> Result<Operation> {
     variables_initializer(graph, &global_variables(graph)?, "init")
 }
 
 /// Adds the operation that sets the first values of the variables of one worker only.
-pub fn local_variables_initializer(graph: &GraphBuilder) -> Result<Operation> {
+pub fn local_variables_initializer(graph: &Graph) -> Result<Operation> {
     variables_initializer(graph, &local_variables(graph)?, "init")
 }
 
 /// Adds a vector with the names of those of the variables that have no value; without variables, of all.
-pub fn report_uninitialized_variables(graph: &GraphBuilder, variables: Option<&[Variable]>) -> Result<Output> {
+pub fn report_uninitialized_variables(graph: &Graph, variables: Option<&[Variable]>) -> Result<Output> {
     let all = match variables {
         Some(variables) => variables.to_vec(),
         None => [global_variables(graph)?, local_variables(graph)?].concat(),
@@ -46,7 +46,7 @@ pub fn report_uninitialized_variables(graph: &GraphBuilder, variables: Option<&[
     })
 }
 
-fn is_initialized(graph: &GraphBuilder, variable: &Variable) -> Result<Output> {
+fn is_initialized(graph: &Graph, variable: &Variable) -> Result<Output> {
     let op = match variable.kind() {
         Kind::Ref => graph.op("IsVariableInitialized").input(variable.handle()).attr("dtype", variable.dtype()),
         Kind::Resource => graph.op("VarIsInitializedOp").input(variable.handle()),
@@ -55,7 +55,7 @@ fn is_initialized(graph: &GraphBuilder, variable: &Variable) -> Result<Output> {
 }
 
 /// Adds the elements of a vector of `len` where `mask` is true, with the nodes that TensorFlow uses for any rank.
-fn boolean_mask(graph: &GraphBuilder, values: &Output, mask: &Output, len: usize) -> Result<Output> {
+fn boolean_mask(graph: &Graph, values: &Output, mask: &Output, len: usize) -> Result<Output> {
     graph.name_scope("boolean_mask", |graph| {
         let len = i32::try_from(len).unwrap_or(i32::MAX);
         let vector = |name: &str, value: i32| named_constant(graph, name, &Tensor::vector(&[value]));

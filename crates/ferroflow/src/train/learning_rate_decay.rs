@@ -2,7 +2,7 @@
 
 use super::expression::{Number, add, binary, cast, div, mul, sub, unary};
 use crate::variable::Variable;
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use tensor::{DType, Result, Status, Tensor};
 
 /// Adds `learning_rate * decay_rate ^ (global_step / decay_steps)`; with `staircase` the exponent is a whole number.
@@ -132,19 +132,13 @@ pub fn piecewise_constant(global_step: &Variable, boundaries: &[i64], values: &[
     })
 }
 
-fn start(graph: &GraphBuilder, learning_rate: Number) -> Result<(Output, DType)> {
+fn start(graph: &Graph, learning_rate: Number) -> Result<(Output, DType)> {
     let rate = learning_rate.to_output(graph, "learning_rate", DType::Float)?;
     let dtype = rate.dtype();
     Ok((rate, dtype))
 }
 
-fn progress(
-    graph: &GraphBuilder,
-    global_step: &Variable,
-    decay_steps: f64,
-    dtype: DType,
-    staircase: bool,
-) -> Result<Output> {
+fn progress(graph: &Graph, global_step: &Variable, decay_steps: f64, dtype: DType, staircase: bool) -> Result<Output> {
     let step = cast(graph, &global_step.read(), dtype)?;
     let share = div(graph, &step, decay_steps)?;
     if staircase { unary(graph, "Floor", &share) } else { Ok(share) }

@@ -2,9 +2,8 @@
 
 use super::queue_runner::{QueueRunner, add_queue_runner, queue_runners};
 use super::saver::Saver;
-use crate::Graph;
 use crate::variable::{Kind, SaveSlice, Variable, collections};
-use graph::GraphBuilder;
+use graph::Graph;
 use prost::Message;
 use proto::collection_def::{BytesList, Kind as CollectionKind, NodeList};
 use proto::meta_graph_def::MetaInfoDef;
@@ -26,7 +25,7 @@ const VARIABLE_COLLECTIONS: &[&str] = &[
 ];
 
 /// Returns the MetaGraph of a graph.
-pub fn export_meta_graph(graph: &GraphBuilder, saver: Option<SaverDef>) -> MetaGraphDef {
+pub fn export_meta_graph(graph: &Graph, saver: Option<SaverDef>) -> MetaGraphDef {
     let mut meta = MetaGraphDef {
         meta_info_def: Some(MetaInfoDef { tensorflow_version: "1.15.0".to_owned(), ..Default::default() }),
         graph_def: Some(graph.to_graph_def()),

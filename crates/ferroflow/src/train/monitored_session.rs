@@ -28,7 +28,7 @@ use super::{Coordinator, Scaffold, start_queue_runners};
 use crate::session::{RunMetadata, RunOptions, Session, Target};
 use crate::summary::FileWriter;
 use crate::variable::get_global_step;
-use graph::GraphBuilder;
+use graph::Graph;
 use proto::ConfigProto;
 use std::time::Duration;
 use tensor::{Code, Result, Status, Tensor};
@@ -36,7 +36,7 @@ use tensor::{Code, Result, Status, Tensor};
 /// A monitored session about to be made.
 #[must_use = "the session is made by `build`"]
 pub struct MonitoredSessionBuilder {
-    graph: GraphBuilder,
+    graph: Graph,
     target: Target,
     config: ConfigProto,
     is_chief: bool,
@@ -55,7 +55,7 @@ pub struct MonitoredSessionBuilder {
 /// A session for a training loop. Steps that fail with `Unavailable` or `Aborted`, because a task was lost, are done
 /// again in a new session, which the chief restores from the newest checkpoint.
 pub struct MonitoredSession {
-    graph: GraphBuilder,
+    graph: Graph,
     target: Target,
     config: ConfigProto,
     is_chief: bool,
@@ -78,7 +78,7 @@ struct Live {
 
 impl MonitoredSession {
     /// Starts a session for training: in this process, for a chief, without a directory for checkpoints.
-    pub fn training(graph: &GraphBuilder) -> MonitoredSessionBuilder {
+    pub fn training(graph: &Graph) -> MonitoredSessionBuilder {
         MonitoredSessionBuilder {
             graph: graph.clone(),
             target: Target::Local,
@@ -126,7 +126,7 @@ impl MonitoredSession {
     }
 
     /// Returns the graph.
-    pub fn graph(&self) -> &GraphBuilder {
+    pub fn graph(&self) -> &Graph {
         &self.graph
     }
 

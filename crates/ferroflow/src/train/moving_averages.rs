@@ -3,7 +3,7 @@
 use super::expression::{Number, add, binary, cast, div, group, mul, sub};
 use super::slot::{SlotInitial, create_slot};
 use crate::variable::{Kind, Variable, collections};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use tensor::{DType, Result, Status};
@@ -29,7 +29,7 @@ impl ExponentialMovingAverage {
     }
 
     /// Makes the averages of these variables, and returns the operation that updates them.
-    pub fn apply(&self, graph: &GraphBuilder, variables: &[Variable]) -> Result<Operation> {
+    pub fn apply(&self, graph: &Graph, variables: &[Variable]) -> Result<Operation> {
         for variable in variables {
             if !variable.dtype().is_floating() {
                 return Err(Status::invalid_argument(format!(
@@ -76,7 +76,7 @@ impl ExponentialMovingAverage {
         averaged.chain(others.iter().map(|variable| (variable.name(), variable.clone()))).collect()
     }
 
-    fn decay(&self, graph: &GraphBuilder) -> Result<Output> {
+    fn decay(&self, graph: &Graph) -> Result<Output> {
         let Some(updates) = &self.num_updates else {
             return Number::Value(self.decay).to_output(graph, "decay", DType::Float);
         };
@@ -87,12 +87,7 @@ impl ExponentialMovingAverage {
 }
 
 /// Adds `average -= (1 - decay) * (average - value)`.
-fn assign_moving_average(
-    graph: &GraphBuilder,
-    average: &Variable,
-    value: &Output,
-    decay: &Output,
-) -> Result<Operation> {
+fn assign_moving_average(graph: &Graph, average: &Variable, value: &Output, decay: &Output) -> Result<Operation> {
     graph.colocate_with(average.op(), |graph| {
         graph.name_scope("AssignMovingAvg", |graph| {
             let whole = format!("{}/", graph.current_name_scope());

@@ -5,7 +5,7 @@ use super::expression::group;
 use super::slot::{SlotInitial, create_slot};
 use crate::variable::{Kind, Variable, collections, named_constant, trainable_variables};
 use graph::builder::{Grad, IndexedSlices};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use tensor::{DType, Result, Status, Tensor};
@@ -55,29 +55,23 @@ pub trait Optimizer: Send + Sync {
     fn state(&self) -> &OptimizerState;
 
     /// Makes the variables that the updates need beside `variables`.
-    fn create_slots(&self, _graph: &GraphBuilder, _variables: &[Variable]) -> Result<()> {
+    fn create_slots(&self, _graph: &Graph, _variables: &[Variable]) -> Result<()> {
         Ok(())
     }
 
     /// Makes the tensors that all updates share.
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()>;
+    fn prepare(&self, graph: &Graph) -> Result<()>;
 
     /// Adds the update of one variable by a whole gradient.
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation>;
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation>;
 
     /// Adds the update of some rows of one variable; no index occurs twice.
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation>;
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation>;
 
     /// As [`apply_sparse`](Self::apply_sparse) where an index may occur several times.
     fn apply_sparse_duplicate_indices(
         &self,
-        graph: &GraphBuilder,
+        graph: &Graph,
         values: &Output,
         indices: &Output,
         variable: &Variable,
@@ -87,7 +81,7 @@ pub trait Optimizer: Send + Sync {
     }
 
     /// Adds what comes after all updates, and returns an operation that has run when everything has.
-    fn finish(&self, graph: &GraphBuilder, updates: &[Operation], name: &str) -> Result<Operation> {
+    fn finish(&self, graph: &Graph, updates: &[Operation], name: &str) -> Result<Operation> {
         group(graph, updates, name)
     }
 
@@ -206,7 +200,7 @@ impl OptimizerState {
 }
 
 /// Adds up the rows of equal indices.
-pub(crate) fn deduplicate(graph: &GraphBuilder, values: &Output, indices: &Output) -> Result<(Output, Output)> {
+pub(crate) fn deduplicate(graph: &Graph, values: &Output, indices: &Output) -> Result<(Output, Output)> {
     let unique = graph.op("Unique").input(indices).try_build()?;
     let shape = graph.op("Shape").input(&unique.output(0)).try_build()?.output(0);
     let count = graph.name_scope("strided_slice", |graph| {
@@ -259,7 +253,7 @@ fn check_dtype(dtype: DType, name: &str) -> Result<()> {
 }
 
 /// Makes every gradient wait for all of them.
-fn tuple(graph: &GraphBuilder, gradients: Vec<Option<Grad>>) -> Result<Vec<Option<Grad>>> {
+fn tuple(graph: &Graph, gradients: Vec<Option<Grad>>) -> Result<Vec<Option<Grad>>> {
     graph.name_scope("tuple", |graph| {
         let mut all: Vec<Operation> = Vec::new();
         for gradient in gradients.iter().flatten() {
@@ -332,7 +326,7 @@ fn apply_gradients<O: Optimizer + ?Sized>(
     Ok(train_op)
 }
 
-fn add_one(graph: &GraphBuilder, global_step: &Variable, name: &str) -> Result<Operation> {
+fn add_one(graph: &Graph, global_step: &Variable, name: &str) -> Result<Operation> {
     let one = super::expression::number(1.0, global_step.dtype())?;
     let (op, constant) = match global_step.kind() {
         Kind::Ref => ("AssignAdd", "value"),

@@ -2,7 +2,7 @@
 
 use super::Coordinator;
 use crate::session::Session;
-use graph::{GraphBuilder, NodeId, Operation, Output};
+use graph::{Graph, NodeId, Operation, Output};
 use parking_lot::Mutex;
 use proto::QueueRunnerDef;
 use std::collections::HashSet;
@@ -120,12 +120,12 @@ impl QueueRunner {
 }
 
 /// Returns the runners of a graph.
-pub(super) fn queue_runners(graph: &GraphBuilder) -> Vec<QueueRunner> {
+pub(super) fn queue_runners(graph: &Graph) -> Vec<QueueRunner> {
     graph.extension::<Runners>().all.lock().clone()
 }
 
 /// Adds a runner to those that [`start_queue_runners`] starts.
-pub fn add_queue_runner(graph: &GraphBuilder, runner: QueueRunner) {
+pub fn add_queue_runner(graph: &Graph, runner: QueueRunner) {
     graph.extension::<Runners>().all.lock().push(runner);
 }
 

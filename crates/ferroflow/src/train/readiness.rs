@@ -6,10 +6,9 @@
 //! Queues are TensorFlow's own, so that this works on its tasks too; a chief of TensorFlow's closes nothing, and its
 //! workers look now and then. The nodes are in a graph of their own: the program's stays as it is.
 
-use crate::Graph;
 use crate::session::{RunOptions, Session, Target};
 use crate::variable::global_variables;
-use graph::{DeviceName, GraphBuilder, Operation};
+use graph::{DeviceName, Graph, Operation};
 use proto::ConfigProto;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -27,7 +26,7 @@ pub(super) struct Readiness {
 
 impl Readiness {
     /// Makes the nodes for the tasks of a graph's variables; none when no variable is on a named task.
-    pub(super) fn of(variables: &GraphBuilder) -> Result<Option<Readiness>> {
+    pub(super) fn of(variables: &Graph) -> Result<Option<Readiness>> {
         let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for variable in global_variables(variables)? {
             if let Some(task) = task_of(&variable.op().device()) {

@@ -9,7 +9,7 @@ use super::shard_transfer::ShardTransfer;
 use crate::session::Session;
 use crate::variable::{Kind, Variable, global_variables, named_constant};
 use bytes::Bytes;
-use graph::{DeviceName, GraphBuilder, Operation, Output};
+use graph::{DeviceName, Graph, Operation, Output};
 use parking_lot::Mutex;
 use proto::{CheckpointState, SaverDef};
 use std::collections::BTreeMap;
@@ -82,12 +82,12 @@ struct Saved {
 
 impl Saver {
     /// Adds a saver of all global variables.
-    pub fn new(graph: &GraphBuilder) -> Result<Saver> {
+    pub fn new(graph: &Graph) -> Result<Saver> {
         Saver::with_options(graph, SaverOptions::default())
     }
 
     /// Adds a saver.
-    pub fn with_options(graph: &GraphBuilder, options: SaverOptions) -> Result<Saver> {
+    pub fn with_options(graph: &Graph, options: SaverOptions) -> Result<Saver> {
         let saved = saved_tensors(graph, &options)?;
         if saved.is_empty() {
             return Err(Status::invalid_argument("No variables to save"));
@@ -213,7 +213,7 @@ impl Saver {
     }
 
     /// Returns the nodes that send shards; none when there are no shards, or all is in one process.
-    fn transfer(&self, graph: &GraphBuilder) -> Result<Option<ShardTransfer>> {
+    fn transfer(&self, graph: &Graph) -> Result<Option<ShardTransfer>> {
         if !self.def.sharded {
             return Ok(None);
         }
@@ -329,7 +329,7 @@ fn now() -> f64 {
 }
 
 /// Returns what is saved, sorted by name and slice, as TensorFlow does.
-fn saved_tensors(graph: &GraphBuilder, options: &SaverOptions) -> Result<Vec<Saved>> {
+fn saved_tensors(graph: &Graph, options: &SaverOptions) -> Result<Vec<Saved>> {
     let named = match &options.variables {
         Some(variables) => variables.clone(),
         None => {
@@ -359,7 +359,7 @@ fn saved_tensors(graph: &GraphBuilder, options: &SaverOptions) -> Result<Vec<Sav
     Ok(saved)
 }
 
-fn build(graph: &GraphBuilder, saved: &[Saved], options: &SaverOptions) -> Result<(Output, Output, Operation)> {
+fn build(graph: &Graph, saved: &[Saved], options: &SaverOptions) -> Result<(Output, Output, Operation)> {
     let scalar = PartialShape::scalar();
     let filename = graph.name_scope("filename", |graph| {
         let whole = format!("{}/", graph.current_name_scope());
@@ -380,7 +380,7 @@ fn build(graph: &GraphBuilder, saved: &[Saved], options: &SaverOptions) -> Resul
 }
 
 fn build_sharded(
-    graph: &GraphBuilder,
+    graph: &Graph,
     filename: &Output,
     saved: &[Saved],
     options: &SaverOptions,
@@ -390,7 +390,7 @@ fn build_sharded(
         shards.entry(host_cpu(&one.variable.op().device())?).or_default().push(one);
     }
     let shards: Vec<(String, Vec<&Saved>)> = shards.into_iter().collect();
-    let text = |graph: &GraphBuilder, value: &str| graph.constant_tensor(&Tensor::string(value.to_owned()));
+    let text = |graph: &Graph, value: &str| graph.constant_tensor(&Tensor::string(value.to_owned()));
     let temporary = graph.device("/device:CPU:*", |graph| -> Result<Output> {
         let is_s3 = graph.op("StaticRegexFullMatch").input(filename).attr("pattern", "^s3://.*").try_build()?;
         let (part, directory) = (text(graph, ".part"), text(graph, "_temp/part"));
@@ -439,7 +439,7 @@ fn build_sharded(
     Ok((filename.clone(), done, restore))
 }
 
-fn on_device<R>(graph: &GraphBuilder, device: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+fn on_device<R>(graph: &Graph, device: &str, body: impl FnOnce(&Graph) -> R) -> R {
     if device.is_empty() { body(graph) } else { graph.device(device, body) }
 }
 
@@ -454,7 +454,7 @@ fn host_cpu(device: &str) -> Result<String> {
     Ok(name.to_string())
 }
 
-fn save_op(graph: &GraphBuilder, filename: &Output, saved: &[&Saved]) -> Result<Operation> {
+fn save_op(graph: &Graph, filename: &Output, saved: &[&Saved]) -> Result<Operation> {
     graph.name_scope("SaveV2", |graph| {
         let whole = format!("{}/", graph.current_name_scope());
         let (names, specs) = lists(graph, saved)?;
@@ -469,7 +469,7 @@ fn save_op(graph: &GraphBuilder, filename: &Output, saved: &[&Saved]) -> Result<
     })
 }
 
-fn lists(graph: &GraphBuilder, saved: &[&Saved]) -> Result<(Output, Output)> {
+fn lists(graph: &Graph, saved: &[&Saved]) -> Result<(Output, Output)> {
     let list = |name: &str, values: Vec<Bytes>| -> Result<Output> {
         Ok(named_constant(graph, name, &Tensor::from_strings(Shape::vector(values.len()), values)?))
     };
@@ -479,7 +479,7 @@ fn lists(graph: &GraphBuilder, saved: &[&Saved]) -> Result<(Output, Output)> {
 }
 
 /// Passes the name on when the checkpoint is written.
-fn after(graph: &GraphBuilder, name: &Output, save: &Operation) -> Result<Output> {
+fn after(graph: &Graph, name: &Output, save: &Operation) -> Result<Output> {
     graph.colocate_with(&name.op, |graph| {
         let op = graph.op("Identity").name("control_dependency").input(name).control(save);
         op.try_build().map(|op| op.output(0))
@@ -487,13 +487,13 @@ fn after(graph: &GraphBuilder, name: &Output, save: &Operation) -> Result<Output
 }
 
 fn restore_ops(
-    graph: &GraphBuilder,
+    graph: &Graph,
     filename: &Output,
     saved: &[&Saved],
     options: &SaverOptions,
     device: Option<&str>,
 ) -> Result<Vec<Operation>> {
-    let build = |graph: &GraphBuilder| {
+    let build = |graph: &Graph| {
         graph.name_scope("RestoreV2", |graph| {
             let whole = format!("{}/", graph.current_name_scope());
             let (names, specs) = lists(graph, saved)?;
@@ -528,6 +528,6 @@ fn restore_ops(
     Ok(assigns)
 }
 
-fn on_exact_device<R>(graph: &GraphBuilder, device: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+fn on_exact_device<R>(graph: &Graph, device: &str, body: impl FnOnce(&Graph) -> R) -> R {
     if device.is_empty() { body(graph) } else { graph.without_device(|graph| graph.device(device, body)) }
 }

@@ -5,7 +5,7 @@ use super::{Saver, global_variables_initializer, local_variables_initializer, re
 use crate::session::Session;
 use crate::summary;
 use crate::variable::{collections, global_variables};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use std::sync::Arc;
 use tensor::{Result, Tensor};
 
@@ -70,7 +70,7 @@ impl Scaffold {
     }
 
     /// Makes what is still missing.
-    pub fn finalize(mut self, graph: &GraphBuilder) -> Result<Scaffold> {
+    pub fn finalize(mut self, graph: &Graph) -> Result<Scaffold> {
         if self.init.op.is_none() {
             self.init.op = Some(global_variables_initializer(graph)?);
         }
@@ -95,7 +95,7 @@ impl Scaffold {
 }
 
 /// Adds the initialization of local variables and of tables.
-pub(super) fn default_local_init(graph: &GraphBuilder) -> Result<Operation> {
+pub(super) fn default_local_init(graph: &Graph) -> Result<Operation> {
     let locals = local_variables_initializer(graph)?;
     let tables = graph.collection(collections::TABLE_INITIALIZERS);
     if tables.is_empty() {

@@ -3,7 +3,7 @@
 use super::readiness::{Heard, Listening, Readiness};
 use super::{Coordinator, Saver};
 use crate::session::{Session, Target};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use proto::ConfigProto;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ pub struct RestoreFrom {
 /// Makes sessions that are ready to train.
 #[derive(Clone)]
 pub struct SessionManager {
-    graph: GraphBuilder,
+    graph: Graph,
     local_init_op: Option<Operation>,
     ready_op: Option<Output>,
     ready_for_local_init_op: Option<Output>,
@@ -67,7 +67,7 @@ struct Lacking {
 
 impl SessionManager {
     /// Makes a manager of a graph's sessions that asks nothing of them.
-    pub fn new(graph: &GraphBuilder) -> SessionManager {
+    pub fn new(graph: &Graph) -> SessionManager {
         SessionManager {
             graph: graph.clone(),
             local_init_op: None,

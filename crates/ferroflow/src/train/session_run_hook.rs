@@ -2,7 +2,7 @@
 
 use super::Coordinator;
 use crate::session::{RunMetadata, RunOptions, Session};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use std::cell::Cell;
 use tensor::{Result, Tensor};
 
@@ -96,7 +96,7 @@ pub struct RunValues {
 /// Takes part in the life of a monitored session. Each method does nothing unless it is written.
 pub trait SessionRunHook: Send {
     /// Is called once, while nodes can still be added to the graph.
-    fn begin(&mut self, _graph: &GraphBuilder) -> Result<()> {
+    fn begin(&mut self, _graph: &Graph) -> Result<()> {
         Ok(())
     }
 

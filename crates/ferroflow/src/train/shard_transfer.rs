@@ -6,7 +6,7 @@
 //! and the variables are sent there, one shard after the other. The files are the same either way.
 
 use crate::session::Session;
-use graph::{DeviceName, GraphBuilder, NodeId, Operation, Output};
+use graph::{DeviceName, Graph, NodeId, Operation, Output};
 use proto::SaverDef;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use tensor::{Code, DType, PartialShape, Result, Status, Tensor};
@@ -25,7 +25,7 @@ pub(super) struct ShardTransfer {
 
 impl ShardTransfer {
     /// Adds the nodes; none when the saver's nodes are on no named task, as in a session of one process.
-    pub(super) fn add(graph: &GraphBuilder, def: &SaverDef) -> Result<Option<ShardTransfer>> {
+    pub(super) fn add(graph: &Graph, def: &SaverDef) -> Result<Option<ShardTransfer>> {
         let saved = graph.output(&def.save_tensor_name)?;
         let filename = graph.output(&def.filename_tensor_name)?.edge();
         let restore = graph
@@ -102,18 +102,13 @@ fn ancestors(last: &Operation) -> Vec<Operation> {
 
 /// How an operation is copied.
 trait Copier {
-    fn copy(
-        &mut self,
-        graph: &GraphBuilder,
-        op: &Operation,
-        inputs: Vec<Output>,
-        controls: &[Operation],
-    ) -> Result<Operation>;
+    fn copy(&mut self, graph: &Graph, op: &Operation, inputs: Vec<Output>, controls: &[Operation])
+    -> Result<Operation>;
 }
 
 /// Copies those of `ops`, which are all that `last` needs, that are sources or need one; returns the copy of `last`.
 fn copy(
-    graph: &GraphBuilder,
+    graph: &Graph,
     last: &Operation,
     ops: &[Operation],
     is_source: &dyn Fn(&Operation) -> bool,
@@ -165,13 +160,7 @@ fn copy(
 }
 
 /// Adds an operation like another on a device.
-fn like(
-    graph: &GraphBuilder,
-    op: &Operation,
-    device: &str,
-    inputs: &[Output],
-    controls: &[Operation],
-) -> Result<Operation> {
+fn like(graph: &Graph, op: &Operation, device: &str, inputs: &[Output], controls: &[Operation]) -> Result<Operation> {
     let name = op.name();
     let mut copy = graph.op(&op.op_type()).name(name.rsplit('/').next().unwrap_or(&name)).inputs(inputs);
     for (name, value) in op.attrs() {
@@ -193,7 +182,7 @@ struct Saving {
 impl Copier for Saving {
     fn copy(
         &mut self,
-        graph: &GraphBuilder,
+        graph: &Graph,
         op: &Operation,
         mut inputs: Vec<Output>,
         controls: &[Operation],
@@ -227,7 +216,7 @@ struct Restoring {
 impl Copier for Restoring {
     fn copy(
         &mut self,
-        graph: &GraphBuilder,
+        graph: &Graph,
         op: &Operation,
         inputs: Vec<Output>,
         controls: &[Operation],
@@ -263,7 +252,6 @@ impl Restoring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Graph;
     use crate::distributed::{ClusterSpec, EmbeddedCluster, start_embedded};
     use crate::initializers;
     use crate::session::Target;

@@ -3,7 +3,7 @@
 use super::expression::mul;
 use super::fill::{filled, filled_constant};
 use crate::variable::{SaveSlice, Variable};
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use tensor::{Result, Shape, Status};
 
 /// The first value of a slot.
@@ -15,7 +15,7 @@ pub enum SlotInitial<'a> {
     /// One number in the shape of the variable.
     Constant(f64),
     /// What a function builds in the slot's scope.
-    Function(&'a dyn Fn(&GraphBuilder) -> Result<Output>),
+    Function(&'a dyn Fn(&Graph) -> Result<Output>),
     /// A tensor that is in the graph already.
     Tensor(&'a Output),
 }
@@ -71,7 +71,7 @@ pub fn create_slot(primary: &Variable, name: &str, initial: SlotInitial<'_>) -> 
     Ok(slot)
 }
 
-fn first_free(graph: &GraphBuilder, name: &str) -> String {
+fn first_free(graph: &Graph, name: &str) -> String {
     if graph.operation(name).is_none() {
         return name.to_owned();
     }
@@ -79,7 +79,7 @@ fn first_free(graph: &GraphBuilder, name: &str) -> String {
 }
 
 /// Adds zeros or ones in the shape of a variable.
-pub(crate) fn like(graph: &GraphBuilder, primary: &Variable, name: &str, value: f64) -> Result<Output> {
+pub(crate) fn like(graph: &Graph, primary: &Variable, name: &str, value: f64) -> Result<Output> {
     if let Some(shape) = primary.shape().to_shape() {
         return filled(graph, name, value, primary.dtype(), &shape);
     }
@@ -87,7 +87,7 @@ pub(crate) fn like(graph: &GraphBuilder, primary: &Variable, name: &str, value: 
     Ok(graph.op(op).name(name).input(primary.initial_value()).try_build()?.output(0))
 }
 
-fn constant_like(graph: &GraphBuilder, primary: &Variable, value: f64) -> Result<Output> {
+fn constant_like(graph: &Graph, primary: &Variable, value: f64) -> Result<Output> {
     match primary.shape().to_shape() {
         Some(shape) => filled_constant(graph, "Const", value, primary.dtype(), &shape),
         None => mul(graph, &like(graph, primary, "ones", 1.0)?, value),
@@ -95,7 +95,7 @@ fn constant_like(graph: &GraphBuilder, primary: &Variable, value: f64) -> Result
 }
 
 /// Adds a constant in the shape of a variable, placed with it.
-pub(crate) fn constant_beside(graph: &GraphBuilder, variable: &Variable, value: f64) -> Result<Output> {
+pub(crate) fn constant_beside(graph: &Graph, variable: &Variable, value: f64) -> Result<Output> {
     let shape = variable.shape().to_shape().ok_or_else(|| {
         Status::invalid_argument(format!("the shape of variable '{}' must be known", variable.name()))
     })?;

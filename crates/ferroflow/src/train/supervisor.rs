@@ -32,7 +32,7 @@ use super::{
 use crate::session::{Session, Target};
 use crate::summary::{self, FileWriter};
 use crate::variable::{Variable, get_global_step, global_variables};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
 use proto::ConfigProto;
 use proto::session_log::SessionStatus;
@@ -62,7 +62,7 @@ impl<T> Choice<T> {
 /// A supervisor about to be made.
 #[must_use = "the supervisor is made by `build`"]
 pub struct SupervisorBuilder {
-    graph: GraphBuilder,
+    graph: Graph,
     is_chief: bool,
     logdir: Option<String>,
     config: ConfigProto,
@@ -84,7 +84,7 @@ pub struct SupervisorBuilder {
 
 /// Oversees a training program.
 pub struct Supervisor {
-    graph: GraphBuilder,
+    graph: Graph,
     is_chief: bool,
     logdir: Option<String>,
     config: ConfigProto,
@@ -105,7 +105,7 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Starts a supervisor of a chief without a log directory.
-    pub fn builder(graph: &GraphBuilder) -> SupervisorBuilder {
+    pub fn builder(graph: &Graph) -> SupervisorBuilder {
         SupervisorBuilder {
             graph: graph.clone(),
             is_chief: true,

@@ -10,7 +10,7 @@ use super::optimizer::{GradientAndVariable, GradientOptions, Optimizer, Optimize
 use super::queue_runner::{Queue, QueueRunner};
 use crate::variable::{Kind, Variable, collections, global_variables, named_constant};
 use graph::builder::{Grad, IndexedSlices};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
@@ -102,12 +102,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
         built.ok_or_else(|| Status::failed_precondition(format!("{what}() should be called after apply_gradients().")))
     }
 
-    fn build(
-        &self,
-        graph: &GraphBuilder,
-        gradients: &[GradientAndVariable],
-        global_step: &Variable,
-    ) -> Result<Operation> {
+    fn build(&self, graph: &Graph, gradients: &[GradientAndVariable], global_step: &Variable) -> Result<Operation> {
         // The local step stays on the worker, whatever the device function says of variables.
         let anchor = graph.op("NoOp").try_build()?;
         let zero = super::expression::number(0.0, global_step.dtype())?;
@@ -188,7 +183,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
 
     fn dense(
         &self,
-        graph: &GraphBuilder,
+        graph: &Graph,
         gradient: &Output,
         variable: &Variable,
         local_step: &Variable,
@@ -207,7 +202,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
 
     fn sparse(
         &self,
-        graph: &GraphBuilder,
+        graph: &Graph,
         slices: &IndexedSlices,
         variable: &Variable,
         local_step: &Variable,
@@ -217,7 +212,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
         let op = op.attr("dtype", dtype).attr("shape", PartialShape::scalar());
         let accumulator = op.attr("shared_name", format!("{}:0/grad_accum", variable.name())).try_build()?.output(0);
         let step = local_step.read();
-        let to_int64 = |graph: &GraphBuilder, output: &Output| super::expression::cast(graph, output, DType::Int64);
+        let to_int64 = |graph: &Graph, output: &Output| super::expression::cast(graph, output, DType::Int64);
         let indices = to_int64(graph, &slices.indices)?;
         let shape = match &slices.dense_shape {
             Some(shape) => to_int64(graph, shape)?,
@@ -235,7 +230,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
         Ok((accumulator, apply, Grad::Slices(average)))
     }
 
-    fn take(&self, graph: &GraphBuilder, op: &str, accumulator: &Output, dtype: DType) -> Result<Operation> {
+    fn take(&self, graph: &Graph, op: &str, accumulator: &Output, dtype: DType) -> Result<Operation> {
         graph.name_scope(op, |graph| {
             let whole = format!("{}/", graph.current_name_scope());
             let count = named_constant(graph, "num_required", &Tensor::scalar(self.replicas_to_aggregate));
@@ -253,21 +248,15 @@ impl<O: Optimizer> Optimizer for SyncReplicasOptimizer<O> {
         self.optimizer.state()
     }
 
-    fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+    fn prepare(&self, graph: &Graph) -> Result<()> {
         self.optimizer.prepare(graph)
     }
 
-    fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+    fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
         self.optimizer.apply_dense(graph, gradient, variable)
     }
 
-    fn apply_sparse(
-        &self,
-        graph: &GraphBuilder,
-        values: &Output,
-        indices: &Output,
-        variable: &Variable,
-    ) -> Result<Operation> {
+    fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation> {
         self.optimizer.apply_sparse(graph, values, indices, variable)
     }
 
@@ -292,23 +281,23 @@ impl<O: Optimizer> Optimizer for SyncReplicasOptimizer<O> {
 }
 
 /// Runs `body` at the root of the names, on the device of the global step.
-fn at<R>(graph: &GraphBuilder, global_step: &Variable, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+fn at<R>(graph: &Graph, global_step: &Variable, body: impl FnOnce(&Graph) -> R) -> R {
     let device = global_step.op().device();
     on(graph, &device, |graph| graph.in_name_scope("", body))
 }
 
-fn on<R>(graph: &GraphBuilder, device: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+fn on<R>(graph: &Graph, device: &str, body: impl FnOnce(&Graph) -> R) -> R {
     if device.is_empty() { body(graph) } else { graph.device(device, body) }
 }
 
-fn set(graph: &GraphBuilder, variable: &Variable, value: &Output) -> Result<Operation> {
+fn set(graph: &Graph, variable: &Variable, value: &Output) -> Result<Operation> {
     match variable.kind() {
         Kind::Ref => graph.op("Assign").input(variable.handle()).input(value).try_build(),
         Kind::Resource => super::expression::assign(graph, variable, value, true),
     }
 }
 
-fn fill(graph: &GraphBuilder, count: i32, global_step: &Variable) -> Result<Output> {
+fn fill(graph: &Graph, count: i32, global_step: &Variable) -> Result<Output> {
     graph.name_scope("Fill", |graph| {
         let whole = format!("{}/", graph.current_name_scope());
         let dims = named_constant(graph, "dims", &Tensor::vector(&[count]));

@@ -3,7 +3,7 @@
 use super::session_run_hook::SessionRunHook;
 use super::{Coordinator, Optimizer, QueueRunner, SyncReplicasOptimizer};
 use crate::session::Session;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::{Result, Status};
 
 /// Starts local steps at the global one; the chief also hands out the first tokens and starts to apply gradients.
@@ -27,7 +27,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
 }
 
 impl SessionRunHook for SyncReplicasHook {
-    fn begin(&mut self, _graph: &GraphBuilder) -> Result<()> {
+    fn begin(&mut self, _graph: &Graph) -> Result<()> {
         Ok(())
     }
 

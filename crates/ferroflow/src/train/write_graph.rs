@@ -1,6 +1,6 @@
 //! [`write_graph`]: a graph as a file, in text or in binary.
 
-use graph::GraphBuilder;
+use graph::Graph;
 use proto::Message;
 use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{Result, Status};
@@ -22,7 +22,7 @@ pub(super) const GRAPH_FILE: &str = "graph.pbtxt";
 /// # std::fs::remove_dir_all(directory).ok();
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn write_graph(graph: &GraphBuilder, directory: &str, name: &str, as_text: bool) -> Result<String> {
+pub fn write_graph(graph: &Graph, directory: &str, name: &str, as_text: bool) -> Result<String> {
     let def = graph.to_graph_def();
     let content = if as_text {
         let text = proto::text::format("tensorflow.GraphDef", &def);

@@ -6,8 +6,9 @@
 //! branch or loop itself is [recalled](super::recall).
 
 use super::recall::LoopGradient;
-use super::{GraphBuilder, NodeId, Operation, Output, State};
+use super::{Graph, NodeId, Operation, Output, State};
 use crate::Edge;
+use crate::op_def::TypeSlot;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use tensor::{DType, PartialShape, Result, Status};
 
@@ -116,7 +117,7 @@ impl Contexts {
     }
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Returns `on_true(…)` or `on_false(…)`, whichever the scalar `predicate` says; only that one is run.
     ///
     /// Both must return as many outputs of the same types.
@@ -124,22 +125,35 @@ impl GraphBuilder {
     pub fn cond(
         &self,
         predicate: &Output,
-        on_true: impl FnOnce(&GraphBuilder) -> Vec<Output>,
-        on_false: impl FnOnce(&GraphBuilder) -> Vec<Output>,
+        on_true: impl FnOnce(&Graph) -> Vec<Output>,
+        on_false: impl FnOnce(&Graph) -> Vec<Output>,
     ) -> Vec<Output> {
-        match self.try_cond(predicate, on_true, on_false) {
-            Ok(outputs) => outputs,
-            Err(status) => panic!("{status}"),
+        // After a mistake as many outputs as the first branch has, so that a program that takes them apart can go on.
+        let mut on_true = Some(on_true);
+        let mut expected: Vec<TypeSlot> = Vec::new();
+        let mut first_branch = |graph: &Graph| {
+            let outputs = on_true.take().map_or_else(Vec::new, |on_true| on_true(graph));
+            expected = outputs.iter().map(Output::slot).collect();
+            outputs
+        };
+        let built = self.try_cond(predicate, &mut first_branch, on_false);
+        if built.is_err() && expected.is_empty() {
+            expected = on_true.take().map_or_else(Vec::new, |on_true| on_true(self)).iter().map(Output::slot).collect();
         }
+        self.kept_outputs("cond", built, &expected)
     }
 
     /// As [`cond`](Self::cond), but returns mistakes.
+    #[track_caller]
     pub fn try_cond(
         &self,
         predicate: &Output,
-        on_true: impl FnOnce(&GraphBuilder) -> Vec<Output>,
-        on_false: impl FnOnce(&GraphBuilder) -> Vec<Output>,
+        on_true: impl FnOnce(&Graph) -> Vec<Output>,
+        on_false: impl FnOnce(&Graph) -> Vec<Output>,
     ) -> Result<Vec<Output>> {
+        if predicate.op.is_mistaken() {
+            self.finish()?;
+        }
         if predicate.dtype() != DType::Bool {
             return Err(Status::invalid_argument(format!("the predicate of cond is {}, not bool", predicate.dtype())));
         }
@@ -204,22 +218,47 @@ impl GraphBuilder {
     pub fn while_loop(
         &self,
         variables: &[Output],
-        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Output,
-        body: impl FnOnce(&GraphBuilder, &[Output]) -> Vec<Output>,
+        condition: impl FnOnce(&Graph, &[Output]) -> Output,
+        body: impl FnOnce(&Graph, &[Output]) -> Vec<Output>,
     ) -> Vec<Output> {
-        match self.try_while_loop(variables, &LoopOptions::default(), condition, body) {
+        self.while_loop_with(variables, &LoopOptions::default(), condition, body)
+    }
+
+    /// As [`while_loop`](Self::while_loop), with options.
+    #[track_caller]
+    pub fn while_loop_with(
+        &self,
+        variables: &[Output],
+        options: &LoopOptions,
+        condition: impl FnOnce(&Graph, &[Output]) -> Output,
+        body: impl FnOnce(&Graph, &[Output]) -> Vec<Output>,
+    ) -> Vec<Output> {
+        let expected: Vec<_> = variables.iter().map(Output::slot).collect();
+        let built = self.try_while_loop(variables, options, condition, body);
+        self.kept_outputs("while_loop", built, &expected)
+    }
+
+    /// Returns the outputs, or keeps the mistake and returns ones that do nothing.
+    #[track_caller]
+    fn kept_outputs(&self, what: &str, built: Result<Vec<Output>>, expected: &[TypeSlot]) -> Vec<Output> {
+        match built {
             Ok(outputs) => outputs,
-            Err(status) => panic!("{status}"),
+            Err(status) => {
+                self.mistake_in(status, what);
+                let op = self.mistaken_operation(what, what.to_owned(), expected.to_vec());
+                (0..expected.len() as u32).map(|port| op.output(port)).collect()
+            }
         }
     }
 
     /// As [`while_loop`](Self::while_loop), with options; returns mistakes.
+    #[track_caller]
     pub fn try_while_loop(
         &self,
         variables: &[Output],
         options: &LoopOptions,
-        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Output,
-        body: impl FnOnce(&GraphBuilder, &[Output]) -> Vec<Output>,
+        condition: impl FnOnce(&Graph, &[Output]) -> Output,
+        body: impl FnOnce(&Graph, &[Output]) -> Vec<Output>,
     ) -> Result<Vec<Output>> {
         if options.parallel_iterations < 1 {
             return Err(Status::invalid_argument(format!(
@@ -228,7 +267,7 @@ impl GraphBuilder {
             )));
         }
         self.name_scope("while", |graph| {
-            let body = |graph: &GraphBuilder, inside: &[Output]| Ok(body(graph, inside));
+            let body = |graph: &Graph, inside: &[Output]| Ok(body(graph, inside));
             graph.build_loop(variables, options, None, |graph, merged| Ok(condition(graph, merged)), body)
         })
     }
@@ -239,8 +278,8 @@ impl GraphBuilder {
         variables: &[Output],
         options: &LoopOptions,
         forward: Option<usize>,
-        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Output>,
-        body: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Vec<Output>>,
+        condition: impl FnOnce(&Graph, &[Output]) -> Result<Output>,
+        body: impl FnOnce(&Graph, &[Output]) -> Result<Vec<Output>>,
     ) -> Result<Vec<Output>> {
         if variables.is_empty() {
             return Err(Status::invalid_argument("a loop needs at least one variable"));
@@ -272,8 +311,8 @@ impl GraphBuilder {
         &self,
         enters: &[Output],
         options: &LoopOptions,
-        condition: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Output>,
-        body: impl FnOnce(&GraphBuilder, &[Output]) -> Result<Vec<Output>>,
+        condition: impl FnOnce(&Graph, &[Output]) -> Result<Output>,
+        body: impl FnOnce(&Graph, &[Output]) -> Result<Vec<Output>>,
     ) -> Result<Vec<Output>> {
         let is_gradient = {
             let mut state = self.shared.state.lock();
@@ -423,12 +462,14 @@ impl GraphBuilder {
     }
 
     /// Runs `body` as if it were called outside of every branch and loop: what it makes is there whatever they do.
-    pub fn outside_control_flow<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub fn outside_control_flow<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.within(None, body)
     }
 
     /// Runs `body` as if it were called in another context.
-    pub(super) fn within<R>(&self, context: Option<usize>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub(super) fn within<R>(&self, context: Option<usize>, body: impl FnOnce(&Graph) -> R) -> R {
         let previous = std::mem::replace(&mut self.shared.state.lock().contexts.current, context);
         let result = self.without_control_dependencies(body);
         self.shared.state.lock().contexts.current = previous;
@@ -443,7 +484,8 @@ impl GraphBuilder {
     }
 
     /// Runs `body` inside a new context.
-    pub(super) fn in_context<R>(&self, mut context: Context, body: impl FnOnce(&GraphBuilder) -> R) -> (usize, R) {
+    #[track_caller]
+    pub(super) fn in_context<R>(&self, mut context: Context, body: impl FnOnce(&Graph) -> R) -> (usize, R) {
         let index = {
             let mut state = self.shared.state.lock();
             context.outer = state.contexts.current;

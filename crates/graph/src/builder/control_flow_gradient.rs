@@ -11,7 +11,7 @@
 use super::control_flow::{Conditional, Context, Kind, Loop, LoopOptions, LoopVariable};
 use super::gradients::{Around, Region};
 use super::recall::{LoopGradient, Source};
-use super::{Grad, GraphBuilder, IndexedSlices, NodeId, Output};
+use super::{Grad, Graph, IndexedSlices, NodeId, Output};
 use crate::Edge;
 use foldhash::HashSet;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ struct Captured {
     is_recalled: bool,
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Returns the gradients with respect to what a conditional takes from outside, given those with respect to what it
     /// returns and to values inside.
     pub(super) fn conditional_gradient(
@@ -185,7 +185,7 @@ impl GraphBuilder {
             }
             let options = LoopOptions { parallel_iterations: kind.parallel_iterations, shape_invariants: invariants };
             let mut results: Vec<(Edge, Grad)> = Vec::new();
-            let more = |graph: &GraphBuilder, merged: &[Output]| {
+            let more = |graph: &Graph, merged: &[Output]| {
                 let one = graph.constant_tensor(&Tensor::scalar(1i32));
                 Ok(graph.op("GreaterEqual").input(&merged[0]).input(&one).try_build()?.output(0))
             };
@@ -310,9 +310,9 @@ impl GraphBuilder {
             };
             Ok::<_, Status>(self.add_loop_variable(&start, step)?.0)
         };
-        let indices = collect(&slices.indices, Tensor::new(slices.indices.dtype(), tensor::Shape::vector(0))?)?;
+        let indices = collect(&slices.indices, Tensor::zeros(slices.indices.dtype(), tensor::Shape::vector(0))?)?;
         let shape = tensor::Shape::new(&dims)?;
-        let values = collect(&slices.values, Tensor::new(slices.values.dtype(), shape)?)?;
+        let values = collect(&slices.values, Tensor::zeros(slices.values.dtype(), shape)?)?;
         let mut known: Vec<Option<i64>> = dims.iter().copied().map(Some).collect();
         known[0] = None;
         self.relax(&values, &PartialShape::new(&known))?;
@@ -323,10 +323,10 @@ impl GraphBuilder {
     /// Returns zeros of the shape of `value`, or of the variable that it is a handle of. It needn't be in the current context.
     fn zeros_for(&self, value: &Output) -> Result<Output> {
         let (dtype, shape) = what_changes(value);
-        let zero = || -> Result<Output> { Ok(self.constant_tensor(&Tensor::new(dtype, tensor::Shape::scalar())?)) };
+        let zero = || -> Result<Output> { Ok(self.constant_tensor(&Tensor::zeros(dtype, tensor::Shape::scalar())?)) };
         if let Some(shape) = shape.to_shape() {
             if shape.num_elements() <= CONSTANT_ELEMENTS_MAX {
-                return Ok(self.constant_tensor(&Tensor::new(dtype, shape)?));
+                return Ok(self.constant_tensor(&Tensor::zeros(dtype, shape)?));
             }
             let dims = self.constant_tensor(&Tensor::vector(shape.dims()));
             return Ok(self.op("Fill").input(&dims).input(&zero()?).try_build()?.output(0));

@@ -1,9 +1,9 @@
 //! The gradient of a function, as the body of another function.
 
-use super::{Grad, GradientArgs, GraphBuilder, Output};
+use super::{Grad, GradientArgs, Graph, Output};
 use crate::attr::AttrMap;
 use crate::function::{FunctionBody, FunctionLibrary};
-use crate::{Edge, Graph, NodeId, OpLookup};
+use crate::{Edge, NodeGraph, NodeId, OpLookup};
 use proto::NameAttrList;
 use std::sync::Arc;
 use tensor::{DType, Result, Status};
@@ -59,7 +59,7 @@ pub(super) fn call_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>
 
 fn gradient_of(mut body: FunctionBody, ops: &'static dyn OpLookup) -> Result<FunctionBody> {
     // Ids change when the graph is put in order; names stay.
-    let name_of = |graph: &Graph, id: NodeId| graph.node(id).name.clone();
+    let name_of = |graph: &NodeGraph, id: NodeId| graph.node(id).name.clone();
     let arg_names: Vec<String> = body.args.iter().map(|&id| name_of(&body.graph, id)).collect();
     let mut result_names = Vec::with_capacity(body.results.len());
     for &result in &body.results {
@@ -68,7 +68,7 @@ fn gradient_of(mut body: FunctionBody, ops: &'static dyn OpLookup) -> Result<Fun
         result_names.push((name_of(&body.graph, node), port));
     }
     body.results.iter().for_each(|&result| body.graph.remove(result));
-    let graph = GraphBuilder::on(body.graph.compact()?, ops)?;
+    let graph = Graph::on(body.graph.compact()?, ops)?;
     let find = |name: &str, port: u32| {
         let operation = graph.operation(name).ok_or_else(|| Status::internal(format!("'{name}' is gone")))?;
         operation.try_output(port)
@@ -97,6 +97,7 @@ fn gradient_of(mut body: FunctionBody, ops: &'static dyn OpLookup) -> Result<Fun
             graph.op("_Retval").input(&grad).attr("T", grad.dtype()).attr("index", index as i64).try_build()?;
         results.push(result.id());
     }
+    graph.finish()?;
     let args = all_args.iter().map(|arg| arg.op.id()).collect();
     Ok(FunctionBody { graph: graph.graph(), args, results, control_results: Vec::new() })
 }

@@ -2,7 +2,7 @@
 
 use super::control_flow::Kind;
 use super::function_gradient::call_gradient;
-use super::{Grad, Gradient, GradientArgs, GraphBuilder, IndexedSlices, NodeId, Operation, Output};
+use super::{Grad, Gradient, GradientArgs, Graph, IndexedSlices, NodeId, Operation, Output};
 use crate::Edge;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::collections::{BTreeSet, BinaryHeap};
@@ -38,7 +38,7 @@ pub(super) struct Around<'a> {
 
 /// The gradients that a walk found so far.
 struct Found<'a> {
-    graph: &'a GraphBuilder,
+    graph: &'a Graph,
     /// The context in which the walk is.
     level: Option<usize>,
     is_confined: bool,
@@ -81,21 +81,23 @@ impl Found<'_> {
     }
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Returns the gradients of the sum of `ys` with respect to each of `xs`; `None` where nothing flows.
+    #[track_caller]
     pub fn gradients(&self, ys: &[Output], xs: &[Output]) -> Result<Vec<Option<Grad>>> {
         self.gradients_with(ys, xs, &[], &[])
     }
 
     /// As [`gradients_with`](Self::gradients_with), but the gradients with respect to an op's inputs are all computed before
     /// any of them is used, so that none is computed from a variable that another has changed already.
+    #[track_caller]
     pub fn gradients_gated(
         &self,
         ys: &[Output],
         xs: &[Output],
         grad_ys: &[Option<Output>],
     ) -> Result<Vec<Option<Grad>>> {
-        self.in_gradients_scope(|graph| Ok(graph.walk(ys, xs, grad_ys, &[], true, None)?.0))
+        self.gradients_in_scope(ys, xs, grad_ys, &[], true)
     }
 
     /// Returns gradients of which none is there before all are.
@@ -127,6 +129,7 @@ impl GraphBuilder {
 
     /// As [`gradients`](Self::gradients), with the gradients of `ys` given (missing ones are ones) and outputs at which the
     /// walk stops.
+    #[track_caller]
     pub fn gradients_with(
         &self,
         ys: &[Output],
@@ -134,7 +137,29 @@ impl GraphBuilder {
         grad_ys: &[Option<Output>],
         stop: &[Output],
     ) -> Result<Vec<Option<Grad>>> {
-        self.in_gradients_scope(|graph| Ok(graph.walk(ys, xs, grad_ys, stop, false, None)?.0))
+        self.gradients_in_scope(ys, xs, grad_ys, stop, false)
+    }
+
+    #[track_caller]
+    fn gradients_in_scope(
+        &self,
+        ys: &[Output],
+        xs: &[Output],
+        grad_ys: &[Option<Output>],
+        stop: &[Output],
+        gated: bool,
+    ) -> Result<Vec<Option<Grad>>> {
+        self.finish()?;
+        let given = ys.iter().chain(xs).chain(stop).chain(grad_ys.iter().flatten());
+        for output in given {
+            if !output.graph().same(self) {
+                return Err(Status::invalid_argument(format!("{} belongs to another graph", output.described())));
+            }
+        }
+        let grads = self.in_gradients_scope(|graph| graph.walk(ys, xs, grad_ys, stop, gated, None))?.0;
+        // A gradient function may have made a mistake without returning it.
+        self.finish()?;
+        Ok(grads)
     }
 
     /// Returns the gradients with respect to `xs`, and those with respect to what is outside of the region that the walk is

@@ -1,7 +1,8 @@
 //! Arithmetic on outputs as Rust operators: `&a + &b`, `a * 2.0`, `-x`.
 //!
 //! A number takes the type of the output beside it. `/` is true division: integers become floating-point first, as in
-//! Python. `%` takes the sign of the divisor. A mistake, such as shapes that don't fit, panics with the caller's location.
+//! Python. `%` takes the sign of the divisor. A mistake, such as shapes that don't fit, is
+//! kept in the graph with the caller's location.
 
 use super::Output;
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
@@ -37,10 +38,51 @@ impl Output {
     /// Returns a constant scalar of this output's type.
     #[track_caller]
     pub fn scalar_like(&self, value: f64) -> Output {
-        let tensor = scalar_tensor(self.dtype(), value).unwrap_or_else(|status| panic!("{status}"));
-        self.graph().constant_tensor(&tensor)
+        match scalar_tensor(self.dtype(), value) {
+            Ok(tensor) => self.graph().constant_tensor(&tensor),
+            Err(status) => self.graph().mistaken_output("Const", status),
+        }
     }
 }
+
+impl Output {
+    #[track_caller]
+    fn cast_to(&self, dtype: DType) -> Output {
+        self.graph().op("Cast").input(self).attr("DstT", dtype).output()
+    }
+}
+
+/// The other operand of an operation: an output, or a number that takes the first one's type.
+pub trait IntoOperand {
+    /// Returns it as an output beside `first`.
+    #[track_caller]
+    fn operand(self, first: &Output) -> Output;
+}
+
+impl IntoOperand for &Output {
+    fn operand(self, _: &Output) -> Output {
+        self.clone()
+    }
+}
+
+impl IntoOperand for Output {
+    fn operand(self, _: &Output) -> Output {
+        self
+    }
+}
+
+macro_rules! numbers {
+    ($($ty:ty)*) => {$(
+        impl IntoOperand for $ty {
+            #[track_caller]
+            fn operand(self, first: &Output) -> Output {
+                first.scalar_like(f64::from(self))
+            }
+        }
+    )*};
+}
+
+numbers!(f32 f64 i32);
 
 /// The ops behind the operators.
 #[derive(Clone, Copy)]
@@ -75,10 +117,7 @@ fn true_division(a: &Output, b: &Output) -> Output {
         _ => None,
     };
     let (a, b) = match wider {
-        Some(dtype) if a.dtype() == b.dtype() => {
-            let cast = |x: &Output| x.graph().op("Cast").input(x).attr("DstT", dtype).output();
-            (cast(a), cast(b))
-        }
+        Some(dtype) if a.dtype() == b.dtype() => (a.cast_to(dtype), b.cast_to(dtype)),
         _ => (a.clone(), b.clone()),
     };
     a.graph().op("RealDiv").input(&a).input(&b).output()
@@ -86,51 +125,24 @@ fn true_division(a: &Output, b: &Output) -> Output {
 
 macro_rules! operators {
     ($($operator:ident $method:ident),*) => {$(
-        impl $operator<&Output> for &Output {
+        // One impl for every right side, so that the type of `x * 2.0` is known before that of the number.
+        impl<R: IntoOperand> $operator<R> for &Output {
             type Output = Output;
             #[track_caller]
-            fn $method(self, other: &Output) -> Output {
-                apply(Operator::$operator, self, other)
+            fn $method(self, other: R) -> Output {
+                apply(Operator::$operator, self, &other.operand(self))
             }
         }
-        impl $operator<Output> for Output {
+        impl<R: IntoOperand> $operator<R> for Output {
             type Output = Output;
             #[track_caller]
-            fn $method(self, other: Output) -> Output {
-                apply(Operator::$operator, &self, &other)
-            }
-        }
-        impl $operator<&Output> for Output {
-            type Output = Output;
-            #[track_caller]
-            fn $method(self, other: &Output) -> Output {
-                apply(Operator::$operator, &self, other)
-            }
-        }
-        impl $operator<Output> for &Output {
-            type Output = Output;
-            #[track_caller]
-            fn $method(self, other: Output) -> Output {
-                apply(Operator::$operator, self, &other)
+            fn $method(self, other: R) -> Output {
+                apply(Operator::$operator, &self, &other.operand(&self))
             }
         }
         operators!(@scalar $operator $method f32 f64 i32);
     )*};
     (@scalar $operator:ident $method:ident $($scalar:ty)*) => {$(
-        impl $operator<$scalar> for &Output {
-            type Output = Output;
-            #[track_caller]
-            fn $method(self, other: $scalar) -> Output {
-                apply(Operator::$operator, self, &self.scalar_like(f64::from(other)))
-            }
-        }
-        impl $operator<$scalar> for Output {
-            type Output = Output;
-            #[track_caller]
-            fn $method(self, other: $scalar) -> Output {
-                apply(Operator::$operator, &self, &self.scalar_like(f64::from(other)))
-            }
-        }
         impl $operator<&Output> for $scalar {
             type Output = Output;
             #[track_caller]

@@ -9,7 +9,7 @@
 //! value of the first loop is pushed in its turn, and popped in the loop that goes back over the first loop once more.
 
 use super::control_flow::{Kind, Loop};
-use super::{GraphBuilder, NodeId, Operation, Output, State};
+use super::{Graph, NodeId, Operation, Output, State};
 use tensor::{Result, Status, Tensor};
 
 /// What a loop that computes a gradient knows of its forward loop and of itself.
@@ -48,7 +48,7 @@ pub(super) struct ForwardCount {
     pub(super) next: NodeId,
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Returns in the context of a gradient what `value` was in the context that the gradient belongs to.
     pub(super) fn recall(&self, value: &Output, context: usize) -> Result<Output> {
         let (is_passing, gradient_loop) = {

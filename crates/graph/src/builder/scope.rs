@@ -1,6 +1,6 @@
 //! What surrounds a node when it is added: name scopes, devices, control dependencies, colocation, collections, seeds.
 
-use super::{GraphBuilder, Operation, Output};
+use super::{Graph, Operation, Output};
 use crate::attr::{AttrMap, IntoAttr};
 use crate::op_def::{ArgType, OpSchema};
 use crate::{DeviceName, Edge, NodeId};
@@ -62,6 +62,18 @@ impl Colocation {
 }
 
 impl Scopes {
+    /// Checks that a name, in the current scope, is one that a node may have.
+    pub(super) fn check_name(&self, name: &str) -> Result<()> {
+        let is_first = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.';
+        let is_next = |byte: u8| is_first(byte) || b"_-/\\>".contains(&byte);
+        let is_inner = !self.name_scope.is_empty() && !name.ends_with('/');
+        let starts_well = name.bytes().next().is_some_and(|byte| is_first(byte) || is_inner);
+        if !starts_well || !name.bytes().all(is_next) {
+            return Err(Status::invalid_argument(format!("'{name}' is not a valid node name")));
+        }
+        Ok(())
+    }
+
     /// Returns a name in the current scope that nobody has yet. A name that ends in `/` is taken as it is.
     pub(super) fn unique_name(&mut self, name: &str) -> String {
         if let Some(whole) = name.strip_suffix('/') {
@@ -164,24 +176,28 @@ impl Scopes {
     }
 }
 
-impl GraphBuilder {
+impl Graph {
     /// Runs `body` with `name` added to the names of the nodes that it makes; returns what `body` returns.
-    pub fn name_scope<R>(&self, name: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub fn name_scope<R>(&self, name: &str, body: impl FnOnce(&Graph) -> R) -> R {
+        let checked = self.shared.state.lock().scopes.check_name(name);
+        self.kept(checked, || ());
         let previous = {
             let mut state = self.shared.state.lock();
             let scope = state.scopes.unique_name(name);
             std::mem::replace(&mut state.scopes.name_scope, scope)
         };
-        let result = body(self);
+        let result = self.called_here(body);
         self.shared.state.lock().scopes.name_scope = previous;
         result
     }
 
     /// Runs `body` in exactly the scope `scope` (without making it unique); an empty one is the root.
-    pub fn in_name_scope<R>(&self, scope: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub fn in_name_scope<R>(&self, scope: &str, body: impl FnOnce(&Graph) -> R) -> R {
         let scope = scope.trim_end_matches('/').to_owned();
         let previous = std::mem::replace(&mut self.shared.state.lock().scopes.name_scope, scope);
-        let result = body(self);
+        let result = self.called_here(body);
         self.shared.state.lock().scopes.name_scope = previous;
         result
     }
@@ -199,7 +215,8 @@ impl GraphBuilder {
     }
 
     /// Runs `body`, which is a call of `gradients`, in a name scope of its own.
-    pub(super) fn in_gradients_scope<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub(super) fn in_gradients_scope<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.name_scope("gradients", |graph| {
             let scope = Some(graph.current_name_scope());
             let previous = std::mem::replace(&mut graph.shared.state.lock().scopes.gradients, scope);
@@ -214,61 +231,74 @@ impl GraphBuilder {
         self.shared.state.lock().scopes.unique_name(name)
     }
 
-    /// Runs `body` with a device for the nodes that it makes; inner scopes win part by part. Panics on a malformed name.
+    /// Runs `body` with a device for the nodes that it makes; inner scopes win part by part.
     #[track_caller]
-    pub fn device<R>(&self, device: &str, body: impl FnOnce(&GraphBuilder) -> R) -> R {
-        match DeviceName::parse(device) {
-            Ok(name) => self.in_device(DeviceScope::Name(name), body),
-            Err(status) => panic!("{status}"),
-        }
+    pub fn device<R>(&self, device: &str, body: impl FnOnce(&Graph) -> R) -> R {
+        let name = self.kept(DeviceName::parse(device), DeviceName::default);
+        self.in_device(DeviceScope::Name(name), body)
     }
 
     /// Runs `body` with a function that chooses devices, given op, name and what inner scopes asked for.
-    pub fn device_fn<R>(&self, function: DeviceFn, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub fn device_fn<R>(&self, function: DeviceFn, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_device(DeviceScope::Function(function), body)
     }
 
     /// Runs `body` without the device scopes around it.
-    pub fn without_device<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub fn without_device<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_device(DeviceScope::Clear, body)
     }
 
-    fn in_device<R>(&self, scope: DeviceScope, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    fn in_device<R>(&self, scope: DeviceScope, body: impl FnOnce(&Graph) -> R) -> R {
         self.shared.state.lock().scopes.devices.push(scope);
-        let result = body(self);
+        let result = self.called_here(body);
         self.shared.state.lock().scopes.devices.pop();
         result
     }
 
     /// Runs `body` so that the nodes that it makes run after `controls`.
-    pub fn control_dependencies<R>(&self, controls: &[Operation], body: impl FnOnce(&GraphBuilder) -> R) -> R {
-        let controls = controls.iter().map(Operation::id).collect();
-        self.in_controls(Some(ControlScope { controls, inside: HashSet::new() }), body)
+    #[track_caller]
+    pub fn control_dependencies<R>(&self, controls: &[Operation], body: impl FnOnce(&Graph) -> R) -> R {
+        let mut ids = Vec::with_capacity(controls.len());
+        for control in controls {
+            if self.is_own(control) && !control.is_mistaken() {
+                ids.push(control.id());
+            }
+        }
+        self.in_controls(Some(ControlScope { controls: ids, inside: HashSet::new() }), body)
     }
 
     /// Runs `body` without the control dependencies around it.
-    pub fn without_control_dependencies<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub fn without_control_dependencies<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_controls(None, body)
     }
 
-    fn in_controls<R>(&self, scope: Option<ControlScope>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    fn in_controls<R>(&self, scope: Option<ControlScope>, body: impl FnOnce(&Graph) -> R) -> R {
         self.shared.state.lock().scopes.controls.push(scope);
-        let result = body(self);
+        let result = self.called_here(body);
         self.shared.state.lock().scopes.controls.pop();
         result
     }
 
     /// Runs `body` so that the nodes that it makes are placed with `op`, on its device.
-    pub fn colocate_with<R>(&self, op: &Operation, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub fn colocate_with<R>(&self, op: &Operation, body: impl FnOnce(&Graph) -> R) -> R {
+        self.is_own(op);
         self.in_colocation(Some(Colocation::of(op)), body)
     }
 
     /// Runs `body` without the colocation and the devices of the scopes around it.
-    pub fn without_colocation<R>(&self, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub fn without_colocation<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_colocation(None, body)
     }
 
-    fn in_colocation<R>(&self, colocation: Option<Colocation>, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    fn in_colocation<R>(&self, colocation: Option<Colocation>, body: impl FnOnce(&Graph) -> R) -> R {
         self.shared.state.lock().scopes.colocations.push(colocation);
         let result = self.without_device(body);
         self.shared.state.lock().scopes.colocations.pop();
@@ -276,15 +306,20 @@ impl GraphBuilder {
     }
 
     /// Runs `body` with an attribute for the nodes that it makes.
-    pub fn with_attr<R>(&self, name: &str, value: impl IntoAttr, body: impl FnOnce(&GraphBuilder) -> R) -> R {
+    #[track_caller]
+    pub fn with_attr<R>(&self, name: &str, value: impl IntoAttr, body: impl FnOnce(&Graph) -> R) -> R {
         self.shared.state.lock().scopes.attrs.push((name.to_owned(), value.into_attr()));
-        let result = body(self);
+        let result = self.called_here(body);
         self.shared.state.lock().scopes.attrs.pop();
         result
     }
 
     /// Adds an output to a collection.
+    #[track_caller]
     pub fn add_to_collection(&self, collection: &str, output: &Output) {
+        if !self.is_own(&output.op) {
+            return;
+        }
         let mut state = self.shared.state.lock();
         state.scopes.collections.entry(collection.to_owned()).or_default().push(output.edge());
     }

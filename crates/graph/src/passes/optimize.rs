@@ -15,7 +15,7 @@ mod waits;
 
 use crate::control_flow::NodeClass;
 use crate::shape::infer_shapes;
-use crate::{Edge, Graph, Node, NodeId, OpLookup};
+use crate::{Edge, Node, NodeGraph, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
 use tensor::{Result, Tensor};
 
@@ -27,7 +27,7 @@ pub struct OptimizeOptions<'a> {
     /// Which parts are done.
     pub switches: OptimizeSwitches,
     /// Computes outputs of a graph of constants; without it nothing is folded.
-    pub evaluate: Option<&'a dyn Fn(&Graph, &[Edge]) -> Result<Vec<Tensor>>>,
+    pub evaluate: Option<&'a dyn Fn(&NodeGraph, &[Edge]) -> Result<Vec<Tensor>>>,
     /// Says whether a node that would take the place of others can run.
     pub has_kernel: &'a dyn Fn(&Node) -> bool,
     /// Says whether the task of a device knows the ops of a kind of fusion.
@@ -66,7 +66,7 @@ pub struct OptimizeReport {
 }
 
 /// Optimizes a placed and pruned graph in place.
-pub fn optimize(graph: &mut Graph, ops: &dyn OpLookup, options: &OptimizeOptions<'_>) -> Result<OptimizeReport> {
+pub fn optimize(graph: &mut NodeGraph, ops: &dyn OpLookup, options: &OptimizeOptions<'_>) -> Result<OptimizeReport> {
     /// What one round uncovers, the next one takes; more than this is not worth the time.
     const ROUNDS_MAX: usize = 3;
     let mut report = OptimizeReport::default();
@@ -110,7 +110,7 @@ pub fn optimize(graph: &mut Graph, ops: &dyn OpLookup, options: &OptimizeOptions
 }
 
 /// Returns the nodes that are wanted for themselves: targets, sends and results, and whatever has effects.
-fn wanted_nodes(graph: &Graph) -> Vec<bool> {
+fn wanted_nodes(graph: &NodeGraph) -> Vec<bool> {
     let consumers = graph.consumers();
     let mut wanted = vec![false; graph.id_bound()];
     for (id, node) in graph.iter() {
@@ -120,7 +120,7 @@ fn wanted_nodes(graph: &Graph) -> Vec<bool> {
 }
 
 /// Removes what neither is wanted nor leads to what is.
-fn remove_unused(graph: &mut Graph, wanted: &[bool]) {
+fn remove_unused(graph: &mut NodeGraph, wanted: &[bool]) {
     let mut used = vec![false; graph.id_bound()];
     let mut stack: Vec<NodeId> = Vec::new();
     for id in graph.ids() {
@@ -185,7 +185,7 @@ impl Replacements {
     }
 
     /// Replaces the inputs of all nodes, which also reaches the back edges of loops.
-    fn apply_to_all(&self, graph: &mut Graph) {
+    fn apply_to_all(&self, graph: &mut NodeGraph) {
         if self.is_empty() {
             return;
         }
@@ -203,12 +203,12 @@ fn has_deadness_of_its_own(node: &Node) -> bool {
 }
 
 /// Returns whether an edge carries a variable.
-fn is_ref(graph: &Graph, edge: Edge) -> bool {
+fn is_ref(graph: &NodeGraph, edge: Edge) -> bool {
     graph.node(edge.node).output_types.get(edge.port as usize).is_none_or(|slot| slot.is_ref)
 }
 
 /// Returns whether a node is a plain function of its inputs: no state, no variables, no part in control flow, no calls.
-fn is_pure(graph: &Graph, node: &Node) -> bool {
+fn is_pure(graph: &NodeGraph, node: &Node) -> bool {
     NodeClass::of(node.op()) == NodeClass::Plain
         && !node.schema.is_stateful()
         && graph.library.get(node.op()).is_none()
@@ -226,7 +226,7 @@ mod tests {
     use tensor::Status;
 
     /// Computes sums, negations and splits of vectors of one element.
-    fn evaluate(graph: &Graph, fetches: &[Edge]) -> Result<Vec<Tensor>> {
+    fn evaluate(graph: &NodeGraph, fetches: &[Edge]) -> Result<Vec<Tensor>> {
         let mut values: HashMap<Edge, Tensor> = HashMap::new();
         for id in graph.topological_order()? {
             let node = graph.node(id);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     fn check(text: &str, expected: Expect) {
-        let mut graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let mut graph = NodeGraph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
         let options = OptimizeOptions {
             switches: OptimizeSwitches::ALL,
             evaluate: Some(&evaluate),

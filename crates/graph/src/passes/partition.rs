@@ -3,7 +3,7 @@
 mod control_loops;
 
 use crate::control_flow::NodeClass;
-use crate::{AttrMap, DeviceName, Edge, Graph, Node, NodeId, OpLookup, OpSchema};
+use crate::{AttrMap, DeviceName, Edge, Node, NodeGraph, NodeId, OpLookup, OpSchema};
 use control_loops::is_control_loop;
 use foldhash::{HashMap, HashMapExt};
 use std::collections::BTreeMap;
@@ -34,7 +34,11 @@ pub fn by_task(device: &str) -> String {
 ///
 /// A tensor is sent once to each device that needs it. A control edge becomes an empty tensor. Where a loop runs on several
 /// devices, each gets a loop of dummies that follows the real one, so that its receives run in every iteration.
-pub fn partition(graph: &Graph, ops: &dyn OpLookup, options: &PartitionOptions<'_>) -> Result<BTreeMap<String, Graph>> {
+pub fn partition(
+    graph: &NodeGraph,
+    ops: &dyn OpLookup,
+    options: &PartitionOptions<'_>,
+) -> Result<BTreeMap<String, NodeGraph>> {
     for (_, node) in graph.iter() {
         if node.device.is_empty() {
             return Err(Status::internal(format!("node '{}' has no device", node.name)));
@@ -52,7 +56,7 @@ pub fn partition(graph: &Graph, ops: &dyn OpLookup, options: &PartitionOptions<'
 
 /// One partition under construction.
 struct Part {
-    graph: Graph,
+    graph: NodeGraph,
     location: String,
 }
 
@@ -65,7 +69,7 @@ struct Transfer {
 }
 
 struct Partitioner<'a> {
-    graph: &'a Graph,
+    graph: &'a NodeGraph,
     options: &'a PartitionOptions<'a>,
     schemas: Schemas,
     parts: Vec<Part>,
@@ -86,7 +90,7 @@ struct Schemas {
 }
 
 impl<'a> Partitioner<'a> {
-    fn new(graph: &'a Graph, ops: &dyn OpLookup, options: &'a PartitionOptions<'a>) -> Result<Self> {
+    fn new(graph: &'a NodeGraph, ops: &dyn OpLookup, options: &'a PartitionOptions<'a>) -> Result<Self> {
         let schema = |op: &str| {
             let found = ops.op(op).map(|info| info.schema.clone());
             found.ok_or_else(|| Status::not_found(format!("Op type not registered '{op}'")))
@@ -107,7 +111,7 @@ impl<'a> Partitioner<'a> {
             let device = *devices.entry(&node.device).or_insert_with(|| {
                 let location = (options.location)(&node.device);
                 let part = *part_of_location.entry(location.clone()).or_insert_with(|| {
-                    let mut part = Graph::new(graph.library.clone());
+                    let mut part = NodeGraph::new(graph.library.clone());
                     part.versions = graph.versions.clone();
                     parts.push(Part { graph: part, location });
                     parts.len() as u32 - 1
@@ -136,7 +140,7 @@ impl<'a> Partitioner<'a> {
         })
     }
 
-    fn run(mut self) -> Result<BTreeMap<String, Graph>> {
+    fn run(mut self) -> Result<BTreeMap<String, NodeGraph>> {
         for id in self.graph.ids() {
             self.connect(id)?;
         }
@@ -321,13 +325,17 @@ mod tests {
     use crate::testing::ops;
     use expect_test::{Expect, expect};
 
-    fn run(text: &str, location: &dyn Fn(&str) -> String, control_flow_added: bool) -> Result<BTreeMap<String, Graph>> {
-        let graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+    fn run(
+        text: &str,
+        location: &dyn Fn(&str) -> String,
+        control_flow_added: bool,
+    ) -> Result<BTreeMap<String, NodeGraph>> {
+        let graph = NodeGraph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
         let incarnation = |device: &str| device.bytes().map(u64::from).sum();
         partition(&graph, ops(), &PartitionOptions { location, incarnation: &incarnation, control_flow_added })
     }
 
-    fn show(parts: &BTreeMap<String, Graph>) -> String {
+    fn show(parts: &BTreeMap<String, NodeGraph>) -> String {
         let mut text = String::new();
         for (location, graph) in parts {
             graph.topological_order().unwrap();
@@ -557,7 +565,7 @@ outer_exit = Exit(outer_switch) @/job:a",
         let parts = run(&task.to_text(), &by_device, true).unwrap();
         let at_once = run(&text, &by_device, false).unwrap();
         // Every receive inside the loop waits for its iteration, as it does when the graph is cut in one go.
-        let gated = |graph: &Graph| {
+        let gated = |graph: &NodeGraph| {
             let recvs = graph.iter().filter(|(_, node)| node.op() == "_Recv");
             let count_gates =
                 |node: &Node| node.control_inputs.iter().filter(|&&id| is_control_loop(graph.node(id))).count();
@@ -581,7 +589,7 @@ outer_exit = Exit(outer_switch) @/job:a",
         let tasks = run(&text, &by_task, false).unwrap();
         let task = &tasks["/job:w/task:1"];
         let parts = run(&task.to_text(), &by_device, true).unwrap();
-        let gated = |graph: &Graph| {
+        let gated = |graph: &NodeGraph| {
             let recvs = graph.iter().filter(|(_, node)| node.op() == "_Recv");
             let is_gated = |node: &Node| node.control_inputs.iter().any(|&id| is_control_loop(graph.node(id)));
             recvs.filter(|(_, node)| is_gated(node)).map(|(_, node)| node.name.clone()).collect::<Vec<_>>()
@@ -619,7 +627,7 @@ mixed = AddV2(enter, zero) @/job:b",
             ..Default::default()
         };
         let text = "call = PartitionedCall() {Tin=[], Tout=[], f=&body} @/job:a\nother = NoOp() @/job:b";
-        let mut graph = Graph::from_text(text, ops()).unwrap();
+        let mut graph = NodeGraph::from_text(text, ops()).unwrap();
         graph.library = Arc::new(graph.library.extended(&library).unwrap());
         let options = PartitionOptions { location: &by_device, incarnation: &|_| 1, control_flow_added: false };
         let parts = partition(&graph, ops(), &options).unwrap();

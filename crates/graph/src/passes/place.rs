@@ -5,7 +5,7 @@
 
 mod candidates;
 
-use crate::{DeviceName, Graph, Node, NodeId};
+use crate::{DeviceName, Node, NodeGraph, NodeId};
 use candidates::Candidates;
 use foldhash::{HashMap, HashMapExt};
 use tensor::{DType, Result, Status};
@@ -31,7 +31,7 @@ pub struct Placement {
 ///
 /// `has_kernel` says whether a node can run on a device type such as `CPU`. The graph is as it was after an error.
 pub fn place(
-    graph: &mut Graph,
+    graph: &mut NodeGraph,
     devices: &[DeviceName],
     options: &PlacementOptions,
     has_kernel: &dyn Fn(&Node, &str) -> bool,
@@ -51,7 +51,7 @@ pub fn place(
 }
 
 /// Returns the lines that `log_device_placement` asks for: `name: (op): device`.
-pub fn placement_log(graph: &Graph) -> Vec<String> {
+pub fn placement_log(graph: &NodeGraph) -> Vec<String> {
     graph.iter().map(|(_, node)| format!("{}: ({}): {}", node.name, node.op(), node.device)).collect()
 }
 
@@ -72,7 +72,7 @@ struct Member {
 }
 
 struct ColocationSets<'a> {
-    graph: &'a Graph,
+    graph: &'a NodeGraph,
     candidates: &'a Candidates,
     soft: bool,
     members: Vec<Member>,
@@ -81,7 +81,7 @@ struct ColocationSets<'a> {
 
 impl<'a> ColocationSets<'a> {
     fn new(
-        graph: &'a Graph,
+        graph: &'a NodeGraph,
         candidates: &'a Candidates,
         soft: bool,
         has_kernel: &dyn Fn(&Node, &str) -> bool,
@@ -339,7 +339,7 @@ fn makes_resource(node: &Node) -> bool {
 }
 
 /// Whether a node may be given resources of other devices: it calls a function.
-fn takes_any_resource(node: &Node, graph: &Graph) -> bool {
+fn takes_any_resource(node: &Node, graph: &NodeGraph) -> bool {
     graph.library.get(node.op()).is_some() || node.schema.attrs.iter().any(|attr| attr.r#type.ends_with("func"))
 }
 
@@ -375,8 +375,8 @@ mod tests {
         ]
     }
 
-    fn run(soft: bool, text: &str) -> Result<(Graph, Placement)> {
-        let mut graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+    fn run(soft: bool, text: &str) -> Result<(NodeGraph, Placement)> {
+        let mut graph = NodeGraph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
         let default_device = Some(DeviceName::cpu("worker", 1, 0));
         let options = PlacementOptions { allow_soft_placement: soft, default_device };
         let placement = place(&mut graph, &cluster(), &options, &|node, kind| kind == "CPU" && node.op() != "Tanh")?;
@@ -592,7 +592,7 @@ pinned = Shape(y) @/job:worker/task:0",
     fn the_log_has_a_line_for_each_node() {
         let (graph, _) = run(false, "a = NoOp() @/job:ps/task:0").unwrap();
         assert_eq!(placement_log(&graph), ["a: (NoOp): /job:ps/replica:0/task:0/device:CPU:0"]);
-        let mut empty = Graph::default();
+        let mut empty = NodeGraph::default();
         let status = place(&mut empty, &[], &PlacementOptions::default(), &|_, _| true).unwrap_err();
         assert_eq!(status.code(), tensor::Code::FailedPrecondition);
     }

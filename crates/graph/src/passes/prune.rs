@@ -1,7 +1,7 @@
 //! Pruning: [`RunSpec`] names what a run feeds, fetches and runs, and [`prune`] keeps the part of a graph that it needs.
 
 use crate::import::parse_tensor_name;
-use crate::{AttrMap, Edge, Graph, Node, NodeId, OpLookup};
+use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup};
 use foldhash::{HashMap, HashSet, HashSetExt};
 use tensor::{DType, PartialShape, Result, Shape, Status};
 
@@ -18,7 +18,7 @@ pub struct RunSpec {
 
 impl RunSpec {
     /// Finds feeds and fetches (`name:port`) and targets in a graph; the errors are TensorFlow's.
-    pub fn resolve<S: AsRef<str>>(graph: &Graph, feeds: &[S], fetches: &[S], targets: &[S]) -> Result<RunSpec> {
+    pub fn resolve<S: AsRef<str>>(graph: &NodeGraph, feeds: &[S], fetches: &[S], targets: &[S]) -> Result<RunSpec> {
         if fetches.is_empty() && targets.is_empty() {
             return Err(Status::invalid_argument("Must specify at least one target to fetch or execute."));
         }
@@ -52,7 +52,7 @@ impl RunSpec {
     }
 
     /// Returns what each feed has to be.
-    pub fn feed_slots(&self, graph: &Graph) -> Result<Vec<FeedSlot>> {
+    pub fn feed_slots(&self, graph: &NodeGraph) -> Result<Vec<FeedSlot>> {
         let slot = |(name, edge): &(String, Edge)| {
             let node = graph.get(edge.node).ok_or_else(|| Status::internal("a feed that isn't in the graph"))?;
             Ok(FeedSlot { name: name.clone(), dtype: node.dtype(edge.port)?, shape: placeholder_shape(node) })
@@ -123,7 +123,7 @@ fn check_is_for_clients(node: &Node) -> Result<()> {
 /// Every fed tensor is replaced by an `_Arg` node whose `index` is the feed's place in the list and that stands on the fed
 /// node's device; a feed that nothing needs has none. Every fetch gets a `_Retval` node likewise. A tensor that is both fed
 /// and fetched passes from the one to the other.
-pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph> {
+pub fn prune(graph: &NodeGraph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<NodeGraph> {
     let fed: HashMap<Edge, usize> = spec.feeds.iter().enumerate().map(|(index, (_, edge))| (*edge, index)).collect();
     let fed_placeholders: HashMap<NodeId, usize> = spec
         .feeds
@@ -172,7 +172,7 @@ pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph>
         }
     }
 
-    let mut result = Graph::new(graph.library.clone());
+    let mut result = NodeGraph::new(graph.library.clone());
     result.versions = graph.versions.clone();
     let mut args: Vec<Option<NodeId>> = vec![None; spec.feeds.len()];
     let taken = |name: &str| graph.find(name).is_some();
@@ -235,7 +235,7 @@ pub fn prune(graph: &Graph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<Graph>
 }
 
 /// Returns a name that neither graph has.
-fn fresh_name(result: &Graph, taken: &dyn Fn(&str) -> bool, wanted: &str) -> String {
+fn fresh_name(result: &NodeGraph, taken: &dyn Fn(&str) -> bool, wanted: &str) -> String {
     let mut name = result.unique_name(wanted);
     while taken(&name) {
         name.push('_');
@@ -248,7 +248,7 @@ fn is_placeholder(op: &str) -> bool {
     matches!(op, "Placeholder" | "PlaceholderV2")
 }
 
-fn resolve_feed(graph: &Graph, feed: &str) -> Result<Edge> {
+fn resolve_feed(graph: &NodeGraph, feed: &str) -> Result<Edge> {
     let missing = || Status::not_found(format!("FeedInputs: unable to find feed output {feed}"));
     let (name, port) = parse_tensor_name(feed).map_err(|_| missing())?;
     let id = graph.find(name).ok_or_else(missing)?;
@@ -259,7 +259,7 @@ fn resolve_feed(graph: &Graph, feed: &str) -> Result<Edge> {
     Ok(Edge { node: id, port })
 }
 
-fn resolve_fetch(graph: &Graph, fetch: &str) -> Result<Edge> {
+fn resolve_fetch(graph: &NodeGraph, fetch: &str) -> Result<Edge> {
     let missing = || Status::not_found(format!("FetchOutputs node {fetch}: not found"));
     let (name, port) = parse_tensor_name(fetch).map_err(|_| missing())?;
     let id = graph.find(name).ok_or_else(missing)?;
@@ -298,8 +298,8 @@ v = VariableV2() {dtype=float, shape=[]}
 assign = Assign(v, c)
 ";
 
-    fn graph() -> Graph {
-        Graph::from_text(GRAPH, ops()).unwrap_or_else(|status| panic!("{status}"))
+    fn graph() -> NodeGraph {
+        NodeGraph::from_text(GRAPH, ops()).unwrap_or_else(|status| panic!("{status}"))
     }
 
     fn check(feeds: &[&str], fetches: &[&str], targets: &[&str], expected: Expect) {
@@ -398,7 +398,7 @@ assign = Assign(v, c)
         let text = "x = Placeholder() {dtype=float, shape=[?,2]}
 old = Placeholder() {dtype=float, shape=[]}
 y = Neg(x)";
-        let graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let graph = NodeGraph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
         let spec = RunSpec::resolve(&graph, &["x:0", "old", "y"][..], &["y"], &[]).unwrap();
         let slots = spec.feed_slots(&graph).unwrap();
         let matrix = Shape::new(&[3, 2]).unwrap();

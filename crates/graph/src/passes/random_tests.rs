@@ -4,7 +4,7 @@
 use super::*;
 use crate::attr::AttrMap;
 use crate::testing::ops;
-use crate::{DeviceName, Graph, import_graph_def};
+use crate::{DeviceName, NodeGraph, import_graph_def};
 use proptest::prelude::*;
 use proto::{AttrValue, GraphDef, NodeDef, attr_value};
 use std::collections::BTreeMap;
@@ -271,12 +271,12 @@ fn cluster() -> Vec<DeviceName> {
 
 /// Takes a GraphDef through the passes; returns how far it came.
 fn run(def: &GraphDef, soft: bool, feeds: &[usize], fetches: &[usize]) -> usize {
-    let mut graph = Graph::default();
+    let mut graph = NodeGraph::default();
     if import_graph_def(&mut graph, def, ops()).is_err() {
         assert!(graph.is_empty(), "an import that fails leaves no trace");
         return 0;
     }
-    let again = Graph::from_graph_def(&graph.to_graph_def(), ops()).unwrap();
+    let again = NodeGraph::from_graph_def(&graph.to_graph_def(), ops()).unwrap();
     assert_eq!(again.to_graph_def(), graph.to_graph_def());
     graph.to_dot();
     let options =
@@ -312,10 +312,10 @@ fn run(def: &GraphDef, soft: bool, feeds: &[usize], fetches: &[usize]) -> usize 
 }
 
 /// Optimization changes neither the results that there are nor the loops that nodes are in.
-fn optimize_and_check(graph: &mut Graph) {
-    let results = |graph: &Graph| graph.iter().filter(|(_, node)| node.op() == "_Retval").count();
+fn optimize_and_check(graph: &mut NodeGraph) {
+    let results = |graph: &NodeGraph| graph.iter().filter(|(_, node)| node.op() == "_Retval").count();
     let before = (results(graph), crate::control_flow::FrameTable::new(graph).is_ok());
-    let give_up = |_: &Graph, _: &[crate::Edge]| Err(tensor::Status::unimplemented("no kernels here"));
+    let give_up = |_: &NodeGraph, _: &[crate::Edge]| Err(tensor::Status::unimplemented("no kernels here"));
     let options = OptimizeOptions {
         switches: crate::passes::OptimizeSwitches::ALL,
         evaluate: Some(&give_up),
@@ -332,10 +332,10 @@ fn optimize_and_check(graph: &mut Graph) {
 }
 
 /// Every part is whole, and every tensor that is sent between parts is received once.
-fn check_parts(parts: &BTreeMap<String, Graph>) {
+fn check_parts(parts: &BTreeMap<String, NodeGraph>) {
     let mut transfers: BTreeMap<(String, String, String), (usize, usize)> = BTreeMap::new();
     for part in parts.values() {
-        let again = Graph::from_graph_def(&part.to_graph_def(), ops()).unwrap_or_else(|status| panic!("{status}"));
+        let again = NodeGraph::from_graph_def(&part.to_graph_def(), ops()).unwrap_or_else(|status| panic!("{status}"));
         assert_eq!(again.len(), part.len());
         for (_, node) in part.iter().filter(|(_, node)| matches!(node.op(), "_Send" | "_Recv")) {
             if node.attrs.bool("client_terminated").unwrap() {

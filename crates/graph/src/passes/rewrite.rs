@@ -1,7 +1,7 @@
 //! Turns the `_Arg` and `_Retval` nodes of a pruned graph into the `_Recv` and `_Send` nodes of a distributed run.
 
 use super::RunSpec;
-use crate::{AttrMap, Edge, Graph, Node, NodeId, OpLookup};
+use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
 use std::sync::Arc;
 use tensor::{Result, Status};
@@ -13,7 +13,7 @@ use tensor::{Result, Status};
 /// its names become the `tensor_name`s. A tensor that is fetched twice under one name is sent once, and one that is fed is
 /// not sent at all, since both ends would have one key: the caller has its value ([`RunSpec::fed_fetches`]).
 pub fn rewrite_for_execution(
-    graph: &mut Graph,
+    graph: &mut NodeGraph,
     spec: &RunSpec,
     ops: &dyn OpLookup,
     incarnation: &dyn Fn(&str) -> u64,
@@ -85,7 +85,7 @@ pub fn rewrite_for_execution(
 }
 
 /// Removes each `_Retval` of a tensor that is fed, and each `_Arg` that nothing else needs.
-fn remove_fed_fetches(graph: &mut Graph, spec: &RunSpec) {
+fn remove_fed_fetches(graph: &mut NodeGraph, spec: &RunSpec) {
     let fed: Vec<i64> = spec.fed_fetches().into_iter().map(|(fetch, _)| fetch as i64).collect();
     let is_fed =
         |node: &Node| node.op() == "_Retval" && node.attrs.int("index").is_ok_and(|index| fed.contains(&index));
@@ -120,7 +120,7 @@ v = VariableV2() {dtype=float, shape=[]} @/job:ps
 y = AddV2(x, both) @/job:w/task:1
 z = Mul(y, both) @/job:ps
 ";
-        let mut graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let mut graph = NodeGraph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
         let fetches = ["z:0", "z", "v", "z:0", "both:0", "idle"];
         let spec = RunSpec::resolve(&graph, &["x", "both:0", "idle"][..], &fetches, &[]).unwrap();
         assert_eq!(spec.fed_fetches(), [(4, 1), (5, 2)]);

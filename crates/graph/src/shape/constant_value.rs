@@ -1,7 +1,7 @@
 //! What can be said of an output's value without running the graph: constants, and shapes computed from shapes.
 
 use super::inference::InferredShapes;
-use crate::{Edge, Graph};
+use crate::{Edge, NodeGraph};
 use std::cell::Cell;
 use tensor::{DType, PartialShape, Tensor};
 
@@ -13,14 +13,14 @@ const VISITS_MAX: u32 = 4096;
 
 /// A graph and what is known of its shapes.
 pub(super) struct Known<'a> {
-    graph: &'a Graph,
+    graph: &'a NodeGraph,
     shapes: &'a InferredShapes,
     /// How many nodes the current question may still look at.
     budget: Cell<u32>,
 }
 
 impl<'a> Known<'a> {
-    pub(super) fn new(graph: &'a Graph, shapes: &'a InferredShapes) -> Known<'a> {
+    pub(super) fn new(graph: &'a NodeGraph, shapes: &'a InferredShapes) -> Known<'a> {
         Known { graph, shapes, budget: Cell::new(0) }
     }
 

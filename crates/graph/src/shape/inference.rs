@@ -3,7 +3,7 @@
 use super::ShapeContext;
 use super::constant_value::Known;
 use crate::control_flow::NodeClass;
-use crate::{Edge, Graph, Node, NodeId, OpLookup};
+use crate::{Edge, Node, NodeGraph, NodeId, OpLookup};
 use tensor::{DTypeAndShape, PartialShape, Result, Status, Tensor};
 
 /// What is known of the shapes of a graph's outputs.
@@ -19,7 +19,7 @@ pub struct InferredShapes {
 ///
 /// A loop is followed until nothing changes any more, so that what every iteration keeps is known. The second result are
 /// the nodes whose shape functions found a mistake; their outputs are unknown.
-pub fn infer_shapes(graph: &Graph, ops: &dyn OpLookup) -> Result<(InferredShapes, Vec<(NodeId, Status)>)> {
+pub fn infer_shapes(graph: &NodeGraph, ops: &dyn OpLookup) -> Result<(InferredShapes, Vec<(NodeId, Status)>)> {
     let mut shapes = InferredShapes::default();
     let errors = shapes.extend(graph, ops, 0)?;
     Ok((shapes, errors))
@@ -54,7 +54,7 @@ impl InferredShapes {
     }
 
     /// Returns an output's value when it is a constant.
-    pub fn constant_value(&self, graph: &Graph, edge: Edge) -> Option<Tensor> {
+    pub fn constant_value(&self, graph: &NodeGraph, edge: Edge) -> Option<Tensor> {
         Known::new(graph, self).constant_value(edge)
     }
 
@@ -64,7 +64,7 @@ impl InferredShapes {
     }
 
     /// Runs a node's shape function and keeps what it says; the outputs are unknown after an error.
-    pub fn infer(&mut self, graph: &Graph, ops: &dyn OpLookup, id: NodeId) -> Result<()> {
+    pub fn infer(&mut self, graph: &NodeGraph, ops: &dyn OpLookup, id: NodeId) -> Result<()> {
         let node = graph.node(id);
         let inputs: Vec<PartialShape> = node.inputs.iter().map(|edge| self.shape(*edge)).collect();
         let computed = self.compute(graph, ops, node, &inputs);
@@ -82,7 +82,7 @@ impl InferredShapes {
     }
 
     /// Infers the shapes of the nodes whose ids are `start` or more; returns the nodes with mistakes.
-    pub fn extend(&mut self, graph: &Graph, ops: &dyn OpLookup, start: u32) -> Result<Vec<(NodeId, Status)>> {
+    pub fn extend(&mut self, graph: &NodeGraph, ops: &dyn OpLookup, start: u32) -> Result<Vec<(NodeId, Status)>> {
         self.reserve(graph);
         let order: Vec<NodeId> = graph.topological_order()?.into_iter().filter(|id| id.0 >= start).collect();
         let consumers = graph.consumers();
@@ -127,7 +127,7 @@ impl InferredShapes {
 
     fn infer_in_loop(
         &mut self,
-        graph: &Graph,
+        graph: &NodeGraph,
         ops: &dyn OpLookup,
         id: NodeId,
         is_inferred: &[bool],
@@ -177,7 +177,7 @@ impl InferredShapes {
 
     fn compute(
         &self,
-        graph: &Graph,
+        graph: &NodeGraph,
         ops: &dyn OpLookup,
         node: &Node,
         inputs: &[PartialShape],
@@ -204,7 +204,7 @@ impl InferredShapes {
         Ok((context.outputs, context.output_handles))
     }
 
-    fn reserve(&mut self, graph: &Graph) {
+    fn reserve(&mut self, graph: &NodeGraph) {
         if self.shapes.len() < graph.id_bound() {
             self.shapes.resize_with(graph.id_bound(), Vec::new);
             self.handles.resize_with(graph.id_bound(), Vec::new);
@@ -230,7 +230,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     fn check(text: &str, expected: Expect) {
-        let graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let graph = NodeGraph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
         let (shapes, errors) = infer_shapes(&graph, ops()).unwrap();
         let mut shown = String::new();
         for (id, node) in graph.iter() {
@@ -275,7 +275,7 @@ bad = AddV2(w, x)",
         text.push_str(
             "value = Placeholder() {dtype=float}\nreshaped = Reshape(value, x60)\nsmall = Reshape(value, x8)",
         );
-        let graph = Graph::from_text(&text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let graph = NodeGraph::from_text(&text, ops()).unwrap_or_else(|status| panic!("{status}"));
         let (shapes, errors) = infer_shapes(&graph, ops()).unwrap();
         let shape = |name: &str| shapes.shape(Edge { node: graph.find(name).unwrap(), port: 0 }).to_string();
         assert_eq!((shape("reshaped").as_str(), shape("small").as_str()), ("[?]", "[256]"));

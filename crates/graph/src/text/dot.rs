@@ -1,10 +1,10 @@
 //! Graphs as DOT, for Graphviz.
 
-use crate::Graph;
+use crate::NodeGraph;
 use foldhash::{HashMap, HashMapExt};
 use std::fmt::Write;
 
-impl Graph {
+impl NodeGraph {
     /// Returns the graph in the DOT language: devices are boxes around their nodes, control edges are dashed, reference
     /// edges are bold, and edges carry the number of the output when it isn't the first.
     pub fn to_dot(&self) -> String {
@@ -70,7 +70,7 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::Graph;
+    use crate::NodeGraph;
     use crate::testing::ops;
     use expect_test::expect;
 
@@ -82,7 +82,7 @@ a = Assign(v, c) @/job:ps
 s = Split(axis, c) {num_split=2}
 axis = Const() {dtype=int32, value=int32[](0)}
 i = Identity(s:1, ^a)";
-        let graph = Graph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+        let graph = NodeGraph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
         expect![[r#"
             digraph {
               rankdir=TB;

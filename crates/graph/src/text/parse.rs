@@ -2,7 +2,7 @@
 
 use super::inferred_attrs;
 use crate::import::parse_tensor_name;
-use crate::{Edge, FunctionLibrary, Graph, Node, NodeId, OpLookup, OpSchema, TypeSlot};
+use crate::{Edge, FunctionLibrary, Node, NodeGraph, NodeId, OpLookup, OpSchema, TypeSlot};
 use foldhash::{HashMap, HashMapExt};
 use proto::attr_value::{ListValue, Value};
 use proto::{AttrValue, NameAttrList};
@@ -12,9 +12,9 @@ use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 /// How deep values may be nested.
 const DEPTH_MAX: usize = 16;
 
-impl Graph {
-    /// Reads a graph from the text that [`Graph::to_text`] writes. Empty lines and lines that start with `#` are skipped.
-    pub fn from_text(text: &str, ops: &dyn OpLookup) -> Result<Graph> {
+impl NodeGraph {
+    /// Reads a graph from the text that [`NodeGraph::to_text`] writes. Empty lines and lines that start with `#` are skipped.
+    pub fn from_text(text: &str, ops: &dyn OpLookup) -> Result<NodeGraph> {
         let mut lines: Vec<(usize, Line)> = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -50,7 +50,7 @@ enum Literal {
     Function(String, Vec<(String, Literal)>),
 }
 
-fn build(lines: &[(usize, Line)], ops: &dyn OpLookup) -> Result<Graph> {
+fn build(lines: &[(usize, Line)], ops: &dyn OpLookup) -> Result<NodeGraph> {
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     for (place, (_, line)) in lines.iter().enumerate() {
         by_name.insert(&line.name, place);
@@ -79,7 +79,7 @@ fn build(lines: &[(usize, Line)], ops: &dyn OpLookup) -> Result<Graph> {
             return Err(at_line(Status::invalid_argument(message), lines[stuck].0));
         }
     }
-    let mut graph = Graph::new(Arc::new(FunctionLibrary::default()));
+    let mut graph = NodeGraph::new(Arc::new(FunctionLibrary::default()));
     for node in nodes.into_iter().flatten() {
         graph.add(node)?;
     }

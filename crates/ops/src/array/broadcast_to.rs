@@ -32,8 +32,7 @@ pub fn broadcast_to(input: &Output, shape: &Output) -> Output {
 #[track_caller]
 pub fn broadcast_to_shape_of(input: &Output, shape: &Shape) -> Output {
     let wide = shape.dims().iter().any(|&dim| dim > i64::from(i32::MAX));
-    let dims = index_vector(shape.dims(), wide).unwrap_or_else(|status| panic!("{status}"));
-    broadcast_to(input, &input.graph().constant_tensor(&dims))
+    broadcast_to(input, &input.graph().constant(index_vector(shape.dims(), wide)))
 }
 
 fn broadcast_to_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {

@@ -2,7 +2,7 @@
 
 use crate::compose::{call, int_scalar};
 use crate::movement::{Movable, copy_cost_ns};
-use graph::{GraphBuilder, Output, ShapeContext};
+use graph::{Graph, Output, ShapeContext};
 use kernel::{
     BoxedKernel, Cost, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
     kernels, shape,
@@ -93,7 +93,7 @@ pub(super) const OPS: &[Op] = &[
 
 /// Returns a constant.
 #[track_caller]
-pub fn constant(graph: &GraphBuilder, value: &Tensor) -> Output {
+pub fn constant(graph: &Graph, value: &Tensor) -> Output {
     graph.constant_tensor(value)
 }
 
@@ -117,15 +117,14 @@ pub fn ones_like(input: &Output) -> Output {
 
 /// Returns zeros, as TensorFlow's `zeros` builds them: a constant when small, a `Fill` otherwise.
 #[track_caller]
-pub fn zeros(graph: &GraphBuilder, dtype: DType, shape: &Shape) -> Output {
+pub fn zeros(graph: &Graph, dtype: DType, shape: &Shape) -> Output {
     /// Larger constants would only make the graph large.
     const CONSTANT_ELEMENTS_MAX: usize = 1000;
-    let filled = |shape: Shape| Tensor::zeros(dtype, shape).unwrap_or_else(|status| panic!("{status}"));
     if shape.num_elements() < CONSTANT_ELEMENTS_MAX {
-        return graph.constant_tensor(&filled(shape.clone()));
+        return graph.constant(Tensor::zeros(dtype, shape.clone()));
     }
     let dims = shape_vector(shape.dims(), shape.dims().iter().any(|&dim| dim > i64::from(i32::MAX)));
-    fill(&graph.constant_tensor(&dims), &graph.constant_tensor(&filled(Shape::scalar())))
+    fill(&graph.constant_tensor(&dims), &graph.constant(Tensor::zeros(dtype, Shape::scalar())))
 }
 
 fn shape_vector(dims: &[i64], wide: bool) -> Tensor {

@@ -5,7 +5,7 @@
 use crate::compose::{call, cast, constant, int_scalar, int_vector, reshape};
 use crate::movement::Movable;
 use crate::rows::position_text;
-use graph::{GraphBuilder, Output, ShapeContext};
+use graph::{Graph, Output, ShapeContext};
 use kernel::{
     BoxedKernel, Grad, Gradient, GradientArgs, IndexedSlices, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags,
 };
@@ -144,14 +144,14 @@ enum Number {
 }
 
 impl Number {
-    fn scalar(&self, graph: &GraphBuilder) -> Result<Output> {
+    fn scalar(&self, graph: &Graph) -> Result<Output> {
         match self {
             Number::Known(number) => int_scalar(graph, *number),
             Number::Computed(number) => Ok(number.clone()),
         }
     }
 
-    fn vector(&self, graph: &GraphBuilder) -> Result<Output> {
+    fn vector(&self, graph: &Graph) -> Result<Output> {
         match self {
             Number::Known(number) => int_vector(graph, &[*number]),
             Number::Computed(number) => reshape(number, &int_vector(graph, &[1])?),
@@ -166,7 +166,7 @@ impl Number {
     }
 
     /// Returns the numbers from this one up to another.
-    fn range(&self, end: &Number, graph: &GraphBuilder) -> Result<Output> {
+    fn range(&self, end: &Number, graph: &Graph) -> Result<Output> {
         if let (&Number::Known(from), &Number::Known(to)) = (self, end) {
             return int_vector(graph, &(from..to).collect::<Vec<i32>>());
         }
@@ -391,7 +391,7 @@ pub(crate) fn check_indices<I: Element + TryInto<usize>>(indices: &[I], shape: &
 #[cfg(test)]
 mod tests {
     use crate::testing::{attrs, check_gradient, check_shape, infer, run_op};
-    use graph::GraphBuilder;
+    use graph::Graph;
     use tensor::{DType, Shape, Tensor};
 
     fn counted(dims: &[i64]) -> Tensor {
@@ -431,7 +431,7 @@ mod tests {
     fn a_variable_is_not_copied_for_its_rows() {
         use kernel::{BoxedKernel, OpContext, Outputs, Step, Value, Values, Variable};
         use std::sync::Arc;
-        let graph = GraphBuilder::new(crate::registry());
+        let graph = Graph::with_ops(crate::registry());
         let params = graph.op("Placeholder").attr("dtype", DType::Double).output();
         let indices = graph.op("Placeholder").attr("dtype", DType::Int32).output();
         let id = super::gather(&params, &indices, 0).op.id();
@@ -469,11 +469,9 @@ mod tests {
         let indices = Tensor::from_slice(&[2, 2], &[2i32, 0, 2, 2]).unwrap();
         check_gradient(&[x.clone(), indices.clone()], |_, xs| super::gather(&xs[0], &xs[1], 0));
         check_gradient(&[x.clone(), Tensor::vector(&[1i64, 1])], |_, xs| super::gather(&xs[0], &xs[1], 1));
-        check_gradient(&[x, indices], |graph: &GraphBuilder, xs| {
-            graph.op("Gather").input(&xs[0]).input(&xs[1]).output()
-        });
+        check_gradient(&[x, indices], |graph: &Graph, xs| graph.op("Gather").input(&xs[0]).input(&xs[1]).output());
         let indices = Tensor::from_slice(&[2, 2], &[2i32, 0, 1, 1]).unwrap();
-        check_gradient(&[counted(&[2, 2, 3]), indices], |graph: &GraphBuilder, xs| {
+        check_gradient(&[counted(&[2, 2, 3]), indices], |graph: &Graph, xs| {
             let axis = graph.constant_tensor(&Tensor::scalar(2i32));
             graph.op("GatherV2").inputs([&xs[0], &xs[1], &axis]).attr("batch_dims", 1i64).output()
         });

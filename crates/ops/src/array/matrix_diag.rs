@@ -475,7 +475,7 @@ impl Kernel for MatrixSetDiag {
 #[cfg(test)]
 mod tests {
     use crate::testing::{attrs, check_gradient, check_shape, infer, run_op};
-    use graph::{AttrMap, GraphBuilder};
+    use graph::{AttrMap, Graph};
     use tensor::{Result, Tensor};
 
     fn matrix() -> Tensor {
@@ -575,7 +575,7 @@ mod tests {
         check_gradient(&[vector.clone()], |_, xs| super::matrix_diag(&xs[0]));
         check_gradient(&[matrix.clone()], |_, xs| super::matrix_diag_part(&xs[0]));
         check_gradient(&[matrix.clone(), vector], |_, xs| super::matrix_set_diag(&xs[0], &xs[1]));
-        check_gradient(&[matrix], |graph: &GraphBuilder, xs| {
+        check_gradient(&[matrix], |graph: &Graph, xs| {
             let band = graph.constant_tensor(&k(&[0, 1]));
             let padding = graph.constant_tensor(&Tensor::scalar(0f64));
             graph.op("MatrixDiagPartV3").input(&xs[0]).input(&band).input(&padding).output()

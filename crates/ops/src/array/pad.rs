@@ -83,8 +83,7 @@ pub fn mirror_pad(input: &Output, paddings: &[(i32, i32)], mode: &str) -> Output
 #[track_caller]
 fn paddings_output(input: &Output, paddings: &[(i32, i32)]) -> Output {
     let flat: Vec<i32> = paddings.iter().flat_map(|&(before, after)| [before, after]).collect();
-    let tensor = Tensor::from_slice(&[paddings.len() as i64, 2], &flat).unwrap_or_else(|status| panic!("{status}"));
-    input.graph().constant_tensor(&tensor)
+    input.graph().constant(Tensor::from_slice(&[paddings.len() as i64, 2], &flat))
 }
 
 /// Cuts the input's part out of the gradient.

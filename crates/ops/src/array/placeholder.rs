@@ -1,7 +1,7 @@
 //! Placeholders, which a run must feed or may feed.
 
 use crate::elementwise::PASS_THROUGH;
-use graph::{GraphBuilder, Output, ShapeContext};
+use graph::{Graph, Output, ShapeContext};
 use kernel::{
     BoxedKernel, Cost, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
     shape,
@@ -50,7 +50,7 @@ pub(super) const OPS: &[Op] = &[
 
 /// Returns a placeholder.
 #[track_caller]
-pub fn placeholder(graph: &GraphBuilder, dtype: DType, shape: &PartialShape) -> Output {
+pub fn placeholder(graph: &Graph, dtype: DType, shape: &PartialShape) -> Output {
     graph.op("Placeholder").attr("dtype", dtype).attr("shape", shape.clone()).output()
 }
 

@@ -357,7 +357,7 @@ fn combine_flags(mut target: Tensor, updates: &Tensor, slices: &NdSlices, combin
 #[cfg(test)]
 mod tests {
     use crate::testing::{attrs, check_gradient, check_shape, infer, run_op};
-    use graph::GraphBuilder;
+    use graph::Graph;
     use tensor::{Shape, Tensor};
 
     fn column(values: &[i32]) -> Tensor {
@@ -416,12 +416,12 @@ mod tests {
         for op in
             ["TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub", "TensorScatterMax", "TensorScatterMin"]
         {
-            check_gradient(&[x.clone(), updates.clone()], |graph: &GraphBuilder, xs| {
+            check_gradient(&[x.clone(), updates.clone()], |graph: &Graph, xs| {
                 let indices = graph.constant_tensor(&column(&[2, 0]));
                 graph.op(op).input(&xs[0]).input(&indices).input(&xs[1]).output()
             });
         }
-        check_gradient(&[updates], |graph: &GraphBuilder, xs| {
+        check_gradient(&[updates], |graph: &Graph, xs| {
             let indices = graph.constant_tensor(&column(&[1, 1]));
             super::scatter_nd(&indices, &xs[0], &graph.constant_tensor(&Tensor::vector(&[3i32])))
         });

@@ -154,7 +154,7 @@ pub(super) fn slice_of(input: Tensor, begin: &[i64], dims: &[i64]) -> Result<Ten
 #[cfg(test)]
 mod tests {
     use crate::testing::{attrs, check_gradient, check_shape, infer, run_op};
-    use graph::GraphBuilder;
+    use graph::Graph;
     use tensor::Tensor;
 
     fn counted() -> Tensor {
@@ -189,7 +189,7 @@ mod tests {
         check_gradient(&[counted()], |_, xs| super::slice(&xs[0], &[1, 0], &[1, -1]));
         // Without constants the paddings are computed when the graph runs.
         let begin = Tensor::vector(&[1i32, 2]);
-        check_gradient(&[counted(), begin], |graph: &GraphBuilder, xs| {
+        check_gradient(&[counted(), begin], |graph: &Graph, xs| {
             let size = graph.constant_tensor(&Tensor::vector(&[2i32, 1]));
             graph.op("Slice").input(&xs[0]).input(&xs[1]).input(&size).output()
         });

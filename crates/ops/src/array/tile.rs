@@ -126,7 +126,7 @@ impl Rearrangement for Repeat {
 #[cfg(test)]
 mod tests {
     use crate::testing::{attrs, check_gradient, infer, run_op};
-    use graph::GraphBuilder;
+    use graph::Graph;
     use tensor::Tensor;
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
     fn gradients() {
         let x = Tensor::from_slice(&[2, 1], &[1f64, 2.0]).unwrap();
         check_gradient(&[x.clone()], |_, xs| super::tile(&xs[0], &[3, 2]));
-        check_gradient(&[x, Tensor::vector(&[2i32, 3])], |graph: &GraphBuilder, xs| {
+        check_gradient(&[x, Tensor::vector(&[2i32, 3])], |graph: &Graph, xs| {
             graph.op("Tile").input(&xs[0]).input(&xs[1]).output()
         });
     }

@@ -1,6 +1,6 @@
 //! Ops without data: NoOp, ControlTrigger, Abort.
 
-use graph::{GraphBuilder, Operation};
+use graph::{Graph, Operation};
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, shape};
 use tensor::{Result, Status};
 
@@ -34,13 +34,13 @@ pub(super) const OPS: &[Op] = &[
 
 /// Returns an operation that does nothing but wait for others.
 #[track_caller]
-pub fn no_op(graph: &GraphBuilder) -> Operation {
+pub fn no_op(graph: &Graph) -> Operation {
     graph.op("NoOp").build()
 }
 
 /// Returns an operation that has run when all of `ops` have.
 #[track_caller]
-pub fn group(graph: &GraphBuilder, ops: &[Operation]) -> Operation {
+pub fn group(graph: &Graph, ops: &[Operation]) -> Operation {
     ops.iter().fold(graph.op("NoOp").name("group_deps"), |builder, op| builder.control(op)).build()
 }
 
@@ -84,12 +84,12 @@ impl Kernel for Abort {
 #[cfg(test)]
 mod tests {
     use crate::testing::{attrs, run_op};
-    use graph::GraphBuilder;
+    use graph::Graph;
     use tensor::Code;
 
     #[test]
     fn abort_ends_the_step_only() {
-        let graph = GraphBuilder::new(crate::registry());
+        let graph = Graph::with_ops(crate::registry());
         let (a, b) = (super::no_op(&graph), super::no_op(&graph));
         assert_eq!(super::group(&graph, &[a, b]).control_inputs().len(), 2);
         // An op without outputs is not run by a fetch, so that the kernel is called on its own.

@@ -3,7 +3,7 @@
 
 use super::accumulator::{Accumulator, AccumulatorOptions};
 use super::resource_op::ResourceOp;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef,
     OpFlags, ShapeContext, ShapeFn, shape,
@@ -156,7 +156,7 @@ const fn user(
 /// Returns an accumulator of dense gradients; `mean` says whether it gives out their mean or their sum.
 #[track_caller]
 pub fn conditional_accumulator(
-    graph: &GraphBuilder,
+    graph: &Graph,
     dtype: DType,
     shape: &PartialShape,
     shared_name: &str,
@@ -168,7 +168,7 @@ pub fn conditional_accumulator(
 /// Returns an accumulator of sparse gradients.
 #[track_caller]
 pub fn sparse_conditional_accumulator(
-    graph: &GraphBuilder,
+    graph: &Graph,
     dtype: DType,
     shape: &PartialShape,
     shared_name: &str,
@@ -178,7 +178,7 @@ pub fn sparse_conditional_accumulator(
 }
 
 #[track_caller]
-fn maker(graph: &GraphBuilder, op: &str, dtype: DType, shape: &PartialShape, shared_name: &str, mean: bool) -> Output {
+fn maker(graph: &Graph, op: &str, dtype: DType, shape: &PartialShape, shared_name: &str, mean: bool) -> Output {
     let op = graph.op(op).attr("dtype", dtype).attr("shape", shape.clone()).attr("shared_name", shared_name);
     op.attr("reduction_type", if mean { "MEAN" } else { "SUM" }).output()
 }

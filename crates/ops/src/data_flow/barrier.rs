@@ -5,7 +5,7 @@
 use super::queue::{DequeueMode, Queue, QueueKind, QueueOptions, Tuple};
 use super::resource_op::ResourceOp;
 use foldhash::{HashMap, HashMapExt};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef,
     OpFlags, Resource, ShapeContext, shape,
@@ -112,7 +112,7 @@ pub(super) const OPS: &[Op] = &[
 
 /// Returns a barrier for tuples of these components.
 #[track_caller]
-pub fn barrier(graph: &GraphBuilder, dtypes: &[DType], shapes: &[PartialShape], shared_name: &str) -> Output {
+pub fn barrier(graph: &Graph, dtypes: &[DType], shapes: &[PartialShape], shared_name: &str) -> Output {
     let op = graph.op("Barrier").attr("component_types", dtypes).attr("shapes", shapes);
     op.attr("shared_name", shared_name).output()
 }

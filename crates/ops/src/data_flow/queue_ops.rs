@@ -4,7 +4,7 @@
 
 use super::queue::{DequeueMode, Queue, QueueKind, QueueOptions, Tuple, dtype_list_text, shape_list_text};
 use super::resource_op::ResourceOp;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef,
     OpFlags, ShapeContext, ShapeFn, shape,
@@ -136,31 +136,26 @@ pub struct QueueSpec<'a> {
 }
 
 #[track_caller]
-fn queue(graph: &GraphBuilder, op: &str, spec: &QueueSpec<'_>) -> graph::builder::OpBuilder {
+fn queue(graph: &Graph, op: &str, spec: &QueueSpec<'_>) -> graph::builder::OpBuilder {
     let op = graph.op(op).attr("component_types", spec.dtypes).attr("shapes", spec.shapes);
     op.attr("capacity", spec.capacity).attr("shared_name", spec.shared_name)
 }
 
 /// Returns a queue whose elements come out as they went in.
 #[track_caller]
-pub fn fifo_queue(graph: &GraphBuilder, spec: &QueueSpec<'_>) -> Output {
+pub fn fifo_queue(graph: &Graph, spec: &QueueSpec<'_>) -> Output {
     queue(graph, "FIFOQueueV2", spec).output()
 }
 
 /// Returns a queue as [`fifo_queue`] does; elements of different size can be dequeued as a batch, padded with zeros.
 #[track_caller]
-pub fn padding_fifo_queue(graph: &GraphBuilder, spec: &QueueSpec<'_>) -> Output {
+pub fn padding_fifo_queue(graph: &Graph, spec: &QueueSpec<'_>) -> Output {
     queue(graph, "PaddingFIFOQueueV2", spec).output()
 }
 
 /// Returns a queue whose elements come out at random.
 #[track_caller]
-pub fn random_shuffle_queue(
-    graph: &GraphBuilder,
-    spec: &QueueSpec<'_>,
-    min_after_dequeue: i64,
-    seed: Option<i64>,
-) -> Output {
+pub fn random_shuffle_queue(graph: &Graph, spec: &QueueSpec<'_>, min_after_dequeue: i64, seed: Option<i64>) -> Output {
     let (seed, seed2) = graph.random_seeds(seed);
     let op = queue(graph, "RandomShuffleQueueV2", spec).attr("min_after_dequeue", min_after_dequeue);
     op.attr("seed", seed).attr("seed2", seed2).output()
@@ -168,7 +163,7 @@ pub fn random_shuffle_queue(
 
 /// Returns a queue whose elements come out by an `int64` priority, which is their first component beside those of `spec`.
 #[track_caller]
-pub fn priority_queue(graph: &GraphBuilder, spec: &QueueSpec<'_>) -> Output {
+pub fn priority_queue(graph: &Graph, spec: &QueueSpec<'_>) -> Output {
     queue(graph, "PriorityQueueV2", spec).output()
 }
 

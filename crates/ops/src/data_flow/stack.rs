@@ -1,6 +1,6 @@
 //! Stacks that live for a step, in which loops keep what their gradients need: Stack, StackPush, StackPop, StackClose.
 
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use kernel::{
     BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, Resource,
     ResourceManager, ShapeContext, Variable, shape,
@@ -108,7 +108,7 @@ const CLOSE: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(StackClose))];
 
 /// Returns a stack of at most `max_size` tensors; below zero means no bound.
 #[track_caller]
-pub fn stack_v2(graph: &GraphBuilder, max_size: &Output, elem_type: DType) -> Output {
+pub fn stack_v2(graph: &Graph, max_size: &Output, elem_type: DType) -> Output {
     graph.op("StackV2").input(max_size).attr("elem_type", elem_type).output()
 }
 

@@ -1,7 +1,7 @@
 //! Staging areas, small queues on a device: Stage, Unstage, StagePeek, StageSize, StageClear.
 
 use super::monitor::Monitor;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef,
     OpFlags, Resource, ShapeFn, shape,
@@ -53,7 +53,7 @@ pub fn stage(values: &[Output], shared_name: &str, capacity: i64) -> Operation {
 
 /// Takes the tensors that were put into a staging area first, as soon as there are some.
 #[track_caller]
-pub fn unstage(graph: &GraphBuilder, dtypes: &[DType], shared_name: &str, capacity: i64) -> Vec<Output> {
+pub fn unstage(graph: &Graph, dtypes: &[DType], shared_name: &str, capacity: i64) -> Vec<Output> {
     let op = graph.op("Unstage").attr("dtypes", dtypes).attr("shared_name", shared_name);
     op.attr("capacity", capacity).outputs()
 }

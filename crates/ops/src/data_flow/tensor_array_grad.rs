@@ -110,7 +110,7 @@ mod tests {
     use std::collections::BTreeSet;
     use tensor::{DType, Tensor};
 
-    fn constant(graph: &graph::GraphBuilder, values: &[i32]) -> Output {
+    fn constant(graph: &graph::Graph, values: &[i32]) -> Output {
         graph.constant_tensor(&Tensor::vector(values))
     }
 
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn calls_of_the_gradient_function_have_arrays_of_their_own() {
-        let graph = graph::GraphBuilder::new(crate::registry());
+        let graph = graph::Graph::with_ops(crate::registry());
         let size = graph.constant_tensor(&Tensor::scalar(1i32));
         let (handle, flow) = tensor_array_v3(&graph, &size, DType::Double, &PartialShape::unknown(), false);
         let x = graph.constant_tensor(&Tensor::from_slice(&[1, 1], &[3f64]).unwrap());

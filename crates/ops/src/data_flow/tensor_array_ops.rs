@@ -3,7 +3,7 @@
 
 use super::tensor_array_grad::{concat_gradient, gather_gradient, read_gradient, split_gradient, write_gradient};
 use super::tensor_array_kernels::{CLOSE, CONCAT, GATHER, MAKE, MAKE_GRADIENT, READ, SCATTER, SIZE, SPLIT, WRITE};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use kernel::{Gradient, KernelDef, Op, OpDef, OpFlags, ShapeContext, ShapeFn, shape};
 use tensor::{DType, DTypeAndShape, PartialShape, Result};
 
@@ -257,7 +257,7 @@ const fn user(
 /// Returns a tensor array and its flow, which orders what is done with it.
 #[track_caller]
 pub fn tensor_array_v3(
-    graph: &GraphBuilder,
+    graph: &Graph,
     size: &Output,
     dtype: DType,
     element_shape: &PartialShape,

@@ -5,7 +5,7 @@ use super::iterator::{IteratorResource, Wish};
 use super::task::{call, start};
 use crate::data_flow::ResourceOp;
 use crate::function::Callee;
-use graph::{GraphBuilder, Operation, Output, ShapeContext};
+use graph::{Graph, Operation, Output, ShapeContext};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
     ResourceManager, Step, shape,
@@ -176,7 +176,7 @@ const fn from_string(name: &'static str) -> Op {
 
 /// Returns an iterator that has yet to be given a dataset.
 #[track_caller]
-pub fn iterator(graph: &GraphBuilder, dtypes: &[DType], shapes: &[PartialShape]) -> Output {
+pub fn iterator(graph: &Graph, dtypes: &[DType], shapes: &[PartialShape]) -> Output {
     let op = graph.op("IteratorV2").attr("shared_name", "").attr("container", "");
     op.attr("output_types", dtypes).attr("output_shapes", shapes).output()
 }

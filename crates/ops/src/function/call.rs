@@ -78,7 +78,7 @@ pub(super) const OPS: &[Op] = &[
 /// Calls a function of the graph's library.
 #[track_caller]
 pub fn stateful_partitioned_call(
-    graph: &graph::GraphBuilder,
+    graph: &graph::Graph,
     function: &str,
     args: &[Output],
     result_types: &[DType],

@@ -30,7 +30,7 @@ pub(crate) fn is_true(value: &Tensor) -> Result<bool> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use graph::{AttrMap, GraphBuilder};
+    use graph::{AttrMap, Graph};
     use kernel::{AsyncContext, BoxedKernel, CallFrame, Completion, FunctionDone, FunctionHandle};
     use kernel::{FunctionPlace, FunctionRuntime};
     use kernel::{OpContext, Outputs, Step, Value, Values};
@@ -115,7 +115,7 @@ pub(crate) mod tests {
     }
 
     fn run(op: &str, attrs: AttrMap, inputs: &[Tensor], step: &Arc<Step>) -> Result<Vec<Tensor>> {
-        let graph = GraphBuilder::new(crate::registry());
+        let graph = Graph::with_ops(crate::registry());
         let mut builder = graph.op(op);
         for input in inputs {
             builder = builder.input(&graph.op("Placeholder").attr("dtype", input.dtype()).output());

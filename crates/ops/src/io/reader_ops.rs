@@ -5,7 +5,7 @@
 use super::reader::{Amount, Reader};
 use super::work::{FixedLayout, ReaderKind};
 use crate::data_flow::{Queue, ResourceOp};
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef,
     OpFlags, ShapeContext, ShapeFn, shape,
@@ -126,31 +126,26 @@ const fn gradient_of(name: &str) -> Gradient {
 
 /// Returns a reader of TFRecords; `compression_type` is empty, `ZLIB` or `GZIP`.
 #[track_caller]
-pub fn tf_record_reader(graph: &GraphBuilder, compression_type: &str) -> Output {
+pub fn tf_record_reader(graph: &Graph, compression_type: &str) -> Output {
     graph.op("TFRecordReaderV2").attr("compression_type", compression_type).output()
 }
 
 /// Returns a reader of lines, without the first few.
 #[track_caller]
-pub fn text_line_reader(graph: &GraphBuilder, skip_header_lines: i64) -> Output {
+pub fn text_line_reader(graph: &Graph, skip_header_lines: i64) -> Output {
     graph.op("TextLineReaderV2").attr("skip_header_lines", skip_header_lines).output()
 }
 
 /// Returns a reader of records of the same size, between a header and a footer.
 #[track_caller]
-pub fn fixed_length_record_reader(
-    graph: &GraphBuilder,
-    record_bytes: i64,
-    header_bytes: i64,
-    footer_bytes: i64,
-) -> Output {
+pub fn fixed_length_record_reader(graph: &Graph, record_bytes: i64, header_bytes: i64, footer_bytes: i64) -> Output {
     let op = graph.op("FixedLengthRecordReaderV2").attr("record_bytes", record_bytes);
     op.attr("header_bytes", header_bytes).attr("footer_bytes", footer_bytes).output()
 }
 
 /// Returns a reader for which a file is a record.
 #[track_caller]
-pub fn whole_file_reader(graph: &GraphBuilder) -> Output {
+pub fn whole_file_reader(graph: &Graph) -> Output {
     graph.op("WholeFileReaderV2").output()
 }
 

@@ -2,7 +2,7 @@
 
 use super::gradients;
 use super::list_kernels as kernels;
-use graph::{GraphBuilder, Output, ShapeContext};
+use graph::{Graph, Output, ShapeContext};
 use kernel::{Gradient, KernelDef, Op, OpDef, OpFlags, ShapeFn, shape};
 use tensor::{DType, DTypeAndShape, PartialShape, Result, Status};
 
@@ -220,7 +220,7 @@ const fn op(
 /// Returns a list without elements; `element_shape` is a vector of sizes, or -1 for any shape.
 #[track_caller]
 pub fn empty_tensor_list(element_shape: &Output, max_num_elements: &Output, element_dtype: DType) -> Output {
-    let graph: &GraphBuilder = element_shape.graph();
+    let graph: &Graph = element_shape.graph();
     graph
         .op("EmptyTensorList")
         .input(element_shape)
@@ -232,7 +232,7 @@ pub fn empty_tensor_list(element_shape: &Output, max_num_elements: &Output, elem
 /// Returns a list of so many elements, which read as zeros.
 #[track_caller]
 pub fn tensor_list_reserve(element_shape: &Output, num_elements: &Output, element_dtype: DType) -> Output {
-    let graph: &GraphBuilder = element_shape.graph();
+    let graph: &Graph = element_shape.graph();
     graph.op("TensorListReserve").input(element_shape).input(num_elements).attr("element_dtype", element_dtype).output()
 }
 

@@ -3,7 +3,7 @@
 use super::summarize::summarize_value;
 use crate::compose::Gradients;
 use crate::io::file_system;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use kernel::{
     BoxedKernel, Cost, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, shape,
 };
@@ -77,7 +77,7 @@ pub fn print(input: &Output, data: &[Output], message: &str) -> Output {
 
 /// Returns the time in seconds since 1970.
 #[track_caller]
-pub fn timestamp(graph: &GraphBuilder) -> Output {
+pub fn timestamp(graph: &Graph) -> Output {
     graph.op("Timestamp").output()
 }
 

@@ -69,10 +69,15 @@ pub fn scalar_summary(tag: &str, value: &Output) -> Output {
     graph.op("ScalarSummary").input(&tag).input(value).output()
 }
 
-/// Returns one summary with the values of several; panics when there are none.
+/// Returns one summary with the values of several, of which there must be one at least.
 #[track_caller]
 pub fn merge_summary(inputs: &[Output]) -> Output {
-    let [first, ..] = inputs else { panic!("merge_summary needs at least one input") };
+    let [first, ..] = inputs else {
+        return graph::builder::mistaken_output(
+            "MergeSummary",
+            tensor::Status::invalid_argument("merge_summary needs at least one input"),
+        );
+    };
     first.graph().op("MergeSummary").inputs(inputs).output()
 }
 

@@ -5,7 +5,7 @@
 use super::column::Key;
 use super::table::{MaxLoadFactor, Table, TableKind, TableSpec};
 use crate::data_flow::ResourceOp;
-use graph::{GraphBuilder, Operation, Output, ShapeContext};
+use graph::{Graph, Operation, Output, ShapeContext};
 use kernel::{
     BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeFn, shape,
 };
@@ -125,14 +125,14 @@ const fn user(
 
 /// Returns a table that is filled once.
 #[track_caller]
-pub fn hash_table(graph: &GraphBuilder, key_dtype: DType, value_dtype: DType, shared_name: &str) -> Output {
+pub fn hash_table(graph: &Graph, key_dtype: DType, value_dtype: DType, shared_name: &str) -> Output {
     let op = graph.op("HashTableV2").attr("key_dtype", key_dtype).attr("value_dtype", value_dtype);
     op.attr("shared_name", shared_name).output()
 }
 
 /// Returns a table that takes and gives keys at any time.
 #[track_caller]
-pub fn mutable_hash_table(graph: &GraphBuilder, key_dtype: DType, value_dtype: DType, shared_name: &str) -> Output {
+pub fn mutable_hash_table(graph: &Graph, key_dtype: DType, value_dtype: DType, shared_name: &str) -> Output {
     let op = graph.op("MutableHashTableV2").attr("key_dtype", key_dtype).attr("value_dtype", value_dtype);
     op.attr("shared_name", shared_name).output()
 }

@@ -67,11 +67,14 @@ const KERNELS_AND_LISTS: &[KernelDef] = &{
     all
 };
 
-/// Returns the sum of tensors of one shape; panics when there are none.
+/// Returns the sum of tensors of one shape, of which there must be one at least.
 #[track_caller]
 pub fn add_n(inputs: &[Output]) -> Output {
     match inputs {
-        [] => panic!("add_n needs at least one input"),
+        [] => {
+            let status = tensor::Status::invalid_argument("add_n needs at least one input");
+            graph::builder::mistaken_output("AddN", status)
+        }
         [single] => single.clone(),
         [first, ..] => first.graph().op("AddN").inputs(inputs).output(),
     }

@@ -38,7 +38,12 @@ pub(super) const OPS: &[Op] = &[Op {
 /// Returns the sum of products that an equation such as `ij,jk->ik` describes, of one or two inputs.
 #[track_caller]
 pub fn einsum(equation: &str, inputs: &[Output]) -> Output {
-    let [first, ..] = inputs else { panic!("einsum needs at least one input") };
+    let [first, ..] = inputs else {
+        return graph::builder::mistaken_output(
+            "Einsum",
+            tensor::Status::invalid_argument("einsum needs at least one input"),
+        );
+    };
     first.graph().op("Einsum").inputs(inputs).attr("equation", equation).output()
 }
 

@@ -1,6 +1,6 @@
 //! Sequences of numbers: Range, LinSpace.
 
-use graph::{GraphBuilder, Output, ShapeContext};
+use graph::{Graph, Output, ShapeContext};
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, kernels};
 use num_traits::Float;
 use std::marker::PhantomData;
@@ -36,7 +36,7 @@ pub(super) const OPS: &[Op] = &[
 
 /// Returns the integers from `start` up to but not including `limit`, `delta` apart.
 #[track_caller]
-pub fn range(graph: &GraphBuilder, start: i32, limit: i32, delta: i32) -> Output {
+pub fn range(graph: &Graph, start: i32, limit: i32, delta: i32) -> Output {
     let number = |value: i32| graph.constant_tensor(&Tensor::scalar(value));
     graph.op("Range").input(&number(start)).input(&number(limit)).input(&number(delta)).output()
 }

@@ -1,6 +1,7 @@
 //! Losses and other functions made of several ops: L2Loss, and the compositions dropout, moments and
 //! sigmoid_cross_entropy_with_logits.
 
+use super::softmax::Labels;
 use crate::compose::{Gradients, binary, unary_gradient};
 use crate::math;
 use graph::Output;
@@ -36,7 +37,10 @@ pub fn l2_loss(t: &Output) -> Output {
 /// stays the same on average.
 #[track_caller]
 pub fn dropout(x: &Output, rate: f64, seed: Option<i64>) -> Output {
-    assert!((0.0..1.0).contains(&rate), "`rate` must be in the range [0, 1), got {rate}");
+    if !(0.0..1.0).contains(&rate) {
+        let status = tensor::Status::invalid_argument(format!("`rate` must be in the range [0, 1), got {rate}"));
+        return x.graph().op("Dropout").input(x).mistaken(status).output(0);
+    }
     if rate == 0.0 {
         return x.clone();
     }
@@ -69,13 +73,13 @@ pub fn moments(x: &Output, axes: &[i32], keep_dims: bool) -> (Output, Output) {
 
 /// Returns the cross entropy of logits with independent label probabilities, element by element.
 #[track_caller]
-pub fn sigmoid_cross_entropy_with_logits(labels: &Output, logits: &Output) -> Output {
+pub fn sigmoid_cross_entropy_with_logits(labels: Labels<'_>, logits: &Output) -> Output {
     let graph = logits.graph();
     let zeros = graph.op("ZerosLike").input(logits).output();
     let positive = math::greater_equal(logits, &zeros);
     let relu = graph.op("Select").input(&positive).input(logits).input(&zeros).output();
     let negative_size = graph.op("Select").input(&positive).input(&-logits).input(logits).output();
-    (relu - logits * labels) + math::log1p(&math::exp(&negative_size))
+    (relu - logits * labels.0) + math::log1p(&math::exp(&negative_size))
 }
 
 fn l2_loss_gradient(args: &GradientArgs<'_>) -> Gradients {
@@ -123,7 +127,7 @@ mod tests {
         let x = Tensor::from_slice(&[2, 2], &[0.3f64, -4.0, 2.0, 0.1]).unwrap();
         let z = Tensor::from_slice(&[2, 2], &[1f64, 0.0, 0.5, 0.1]).unwrap();
         check_gradient(&[x.clone()], |_, x| l2_loss(&x[0]));
-        check_gradient(&[z, x.clone()], |_, x| sigmoid_cross_entropy_with_logits(&x[0], &x[1]));
+        check_gradient(&[z, x.clone()], |_, x| sigmoid_cross_entropy_with_logits(Labels(&x[0]), &x[1]));
         check_gradient(&[x.clone()], |_, x| moments(&x[0], &[0], false).0);
     }
 }

@@ -76,25 +76,39 @@ pub fn log_softmax(logits: &Output) -> Output {
     logits.graph().op("LogSoftmax").input(logits).output()
 }
 
+/// The labels among the arguments of a loss. They look like the logits, so they say what they are: swapped, the two would train nothing.
+///
+/// ```
+/// use ops::nn::{Labels, softmax_cross_entropy_with_logits};
+///
+/// let g = graph::Graph::new();
+/// let (y, logits) = (g.placeholder::<f32>((None, 10)), g.placeholder::<f32>((None, 10)));
+/// let losses = softmax_cross_entropy_with_logits(Labels(&y), &logits);
+/// # g.finish().unwrap();
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Labels<'a>(pub &'a Output);
+
 /// Returns the cross entropy of each row of logits with label probabilities, which take no gradient.
 #[track_caller]
-pub fn softmax_cross_entropy_with_logits(labels: &Output, logits: &Output) -> Output {
-    let labels = logits.graph().op("StopGradient").input(labels).output();
-    softmax_cross_entropy_with_logits_v2(&labels, logits)
+pub fn softmax_cross_entropy_with_logits(labels: Labels<'_>, logits: &Output) -> Output {
+    let labels = logits.graph().op("StopGradient").input(labels.0).output();
+    softmax_cross_entropy_with_logits_v2(Labels(&labels), logits)
 }
 
 /// Returns the cross entropy of each row of logits with label probabilities; gradients flow to both.
 #[track_caller]
-pub fn softmax_cross_entropy_with_logits_v2(labels: &Output, logits: &Output) -> Output {
+pub fn softmax_cross_entropy_with_logits_v2(labels: Labels<'_>, logits: &Output) -> Output {
     let graph = logits.graph();
-    let (rows_of_labels, rows_of_logits) = (flatten(labels), flatten(logits));
+    let (rows_of_labels, rows_of_logits) = (flatten(labels.0), flatten(logits));
     let loss = graph.op("SoftmaxCrossEntropyWithLogits").input(&rows_of_logits).input(&rows_of_labels).output();
     unflatten(&loss, logits)
 }
 
 /// Returns the cross entropy of each row of logits with the index of its true class.
 #[track_caller]
-pub fn sparse_softmax_cross_entropy_with_logits(labels: &Output, logits: &Output) -> Output {
+pub fn sparse_softmax_cross_entropy_with_logits(labels: Labels<'_>, logits: &Output) -> Output {
+    let Labels(labels) = labels;
     let graph = logits.graph();
     if logits.shape().rank().is_none_or(|rank| rank == 2) {
         return graph.op("SparseSoftmaxCrossEntropyWithLogits").input(logits).input(labels).output();
@@ -438,7 +452,9 @@ mod tests {
         let labels = Tensor::from_slice(&[2, 3], &[0.2f64, 0.3, 0.5, 1.0, 0., 0.]).unwrap();
         check_gradient(&[x.clone()], |_, x| softmax(&x[0]));
         check_gradient(&[x.clone()], |_, x| log_softmax(&x[0]));
-        check_gradient(&[labels, x.clone()], |_, x| softmax_cross_entropy_with_logits_v2(&x[0], &x[1]));
-        check_gradient(&[Tensor::vector(&[2i32, 0]), x], |_, x| sparse_softmax_cross_entropy_with_logits(&x[0], &x[1]));
+        check_gradient(&[labels, x.clone()], |_, x| softmax_cross_entropy_with_logits_v2(Labels(&x[0]), &x[1]));
+        check_gradient(&[Tensor::vector(&[2i32, 0]), x], |_, x| {
+            sparse_softmax_cross_entropy_with_logits(Labels(&x[0]), &x[1])
+        });
     }
 }

@@ -2,7 +2,7 @@
 
 use super::example::{DenseFeature, ExampleParser, Parsed, stride};
 use bytes::Bytes;
-use graph::{GraphBuilder, Output, ShapeContext};
+use graph::{Graph, Output, ShapeContext};
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags};
 use std::ops::Range;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
@@ -127,7 +127,7 @@ pub struct FixedLenFeature {
 /// Parses serialized examples, one or a vector of them, to the tensors of some features.
 #[track_caller]
 pub fn parse_example(serialized: &Output, features: &[FixedLenFeature]) -> Vec<Output> {
-    let graph: &GraphBuilder = serialized.graph();
+    let graph: &Graph = serialized.graph();
     let keys = |keys: &[String]| {
         let texts = keys.iter().map(|key| Bytes::from(key.clone())).collect();
         // As many strings as the shape says.

@@ -1,7 +1,7 @@
 //! Tensors filled with independent numbers: RandomUniform, RandomUniformInt, RandomStandardNormal, TruncatedNormal.
 
 use super::generator::{Generator, output_of_shape, shape_argument};
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, ShapeContext, kernels};
 use numeric::philox::{self, Philox, RandomInteger};
 use std::fmt::Display;
@@ -91,7 +91,7 @@ pub fn truncated_normal(shape: &Output, dtype: DType, seed: Option<i64>) -> Outp
 /// Returns integers from `minval` on, `maxval` excluded.
 #[track_caller]
 pub fn random_uniform_int(shape: &Output, minval: &Output, maxval: &Output, seed: Option<i64>) -> Output {
-    let graph: &GraphBuilder = shape.graph();
+    let graph: &Graph = shape.graph();
     let (seed, seed2) = graph.random_seeds(seed);
     let op = graph.op("RandomUniformInt").input(shape).input(minval).input(maxval);
     op.attr("seed", seed).attr("seed2", seed2).output()

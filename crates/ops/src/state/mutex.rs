@@ -1,6 +1,6 @@
 //! Mutexes that graphs can hold: MutexV2, MutexLock, ConsumeMutexLock.
 
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef,
     OpFlags, Resource, ResourceCache, ResourceManager, shape,
@@ -53,7 +53,7 @@ pub(super) const OPS: &[Op] = &[
 
 /// Returns a mutex.
 #[track_caller]
-pub fn mutex_v2(graph: &GraphBuilder, shared_name: &str) -> Output {
+pub fn mutex_v2(graph: &Graph, shared_name: &str) -> Output {
     graph.op("MutexV2").attr("shared_name", shared_name).output()
 }
 

@@ -1,7 +1,7 @@
 //! Variables by resource handle: making handles, reading, asking for the shape, destroying.
 
 use super::handle_shape;
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use kernel::{
     BoxedKernel, Cost, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
     ResourceCache, ResourceManager, ShapeContext, Variable, shape,
@@ -129,7 +129,7 @@ pub(super) const OPS: &[Op] = &[
 
 /// Returns a handle to the variable `shared_name`, which an assignment makes.
 #[track_caller]
-pub fn var_handle_op(graph: &GraphBuilder, shared_name: &str, dtype: DType, shape: &PartialShape) -> Output {
+pub fn var_handle_op(graph: &Graph, shared_name: &str, dtype: DType, shape: &PartialShape) -> Output {
     let op = graph.op("VarHandleOp").name(shared_name).attr("shared_name", shared_name);
     op.attr("dtype", dtype).attr("shape", shape.clone()).output()
 }

@@ -1,6 +1,6 @@
 //! Variables that a graph refers to by ref edges: Variable, VariableV2, IsVariableInitialized, and temporary ones.
 
-use graph::{GraphBuilder, Output};
+use graph::{Graph, Output};
 use kernel::{
     BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ResourceCache,
     ShapeContext, Variable, shape,
@@ -76,7 +76,7 @@ pub(super) const OPS: &[Op] = &[
 
 /// Returns a variable that ref edges lead to; `name` is the node's name.
 #[track_caller]
-pub fn variable_op_v2(graph: &GraphBuilder, name: &str, dtype: DType, shape: &PartialShape) -> Output {
+pub fn variable_op_v2(graph: &Graph, name: &str, dtype: DType, shape: &PartialShape) -> Output {
     graph.op("VariableV2").name(name).attr("dtype", dtype).attr("shape", shape.clone()).output()
 }
 
@@ -88,7 +88,7 @@ pub fn is_variable_initialized(variable: &Output) -> Output {
 
 /// Returns a variable that lives until [`destroy_temporary_variable`] is run on it, or the step ends.
 #[track_caller]
-pub fn temporary_variable(graph: &GraphBuilder, dtype: DType, shape: &PartialShape, var_name: &str) -> Output {
+pub fn temporary_variable(graph: &Graph, dtype: DType, shape: &PartialShape, var_name: &str) -> Output {
     let op = graph.op("TemporaryVariable").attr("dtype", dtype).attr("shape", shape.clone());
     op.attr("var_name", var_name).output()
 }

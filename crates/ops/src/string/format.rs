@@ -23,7 +23,12 @@ pub(super) const OPS: &[Op] = &[Op {
 /// shown.
 #[track_caller]
 pub fn string_format(template: &str, inputs: &[Output], summarize: i64) -> Output {
-    let Some(first) = inputs.first() else { panic!("string_format needs at least one tensor") };
+    let Some(first) = inputs.first() else {
+        return graph::builder::mistaken_output(
+            "StringFormat",
+            tensor::Status::invalid_argument("string_format needs at least one tensor"),
+        );
+    };
     let types: Vec<DType> = inputs.iter().map(Output::dtype).collect();
     let builder = first.graph().op("StringFormat").inputs(inputs).attr("T", &types[..]).attr("template", template);
     builder.attr("placeholder", "{}").attr("summarize", summarize).output()

@@ -52,7 +52,12 @@ pub(super) const OPS: &[Op] = &[
 /// Joins the strings of several tensors, element by element; scalars are joined to every element.
 #[track_caller]
 pub fn string_join(inputs: &[Output], separator: &str) -> Output {
-    let Some(first) = inputs.first() else { panic!("string_join needs at least one tensor") };
+    let Some(first) = inputs.first() else {
+        return graph::builder::mistaken_output(
+            "StringJoin",
+            tensor::Status::invalid_argument("string_join needs at least one tensor"),
+        );
+    };
     first.graph().op("StringJoin").inputs(inputs).attr("separator", separator).output()
 }
 

@@ -205,7 +205,7 @@ mod tests {
     fn run(runtime: &tokio::runtime::Runtime, master: &dyn MasterInterface) -> Vec<Tensor> {
         let text = "x = Placeholder() {dtype=float} @/job:ps/task:0\n y = Neg(x) @/job:ps/task:0\n \
                     z = Neg(y) @/job:worker/task:0";
-        let graph_def = graph::Graph::from_text(text, ops::registry()).unwrap().to_graph_def();
+        let graph_def = graph::NodeGraph::from_text(text, ops::registry()).unwrap().to_graph_def();
         let request = CreateSessionRequest { graph_def: Some(graph_def), ..Default::default() };
         let session_handle = runtime.block_on(master.create_session(request)).unwrap().session_handle;
         let call = RunStepCall {

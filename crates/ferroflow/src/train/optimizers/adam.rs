@@ -3,12 +3,12 @@
 use crate::train::declaration::{Declared, Rows, cast_variable};
 use crate::train::expression::{add, assign, div, group, mul, sub, unary};
 use crate::variable::{Kind, Variable};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 pub(super) fn apply_sparse(
     optimizer: &Declared,
-    graph: &GraphBuilder,
+    graph: &Graph,
     rows: &Rows<'_>,
     variable: &Variable,
 ) -> Result<Operation> {
@@ -22,9 +22,9 @@ pub(super) fn apply_sparse(
     let beta2 = optimizer.shared(graph, "beta2", dtype)?;
     let epsilon = optimizer.shared(graph, "epsilon", dtype)?;
 
-    let unbiased2 = unary(graph, "Sqrt", &sub(graph, 1.0, &beta2_power.output())?)?;
+    let unbiased2 = unary(graph, "Sqrt", &sub(graph, 1.0, beta2_power.output())?)?;
     let scaled = mul(graph, &learning_rate, &unbiased2)?;
-    let rate = div(graph, &scaled, &sub(graph, 1.0, &beta1_power.output())?)?;
+    let rate = div(graph, &scaled, &sub(graph, 1.0, beta1_power.output())?)?;
     let m_part = mul(graph, values, &sub(graph, 1.0, &beta1)?)?;
     let m_new = decay_and_add(optimizer, graph, &m, &beta1, indices, &m_part)?;
     let squares = mul(graph, values, values)?;
@@ -50,13 +50,13 @@ pub(super) fn apply_sparse(
 /// A power of beta: cast at once where the variable has another type, and otherwise read where it is used.
 enum PowerValue {
     Cast(Output),
-    Read(Variable),
+    Read(Box<Variable>),
 }
 
 impl PowerValue {
-    fn new(graph: &GraphBuilder, power: Variable, variable: &Variable) -> Result<PowerValue> {
+    fn new(graph: &Graph, power: Variable, variable: &Variable) -> Result<PowerValue> {
         if power.dtype() == variable.dtype() {
-            return Ok(PowerValue::Read(power));
+            return Ok(PowerValue::Read(Box::new(power)));
         }
         Ok(PowerValue::Cast(cast_variable(graph, &power, variable.dtype())?))
     }
@@ -72,7 +72,7 @@ impl PowerValue {
 /// Adds `slot = slot * decay`, then adds rows to it; returns the value after that.
 fn decay_and_add(
     optimizer: &Declared,
-    graph: &GraphBuilder,
+    graph: &Graph,
     slot: &Variable,
     decay: &Output,
     indices: &Output,

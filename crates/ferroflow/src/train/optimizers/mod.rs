@@ -10,7 +10,7 @@ use super::expression::{Number, add, binary, div, mul, read_as, unary};
 use super::optimizer::{Optimizer, OptimizerState};
 use crate::variable::{Kind, Variable};
 use Input::{Copy, Gradient, Number as Shared, OwnNumber};
-use graph::{GraphBuilder, Operation, Output};
+use graph::{Graph, Operation, Output};
 use tensor::Result;
 
 /// Adds what all optimizers can be told, and has them do what their records say.
@@ -39,21 +39,21 @@ macro_rules! declared {
                 self.0.state()
             }
 
-            fn create_slots(&self, graph: &GraphBuilder, variables: &[Variable]) -> Result<()> {
+            fn create_slots(&self, graph: &Graph, variables: &[Variable]) -> Result<()> {
                 self.0.create_slots(graph, variables)
             }
 
-            fn prepare(&self, graph: &GraphBuilder) -> Result<()> {
+            fn prepare(&self, graph: &Graph) -> Result<()> {
                 self.0.prepare(graph)
             }
 
-            fn apply_dense(&self, graph: &GraphBuilder, gradient: &Output, variable: &Variable) -> Result<Operation> {
+            fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation> {
                 self.0.apply_dense(graph, gradient, variable)
             }
 
             fn apply_sparse(
                 &self,
-                graph: &GraphBuilder,
+                graph: &Graph,
                 values: &Output,
                 indices: &Output,
                 variable: &Variable,
@@ -63,7 +63,7 @@ macro_rules! declared {
 
             fn apply_sparse_duplicate_indices(
                 &self,
-                graph: &GraphBuilder,
+                graph: &Graph,
                 values: &Output,
                 indices: &Output,
                 variable: &Variable,
@@ -71,7 +71,7 @@ macro_rules! declared {
                 self.0.apply_sparse_duplicate_indices(graph, values, indices, variable)
             }
 
-            fn finish(&self, graph: &GraphBuilder, updates: &[Operation], name: &str) -> Result<Operation> {
+            fn finish(&self, graph: &Graph, updates: &[Operation], name: &str) -> Result<Operation> {
                 self.0.finish(graph, updates, name)
             }
         }
@@ -134,7 +134,7 @@ impl GradientDescentOptimizer {
 
 fn gradient_descent_sparse(
     optimizer: &Declared,
-    graph: &GraphBuilder,
+    graph: &Graph,
     rows: &Rows<'_>,
     variable: &Variable,
 ) -> Result<Operation> {
@@ -353,7 +353,7 @@ setters!(AdagradDaOptimizer {
 });
 
 /// Adds the number of the step that is being made. A copy on the worker spares the task that holds the step counter.
-fn next_step(optimizer: &Declared, graph: &GraphBuilder) -> Result<Output> {
+fn next_step(optimizer: &Declared, graph: &Graph) -> Result<Output> {
     let learning_rate = optimizer.state().prepared("learning_rate")?;
     graph.colocate_with(&learning_rate.op, |graph| {
         let copy = read_as(graph, optimizer.global_step()?, "Identity")?;
@@ -498,7 +498,7 @@ setters!(FtrlOptimizer {
 });
 
 /// Adds the cost of squares with beta in it, which the kernels don't know.
-fn ftrl_l2(optimizer: &Declared, graph: &GraphBuilder) -> Result<Output> {
+fn ftrl_l2(optimizer: &Declared, graph: &Graph) -> Result<Output> {
     let floor = binary(graph, "Maximum", "Maximum", optimizer.number("learning_rate")?.clone(), 1e-36)?;
     let twice = mul(graph, 2.0, &floor)?;
     let beta_part = div(graph, optimizer.number("beta")?.clone(), &twice)?;

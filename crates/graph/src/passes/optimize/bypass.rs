@@ -3,11 +3,11 @@
 use super::{Replacements, has_deadness_of_its_own, is_ref};
 use crate::control_flow::NodeClass;
 use crate::shape::InferredShapes;
-use crate::{Edge, Graph, Node};
+use crate::{Edge, Node, NodeGraph};
 use tensor::{DType, PartialShape, Result, Tensor};
 
 /// Lets consumers take the input of a node that passes it on; returns how many nodes were bypassed.
-pub(super) fn bypass_nodes(graph: &mut Graph, shapes: &InferredShapes) -> Result<usize> {
+pub(super) fn bypass_nodes(graph: &mut NodeGraph, shapes: &InferredShapes) -> Result<usize> {
     let mut replacements = Replacements::new();
     let mut bypassed = 0;
     let mut has_control_consumers = vec![false; graph.id_bound()];
@@ -49,7 +49,7 @@ pub(super) fn bypass_nodes(graph: &mut Graph, shapes: &InferredShapes) -> Result
 }
 
 /// Returns, for each output of a node, the input that it is equal to; nothing when it computes something.
-fn passed_on(graph: &Graph, shapes: &InferredShapes, node: &Node) -> Vec<Edge> {
+fn passed_on(graph: &NodeGraph, shapes: &InferredShapes, node: &Node) -> Vec<Edge> {
     let one = |edge: Option<&Edge>| edge.copied().into_iter().collect();
     match node.op() {
         "Identity" | "StopGradient" | "PreventGradient" | "PlaceholderWithDefault" | "Snapshot" => {
@@ -72,7 +72,7 @@ fn passed_on(graph: &Graph, shapes: &InferredShapes, node: &Node) -> Vec<Edge> {
 
 /// Returns the other operand when one of the two is a constant of which each element is `value` and that doesn't widen the
 /// result.
-fn neutral(graph: &Graph, shapes: &InferredShapes, node: &Node, value: f64, is_commutative: bool) -> Option<Edge> {
+fn neutral(graph: &NodeGraph, shapes: &InferredShapes, node: &Node, value: f64, is_commutative: bool) -> Option<Edge> {
     let (&a, &b) = (node.inputs.first()?, node.inputs.get(1)?);
     let is_neutral = |constant: Edge, other: Edge| {
         let (narrow, wide) = (shapes.shape(constant), shapes.shape(other));
@@ -115,7 +115,7 @@ fn all_are(tensor: &Tensor, value: f64) -> bool {
 
 /// Whether a `Reshape` leaves the shape as it is: every size is asked for as it is, but for one that may be left open. A shape
 /// that is known only when the step runs may turn out to be a mistake, which must be told.
-fn is_same_shape(graph: &Graph, shapes: &InferredShapes, node: &Node) -> bool {
+fn is_same_shape(graph: &NodeGraph, shapes: &InferredShapes, node: &Node) -> bool {
     let (Some(&input), Some(&wanted)) = (node.inputs.first(), node.inputs.get(1)) else { return false };
     let before = shapes.shape(input);
     let wanted = shapes.constant_value(graph, wanted).and_then(|tensor| tensor.to_indices().ok());
@@ -128,7 +128,7 @@ fn is_same_shape(graph: &Graph, shapes: &InferredShapes, node: &Node) -> bool {
         && from.iter().zip(&wanted).all(|(size, &wanted)| wanted == -1 || *size == Some(wanted))
 }
 
-fn is_identity_permutation(graph: &Graph, shapes: &InferredShapes, node: &Node) -> bool {
+fn is_identity_permutation(graph: &NodeGraph, shapes: &InferredShapes, node: &Node) -> bool {
     let permutation = node.inputs.get(1).and_then(|&edge| shapes.constant_value(graph, edge));
     let indices = permutation.and_then(|tensor| tensor.to_indices().ok());
     indices.is_some_and(|indices| indices.iter().enumerate().all(|(place, &index)| index == place as i64))

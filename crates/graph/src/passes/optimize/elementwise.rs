@@ -2,7 +2,7 @@
 
 use super::{Fusion, OptimizeOptions, is_pure};
 use crate::shape::InferredShapes;
-use crate::{AttrMap, Edge, Graph, Node, NodeId, OpLookup};
+use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup};
 use bytes::Bytes;
 use tensor::{DType, Result, Status};
 
@@ -51,7 +51,7 @@ impl ElementwiseStep {
 
 /// Fuses chains and trees of element-wise ops; returns how many nodes became part of another.
 pub(super) fn fuse_elementwise(
-    graph: &mut Graph,
+    graph: &mut NodeGraph,
     ops: &dyn OpLookup,
     shapes: &InferredShapes,
     options: &OptimizeOptions<'_>,
@@ -108,7 +108,7 @@ fn arity(op: &str) -> Option<usize> {
     }
 }
 
-fn is_step(graph: &Graph, node: &Node) -> bool {
+fn is_step(graph: &NodeGraph, node: &Node) -> bool {
     arity(node.op()) == Some(node.inputs.len())
         && matches!(node.output_types.as_slice(), [slot] if matches!(slot.dtype, DType::Float | DType::Double))
         && node.input_types.iter().all(|slot| slot.dtype == node.output_types[0].dtype)
@@ -118,7 +118,7 @@ fn is_step(graph: &Graph, node: &Node) -> bool {
 /// Returns a node and those before it that nothing else needs and that are of the same shape, so that a small tensor isn't
 /// computed again for each element of a large one.
 fn members_of(
-    graph: &Graph,
+    graph: &NodeGraph,
     shapes: &InferredShapes,
     consumers: &[Vec<(NodeId, Option<usize>)>],
     root: NodeId,
@@ -161,7 +161,7 @@ fn members_of(
 }
 
 /// Returns what a group of nodes takes from outside of it.
-fn inputs_of(graph: &Graph, members: &[NodeId]) -> Vec<Edge> {
+fn inputs_of(graph: &NodeGraph, members: &[NodeId]) -> Vec<Edge> {
     let mut inputs: Vec<Edge> = Vec::new();
     for &member in members {
         for &edge in &graph.node(member).inputs {
@@ -174,7 +174,7 @@ fn inputs_of(graph: &Graph, members: &[NodeId]) -> Vec<Edge> {
 }
 
 /// Returns the inputs and the steps of a group in topological order; the limits make registers fit into a byte.
-fn program(graph: &Graph, members: &[NodeId]) -> (Vec<Edge>, Vec<ElementwiseStep>) {
+fn program(graph: &NodeGraph, members: &[NodeId]) -> (Vec<Edge>, Vec<ElementwiseStep>) {
     let inputs = inputs_of(graph, members);
     let register = |edge: &Edge| {
         let input = inputs.iter().position(|input| input == edge);

@@ -3,12 +3,12 @@
 use super::{OptimizeOptions, is_pure};
 use crate::control_flow::NodeClass;
 use crate::shape::InferredShapes;
-use crate::{AttrMap, Edge, Graph, Node, NodeId, OpLookup, OpSchema};
+use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup, OpSchema};
 use foldhash::{HashMap, HashMapExt};
 use std::sync::Arc;
 use tensor::{DType, Result, Status, Tensor};
 
-type Evaluate<'a> = &'a dyn Fn(&Graph, &[Edge]) -> Result<Vec<Tensor>>;
+type Evaluate<'a> = &'a dyn Fn(&NodeGraph, &[Edge]) -> Result<Vec<Tensor>>;
 
 /// The largest tensor with one number everywhere that becomes a constant: a larger one, such as the first value of an
 /// optimizer's slot, would have to be sent and kept, and its device fills it as fast as it would read it.
@@ -16,7 +16,7 @@ const REPEATED_BYTES_MAX: usize = 64 << 10;
 
 /// Replaces outputs that depend on constants only by constants; returns how many.
 pub(super) fn fold_constants(
-    graph: &mut Graph,
+    graph: &mut NodeGraph,
     ops: &dyn OpLookup,
     shapes: &InferredShapes,
     evaluate: Evaluate<'_>,
@@ -30,7 +30,7 @@ pub(super) fn fold_constants(
 }
 
 struct Folder<'a> {
-    graph: &'a mut Graph,
+    graph: &'a mut NodeGraph,
     shapes: &'a InferredShapes,
     constant: Arc<OpSchema>,
     folded: usize,
@@ -167,7 +167,7 @@ impl Folder<'_> {
         let ids: HashMap<NodeId, NodeId> = needed.iter().copied().zip((0..).map(NodeId)).collect();
         let lost = || Status::internal("a constant that isn't there");
         let moved = |edge: &Edge| Ok(Edge { node: *ids.get(&edge.node).ok_or_else(lost)?, port: edge.port });
-        let mut small = Graph::new(self.graph.library.clone());
+        let mut small = NodeGraph::new(self.graph.library.clone());
         for id in &needed {
             let mut node = self.graph.node(*id).clone();
             node.control_inputs.clear();

@@ -2,12 +2,12 @@
 
 use super::{Fusion, OptimizeOptions};
 use crate::shape::InferredShapes;
-use crate::{AttrMap, Edge, Graph, Node, NodeId, OpLookup};
+use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup};
 use tensor::Result;
 
 /// Fuses what can be fused; returns how many nodes became part of another.
 pub(super) fn fuse_nodes(
-    graph: &mut Graph,
+    graph: &mut NodeGraph,
     ops: &dyn OpLookup,
     shapes: &InferredShapes,
     options: &OptimizeOptions<'_>,
@@ -43,7 +43,7 @@ struct Chain {
 
 impl Chain {
     fn starting_at(
-        graph: &Graph,
+        graph: &NodeGraph,
         shapes: &InferredShapes,
         consumers: &[Vec<(NodeId, Option<usize>)>],
         product: NodeId,
@@ -73,7 +73,7 @@ impl Chain {
         self.activation.unwrap_or(self.bias_add)
     }
 
-    fn fused_node(&self, graph: &Graph, ops: &dyn OpLookup) -> Option<Node> {
+    fn fused_node(&self, graph: &NodeGraph, ops: &dyn OpLookup) -> Option<Node> {
         let product = graph.node(self.product);
         let is_matmul = product.op() == "MatMul";
         let schema = ops.op(if is_matmul { "_FusedMatMul" } else { "_FusedConv2D" })?.schema.clone();
@@ -107,14 +107,14 @@ impl Chain {
     }
 
     /// Puts the fused node in the place of the last one; the others have no consumer then. Returns how many those are.
-    fn replace(&self, graph: &mut Graph, node: Node) -> usize {
+    fn replace(&self, graph: &mut NodeGraph, node: Node) -> usize {
         *graph.node_mut(self.last()) = node;
         if self.activation.is_some() { 2 } else { 1 }
     }
 }
 
 /// Returns the bias when a node adds one to each row of the product.
-fn bias_of(graph: &Graph, shapes: &InferredShapes, product: NodeId, add: NodeId) -> Option<Edge> {
+fn bias_of(graph: &NodeGraph, shapes: &InferredShapes, product: NodeId, add: NodeId) -> Option<Edge> {
     let node = graph.node(add);
     let is_product = |edge: &Edge| edge.node == product;
     match node.op() {

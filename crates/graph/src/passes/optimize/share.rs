@@ -2,7 +2,7 @@
 
 use super::{Replacements, is_pure};
 use crate::op_def::OpFlags;
-use crate::{Edge, Graph, Node, NodeId};
+use crate::{Edge, Node, NodeGraph, NodeId};
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
 use prost::Message;
@@ -14,7 +14,7 @@ use tensor::Result;
 const CONSTANT_BYTES_MAX: usize = 64 << 10;
 
 /// Shares equal nodes; returns how many were found equal to another.
-pub(super) fn share_equal_nodes(graph: &mut Graph) -> Result<usize> {
+pub(super) fn share_equal_nodes(graph: &mut NodeGraph) -> Result<usize> {
     let mut replacements = Replacements::new();
     let mut first_of: HashMap<u64, Vec<NodeId>> = HashMap::new();
     let mut shared = 0;

@@ -1,6 +1,6 @@
 //! Gives every device that needs a small constant one of its own: what never changes need not be sent in every step.
 
-use crate::{Edge, Graph, NodeId};
+use crate::{Edge, NodeGraph, NodeId};
 use foldhash::{HashMap, HashMapExt};
 use prost::Message;
 use tensor::Result;
@@ -11,7 +11,7 @@ const CONSTANT_BYTES_MAX: usize = 4 << 10;
 /// Lets consumers on other devices take constants of their own; returns how many were made.
 ///
 /// Only constants that wait for nothing: what one waits for would have to reach the other device, too.
-pub(super) fn spread_constants(graph: &mut Graph) -> Result<usize> {
+pub(super) fn spread_constants(graph: &mut NodeGraph) -> Result<usize> {
     let mut wanted: Vec<(NodeId, usize, NodeId)> = Vec::new();
     for (id, node) in graph.iter() {
         for (index, edge) in node.inputs.iter().enumerate() {
@@ -41,7 +41,7 @@ pub(super) fn spread_constants(graph: &mut Graph) -> Result<usize> {
     Ok(copies.len())
 }
 
-fn is_small_constant(graph: &Graph, id: NodeId) -> bool {
+fn is_small_constant(graph: &NodeGraph, id: NodeId) -> bool {
     let node = graph.node(id);
     node.op() == "Const"
         && node.inputs.is_empty()

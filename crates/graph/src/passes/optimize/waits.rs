@@ -5,21 +5,21 @@
 
 use super::is_pure;
 use crate::control_flow::NodeClass;
-use crate::{Graph, Node, NodeId};
+use crate::{Node, NodeGraph, NodeId};
 use tensor::{DType, Result};
 
 /// Nodes that are looked at for one node with control inputs, in search of a way around.
 const SEARCH_MAX: usize = 256;
 
 /// Leaves out needless waits; returns for how many nodes nobody waits any more, and how many edges are gone beside that.
-pub(super) fn leave_out_waits(graph: &mut Graph, wanted: &[bool]) -> Result<usize> {
+pub(super) fn leave_out_waits(graph: &mut NodeGraph, wanted: &[bool]) -> Result<usize> {
     let order = graph.topological_order()?;
     let skipped = skip_unread(graph, wanted, &order);
     Ok(skipped + remove_implied(graph, &order))
 }
 
 /// Lets whoever waits for a node without effects, whose outputs nobody reads, wait for its inputs.
-fn skip_unread(graph: &mut Graph, wanted: &[bool], order: &[NodeId]) -> usize {
+fn skip_unread(graph: &mut NodeGraph, wanted: &[bool], order: &[NodeId]) -> usize {
     let mut consumers = graph.consumers();
     let mut skipped = 0;
     // Backwards, so that a chain of which only the end is waited for goes as a whole.
@@ -50,7 +50,7 @@ fn skip_unread(graph: &mut Graph, wanted: &[bool], order: &[NodeId]) -> usize {
 }
 
 /// Returns what to wait for in place of a node; nothing when the node must stay.
-fn sources_instead(graph: &Graph, id: NodeId, consumers: &[(NodeId, Option<usize>)]) -> Option<Vec<NodeId>> {
+fn sources_instead(graph: &NodeGraph, id: NodeId, consumers: &[(NodeId, Option<usize>)]) -> Option<Vec<NodeId>> {
     let node = graph.node(id);
     let mut sources: Vec<NodeId> = node.inputs.iter().map(|edge| edge.node).collect();
     sources.extend(&node.control_inputs);
@@ -82,7 +82,7 @@ fn is_kept(node: &Node) -> bool {
 }
 
 /// Returns whether a node has something in its hands that it may change.
-fn uses_resource(graph: &Graph, node: &Node) -> bool {
+fn uses_resource(graph: &NodeGraph, node: &Node) -> bool {
     node.inputs.iter().any(|&edge| {
         let slot = graph.node(edge.node).output_types.get(edge.port as usize);
         slot.is_some_and(|slot| slot.dtype == DType::Resource)
@@ -93,12 +93,12 @@ fn uses_resource(graph: &Graph, node: &Node) -> bool {
 ///
 /// The way goes through plain nodes only: they are dead when one of their inputs is, so that the way says all that the edge
 /// says.
-fn remove_implied(graph: &mut Graph, order: &[NodeId]) -> usize {
+fn remove_implied(graph: &mut NodeGraph, order: &[NodeId]) -> usize {
     let mut rank = vec![0usize; graph.id_bound()];
     for (place, id) in order.iter().enumerate() {
         rank[id.index()] = place;
     }
-    let is_plain = |graph: &Graph, id: NodeId| NodeClass::of(graph.node(id).op()) == NodeClass::Plain;
+    let is_plain = |graph: &NodeGraph, id: NodeId| NodeClass::of(graph.node(id).op()) == NodeClass::Plain;
     // Where a node was visited last, so that the table is cleared by moving on.
     let mut visited_for = vec![usize::MAX; graph.id_bound()];
     let mut removed = 0;

@@ -5,7 +5,7 @@
 //! the next iteration or lets the loop end. A loop inside a loop hangs its dummies below those of the outer one.
 
 use crate::control_flow::{FrameTable, NodeClass};
-use crate::{AttrMap, Edge, Graph, Node, NodeId, OpLookup};
+use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
 use std::sync::Arc;
 use tensor::{DType, Result, Shape, Status, Tensor};
@@ -20,7 +20,7 @@ pub(super) fn is_control_loop(node: &Node) -> bool {
 
 /// Returns the graph with loops of dummies; each node in a loop that has an input from another device gets a control input
 /// from its device's dummy `Merge`. Returns nothing when there is no control flow in the graph.
-pub(super) fn add_control_loops(graph: &Graph, ops: &dyn OpLookup) -> Result<Option<Graph>> {
+pub(super) fn add_control_loops(graph: &NodeGraph, ops: &dyn OpLookup) -> Result<Option<NodeGraph>> {
     if !graph.iter().any(|(_, node)| is_moved(NodeClass::of(node.op()))) {
         return Ok(None);
     }
@@ -60,7 +60,7 @@ pub(super) fn add_control_loops(graph: &Graph, ops: &dyn OpLookup) -> Result<Opt
 
 /// Moves the nodes of control flow to where their data is: a `Switch` and an `Exit` to their input, an `Enter` and a
 /// `NextIteration` to their consumer. A variable that is read under a condition is then sent only when it is read.
-fn colocate_control_flow(graph: &mut Graph) -> Result<()> {
+fn colocate_control_flow(graph: &mut NodeGraph) -> Result<()> {
     let consumers = graph.consumers();
     for id in graph.topological_order()? {
         let node = graph.node(id);
@@ -94,7 +94,7 @@ struct ControlLoop {
 }
 
 struct ControlLoops<'a> {
-    graph: Graph,
+    graph: NodeGraph,
     ops: &'a dyn OpLookup,
     frames: FrameTable,
     /// By frame and device.

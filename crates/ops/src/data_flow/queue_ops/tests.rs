@@ -23,7 +23,7 @@ struct Scalars {
 }
 
 impl Scalars {
-    fn new(make: impl FnOnce(&GraphBuilder, &QueueSpec<'_>) -> Output, capacity: i64) -> Scalars {
+    fn new(make: impl FnOnce(&Graph, &QueueSpec<'_>) -> Output, capacity: i64) -> Scalars {
         let session = TestSession::new();
         let dtypes = [DType::Int32];
         let queue = make(&session.graph, &spec(capacity, &dtypes, &[PartialShape::scalar()]));
@@ -165,7 +165,7 @@ fn a_cancelled_step_leaves_the_line_and_loses_nothing() {
 
 #[test]
 fn shuffled_as_tensorflow_shuffles() {
-    let make = |graph: &GraphBuilder, spec: &QueueSpec<'_>| random_shuffle_queue(graph, spec, 0, Some(7));
+    let make = |graph: &Graph, spec: &QueueSpec<'_>| random_shuffle_queue(graph, spec, 0, Some(7));
     let queue = Scalars::new(make, 100);
     queue.put(&(0..20).collect::<Vec<i32>>());
     assert_eq!(queue.take(5).unwrap(), [7, 4, 19, 15, 0]);
@@ -175,7 +175,7 @@ fn shuffled_as_tensorflow_shuffles() {
 
 #[test]
 fn some_stay_behind_until_the_queue_is_closed() {
-    let make = |graph: &GraphBuilder, spec: &QueueSpec<'_>| random_shuffle_queue(graph, spec, 2, None);
+    let make = |graph: &Graph, spec: &QueueSpec<'_>| random_shuffle_queue(graph, spec, 2, None);
     let queue = Scalars::new(make, 10);
     queue.put(&[1, 2, 3]);
     queue.take_one().unwrap();

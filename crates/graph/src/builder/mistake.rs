@@ -1,0 +1,163 @@
+//! Mistakes: the first one is kept in the graph with the line that made it, and what was to be built is replaced by an
+//! operation that does nothing, so that a program can go on building.
+
+use super::{Graph, Operation, Output};
+use crate::attr::AttrMap;
+use crate::library::is_in_library;
+use crate::op_def::{OpFlags, OpSchema, TypeSlot};
+use crate::{Node, NodeId};
+use std::panic::Location;
+use std::sync::Arc;
+use tensor::{Result, Status};
+
+/// The first mistake of a graph, and what stands for the nodes that couldn't be added.
+#[derive(Default)]
+pub(super) struct Mistakes {
+    first: Option<Status>,
+    nodes: Vec<Node>,
+    /// Where the scopes were entered that are open.
+    pub(super) callers: Vec<&'static Location<'static>>,
+}
+
+/// Returns an output that does nothing, for a function that was given nothing that would say which graph it builds. Whatever uses the
+/// output has this mistake too.
+#[track_caller]
+pub fn mistaken_output(op: &str, status: Status) -> Output {
+    Graph::new().mistaken_output(op, status)
+}
+
+/// Ids from here on are of nodes that couldn't be added.
+const FIRST_MISTAKEN_ID: u32 = 1 << 31;
+
+impl Mistakes {
+    /// Returns the node that stands for one that couldn't be added.
+    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.0.checked_sub(FIRST_MISTAKEN_ID)? as usize)
+    }
+
+    /// Returns the line to blame: the innermost one of the program itself.
+    fn line_to_blame(&self, caller: &'static Location<'static>) -> &'static Location<'static> {
+        let mut candidates = std::iter::once(caller).chain(self.callers.iter().rev().copied());
+        candidates.find(|location| !is_in_library(location)).unwrap_or(caller)
+    }
+}
+
+impl Graph {
+    /// Returns the first mistake that was made in building the graph, if there was one: what is wrong, the op, its inputs with
+    /// their types and shapes, and the line of the program.
+    ///
+    /// Building itself needs no `?`. After a mistake it goes on and does nothing; `Session::new`, `gradients` and whatever else
+    /// returns a `Result` return the mistake.
+    ///
+    /// ```
+    /// # use graph::Graph;
+    /// let g = Graph::new();
+    /// let nothing = g.op("NoSuchOp").output();
+    /// assert!(g.finish().unwrap_err().message().contains("NoSuchOp"));
+    /// ```
+    pub fn finish(&self) -> Result<()> {
+        self.shared.state.lock().mistakes.first.clone().map_or(Ok(()), Err)
+    }
+
+    /// Keeps a mistake, unless there was one before, with the caller's line.
+    #[track_caller]
+    pub fn mistake(&self, status: Status) {
+        self.mistake_in(status, "");
+    }
+
+    /// As [`mistake`](Self::mistake); `what` says what was to be built.
+    #[track_caller]
+    pub(super) fn mistake_in(&self, status: Status, what: &str) {
+        let caller = Location::caller();
+        let mut state = self.shared.state.lock();
+        if state.mistakes.first.is_some() {
+            return;
+        }
+        let line = state.mistakes.line_to_blame(caller);
+        let what = if what.is_empty() { String::new() } else { format!("{what} ") };
+        state.mistakes.first = Some(status.append(format!(" [{what}at {line}]")));
+    }
+
+    /// Returns the value, or keeps the mistake and returns what `instead` makes.
+    #[track_caller]
+    pub fn kept<T>(&self, result: Result<T>, instead: impl FnOnce() -> T) -> T {
+        match result {
+            Ok(value) => value,
+            Err(status) => {
+                self.mistake(status);
+                instead()
+            }
+        }
+    }
+
+    /// Returns an output that does nothing, for a function that can't return what it should, and keeps why.
+    #[track_caller]
+    pub fn mistaken_output(&self, op: &str, status: Status) -> Output {
+        self.op(op).mistaken(status).output(0)
+    }
+
+    /// Runs `body` so that a mistake in it is blamed on the caller where the library itself made the call. Libraries need it
+    /// around closures, which don't know who called.
+    #[track_caller]
+    pub fn called_here<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
+        self.shared.state.lock().mistakes.callers.push(Location::caller());
+        let result = body(self);
+        self.shared.state.lock().mistakes.callers.pop();
+        result
+    }
+
+    /// Returns an operation that does nothing.
+    pub(super) fn mistaken_operation(&self, op: &str, name: String, output_types: Vec<TypeSlot>) -> Operation {
+        let schema = self.ops().op(op).map(|info| info.schema.clone()).unwrap_or_else(|| {
+            Arc::new(OpSchema {
+                name: op.to_owned(),
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                attrs: Vec::new(),
+                attr_names: Vec::new(),
+                flags: OpFlags::NONE,
+            })
+        });
+        let node = Node {
+            name,
+            schema,
+            device: String::new(),
+            attrs: AttrMap::default(),
+            inputs: Vec::new(),
+            control_inputs: Vec::new(),
+            input_types: Vec::new(),
+            output_types,
+            debug_info: None,
+            full_type: None,
+            explicit_attrs: None,
+        };
+        let mut state = self.shared.state.lock();
+        let id = NodeId(FIRST_MISTAKEN_ID + state.mistakes.nodes.len() as u32);
+        state.mistakes.nodes.push(node);
+        Operation { graph: self.clone(), id }
+    }
+
+    /// Returns whether an operation belongs to this graph; it is a mistake otherwise.
+    #[track_caller]
+    pub(super) fn is_own(&self, op: &Operation) -> bool {
+        let is_own = op.graph.same(self);
+        if !is_own {
+            self.mistake(Status::invalid_argument(format!("'{}' belongs to another graph", op.name())));
+        }
+        is_own
+    }
+}
+
+impl Operation {
+    /// Returns whether the operation stands for one that couldn't be added.
+    pub fn is_mistaken(&self) -> bool {
+        self.id.0 >= FIRST_MISTAKEN_ID
+    }
+}
+
+impl Output {
+    /// Returns name, type and shape, as a message names an input.
+    pub(super) fn described(&self) -> String {
+        format!("{} {} {}", self.name(), self.dtype(), self.shape())
+    }
+}

@@ -1,0 +1,51 @@
+//! What the crates of a program bring to its graphs: [`LIBRARIES`] is put together when the program is linked, so that this
+//! crate needs to depend on none of them.
+
+use crate::{OpInfo, OpLookup};
+use linkme::distributed_slice;
+use std::panic::Location;
+use std::sync::LazyLock;
+
+/// A crate that brings ops, or functions that build graphs.
+///
+/// ```
+/// use graph::{LIBRARIES, Library};
+///
+/// #[linkme::distributed_slice(LIBRARIES)]
+/// static LIBRARY: Library = Library { root: file!(), ops: None };
+/// ```
+pub struct Library {
+    /// The `file!()` of the crate's `lib.rs`. A mistake is never blamed on a file in its folder where there is a line of the
+    /// program to blame.
+    pub root: &'static str,
+    /// The crate's ops.
+    pub ops: Option<fn() -> &'static dyn OpLookup>,
+}
+
+/// The libraries of the program.
+#[distributed_slice]
+pub static LIBRARIES: [Library];
+
+/// The ops of all libraries.
+struct AllOps(Vec<&'static dyn OpLookup>);
+
+impl OpLookup for AllOps {
+    fn op(&self, name: &str) -> Option<&OpInfo> {
+        self.0.iter().find_map(|ops| ops.op(name))
+    }
+}
+
+/// Returns the ops of all libraries.
+pub(crate) fn all_ops() -> &'static dyn OpLookup {
+    static ALL: LazyLock<AllOps> =
+        LazyLock::new(|| AllOps(LIBRARIES.iter().filter_map(|library| library.ops).map(|ops| ops()).collect()));
+    &*ALL
+}
+
+/// Returns whether a line of source is one of a library's.
+pub(crate) fn is_in_library(location: &Location<'_>) -> bool {
+    LIBRARIES.iter().any(|library| {
+        let folder = library.root.strip_suffix("lib.rs").unwrap_or(library.root);
+        location.file().starts_with(folder)
+    })
+}

@@ -1,0 +1,354 @@
+//! [`TensorOps`]: the common ops as methods of an output, so that a model reads from left to right.
+
+use crate::{array, math, nn};
+use graph::{IntoOperand, Output};
+use tensor::DType;
+
+/// Methods of [`Output`], each a call of the function that it names. An operand is an output or a number, which takes the output's type.
+///
+/// ```
+/// use graph::Graph;
+/// use ops::TensorOps;
+///
+/// let g = Graph::new();
+/// let x = g.placeholder::<f32>((None, 784));
+/// let w = g.constant([[0.5f32; 10]; 784]);
+/// let classes = x.matmul(&w).relu().argmax(1);
+/// let is_large = x.mean_axes([1]).greater(0.5);
+/// g.finish().unwrap();
+/// ```
+pub trait TensorOps {
+    /// The output itself.
+    fn output(&self) -> &Output;
+
+    /// [`math::matmul`].
+    #[track_caller]
+    fn matmul(&self, other: &Output) -> Output {
+        math::matmul(self.output(), other)
+    }
+
+    /// [`math::maximum`].
+    #[track_caller]
+    fn maximum(&self, other: impl IntoOperand) -> Output {
+        math::maximum(self.output(), &other.operand(self.output()))
+    }
+
+    /// [`math::minimum`].
+    #[track_caller]
+    fn minimum(&self, other: impl IntoOperand) -> Output {
+        math::minimum(self.output(), &other.operand(self.output()))
+    }
+
+    /// [`math::pow`].
+    #[track_caller]
+    fn pow(&self, exponent: impl IntoOperand) -> Output {
+        math::pow(self.output(), &exponent.operand(self.output()))
+    }
+
+    /// [`math::clip_by_value`].
+    #[track_caller]
+    fn clip(&self, low: impl IntoOperand, high: impl IntoOperand) -> Output {
+        let (low, high) = (low.operand(self.output()), high.operand(self.output()));
+        math::clip_by_value(self.output(), &low, &high)
+    }
+
+    /// [`array::reshape_to`]; one size may be -1.
+    #[track_caller]
+    fn reshape(&self, dims: impl AsRef<[i64]>) -> Output {
+        array::reshape_to(self.output(), dims.as_ref())
+    }
+
+    /// [`array::transpose`].
+    #[track_caller]
+    fn transpose(&self, permutation: impl AsRef<[i32]>) -> Output {
+        array::transpose(self.output(), permutation.as_ref())
+    }
+
+    /// [`array::expand_dims`].
+    #[track_caller]
+    fn expand_dims(&self, axis: i32) -> Output {
+        array::expand_dims(self.output(), axis)
+    }
+
+    /// [`array::squeeze`].
+    #[track_caller]
+    fn squeeze(&self, axes: impl AsRef<[i64]>) -> Output {
+        array::squeeze(self.output(), axes.as_ref())
+    }
+
+    /// [`array::slice`].
+    #[track_caller]
+    fn slice(&self, begin: impl AsRef<[i64]>, size: impl AsRef<[i64]>) -> Output {
+        array::slice(self.output(), begin.as_ref(), size.as_ref())
+    }
+
+    /// [`array::gather`] along the first axis.
+    #[track_caller]
+    fn gather(&self, indices: &Output) -> Output {
+        array::gather(self.output(), indices, 0)
+    }
+
+    /// [`array::tile`].
+    #[track_caller]
+    fn tile(&self, multiples: impl AsRef<[i32]>) -> Output {
+        array::tile(self.output(), multiples.as_ref())
+    }
+
+    /// [`array::split`].
+    #[track_caller]
+    fn split(&self, count: usize, axis: i32) -> Vec<Output> {
+        array::split(self.output(), count, axis)
+    }
+
+    /// [`array::unstack`].
+    #[track_caller]
+    fn unstack(&self, count: usize, axis: i64) -> Vec<Output> {
+        array::unstack(self.output(), count, axis)
+    }
+
+    /// [`array::concat`] of this and another one.
+    #[track_caller]
+    fn concat(&self, other: &Output, axis: i32) -> Output {
+        array::concat(&[self.output().clone(), other.clone()], axis)
+    }
+
+    /// [`array::stack`] of this and another one.
+    #[track_caller]
+    fn stack(&self, other: &Output, axis: i64) -> Output {
+        array::stack(&[self.output().clone(), other.clone()], axis)
+    }
+
+    /// [`math::cast`].
+    #[track_caller]
+    fn cast(&self, dtype: DType) -> Output {
+        math::cast(self.output(), dtype)
+    }
+
+    /// [`math::argmax`].
+    #[track_caller]
+    fn argmax(&self, axis: i32) -> Output {
+        math::argmax(self.output(), axis)
+    }
+
+    /// [`math::argmin`].
+    #[track_caller]
+    fn argmin(&self, axis: i32) -> Output {
+        math::argmin(self.output(), axis)
+    }
+
+    /// [`nn::bias_add`].
+    #[track_caller]
+    fn bias_add(&self, bias: &Output) -> Output {
+        nn::bias_add(self.output(), bias)
+    }
+
+    /// [`array::stop_gradient`].
+    #[track_caller]
+    fn stop_gradient(&self) -> Output {
+        array::stop_gradient(self.output())
+    }
+
+    /// [`nn::softmax_cross_entropy_with_logits`] of these logits.
+    #[track_caller]
+    fn softmax_cross_entropy(&self, labels: nn::Labels<'_>) -> Output {
+        nn::softmax_cross_entropy_with_logits(labels, self.output())
+    }
+
+    /// [`nn::sparse_softmax_cross_entropy_with_logits`] of these logits.
+    #[track_caller]
+    fn sparse_softmax_cross_entropy(&self, labels: nn::Labels<'_>) -> Output {
+        nn::sparse_softmax_cross_entropy_with_logits(labels, self.output())
+    }
+
+    /// [`nn::sigmoid_cross_entropy_with_logits`] of these logits.
+    #[track_caller]
+    fn sigmoid_cross_entropy(&self, labels: nn::Labels<'_>) -> Output {
+        nn::sigmoid_cross_entropy_with_logits(labels, self.output())
+    }
+
+    /// [`nn::relu`].
+    #[track_caller]
+    fn relu(&self) -> Output {
+        nn::relu(self.output())
+    }
+
+    /// [`nn::softmax`].
+    #[track_caller]
+    fn softmax(&self) -> Output {
+        nn::softmax(self.output())
+    }
+
+    /// [`nn::log_softmax`].
+    #[track_caller]
+    fn log_softmax(&self) -> Output {
+        nn::log_softmax(self.output())
+    }
+
+    /// [`math::sigmoid`].
+    #[track_caller]
+    fn sigmoid(&self) -> Output {
+        math::sigmoid(self.output())
+    }
+
+    /// [`math::tanh`].
+    #[track_caller]
+    fn tanh(&self) -> Output {
+        math::tanh(self.output())
+    }
+
+    /// [`math::exp`].
+    #[track_caller]
+    fn exp(&self) -> Output {
+        math::exp(self.output())
+    }
+
+    /// [`math::log`].
+    #[track_caller]
+    fn log(&self) -> Output {
+        math::log(self.output())
+    }
+
+    /// [`math::sqrt`].
+    #[track_caller]
+    fn sqrt(&self) -> Output {
+        math::sqrt(self.output())
+    }
+
+    /// [`math::rsqrt`].
+    #[track_caller]
+    fn rsqrt(&self) -> Output {
+        math::rsqrt(self.output())
+    }
+
+    /// [`math::square`].
+    #[track_caller]
+    fn square(&self) -> Output {
+        math::square(self.output())
+    }
+
+    /// [`math::abs`].
+    #[track_caller]
+    fn abs(&self) -> Output {
+        math::abs(self.output())
+    }
+
+    /// [`math::logical_not`].
+    #[track_caller]
+    fn logical_not(&self) -> Output {
+        math::logical_not(self.output())
+    }
+
+    /// [`array::zeros_like`].
+    #[track_caller]
+    fn zeros_like(&self) -> Output {
+        array::zeros_like(self.output())
+    }
+
+    /// [`array::ones_like`].
+    #[track_caller]
+    fn ones_like(&self) -> Output {
+        array::ones_like(self.output())
+    }
+
+    /// [`math::equal`].
+    #[track_caller]
+    fn equal(&self, other: impl IntoOperand) -> Output {
+        math::equal(self.output(), &other.operand(self.output()))
+    }
+
+    /// [`math::not_equal`].
+    #[track_caller]
+    fn not_equal(&self, other: impl IntoOperand) -> Output {
+        math::not_equal(self.output(), &other.operand(self.output()))
+    }
+
+    /// [`math::less`].
+    #[track_caller]
+    fn less(&self, other: impl IntoOperand) -> Output {
+        math::less(self.output(), &other.operand(self.output()))
+    }
+
+    /// [`math::less_equal`].
+    #[track_caller]
+    fn less_equal(&self, other: impl IntoOperand) -> Output {
+        math::less_equal(self.output(), &other.operand(self.output()))
+    }
+
+    /// [`math::greater`].
+    #[track_caller]
+    fn greater(&self, other: impl IntoOperand) -> Output {
+        math::greater(self.output(), &other.operand(self.output()))
+    }
+
+    /// [`math::greater_equal`].
+    #[track_caller]
+    fn greater_equal(&self, other: impl IntoOperand) -> Output {
+        math::greater_equal(self.output(), &other.operand(self.output()))
+    }
+
+    /// [`math::reduce_sum`] over everything.
+    #[track_caller]
+    fn sum(&self) -> Output {
+        math::reduce_sum(self.output(), None, false)
+    }
+
+    /// [`math::reduce_sum`] over axes, which may be negative.
+    #[track_caller]
+    fn sum_axes(&self, axes: impl AsRef<[i32]>) -> Output {
+        math::reduce_sum(self.output(), Some(axes.as_ref()), false)
+    }
+
+    /// [`math::reduce_mean`] over everything.
+    #[track_caller]
+    fn mean(&self) -> Output {
+        math::reduce_mean(self.output(), None, false)
+    }
+
+    /// [`math::reduce_mean`] over axes, which may be negative.
+    #[track_caller]
+    fn mean_axes(&self, axes: impl AsRef<[i32]>) -> Output {
+        math::reduce_mean(self.output(), Some(axes.as_ref()), false)
+    }
+
+    /// [`math::reduce_max`] over everything.
+    #[track_caller]
+    fn max(&self) -> Output {
+        math::reduce_max(self.output(), None, false)
+    }
+
+    /// [`math::reduce_max`] over axes, which may be negative.
+    #[track_caller]
+    fn max_axes(&self, axes: impl AsRef<[i32]>) -> Output {
+        math::reduce_max(self.output(), Some(axes.as_ref()), false)
+    }
+
+    /// [`math::reduce_min`] over everything.
+    #[track_caller]
+    fn min(&self) -> Output {
+        math::reduce_min(self.output(), None, false)
+    }
+
+    /// [`math::reduce_min`] over axes, which may be negative.
+    #[track_caller]
+    fn min_axes(&self, axes: impl AsRef<[i32]>) -> Output {
+        math::reduce_min(self.output(), Some(axes.as_ref()), false)
+    }
+
+    /// [`math::reduce_prod`] over everything.
+    #[track_caller]
+    fn prod(&self) -> Output {
+        math::reduce_prod(self.output(), None, false)
+    }
+
+    /// [`math::reduce_prod`] over axes, which may be negative.
+    #[track_caller]
+    fn prod_axes(&self, axes: impl AsRef<[i32]>) -> Output {
+        math::reduce_prod(self.output(), Some(axes.as_ref()), false)
+    }
+}
+
+impl TensorOps for Output {
+    fn output(&self) -> &Output {
+        self
+    }
+}
