@@ -43,11 +43,14 @@
 //!   (`default-features = false`) digits are read from files.
 #![warn(missing_docs)]
 
+mod compose;
 pub mod data;
 pub mod distributed;
 mod graph_handle;
 pub mod initializers;
 pub mod input;
+pub mod layers;
+pub mod losses;
 pub mod session;
 pub mod summary;
 pub mod train;

@@ -1,10 +1,10 @@
 //! Records survive the way through a file, and damage of any kind is an error.
 
 use super::*;
-use tensor::Result;
 use crate::file_system::{FileSystem, FileSystems, RandomAccessFile};
 use proptest::prelude::*;
 use tensor::Code;
+use tensor::Result;
 
 const COMPRESSIONS: [CompressionType; 3] = [CompressionType::None, CompressionType::Zlib, CompressionType::Gzip];
 
