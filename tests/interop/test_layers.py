@@ -1,4 +1,4 @@
-"""The layers and losses of the Rust library have the variables of TensorFlow's, restore TensorFlow's checkpoints, and have
+"""The layers, losses and metrics of the Rust library have the variables of TensorFlow's, restore TensorFlow's checkpoints, and have
 the same results and gradients then."""
 
 import json
@@ -286,4 +286,99 @@ def test_variables_results_and_gradients(compared, directory, shared_cluster):
         for key, value in wanted.items():
             if mine[key].shape != value.shape or not np.allclose(mine[key], value, rtol=2e-4, atol=2e-5):
                 problems.append(f"{key}, batch {batch}: {mine[key]} instead of {value}")
+    assert not problems, "\n".join(problems)
+
+
+def metrics():
+    """Builds all metrics in TensorFlow; returns their values and updates."""
+    m = tf.metrics
+    x = tf.placeholder(tf.float32, [None, 4], "x")
+    y = tf.placeholder(tf.float32, [None, 4], "y")
+    truths = tf.placeholder(tf.bool, [None, 4], "truths")
+    guesses = tf.placeholder(tf.bool, [None, 4], "guesses")
+    probabilities = tf.placeholder(tf.float32, [None, 4], "probabilities")
+    classes = tf.placeholder(tf.int64, [None], "classes")
+    guessed = tf.placeholder(tf.int64, [None], "guessed")
+    several = tf.placeholder(tf.int64, [None, 2], "several")
+    each = tf.placeholder(tf.float32, [None, 4], "weights")
+    rows = tf.placeholder(tf.float32, [None, 1], "row_weights")
+    vector = tf.placeholder(tf.float32, [None], "vector")
+    at = [0.2, 0.5, 0.9]
+    cases = {
+        "mean": lambda: m.mean(x),
+        "mean_weights": lambda: m.mean(x, rows, name="loss"),
+        "percentage": lambda: m.percentage_below(x, 0.3, each),
+        "accuracy": lambda: m.accuracy(classes, guessed),
+        "accuracy_weights": lambda: m.accuracy(classes, guessed, vector),
+        "absolute": lambda: m.mean_absolute_error(y, x, each),
+        "squared": lambda: m.mean_squared_error(y, x),
+        "root": lambda: m.root_mean_squared_error(y, x, rows),
+        "cosine": lambda: m.mean_cosine_distance(y, x, 1),
+        "tp": lambda: m.true_positives(truths, guesses, each),
+        "fp": lambda: m.false_positives(truths, guesses),
+        "tn": lambda: m.true_negatives(truths, guesses, rows),
+        "fn": lambda: m.false_negatives(truths, guesses),
+        "precision": lambda: m.precision(truths, guesses),
+        "precision_weights": lambda: m.precision(truths, guesses, each),
+        "recall": lambda: m.recall(truths, guesses, rows),
+        "tp_at": lambda: m.true_positives_at_thresholds(truths, probabilities, at),
+        "fp_at": lambda: m.false_positives_at_thresholds(truths, probabilities, at, each),
+        "tn_at": lambda: m.true_negatives_at_thresholds(truths, probabilities, at),
+        "fn_at": lambda: m.false_negatives_at_thresholds(truths, probabilities, at),
+        "precision_at": lambda: m.precision_at_thresholds(truths, probabilities, at, rows),
+        "recall_at": lambda: m.recall_at_thresholds(truths, probabilities, at),
+        "auc": lambda: m.auc(truths, probabilities),
+        "auc_pr": lambda: m.auc(truths, probabilities, each, 20, curve="PR", summation_method="trapezoidal"),
+        "sensitivity": lambda: m.sensitivity_at_specificity(truths, probabilities, 0.6),
+        "specificity": lambda: m.specificity_at_sensitivity(truths, probabilities, 0.4, each, 30),
+        "per_class": lambda: m.mean_per_class_accuracy(classes, guessed, 4),
+        "per_class_weights": lambda: m.mean_per_class_accuracy(classes, guessed, 4, vector),
+        "iou": lambda: m.mean_iou(classes, guessed, 4),
+        "iou_weights": lambda: m.mean_iou(classes, guessed, 4, vector),
+        "precision_k": lambda: m.precision_at_k(several, probabilities, 2),
+        "recall_k": lambda: m.recall_at_k(several, probabilities, 3, weights=vector),
+        "recall_k_one": lambda: m.recall_at_k(classes, probabilities, 2),
+    }
+    values, updates = {}, {}
+    for name, build in cases.items():
+        with tf.variable_scope(name):
+            values[f"out_{name}/value"], updates[f"out_{name}/update"] = build()
+    return values, updates
+
+
+def gathered(session, values, updates):
+    """Returns updates, values and variables after each of some steps."""
+    random = np.random.RandomState(5)
+    session.run(tf.local_variables_initializer())
+    held = {variable.op.name: variable for variable in tf.local_variables()}
+    results = [session.run(values)]
+    for _ in range(3):
+        feeds = {"x:0": random.randn(BATCH, 4), "y:0": random.randn(BATCH, 4),
+                 "truths:0": random.rand(BATCH, 4) < 0.5, "guesses:0": random.rand(BATCH, 4) < 0.5,
+                 "probabilities:0": random.rand(BATCH, 4), "classes:0": random.randint(0, 4, BATCH),
+                 "guessed:0": random.randint(0, 4, BATCH), "several:0": random.randint(0, 4, [BATCH, 2]),
+                 "weights:0": random.randint(0, 3, [BATCH, 4]), "row_weights:0": random.rand(BATCH, 1),
+                 "vector:0": random.rand(BATCH)}
+        results.append(session.run(updates, feeds) | session.run(values) | session.run(held))
+    return results
+
+
+def test_metrics(directory, shared_cluster):
+    with tf.Graph().as_default():
+        values, updates = metrics()
+        theirs = {variable.op.name: variable.shape.as_list() for variable in tf.local_variables()}
+        with tf.Session() as session:
+            expected = gathered(session, values, updates)
+    with tf.Graph().as_default():
+        tf.train.import_meta_graph(str(directory / "metrics.meta"))
+        assert {variable.op.name: variable.shape.as_list() for variable in tf.local_variables()} == theirs
+        assert len(tf.get_collection(tf.GraphKeys.METRIC_VARIABLES)) == len(theirs)
+        ours = [{key: f"{key}:0" for key in some} for some in (values, updates)]
+        with tf.Session(shared_cluster.target) as session:
+            results = gathered(session, *ours)
+    problems = []
+    for step, (mine, wanted) in enumerate(zip(results, expected)):
+        for key, value in wanted.items():
+            if np.shape(mine[key]) != np.shape(value) or not np.allclose(mine[key], value, rtol=1e-5, equal_nan=True):
+                problems.append(f"{key}, step {step}: {mine[key]} instead of {value}")
     assert not problems, "\n".join(problems)

@@ -1,10 +1,11 @@
-//! Writes graphs of layers and losses to a directory, as MetaGraphs, so that a test can compare them with TensorFlow's:
+//! Writes graphs of layers, losses and metrics to a directory, as MetaGraphs, so that a test can compare them with TensorFlow's:
 //! `layer_graphs DIRECTORY`. Every case has a variable scope of its own; a node `out_CASE/NAME` is a result, and
 //! `grad_CASE/NAME` the gradient of the sum of the case's results with respect to a variable or an input.
 
 use ferroflow::layers::rnn::*;
 use ferroflow::layers::*;
 use ferroflow::losses::{self, Labels, Logits, Predictions, Reduction};
+use ferroflow::metrics::{self, Curve, MetricBuilder};
 use ferroflow::ops::{array, math};
 use ferroflow::train::{GradientDescentOptimizer, GradientOptions, Optimizer, Saver, meta_graph::export_meta_graph};
 use ferroflow::variable::{global_variables, trainable_variables};
@@ -17,7 +18,7 @@ fn main() -> Result<()> {
     for (name, build) in GRAPHS {
         let graph = Graph::new();
         build(&Cases { graph: graph.clone() })?;
-        // The losses have no variables, and nothing to save.
+        // Losses and metrics have no global variables, and nothing to save.
         let saver = if global_variables(&graph)?.is_empty() { None } else { Some(Saver::new(&graph)?.to_def()) };
         let meta = export_meta_graph(&graph, saver);
         let path = std::path::Path::new(&directory).join(format!("{name}.meta"));
@@ -27,8 +28,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const GRAPHS: &[(&str, fn(&Cases) -> Result<()>)] =
-    &[("layers", layer_cases), ("rnn", rnn_cases), ("losses", loss_cases), ("constraints", constraint_case)];
+const GRAPHS: &[(&str, fn(&Cases) -> Result<()>)] = &[
+    ("layers", layer_cases),
+    ("rnn", rnn_cases),
+    ("losses", loss_cases),
+    ("constraints", constraint_case),
+    ("metrics", metric_cases),
+];
 
 struct Cases {
     graph: Graph,
@@ -276,5 +282,64 @@ fn constraint_case(cases: &Cases) -> Result<()> {
     let gradients = optimizer.compute_gradients(&loss, &GradientOptions::default())?;
     let train = optimizer.apply_gradients(&gradients, None, None)?;
     cases.graph.op("NoOp").name("train").control(&train).build();
+    Ok(())
+}
+
+fn metric_cases(cases: &Cases) -> Result<()> {
+    let x = cases.placeholder("x", DType::Float, &[-1, 4]);
+    let y = cases.placeholder("y", DType::Float, &[-1, 4]);
+    let truths = cases.placeholder("truths", DType::Bool, &[-1, 4]);
+    let guesses = cases.placeholder("guesses", DType::Bool, &[-1, 4]);
+    let probabilities = cases.placeholder("probabilities", DType::Float, &[-1, 4]);
+    let classes = cases.placeholder("classes", DType::Int64, &[-1]);
+    let guessed = cases.placeholder("guessed", DType::Int64, &[-1]);
+    let several = cases.placeholder("several", DType::Int64, &[-1, 2]);
+    let each = cases.placeholder("weights", DType::Float, &[-1, 4]);
+    let rows = cases.placeholder("row_weights", DType::Float, &[-1, 1]);
+    let vector = cases.placeholder("vector", DType::Float, &[-1]);
+    let case = |name: &str, metric: MetricBuilder| {
+        let metric = variable_scope(&cases.graph, name, Reuse::New, |_| metric.build());
+        cases.out(&format!("out_{name}/value"), &metric.value);
+        cases.out(&format!("out_{name}/update"), &metric.update);
+    };
+    let (l, p) = (Labels(&y), Predictions(&x));
+    case("mean", metrics::mean(&x));
+    case("mean_weights", metrics::mean(&x).weights(&rows).name("loss"));
+    case("percentage", metrics::percentage_below(&x, 0.3).weights(&each));
+    case("accuracy", metrics::accuracy(Labels(&classes), Predictions(&guessed)));
+    case("accuracy_weights", metrics::accuracy(Labels(&classes), Predictions(&guessed)).weights(&vector));
+    case("absolute", metrics::mean_absolute_error(l, p).weights(&each));
+    case("squared", metrics::mean_squared_error(l, p));
+    case("root", metrics::root_mean_squared_error(l, p).weights(&rows));
+    case("cosine", metrics::mean_cosine_distance(l, p, 1));
+    let (l, p) = (Labels(&truths), Predictions(&guesses));
+    case("tp", metrics::true_positives(l, p).weights(&each));
+    case("fp", metrics::false_positives(l, p));
+    case("tn", metrics::true_negatives(l, p).weights(&rows));
+    case("fn", metrics::false_negatives(l, p));
+    case("precision", metrics::precision(l, p));
+    case("precision_weights", metrics::precision(l, p).weights(&each));
+    case("recall", metrics::recall(l, p).weights(&rows));
+    let p = Predictions(&probabilities);
+    let thresholds = [0.2, 0.5, 0.9];
+    case("tp_at", metrics::true_positives_at_thresholds(l, p, &thresholds));
+    case("fp_at", metrics::false_positives_at_thresholds(l, p, &thresholds).weights(&each));
+    case("tn_at", metrics::true_negatives_at_thresholds(l, p, &thresholds));
+    case("fn_at", metrics::false_negatives_at_thresholds(l, p, &thresholds));
+    case("precision_at", metrics::precision_at_thresholds(l, p, &thresholds).weights(&rows));
+    case("recall_at", metrics::recall_at_thresholds(l, p, &thresholds));
+    case("auc", metrics::auc(l, p));
+    case("auc_pr", metrics::auc(l, p).curve(Curve::PrecisionRecall).num_thresholds(20).weights(&each));
+    case("sensitivity", metrics::sensitivity_at_specificity(l, p, 0.6));
+    case("specificity", metrics::specificity_at_sensitivity(l, p, 0.4).weights(&each).num_thresholds(30));
+    let (l, p) = (Labels(&classes), Predictions(&guessed));
+    case("per_class", metrics::mean_per_class_accuracy(l, p, 4));
+    case("per_class_weights", metrics::mean_per_class_accuracy(l, p, 4).weights(&vector));
+    case("iou", metrics::mean_iou(l, p, 4));
+    case("iou_weights", metrics::mean_iou(l, p, 4).weights(&vector));
+    let (l, p) = (Labels(&several), Predictions(&probabilities));
+    case("precision_k", metrics::precision_at_k(l, p, 2));
+    case("recall_k", metrics::recall_at_k(l, p, 3).weights(&vector));
+    case("recall_k_one", metrics::recall_at_k(Labels(&classes), p, 2));
     Ok(())
 }

@@ -51,6 +51,7 @@ pub mod initializers;
 pub mod input;
 pub mod layers;
 pub mod losses;
+pub mod metrics;
 pub mod session;
 pub mod summary;
 pub mod train;

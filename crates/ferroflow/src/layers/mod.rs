@@ -55,7 +55,7 @@ pub use options::{Activation, DataFormat, Padding, Sizes, Training};
 pub use pooling::*;
 pub use separable::*;
 
-pub(crate) use options::dropout as dropout_op;
+pub(crate) use options::{check_positive, dropout as dropout_op};
 
 use graph::Output;
 

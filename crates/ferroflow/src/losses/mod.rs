@@ -26,3 +26,4 @@ mod weights;
 
 pub use collection::*;
 pub use loss::*;
+pub(crate) use weights::{broadcast_weights, check_weights, to_float, without_last_axis};
