@@ -121,6 +121,9 @@ fn a_recurrent_network_learns_to_add() {
         runner.fetch(&loss).target(&train).run().unwrap()[0].to_scalar::<f32>().unwrap()
     };
     let first = step();
-    let last = (0..200).map(|_| step()).last().unwrap();
+    for _ in 0..199 {
+        step();
+    }
+    let last = step();
     assert!(last < 0.1 * first, "{first} became {last}");
 }
