@@ -53,10 +53,14 @@
 //!   (`default-features = false`) digits are read from files.
 #![warn(missing_docs)]
 
+mod compose;
 pub mod data;
 pub mod distributed;
 pub mod initializers;
 pub mod input;
+pub mod layers;
+pub mod losses;
+pub mod metrics;
 pub mod prelude;
 pub mod session;
 pub mod summary;

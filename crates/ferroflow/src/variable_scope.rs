@@ -1,11 +1,26 @@
 //! Variables by name: [`get_variable`] makes one or finds it again, [`variable_scope`] puts names before theirs.
 
 use crate::initializers::{Initializer, glorot_uniform, zeros};
+use crate::losses::REGULARIZATION_LOSSES;
+use crate::train::constraint::{Constraint, set_constraint};
 use crate::variable::{Kind, SaveSlice, Variable};
-use graph::{Edge, Graph};
+use graph::{Edge, Graph, Output};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Shape, Status};
+
+/// Makes a scalar loss of a variable's value.
+///
+/// ```
+/// use ferroflow::layers::Dense;
+/// use ferroflow::layers::regularizers::Regularizer;
+/// use ferroflow::ops::math;
+///
+/// let own: Regularizer = std::sync::Arc::new(|w| math::reduce_max(&math::abs(w), None, false));
+/// let layer = Dense::new(10).kernel_regularizer(own);
+/// ```
+pub type Regularizer = Arc<dyn Fn(&Output) -> Output + Send + Sync>;
 
 /// Whether a scope makes variables or finds those that are there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,20 +36,214 @@ pub enum Reuse {
 
 #[derive(Default)]
 struct Store {
-    scopes: Mutex<Vec<(String, Reuse)>>,
+    scopes: Mutex<Vec<OpenScope>>,
     variables: Mutex<HashMap<String, Edge>>,
+    /// How often each scope was opened since the scope around it was.
+    opened: Mutex<HashMap<String, usize>>,
+}
+
+/// A scope that a program is in.
+#[derive(Clone, Default)]
+pub(crate) struct OpenScope {
+    name: String,
+    reuse: Reuse,
+    initializer: Option<Initializer>,
+    regularizer: Option<Regularizer>,
 }
 
 /// Runs `body` with `name/` before the names of the variables that it gets, and in a name scope of that name.
+///
+/// ```
+/// use ferroflow::variable_scope::{Reuse, get_variable, variable_scope};
+/// use ferroflow::Graph;
+///
+/// let g = Graph::new();
+/// let first = variable_scope(&g, "tower", Reuse::New, |g| get_variable(g, "w", &[2, 3])?.get())?;
+/// let again = variable_scope(&g, "tower", Reuse::Existing, |g| get_variable(g, "w", &[2, 3])?.get())?;
+/// assert_eq!((first.name(), again.name()), ("tower/w".into(), "tower/w".into()));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn variable_scope<R>(graph: &Graph, name: &str, reuse: Reuse, body: impl FnOnce(&Graph) -> R) -> R {
-    let store = graph.extension::<Store>();
-    let (outer, inherited) = store.scopes.lock().last().cloned().unwrap_or_default();
-    let full = if outer.is_empty() { name.to_owned() } else { format!("{outer}/{name}") };
-    let reuse = if reuse == Reuse::New { inherited } else { reuse };
-    store.scopes.lock().push((full, reuse));
-    let result = graph.name_scope(name, body);
-    store.scopes.lock().pop();
-    result
+    VariableScope::new(name).reuse(reuse).run(graph, body)
+}
+
+/// A variable scope with more to say than its name.
+///
+/// ```
+/// use ferroflow::layers::{Dense, regularizers};
+/// use ferroflow::ops::array::placeholder;
+/// use ferroflow::variable::trainable_variables;
+/// use ferroflow::variable_scope::VariableScope;
+/// use ferroflow::{DType, Graph, PartialShape, initializers};
+///
+/// let g = Graph::new();
+/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 4]));
+/// let scope = VariableScope::new("model").initializer(initializers::constant(0.1)).regularizer(regularizers::l2(0.01));
+/// scope.run(&g, |_| Dense::new(3).apply(&x));
+/// assert_eq!(trainable_variables(&g)?[0].name(), "model/dense/kernel");
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+#[must_use = "the scope is opened by `run`"]
+pub struct VariableScope {
+    name: String,
+    is_default: bool,
+    reuse: Reuse,
+    initializer: Option<Initializer>,
+    regularizer: Option<Regularizer>,
+}
+
+impl VariableScope {
+    /// Starts a scope of this name.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::{VariableScope, get_variable};
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// let w = VariableScope::new("a").run(&g, |g| get_variable(g, "w", &[])?.get())?;
+    /// assert_eq!(w.name(), "a/w");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn new(name: &str) -> VariableScope {
+        VariableScope {
+            name: name.to_owned(),
+            is_default: false,
+            reuse: Reuse::New,
+            initializer: None,
+            regularizer: None,
+        }
+    }
+
+    /// Starts a scope of this name, or with a number behind it when the name is taken in the scope around it.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::{VariableScope, get_variable};
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// for name in ["block/w", "block_1/w"] {
+    ///     let w = VariableScope::with_default_name("block").run(&g, |g| get_variable(g, "w", &[])?.get())?;
+    ///     assert_eq!(w.name(), name);
+    /// }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn with_default_name(name: &str) -> VariableScope {
+        VariableScope { is_default: true, ..VariableScope::new(name) }
+    }
+
+    /// Sets whether the scope makes variables or finds them; without it, as the scope around it does.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::{Reuse, VariableScope, get_variable};
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// for _ in 0..2 {
+    ///     VariableScope::new("a").reuse(Reuse::Auto).run(&g, |g| get_variable(g, "w", &[])?.get())?;
+    /// }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn reuse(mut self, reuse: Reuse) -> Self {
+        self.reuse = reuse;
+        self
+    }
+
+    /// Sets the first value of variables that don't say another.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::{VariableScope, get_variable};
+    /// use ferroflow::{Graph, Session, initializers};
+    ///
+    /// let g = Graph::new();
+    /// let scope = VariableScope::new("a").initializer(initializers::constant(0.5));
+    /// let w = scope.run(&g, |g| get_variable(g, "w", &[])?.get())?;
+    /// assert_eq!(Session::new(&g)?.eval::<f32>(w.initial_value())?, 0.5);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn initializer(mut self, initializer: Initializer) -> Self {
+        self.initializer = Some(initializer);
+        self
+    }
+
+    /// Sets the regularizer of variables that don't say another.
+    ///
+    /// ```
+    /// use ferroflow::layers::regularizers;
+    /// use ferroflow::variable_scope::{VariableScope, get_variable};
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// let scope = VariableScope::new("a").regularizer(regularizers::l2(0.01));
+    /// scope.run(&g, |g| get_variable(g, "w", &[3])?.get())?;
+    /// assert_eq!(ferroflow::losses::get_regularization_losses(&g).len(), 1);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn regularizer(mut self, regularizer: Regularizer) -> Self {
+        self.regularizer = Some(regularizer);
+        self
+    }
+
+    /// Runs `body` in the scope.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::{VariableScope, get_variable};
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// VariableScope::new("a").run(&g, |g| get_variable(g, "w", &[3])?.get())?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn run<R>(self, graph: &Graph, body: impl FnOnce(&Graph) -> R) -> R {
+        let store = graph.extension::<Store>();
+        let outer = store.scopes.lock().last().cloned().unwrap_or_default();
+        let name = if self.is_default { store.free_name(&outer.name, &self.name) } else { self.name };
+        let full = joined(&outer.name, &name);
+        *store.opened.lock().entry(full.clone()).or_insert(0) += 1;
+        store.scopes.lock().push(OpenScope {
+            name: full.clone(),
+            reuse: if self.reuse == Reuse::New { outer.reuse } else { self.reuse },
+            initializer: self.initializer.or(outer.initializer),
+            regularizer: self.regularizer.or(outer.regularizer),
+        });
+        let result = graph.name_scope(&name, body);
+        store.scopes.lock().pop();
+        // The names inside are free again, as in TensorFlow: who opens the scope once more gets the same ones.
+        let inside = format!("{full}/");
+        store.opened.lock().retain(|name, _| !name.starts_with(&inside));
+        result
+    }
+}
+
+impl OpenScope {
+    /// Returns the scope that the program is in.
+    pub(crate) fn current(graph: &Graph) -> OpenScope {
+        graph.extension::<Store>().scopes.lock().last().cloned().unwrap_or_default()
+    }
+
+    /// Returns the whole name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `body` in this scope again, wherever the program is, without a name scope of its own. It finds variables
+    /// that are there.
+    pub(crate) fn again<R>(&self, graph: &Graph, body: impl FnOnce(&Graph) -> R) -> R {
+        let store = graph.extension::<Store>();
+        let opened = store.opened.lock().clone();
+        store.scopes.lock().push(OpenScope { reuse: Reuse::Auto, ..self.clone() });
+        let result = body(graph);
+        store.scopes.lock().pop();
+        *store.opened.lock() = opened;
+        result
+    }
+}
+
+impl Store {
+    fn free_name(&self, outer: &str, name: &str) -> String {
+        let opened = self.opened.lock();
+        let is_free = |name: &String| opened.get(&joined(outer, name)).is_none_or(|&count| count == 0);
+        let numbered = (1u32..).map(|number| format!("{name}_{number}"));
+        std::iter::once(name.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
+    }
+}
+
+fn joined(outer: &str, name: &str) -> String {
+    if outer.is_empty() { name.to_owned() } else { format!("{outer}/{name}") }
 }
 
 /// A variable about to be made or found.
@@ -48,6 +257,8 @@ pub struct VariableRequest<'a> {
     trainable: bool,
     kind: Kind,
     collections: Option<Vec<&'static str>>,
+    regularizer: Option<Regularizer>,
+    constraint: Option<Constraint>,
 }
 
 /// Starts a variable of a name in the current variable scope: `float`, trainable, with Glorot's uniform initializer
@@ -62,6 +273,8 @@ pub fn get_variable<'a>(graph: &'a Graph, name: &str, dims: &[i64]) -> Result<Va
         trainable: true,
         kind: Kind::Ref,
         collections: None,
+        regularizer: None,
+        constraint: None,
     })
 }
 
@@ -96,12 +309,29 @@ impl VariableRequest<'_> {
         self
     }
 
+    /// Sets what is added to the regularization losses when the variable is made.
+    pub fn regularizer(mut self, regularizer: Regularizer) -> Self {
+        self.regularizer = Some(regularizer);
+        self
+    }
+
+    /// Sets what an optimizer makes of the variable's value after it has changed it.
+    pub fn constraint(mut self, constraint: Constraint) -> Self {
+        self.constraint = Some(constraint);
+        self
+    }
+
     /// Makes the variable, or finds it.
-    pub fn get(self) -> Result<Variable> {
-        let store = self.graph.extension::<Store>();
-        let (scope, reuse) = store.scopes.lock().last().cloned().unwrap_or_default();
-        let full = if scope.is_empty() { self.name.clone() } else { format!("{scope}/{}", self.name) };
-        self.get_as(&full, reuse)
+    pub fn get(mut self) -> Result<Variable> {
+        let scope = OpenScope::current(self.graph);
+        self.take_defaults(&scope);
+        let full = joined(&scope.name, &self.name);
+        self.get_as(&full, scope.reuse)
+    }
+
+    fn take_defaults(&mut self, scope: &OpenScope) {
+        self.initializer = self.initializer.take().or_else(|| scope.initializer.clone());
+        self.regularizer = self.regularizer.take().or_else(|| scope.regularizer.clone());
     }
 
     fn get_as(self, full: &str, reuse: Reuse) -> Result<Variable> {
@@ -144,11 +374,17 @@ impl VariableRequest<'_> {
         });
         let variable = variable.map_err(|status| status.context(format!("the first value of variable '{full}'")))?;
         store.variables.lock().insert(full.to_owned(), variable.handle().edge());
+        if let Some(constraint) = self.constraint {
+            set_constraint(&variable, constraint);
+        }
+        if let Some(regularizer) = &self.regularizer {
+            regularize(&variable, regularizer);
+        }
         Ok(variable)
     }
 
     /// Makes the variable, or finds it, in parts along one axis, as `partitioner` says.
-    pub fn get_partitioned(self, partitioner: &dyn Partitioner) -> Result<PartitionedVariable> {
+    pub fn get_partitioned(mut self, partitioner: &dyn Partitioner) -> Result<PartitionedVariable> {
         let counts = partitioner.parts(&self.shape, self.dtype);
         let mut cut: Vec<(usize, i64)> = counts.iter().copied().enumerate().filter(|(_, parts)| *parts > 1).collect();
         let (axis, parts) = match cut.len() {
@@ -159,9 +395,9 @@ impl VariableRequest<'_> {
         if self.shape.rank() == 0 || parts > self.shape.dim(axis) {
             return Err(Status::invalid_argument(format!("{} can't be cut into {parts} parts", self.shape)));
         }
-        let store = self.graph.extension::<Store>();
-        let (scope, reuse) = store.scopes.lock().last().cloned().unwrap_or_default();
-        let full = if scope.is_empty() { self.name.clone() } else { format!("{scope}/{}", self.name) };
+        let scope = OpenScope::current(self.graph);
+        self.take_defaults(&scope);
+        let full = joined(&scope.name, &self.name);
         // The first parts are one larger where it doesn't come out even.
         let size = self.shape.dim(axis);
         let (each, extra) = (size / parts, size % parts);
@@ -179,8 +415,10 @@ impl VariableRequest<'_> {
                 trainable: self.trainable,
                 kind: self.kind,
                 collections: self.collections.clone(),
+                regularizer: self.regularizer.clone(),
+                constraint: self.constraint.clone(),
             };
-            let mut variable = request.get_as(&format!("{full}/part_{part}"), reuse)?;
+            let mut variable = request.get_as(&format!("{full}/part_{part}"), scope.reuse)?;
             let mut offset = vec![0; self.shape.rank()];
             offset[axis] = start;
             variable.set_save_slice(SaveSlice {
@@ -301,4 +539,16 @@ impl PartitionedVariable {
         let axis = graph.constant_tensor(&tensor::Tensor::scalar(self.axis as i32));
         graph.op("ConcatV2").inputs(&values).input(&axis).attr("N", values.len() as i64).output()
     }
+}
+
+/// Adds a variable's regularization loss to the graph's.
+fn regularize(variable: &Variable, regularizer: &Regularizer) {
+    let graph = variable.graph();
+    graph.outside_control_flow(|graph| {
+        graph.colocate_with(variable.op(), |graph| {
+            graph.in_name_scope(&format!("{}/Regularizer", variable.name()), |graph| {
+                graph.add_to_collection(REGULARIZATION_LOSSES, &regularizer(&variable.read()));
+            });
+        });
+    });
 }

@@ -4,6 +4,7 @@
 //! together and each finds the variables of the other.
 
 mod clip;
+pub(crate) mod constraint;
 mod coordinator;
 mod declaration;
 mod device_setter;

@@ -1,6 +1,7 @@
 //! [`Optimizer`]: what all optimizers share: gradients, slots, and the graph that applies the gradients, node by node as
 //! TensorFlow 1 builds it.
 
+use super::constraint::constrained;
 use super::expression::group;
 use super::slot::{SlotInitial, create_slot};
 use crate::variable::{Kind, Variable, collections, named_constant, trainable_variables};
@@ -305,11 +306,14 @@ fn apply_gradients<O: Optimizer + ?Sized>(
         let mut updates = Vec::with_capacity(with_gradient.len());
         for (gradient, variable) in &with_gradient {
             let update = graph.name_scope(&format!("update_{}", variable.name()), |graph| {
-                graph.colocate_with(variable.op(), |graph| match gradient {
-                    Grad::Dense(output) => optimizer.apply_dense(graph, output, variable),
-                    Grad::Slices(slices) => {
-                        optimizer.apply_sparse_duplicate_indices(graph, &slices.values, &slices.indices, variable)
-                    }
+                graph.colocate_with(variable.op(), |graph| {
+                    let update = match gradient {
+                        Grad::Dense(output) => optimizer.apply_dense(graph, output, variable),
+                        Grad::Slices(slices) => {
+                            optimizer.apply_sparse_duplicate_indices(graph, &slices.values, &slices.indices, variable)
+                        }
+                    };
+                    constrained(graph, variable, update?)
                 })
             })?;
             updates.push(update);

@@ -1,0 +1,109 @@
+//! Layers, as `tf.layers` and `tf.nn.rnn_cell` have them. Their variables have TensorFlow's names and shapes, so that a
+//! checkpoint of the same TensorFlow model restores, and the other way round.
+//!
+//! A layer is a value: [`Dense::new(100)`](Dense::new) with its options. It is added to a graph by applying it to an
+//! output, which makes its variables the first time. Applied again it uses the same ones.
+//!
+//! ```
+//! use ferroflow::layers::{Activation, Apply, Dense, Dropout, Flatten};
+//! use ferroflow::ops::array::placeholder;
+//! use ferroflow::variable::trainable_variables;
+//! use ferroflow::{DType, Graph, PartialShape};
+//!
+//! let g = Graph::new();
+//! let images = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 28, 28]));
+//! let logits = images
+//!     .apply(&Flatten::new())
+//!     .apply(&Dense::new(100).activation(Activation::Relu))
+//!     .apply(&Dropout::new(0.5).training(true))
+//!     .apply(&Dense::new(10));
+//! assert_eq!(logits.shape(), PartialShape::from_dims(&[-1, 10]));
+//! let names: Vec<String> = trainable_variables(&g)?.iter().map(|variable| variable.name()).collect();
+//! assert_eq!(names, ["dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"]);
+//! # Ok::<(), ferroflow::Status>(())
+//! ```
+//!
+//! Layers share weights when it is the same layer that is applied, or through a
+//! [variable scope](crate::variable_scope) that reuses what is there and a [`name`](Dense::name).
+//!
+//! Default names are numbered in each variable scope, as in `tf.layers`. Keras numbers its layers in the whole graph, so
+//! where a TensorFlow model has several of those that `tf.layers` doesn't have ([`LayerNormalization`], [`Embedding`],
+//! [`Conv1DTranspose`], [`DepthwiseConv1D`], [`DepthwiseConv2D`]) in different scopes, give each the name that it has there.
+
+#[macro_use]
+mod macros;
+
+pub(crate) mod base;
+mod batch_norm;
+pub mod constraints;
+mod conv;
+mod conv_transpose;
+mod core;
+mod layer_norm;
+mod options;
+mod pooling;
+pub mod regularizers;
+pub mod rnn;
+mod separable;
+
+pub use self::core::*;
+pub use batch_norm::*;
+pub use conv::*;
+pub use conv_transpose::*;
+pub use layer_norm::*;
+pub use options::{Activation, DataFormat, Padding, Sizes, Training};
+pub use pooling::*;
+pub use separable::*;
+
+pub(crate) use options::{check_positive, dropout as dropout_op};
+
+use graph::Output;
+
+/// Something that makes one output of another.
+///
+/// ```
+/// use ferroflow::layers::{Apply, Dense, Layer};
+/// use ferroflow::ops::array::placeholder;
+/// use ferroflow::{DType, Graph, Output, PartialShape};
+///
+/// /// Adds what goes in to what a layer makes of it.
+/// struct Residual<L>(L);
+///
+/// impl<L: Layer> Layer for Residual<L> {
+///     fn apply(&self, x: &Output) -> Output {
+///         x + self.0.apply(x)
+///     }
+/// }
+///
+/// let g = Graph::new();
+/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 8]));
+/// assert_eq!(x.apply(&Residual(Dense::new(8))).shape(), x.shape());
+/// ```
+pub trait Layer {
+    /// Adds the layer to the graph of `x` and returns what it makes of `x`.
+    fn apply(&self, x: &Output) -> Output;
+}
+
+/// `x.apply(&layer)`, for chains.
+///
+/// ```
+/// use ferroflow::layers::{Apply, Dense, Flatten};
+/// use ferroflow::ops::array::placeholder;
+/// use ferroflow::{DType, Graph, PartialShape};
+///
+/// let g = Graph::new();
+/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[8, 2, 3]));
+/// let y = x.apply(&Flatten::new()).apply(&Dense::new(4));
+/// assert_eq!(y.shape(), PartialShape::from_dims(&[8, 4]));
+/// ```
+pub trait Apply {
+    /// Returns what a layer makes of this output.
+    fn apply<L: Layer + ?Sized>(&self, layer: &L) -> Output;
+}
+
+impl Apply for Output {
+    #[track_caller]
+    fn apply<L: Layer + ?Sized>(&self, layer: &L) -> Output {
+        layer.apply(self)
+    }
+}

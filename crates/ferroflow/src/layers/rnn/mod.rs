@@ -1,0 +1,30 @@
+//! Recurrent networks, as `tf.nn.rnn_cell`, `tf.nn.dynamic_rnn` and their relatives: cells, and what runs them along time.
+//!
+//! ```
+//! use ferroflow::layers::rnn::{GruCell, LstmCell, MultiRnnCell, dynamic_rnn};
+//! use ferroflow::ops::array::placeholder;
+//! use ferroflow::variable::trainable_variables;
+//! use ferroflow::{DType, Graph, PartialShape};
+//!
+//! let g = Graph::new();
+//! let words = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 20, 64]));
+//! let cell = MultiRnnCell::new().cell(LstmCell::new(128)).cell(GruCell::new(32));
+//! let (outputs, _state) = dynamic_rnn(&cell, &words);
+//! assert_eq!(outputs.shape(), PartialShape::from_dims(&[-1, 20, 32]));
+//! assert_eq!(trainable_variables(&g)?[0].name(), "rnn/multi_rnn_cell/cell_0/lstm_cell/kernel");
+//! # Ok::<(), ferroflow::Status>(())
+//! ```
+
+mod cell;
+mod dynamic;
+mod lstm;
+mod state;
+mod static_rnn;
+mod wrappers;
+
+pub use cell::{BasicRnnCell, GruCell, RnnCell};
+pub use dynamic::{BidirectionalDynamicRnn, DynamicRnn, bidirectional_dynamic_rnn, dynamic_rnn};
+pub use lstm::{BasicLstmCell, LstmCell};
+pub use state::{State, StateSize};
+pub use static_rnn::{StaticBidirectionalRnn, StaticRnn, static_bidirectional_rnn, static_rnn};
+pub use wrappers::{DropoutWrapper, MultiRnnCell};

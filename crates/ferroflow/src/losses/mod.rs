@@ -1,0 +1,29 @@
+//! Losses, as `tf.losses`: each adds a scalar to the graph and to the collection of losses, from which
+//! [`get_total_loss`] makes what an optimizer minimizes.
+//!
+//! What is predicted and what is right are told apart by their types, [`Logits`] or [`Predictions`] and [`Labels`], so that
+//! a program with the two mixed up doesn't compile.
+//!
+//! ```
+//! use ferroflow::layers::Dense;
+//! use ferroflow::losses::{self, Labels, Logits};
+//! use ferroflow::ops::array::placeholder;
+//! use ferroflow::train::{GradientDescentOptimizer, Optimizer};
+//! use ferroflow::{DType, Graph, PartialShape};
+//!
+//! let g = Graph::new();
+//! let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 784]));
+//! let digits = placeholder(&g, DType::Int64, &PartialShape::from_dims(&[-1]));
+//! let logits = Dense::new(10).apply(&x);
+//! let loss = losses::sparse_softmax_cross_entropy(Labels(&digits), Logits(&logits)).build();
+//! GradientDescentOptimizer::new(0.5).minimize(&loss, None)?;
+//! # Ok::<(), ferroflow::Status>(())
+//! ```
+
+mod collection;
+mod loss;
+mod weights;
+
+pub use collection::*;
+pub use loss::*;
+pub(crate) use weights::{broadcast_weights, check_weights, to_float, without_last_axis};

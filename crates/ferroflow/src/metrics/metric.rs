@@ -1,0 +1,557 @@
+//! [`MetricBuilder`], which knows what all metrics can be told, and the metrics that are means or counts.
+
+use crate::compose::{self, cast, check_same_shape, kept, node, number_with, reduce, reduce_all, with_number};
+use crate::losses::{Labels, Predictions, broadcast_weights, check_weights, to_float, without_last_axis};
+use crate::train::Number;
+use crate::variable::{Kind, Variable, collections};
+use crate::variable_scope::VariableScope;
+use graph::{Graph, Output};
+use tensor::{DType, Result, Shape, Status, Tensor};
+
+/// The collection of the variables of metrics, which are local variables too.
+///
+/// ```
+/// use ferroflow::metrics::{METRIC_VARIABLES, mean};
+/// use ferroflow::{Graph, Tensor};
+///
+/// let g = Graph::new();
+/// mean(&g.constant_tensor(&Tensor::scalar(1f32))).build();
+/// assert_eq!(g.collection(METRIC_VARIABLES).len(), 2);
+/// ```
+pub const METRIC_VARIABLES: &str = "metric_variables";
+
+/// A metric in the graph.
+///
+/// ```
+/// use ferroflow::metrics::{Metric, mean};
+/// use ferroflow::{Graph, Tensor};
+///
+/// let g = Graph::new();
+/// let metric: Metric = mean(&g.constant_tensor(&Tensor::scalar(1f32))).build();
+/// assert_ne!(metric.value.name(), metric.update.name());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Metric {
+    /// What it is for all steps so far.
+    pub value: Output,
+    /// Adds the current step; what it is with that step.
+    pub update: Output,
+}
+
+/// Which curve [`auc`] is the area under.
+///
+/// ```
+/// use ferroflow::losses::{Labels, Predictions};
+/// use ferroflow::metrics::{Curve, auc};
+/// use ferroflow::{Graph, Tensor};
+///
+/// let g = Graph::new();
+/// let x = g.constant_tensor(&Tensor::vector(&[0f32, 1.0]));
+/// auc(Labels(&x), Predictions(&x)).curve(Curve::PrecisionRecall).build();
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Curve {
+    /// The rate of true positives over that of false positives.
+    #[default]
+    Roc,
+    /// Precision over recall.
+    PrecisionRecall,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum MetricKind {
+    Mean,
+    Accuracy,
+    MeanAbsoluteError,
+    MeanCosineDistance { axis: i64 },
+    MeanSquaredError,
+    RootMeanSquaredError,
+    PercentageBelow { threshold: f64 },
+    Counted(Count),
+    Precision,
+    Recall,
+    CountedAt { what: Count, thresholds: Vec<f64> },
+    PrecisionAt { thresholds: Vec<f64> },
+    RecallAt { thresholds: Vec<f64> },
+    Auc,
+    SensitivityAtSpecificity { specificity: f64 },
+    SpecificityAtSensitivity { sensitivity: f64 },
+    MeanPerClassAccuracy { num_classes: i64 },
+    MeanIou { num_classes: i64 },
+    PrecisionAtK { k: i64 },
+    RecallAtK { k: i64 },
+}
+
+/// Which of the four kinds of right and wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Count {
+    TruePositives,
+    FalsePositives,
+    TrueNegatives,
+    FalseNegatives,
+}
+
+impl Count {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Count::TruePositives => "true_positives",
+            Count::FalsePositives => "false_positives",
+            Count::TrueNegatives => "true_negatives",
+            Count::FalseNegatives => "false_negatives",
+        }
+    }
+
+    /// Returns what label and prediction are.
+    pub(super) fn label_and_prediction(self) -> (bool, bool) {
+        match self {
+            Count::TruePositives => (true, true),
+            Count::FalsePositives => (false, true),
+            Count::TrueNegatives => (false, false),
+            Count::FalseNegatives => (true, false),
+        }
+    }
+}
+
+/// A metric about to be added.
+///
+/// ```
+/// use ferroflow::losses::{Labels, Predictions};
+/// use ferroflow::metrics::{MetricBuilder, accuracy};
+/// use ferroflow::{Graph, Tensor};
+///
+/// let g = Graph::new();
+/// let x = g.constant_tensor(&Tensor::vector(&[1i64, 2]));
+/// let builder: MetricBuilder = accuracy(Labels(&x), Predictions(&x)).weights(0.5).name("right");
+/// let metric = builder.build();
+/// ```
+#[must_use = "the metric is added by `build`"]
+pub struct MetricBuilder {
+    pub(super) kind: MetricKind,
+    pub(super) labels: Output,
+    pub(super) predictions: Output,
+    pub(super) weights: Option<Number>,
+    pub(super) num_thresholds: usize,
+    pub(super) curve: Curve,
+    name: Option<String>,
+    metrics_collection: Option<String>,
+    updates_collection: Option<String>,
+}
+
+/// The mean of values.
+///
+/// ```
+/// use ferroflow::{Graph, Tensor, metrics};
+///
+/// let g = Graph::new();
+/// let loss = metrics::mean(&g.constant_tensor(&Tensor::scalar(0.5f32))).name("loss").build();
+/// assert_eq!(loss.value.op.name().split('/').next(), Some("loss"));
+/// ```
+pub fn mean(values: &Output) -> MetricBuilder {
+    MetricBuilder::new(MetricKind::Mean, values, values)
+}
+
+/// How many per cent, as a fraction, of values are below a threshold.
+///
+/// ```
+/// use ferroflow::{Graph, Tensor, metrics};
+///
+/// let g = Graph::new();
+/// metrics::percentage_below(&g.constant_tensor(&Tensor::vector(&[0.5f32, 2.0])), 1.0).build();
+/// ```
+pub fn percentage_below(values: &Output, threshold: f64) -> MetricBuilder {
+    MetricBuilder::new(MetricKind::PercentageBelow { threshold }, values, values)
+}
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $ty:ty = $example:literal),*) => $kind:expr;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// ```
+        /// use ferroflow::losses::{Labels, Predictions};
+        /// use ferroflow::{DType, Graph, PartialShape, metrics, ops::array::placeholder};
+        ///
+        /// let g = Graph::new();
+        /// let labels = placeholder(&g, DType::Int64, &PartialShape::from_dims(&[-1, 2]));
+        /// let predictions = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 2]));
+        #[doc = concat!(
+            "let metric = metrics::", stringify!($name), "(Labels(&labels), Predictions(&predictions)"
+            $(, ", ", $example)*, ").build();"
+        )]
+        /// ```
+        pub fn $name(labels: Labels<'_>, predictions: Predictions<'_> $(, $argument: $ty)*) -> MetricBuilder {
+            MetricBuilder::new($kind, labels.0, predictions.0)
+        }
+    )*};
+}
+
+metrics! {
+    /// How often predictions equal labels.
+    accuracy() => MetricKind::Accuracy;
+    /// The mean distance of predictions from labels.
+    mean_absolute_error() => MetricKind::MeanAbsoluteError;
+    /// One minus the mean cosine of the angle between unit vectors along an axis.
+    mean_cosine_distance(axis: i64 = "1") => MetricKind::MeanCosineDistance { axis };
+    /// The mean squared distance of predictions from labels.
+    mean_squared_error() => MetricKind::MeanSquaredError;
+    /// The root of the mean squared distance.
+    root_mean_squared_error() => MetricKind::RootMeanSquaredError;
+    /// The number of right positives; both sides are taken as booleans.
+    true_positives() => MetricKind::Counted(Count::TruePositives);
+    /// The number of wrong positives.
+    false_positives() => MetricKind::Counted(Count::FalsePositives);
+    /// The number of right negatives.
+    true_negatives() => MetricKind::Counted(Count::TrueNegatives);
+    /// The number of wrong negatives.
+    false_negatives() => MetricKind::Counted(Count::FalseNegatives);
+    /// The fraction of positives that are right.
+    precision() => MetricKind::Precision;
+    /// The fraction of what is positive that was found.
+    recall() => MetricKind::Recall;
+    /// [`true_positives`] for predictions above each of several thresholds.
+    true_positives_at_thresholds(thresholds: &[f64] = "&[0.2, 0.5]") =>
+        MetricKind::CountedAt { what: Count::TruePositives, thresholds: thresholds.to_vec() };
+    /// [`false_positives`] for predictions above each of several thresholds.
+    false_positives_at_thresholds(thresholds: &[f64] = "&[0.2, 0.5]") =>
+        MetricKind::CountedAt { what: Count::FalsePositives, thresholds: thresholds.to_vec() };
+    /// [`true_negatives`] for predictions above each of several thresholds.
+    true_negatives_at_thresholds(thresholds: &[f64] = "&[0.2, 0.5]") =>
+        MetricKind::CountedAt { what: Count::TrueNegatives, thresholds: thresholds.to_vec() };
+    /// [`false_negatives`] for predictions above each of several thresholds.
+    false_negatives_at_thresholds(thresholds: &[f64] = "&[0.2, 0.5]") =>
+        MetricKind::CountedAt { what: Count::FalseNegatives, thresholds: thresholds.to_vec() };
+    /// [`precision`] for predictions above each of several thresholds.
+    precision_at_thresholds(thresholds: &[f64] = "&[0.2, 0.5]") =>
+        MetricKind::PrecisionAt { thresholds: thresholds.to_vec() };
+    /// [`recall`] for predictions above each of several thresholds.
+    recall_at_thresholds(thresholds: &[f64] = "&[0.2, 0.5]") =>
+        MetricKind::RecallAt { thresholds: thresholds.to_vec() };
+    /// The area under a curve of predictions between 0 and 1.
+    auc() => MetricKind::Auc;
+    /// How much of what is positive is found where a fraction of what is negative is told as such.
+    sensitivity_at_specificity(specificity: f64 = "0.5") => MetricKind::SensitivityAtSpecificity { specificity };
+    /// How much of what is negative is told as such where a fraction of what is positive is found.
+    specificity_at_sensitivity(sensitivity: f64 = "0.5") => MetricKind::SpecificityAtSensitivity { sensitivity };
+    /// The mean over classes of how often the class was told right.
+    mean_per_class_accuracy(num_classes: i64 = "3") => MetricKind::MeanPerClassAccuracy { num_classes };
+    /// The mean over classes of intersection over union.
+    mean_iou(num_classes: i64 = "3") => MetricKind::MeanIou { num_classes };
+    /// The fraction of the `k` most likely classes that are labels.
+    precision_at_k(k: i64 = "1") => MetricKind::PrecisionAtK { k };
+    /// The fraction of labels that are among the `k` most likely classes.
+    recall_at_k(k: i64 = "1") => MetricKind::RecallAtK { k };
+}
+
+impl MetricBuilder {
+    fn new(kind: MetricKind, labels: &Output, predictions: &Output) -> MetricBuilder {
+        MetricBuilder {
+            kind,
+            labels: labels.clone(),
+            predictions: predictions.clone(),
+            weights: None,
+            num_thresholds: 200,
+            curve: Curve::Roc,
+            name: None,
+            metrics_collection: None,
+            updates_collection: None,
+        }
+    }
+
+    /// Sets the weight of all values, or a weight for each.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, Tensor, metrics};
+    ///
+    /// let g = Graph::new();
+    /// let (values, weights) = (Tensor::vector(&[1f32, 2.0]), Tensor::vector(&[0f32, 1.0]));
+    /// metrics::mean(&g.constant_tensor(&values)).weights(&g.constant_tensor(&weights)).build();
+    /// ```
+    pub fn weights(mut self, weights: impl Into<Number>) -> Self {
+        self.weights = Some(weights.into());
+        self
+    }
+
+    /// Sets the name, which the variables have before theirs.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, Tensor, metrics};
+    ///
+    /// let g = Graph::new();
+    /// metrics::mean(&g.constant_tensor(&Tensor::scalar(1f32))).name("loss").build();
+    /// assert!(g.operation("loss/total").is_some());
+    /// ```
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// Sets how many thresholds stand for a curve; 200 unless told otherwise.
+    ///
+    /// ```
+    /// use ferroflow::losses::{Labels, Predictions};
+    /// use ferroflow::{Graph, Tensor, metrics};
+    ///
+    /// let g = Graph::new();
+    /// let x = g.constant_tensor(&Tensor::vector(&[0f32, 1.0]));
+    /// metrics::auc(Labels(&x), Predictions(&x)).num_thresholds(50).build();
+    /// ```
+    pub fn num_thresholds(mut self, num_thresholds: usize) -> Self {
+        self.num_thresholds = num_thresholds;
+        self
+    }
+
+    /// Sets the curve of [`auc`].
+    ///
+    /// ```
+    /// use ferroflow::losses::{Labels, Predictions};
+    /// use ferroflow::{Graph, Tensor, metrics};
+    ///
+    /// let g = Graph::new();
+    /// let x = g.constant_tensor(&Tensor::vector(&[0f32, 1.0]));
+    /// metrics::auc(Labels(&x), Predictions(&x)).curve(metrics::Curve::Roc).build();
+    /// ```
+    pub fn curve(mut self, curve: Curve) -> Self {
+        self.curve = curve;
+        self
+    }
+
+    /// Adds the value to a collection.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, Tensor, metrics};
+    ///
+    /// let g = Graph::new();
+    /// metrics::mean(&g.constant_tensor(&Tensor::scalar(1f32))).metrics_collection("evaluation").build();
+    /// assert_eq!(g.collection("evaluation").len(), 1);
+    /// ```
+    pub fn metrics_collection(mut self, collection: &str) -> Self {
+        self.metrics_collection = Some(collection.to_owned());
+        self
+    }
+
+    /// Adds the update to a collection.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, Tensor, metrics};
+    ///
+    /// let g = Graph::new();
+    /// metrics::mean(&g.constant_tensor(&Tensor::scalar(1f32))).updates_collection("updates").build();
+    /// assert_eq!(g.collection("updates").len(), 1);
+    /// ```
+    pub fn updates_collection(mut self, collection: &str) -> Self {
+        self.updates_collection = Some(collection.to_owned());
+        self
+    }
+
+    /// Adds the metric.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, Tensor, metrics};
+    ///
+    /// let g = Graph::new();
+    /// let metric = metrics::mean(&g.constant_tensor(&Tensor::scalar(1f32))).build();
+    /// ```
+    #[track_caller]
+    pub fn build(self) -> Metric {
+        kept(self.add())
+    }
+
+    fn default_name(&self) -> String {
+        let name = match &self.kind {
+            MetricKind::Mean => "mean",
+            MetricKind::Accuracy => "accuracy",
+            MetricKind::MeanAbsoluteError => "mean_absolute_error",
+            MetricKind::MeanCosineDistance { .. } => "mean_cosine_distance",
+            MetricKind::MeanSquaredError => "mean_squared_error",
+            MetricKind::RootMeanSquaredError => "root_mean_squared_error",
+            MetricKind::PercentageBelow { .. } => "percentage_below_threshold",
+            MetricKind::Counted(what) | MetricKind::CountedAt { what, .. } => what.name(),
+            MetricKind::Precision => "precision",
+            MetricKind::Recall => "recall",
+            MetricKind::PrecisionAt { .. } => "precision_at_thresholds",
+            MetricKind::RecallAt { .. } => "recall_at_thresholds",
+            MetricKind::Auc => "auc",
+            MetricKind::SensitivityAtSpecificity { .. } => "sensitivity_at_specificity",
+            MetricKind::SpecificityAtSensitivity { .. } => "specificity_at_sensitivity",
+            MetricKind::MeanPerClassAccuracy { .. } => "mean_accuracy",
+            MetricKind::MeanIou { .. } => "mean_iou",
+            MetricKind::PrecisionAtK { k } => return format!("precision_at_{k}"),
+            MetricKind::RecallAtK { k } => return format!("recall_at_{k}"),
+        };
+        name.to_owned()
+    }
+
+    fn add(&self) -> Result<Metric> {
+        let scope = match &self.name {
+            Some(name) => VariableScope::new(name),
+            None => VariableScope::with_default_name(&self.default_name()),
+        };
+        let graph = self.predictions.graph();
+        let metric = scope.run(graph, |graph| self.add_here(graph))?;
+        if let Some(collection) = &self.metrics_collection {
+            graph.add_to_collection(collection, &metric.value);
+        }
+        if let Some(collection) = &self.updates_collection {
+            graph.add_to_collection(collection, &metric.update);
+        }
+        Ok(metric)
+    }
+
+    fn add_here(&self, graph: &Graph) -> Result<Metric> {
+        match &self.kind {
+            MetricKind::Mean => self.mean_of(&self.predictions, self.weights_output(graph)?),
+            MetricKind::PercentageBelow { threshold } => {
+                let below = with_number("Less", &self.predictions, *threshold)?;
+                self.mean_of(&to_float(&below)?, self.weights_output(graph)?)
+            }
+            MetricKind::Accuracy => {
+                let (labels, predictions, weights) = self.fitted(graph, None)?;
+                let is_right = node("Equal", &[&cast(&predictions, labels.dtype())?, &labels])?;
+                self.mean_of(&to_float(&is_right)?, weights)
+            }
+            MetricKind::MeanAbsoluteError => {
+                let (labels, predictions, weights) = self.fitted(graph, Some(DType::Float))?;
+                self.mean_of(&node("Abs", &[&compose::sub(&predictions, &labels)?])?, weights)
+            }
+            MetricKind::MeanSquaredError | MetricKind::RootMeanSquaredError => {
+                let (labels, predictions, weights) = self.fitted(graph, Some(DType::Float))?;
+                let mean = self.mean_of(&node("SquaredDifference", &[&labels, &predictions])?, weights)?;
+                match self.kind {
+                    MetricKind::MeanSquaredError => Ok(mean),
+                    _ => mean.map(|x| node("Sqrt", &[x])),
+                }
+            }
+            MetricKind::MeanCosineDistance { axis } => {
+                let (labels, predictions, weights) = self.fitted(graph, Some(DType::Float))?;
+                let product = reduce("Sum", &compose::mul(&predictions, &labels)?, &[*axis as i32], true)?;
+                self.mean_of(&product, weights)?.map(|x| number_with("Sub", 1.0, x))
+            }
+            MetricKind::Counted(what) => {
+                let (labels, predictions, weights) = self.fitted(graph, Some(DType::Bool))?;
+                count(graph, *what, &labels, &predictions, weights.as_ref())
+            }
+            MetricKind::Precision => self.ratio(graph, Count::TruePositives, Count::FalsePositives),
+            MetricKind::Recall => self.ratio(graph, Count::TruePositives, Count::FalseNegatives),
+            MetricKind::MeanPerClassAccuracy { num_classes } => self.mean_per_class_accuracy(graph, *num_classes),
+            MetricKind::MeanIou { num_classes } => self.mean_iou(graph, *num_classes),
+            MetricKind::PrecisionAtK { k } => self.at_k(graph, *k, ("false_positive", "a-b")),
+            MetricKind::RecallAtK { k } => self.at_k(graph, *k, ("false_negative", "b-a")),
+            _ => self.at_thresholds(graph),
+        }
+    }
+
+    pub(super) fn weights_output(&self, graph: &Graph) -> Result<Option<Output>> {
+        self.weights.as_ref().map(|weights| compose::number(graph, weights, DType::Float)).transpose()
+    }
+
+    /// Returns labels, predictions and weights in one shape, and in a type.
+    pub(super) fn fitted(&self, graph: &Graph, dtype: Option<DType>) -> Result<(Output, Output, Option<Output>)> {
+        let convert = |x: &Output| match dtype {
+            Some(dtype) => cast(x, dtype),
+            None => Ok(x.clone()),
+        };
+        let (labels, predictions) = without_last_axis(&convert(&self.labels)?, &convert(&self.predictions)?, 0)?;
+        check_same_shape(&predictions, &labels)?;
+        let weights = match self.weights_output(graph)? {
+            Some(weights) => Some(fitted_weights(&weights, &predictions)?),
+            None => None,
+        };
+        Ok((labels, predictions, weights))
+    }
+
+    fn mean_of(&self, values: &Output, weights: Option<Output>) -> Result<Metric> {
+        let graph = values.graph();
+        let values = to_float(values)?;
+        let total = metric_variable(graph, "total", &[], DType::Float)?;
+        let number = metric_variable(graph, "count", &[], DType::Float)?;
+        let (values, num_values) = match weights {
+            None => (values.clone(), to_float(&node("Size", &[&values])?)?),
+            Some(weights) => {
+                let weights = broadcast_weights(&fitted_weights(&weights, &values)?, &values)?;
+                (compose::mul(&values, &weights)?, reduce_all("Sum", &weights)?)
+            }
+        };
+        let new_total = assign_add(&total, &reduce_all("Sum", &values)?)?;
+        let new_number =
+            graph.control_dependencies(std::slice::from_ref(&values.op), |_| assign_add(&number, &num_values))?;
+        let divide =
+            |total: &Output, number: &Output| compose::div_no_nan(total, &with_number("Maximum", number, 0.0)?);
+        Ok(Metric { value: divide(&total.read(), &number.read())?, update: divide(&new_total, &new_number)? })
+    }
+
+    /// Adds `right / (right + wrong)`, or 0 when there is neither.
+    fn ratio(&self, graph: &Graph, right: Count, wrong: Count) -> Result<Metric> {
+        let (labels, predictions, weights) = self.fitted(graph, Some(DType::Bool))?;
+        let counted = |what: Count| {
+            let scope = VariableScope::with_default_name(what.name());
+            scope.run(graph, |graph| count(graph, what, &labels, &predictions, weights.as_ref()))
+        };
+        let (right, wrong) = (counted(right)?, counted(wrong)?);
+        let divide = |right: &Output, wrong: &Output| {
+            let sum = compose::add(right, wrong)?;
+            let any = with_number("Greater", &sum, 0.0)?;
+            node("SelectV2", &[&any, &compose::div(right, &sum)?, &compose::scalar(graph, DType::Float, 0.0)?])
+        };
+        Ok(Metric { value: divide(&right.value, &wrong.value)?, update: divide(&right.update, &wrong.update)? })
+    }
+}
+
+impl Metric {
+    fn map(self, change: impl Fn(&Output) -> Result<Output>) -> Result<Metric> {
+        Ok(Metric { value: change(&self.value)?, update: change(&self.update)? })
+    }
+}
+
+/// Adds a count of one of the four kinds of right and wrong.
+fn count(
+    graph: &Graph,
+    what: Count,
+    labels: &Output,
+    predictions: &Output,
+    weights: Option<&Output>,
+) -> Result<Metric> {
+    let (label, prediction) = what.label_and_prediction();
+    let side = |x: &Output, wanted: bool| if wanted { Ok(x.clone()) } else { node("LogicalNot", &[x]) };
+    let both = node("LogicalAnd", &[&side(labels, label)?, &side(predictions, prediction)?])?;
+    let number = metric_variable(graph, "count", &[], DType::Float)?;
+    let mut values = to_float(&both)?;
+    if let Some(weights) = weights {
+        values = weighted(&values, weights)?;
+    }
+    Ok(Metric { value: number.read(), update: assign_add(&number, &reduce_all("Sum", &values)?)? })
+}
+
+/// Adds values times their weights, which must fit them.
+pub(super) fn weighted(values: &Output, weights: &Output) -> Result<Output> {
+    let multiply = || compose::mul(values, &cast(weights, values.dtype())?);
+    match check_weights(weights, values)? {
+        Some(check) => values.graph().control_dependencies(&[check], |_| multiply()),
+        None => multiply(),
+    }
+}
+
+/// Adds weights with as many axes as values, where they have one more or one less.
+fn fitted_weights(weights: &Output, values: &Output) -> Result<Output> {
+    match (weights.shape().rank(), values.shape().rank()) {
+        (Some(0), _) => Ok(weights.clone()),
+        (Some(ours), Some(theirs)) if ours == theirs + 1 => compose::squeeze(weights, -1),
+        (Some(ours), Some(theirs)) if ours + 1 == theirs => compose::expand_dims(weights, -1),
+        _ => Ok(weights.clone()),
+    }
+}
+
+/// Makes a local variable of zeros.
+pub(super) fn metric_variable(graph: &Graph, name: &str, dims: &[i64], dtype: DType) -> Result<Variable> {
+    let shape = Shape::new(dims)?;
+    let collections = [collections::LOCAL_VARIABLES, METRIC_VARIABLES];
+    let builder = Variable::in_graph(graph, name).trainable(false).collections(&collections);
+    builder.try_build(|graph| Ok(graph.constant_tensor(&Tensor::zeros(dtype, shape)?)))
+}
+
+/// Adds to a variable; returns the new value.
+pub(super) fn assign_add(variable: &Variable, delta: &Output) -> Result<Output> {
+    if variable.kind() == Kind::Resource {
+        return Err(Status::internal("the variables of metrics are refs"));
+    }
+    let graph = variable.graph();
+    Ok(graph.op("AssignAdd").input(variable.handle()).input(delta).try_build()?.output(0))
+}

@@ -1,0 +1,29 @@
+//! Metrics, as `tf.metrics`: numbers that are gathered over many steps. Each has local variables, an `update` that adds a
+//! step to them, and a `value` of all steps so far. Running the initializer of the local variables starts again.
+//!
+//! ```
+//! use ferroflow::losses::{Labels, Predictions};
+//! use ferroflow::ops::array::placeholder;
+//! use ferroflow::train::local_variables_initializer;
+//! use ferroflow::{DType, Graph, PartialShape, Session, Tensor, metrics};
+//!
+//! let g = Graph::new();
+//! let labels = placeholder(&g, DType::Int64, &PartialShape::from_dims(&[-1]));
+//! let predictions = placeholder(&g, DType::Int64, &PartialShape::from_dims(&[-1]));
+//! let accuracy = metrics::accuracy(Labels(&labels), Predictions(&predictions)).build();
+//! let session = Session::new(&g)?;
+//! session.run_ops(&[&local_variables_initializer(&g)?])?;
+//! for predicted in [[1i64, 2], [3, 4]] {
+//!     let (right, predicted) = (Tensor::vector(&[1i64, 4]), Tensor::vector(&predicted));
+//!     session.runner().feed(&labels, right).feed(&predictions, predicted).target(&accuracy.update.op).run()?;
+//! }
+//! assert_eq!(session.eval::<f32>(&accuracy.value)?, 0.5);
+//! # Ok::<(), ferroflow::Status>(())
+//! ```
+
+mod at_k;
+mod classes;
+mod metric;
+mod thresholds;
+
+pub use metric::*;
