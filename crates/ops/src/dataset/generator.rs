@@ -80,10 +80,8 @@ impl DatasetIterator for GeneratorIterator {
                 Err(status) if status.code() == Code::OutOfRange => {
                     let state = state.clone();
                     self.state = State::Ended;
-                    match self.functions.finalize.call(state, step).await {
-                        Err(status) if status.code() != Code::OutOfRange => Err(status),
-                        _ => Ok(None),
-                    }
+                    self.functions.finalize.call(state, step).await?;
+                    Ok(None)
                 }
                 Err(status) => Err(status),
             }
