@@ -35,6 +35,10 @@ const LIMITED_SHARE: u64 = 4;
 /// Blocks begin at pages, so that the memory of a free one can be given back.
 const PAGE_BYTES: usize = 4096;
 
+/// The blocks of a process begin a number of pages into its heap that is its own, below this one: the first blocks of several
+/// heaps, which lie a multiple of [`HEAP_BYTES_MAX`] apart, then differ in the bits by which a cache tells addresses apart.
+const FIRST_PAGES: u32 = 61;
+
 /// Where tensors may begin.
 const ALIGNMENT: usize = 64;
 
@@ -101,7 +105,12 @@ impl SharedHeap {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let read_only = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(failed("/proc does not open a file for reading only"))?;
-        Ok(SharedHeap { file, read_only, base, len, free: Mutex::new(FreeSpace::new(len)) })
+        let mut free = FreeSpace::new(len);
+        let first = (std::process::id() % FIRST_PAGES) as usize * PAGE_BYTES;
+        if first > 0 {
+            free.take(first);
+        }
+        Ok(SharedHeap { file, read_only, base, len, free: Mutex::new(free) })
     }
 
     /// Returns the file as peers get it: it can be read only.
@@ -175,8 +184,13 @@ fn map_what_fits(file: BorrowedFd<'_>, bytes_max: usize) -> rustix::io::Result<(
     }
 }
 
+/// Returns what a block takes: an odd number of pages, of which the last is never touched where the block needs an even one.
+///
+/// Neighbours of a gigabyte would otherwise lie exactly a gigabyte apart. A loop over two of them reads addresses that differ
+/// in high bits only, for which some processors (AMD's, which guess a cache's way from the bits below) have one place.
 fn size_of_block(layout: Layout) -> Option<usize> {
-    layout.size().checked_next_multiple_of(PAGE_BYTES).filter(|_| layout.align() <= PAGE_BYTES)
+    let size = layout.size().checked_next_multiple_of(PAGE_BYTES).filter(|_| layout.align() <= PAGE_BYTES)?;
+    if (size / PAGE_BYTES).is_multiple_of(2) { size.checked_add(PAGE_BYTES) } else { Some(size) }
 }
 
 // SAFETY: a block is given out once, at a page's beginning; its memory is fresh or was given back, which makes it zero.
@@ -399,6 +413,14 @@ mod tests {
         let (_, len) = map_what_fits(file.as_fd(), 1 << 60).unwrap();
         assert!((HEAP_BYTES_MIN..1 << 60).contains(&len));
         assert!(SharedHeap::new(HEAP_BYTES_MIN / 2).is_err());
+    }
+
+    #[test]
+    fn neighbours_differ_in_the_low_bits_of_their_addresses() {
+        let layout = Layout::from_size_align(64 << 20, ALIGNMENT).unwrap();
+        let heap = SharedHeap::new(1 << 30).unwrap();
+        let blocks: Vec<_> = (0..3).map(|_| heap.allocate(layout).unwrap().as_ptr().addr() % layout.size()).collect();
+        assert!(blocks[0] != blocks[1] && blocks[1] != blocks[2] && blocks[0] != blocks[2], "{blocks:?}");
     }
 
     #[test]
