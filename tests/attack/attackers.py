@@ -5,6 +5,7 @@ and is no failure; what they do not expect, such as a call that never ends, is.
 """
 
 import collections
+import contextlib
 import json
 import os
 import random
@@ -65,10 +66,19 @@ class Attack:
     def go_on(self):
         return time.monotonic() < self.deadline
 
+    @contextlib.contextmanager
     def session(self, graph, config=None):
+        """Yields a session, and closes it. Who floods a server may wait too long for his turn to close one, too."""
         config = config or config_pb2.ConfigProto()
         config.operation_timeout_in_ms = STEP_MS
-        return tf.Session(self.target, graph=graph, config=config)
+        session = tf.Session(self.target, graph=graph, config=config)
+        try:
+            yield session
+        finally:
+            try:
+                session.close()
+            except tf.errors.DeadlineExceededError:
+                self.outcomes["close: DeadlineExceeded"] += 1
 
     def step(self, session, fetch, feeds=None):
         try:

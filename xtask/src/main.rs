@@ -40,8 +40,8 @@ cargo xtask COMMAND
         step_rate beside the old binary.
   fuzz [--seconds N] [--seed N]
         Runs random graphs on an embedded server: nothing may panic or hang.
-  attack [--seconds N]
-        Attacks a release build in every known way at once, three times, while a real client trains on it.
+  attack [--seconds N] [--rounds N]
+        Attacks a release build in every known way at once, twice, while a real client trains on it.
         As root the attackers are another user. Fails when the training, a server, a descriptor or
         memory is lost.
   release-check

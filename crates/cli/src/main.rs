@@ -21,9 +21,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Distributed TensorFlow 1 in Rust.
 #[derive(Parser)]
 #[command(name = "ferroflow", version, long_version = LONG_VERSION.as_str(), about)]
@@ -92,6 +89,7 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> Result<(), Failure> {
     cpu::requested().map_err(Failure::new)?;
+    memory::return_memory_when_idle();
     match command {
         Command::Hello => hello::run(),
         Command::Server(flags) => {

@@ -1,8 +1,19 @@
-//! The flags that bound memory.
+//! The allocator, and the flags that bound memory.
 
 use crate::Failure;
 use clap::Args;
 use cluster::{parse_memory_limit, set_memory_limit, set_session_memory_limit};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Returns freed memory to the system while a server is idle: mimalloc purges what was freed only when it is called again.
+pub fn return_memory_when_idle() {
+    cluster::set_idle_hook(|| {
+        // SAFETY: collecting may be called at any time, from any thread.
+        unsafe { libmimalloc_sys::mi_collect(true) }
+    });
+}
 
 /// How much memory a process may use.
 #[derive(Args, Clone, Debug, Default)]

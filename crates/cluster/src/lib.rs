@@ -30,7 +30,7 @@ pub use latency::LatencySummary;
 pub use log_limit::LogLimit;
 pub use peer_policy::PeerPolicy;
 pub use random::RandomIds;
-pub use server::{EmbeddedCluster, Server};
+pub use server::{EmbeddedCluster, Server, set_idle_hook};
 pub use tensor::{MemoryState, memory_state, parse_memory_limit, set_memory_limit, set_session_memory_limit};
 pub use threads::{ServingRuntime, serving_runtime};
 pub use transport::grpc::RemoteMaster;

@@ -19,7 +19,7 @@ use foldhash::{HashMap, HashMapExt};
 use kernel::OpRegistry;
 use parking_lot::{Mutex, RwLock};
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::sync::watch;
@@ -299,12 +299,25 @@ fn say_who_can_connect(task: &str, bound: &[SocketAddr], allowed_users: &PeerPol
     info!("{task} listens on {addresses}, without encryption: {who}, and {here}");
 }
 
+/// Has idle servers of this process call `give_back`, which returns what the program's allocator holds to the system.
+///
+/// Only the program knows its allocator, and an allocator purges freed memory only when it is called. The first hook stays.
+pub fn set_idle_hook(give_back: fn()) {
+    let _ = IDLE_HOOK.set(give_back);
+}
+
+static IDLE_HOOK: OnceLock<fn()> = OnceLock::new();
+
 /// Gives the blocks of steps back while there are no steps, until the server stops.
 async fn give_memory_back(mut stopping: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(IDLE_TIME);
     loop {
         tokio::select! {
-            _ = ticks.tick() => tensor::Recycler::trim_if_idle(),
+            _ = ticks.tick() => {
+                if tensor::Recycler::trim_if_idle() && let Some(give_back) = IDLE_HOOK.get() {
+                    give_back();
+                }
+            }
             _ = stopping.wait_for(|&is_stopping| is_stopping) => return,
         }
     }

@@ -513,16 +513,18 @@ impl Recycler {
         }
     }
 
-    /// Trims if no block was asked for since the last call; for a clock that ticks every few seconds.
-    pub fn trim_if_idle() {
-        let is_idle = {
+    /// Trims if no block was asked for since the last call, and returns whether that is so; for a clock that ticks every few
+    /// seconds.
+    pub fn trim_if_idle() -> bool {
+        let (is_idle, has_blocks) = {
             let mut recycler = RECYCLER.lock();
             let clock = recycler.clock;
-            std::mem::replace(&mut recycler.idle_since, clock) == clock && recycler.free_bytes > 0
+            (std::mem::replace(&mut recycler.idle_since, clock) == clock, recycler.free_bytes > 0)
         };
-        if is_idle {
+        if is_idle && has_blocks {
             Recycler::trim();
         }
+        is_idle
     }
 
     fn take(capacity: usize) -> Option<NonNull<Header>> {
