@@ -5,6 +5,8 @@ use super::session::MasterSession;
 use super::step::CleanupStep;
 use crate::interface::{RunGraphCall, RunStepCall, RunStepReply};
 use foldhash::{HashMap, HashSet};
+use graph::passes::RunSpec;
+use graph::{Edge, NodeGraph};
 use parking_lot::Mutex;
 use proto::{ExecutorOpts, RunMetadata};
 use std::sync::Arc;
@@ -34,7 +36,8 @@ struct OpenPartialRun {
 /// What is still to be fed and fetched.
 struct Pending {
     feeds: HashSet<String>,
-    fetches: HashSet<String>,
+    /// The fetches, each with the feeds that it needs.
+    fetches: HashMap<String, Vec<String>>,
 }
 
 impl MasterSession {
@@ -46,8 +49,11 @@ impl MasterSession {
             targets: &request.target,
         };
         let entry = self.run_for(names, self.deadline(0)).await?;
+        let graph = self.graph();
+        let spec = RunSpec::resolve(&graph, &request.feed, &request.fetch, &request.target)?;
+        let needs = |(name, edge): &(String, Edge)| (name.clone(), feeds_behind(&graph, &spec.feeds, *edge));
         let pending =
-            Pending { feeds: request.feed.into_iter().collect(), fetches: request.fetch.into_iter().collect() };
+            Pending { feeds: request.feed.into_iter().collect(), fetches: spec.fetches.iter().map(needs).collect() };
         let run = OpenPartialRun { entry, step_id: self.ids.next_step_id(), pending: Mutex::new(pending) };
         let mut table = self.partial_runs.table.lock();
         if table.runs.len() >= PARTIAL_RUNS_MAX {
@@ -57,6 +63,16 @@ impl MasterSession {
         table.next_handle += 1;
         table.runs.insert(handle.clone(), Arc::new(run));
         Ok(handle)
+    }
+
+    /// Ends the partial runs that their client has left open.
+    pub fn drop_partial_runs(&self) {
+        let left = std::mem::take(&mut self.partial_runs.table.lock().runs);
+        for partial in left.into_values() {
+            if let Some(run) = partial.entry.run.get() {
+                drop(CleanupStep { session: self, run, step_id: partial.step_id, succeeded: false });
+            }
+        }
     }
 
     /// Runs a part of a partial run. An error ends the whole run.
@@ -114,8 +130,14 @@ impl OpenPartialRun {
             if !names.fetches.contains(name) {
                 return Err(Status::not_found(format!("The fetch {name} was not declared when the run was set up.")));
             }
-            if !pending.fetches.contains(name) {
+            let Some(needs) = pending.fetches.get(name) else {
                 return Err(Status::invalid_argument(format!("The fetch {name} had already been fetched.")));
+            };
+            let is_fed = |feed: &String| !pending.feeds.contains(feed) || call.feeds.iter().any(|(fed, _)| fed == feed);
+            if !needs.iter().all(is_fed) {
+                return Err(Status::invalid_argument(format!(
+                    "Fetch {name} can't be computed from the feeds that have been fed so far."
+                )));
             }
         }
         for (name, _) in &call.feeds {
@@ -164,4 +186,27 @@ impl OpenPartialRun {
         }
         fetched
     }
+}
+
+/// Returns the names of the feeds that an output needs.
+fn feeds_behind(graph: &NodeGraph, feeds: &[(String, Edge)], fetch: Edge) -> Vec<String> {
+    let mut seen = vec![false; graph.id_bound()];
+    let mut found: Vec<String> = Vec::new();
+    let mut stack = Vec::new();
+    let mut visit = |edge: Edge, stack: &mut Vec<_>| match feeds.iter().find(|(_, fed)| *fed == edge) {
+        Some((name, _)) => found.push(name.clone()),
+        None => stack.push(edge.node),
+    };
+    visit(fetch, &mut stack);
+    while let Some(id) = stack.pop() {
+        if std::mem::replace(&mut seen[id.index()], true) {
+            continue;
+        }
+        let Some(node) = graph.get(id) else { continue };
+        for &edge in &node.inputs {
+            visit(edge, &mut stack);
+        }
+        stack.extend(&node.control_inputs);
+    }
+    found
 }
