@@ -9,6 +9,7 @@ mod local;
 mod options;
 mod orphans;
 mod partial_run;
+mod prepared;
 mod session;
 mod step;
 mod tasks;

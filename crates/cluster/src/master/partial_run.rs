@@ -1,44 +1,17 @@
 //! Partial runs: one step that a client feeds and fetches bit by bit.
 
-use super::compiled_run::{CompiledRun, Partition, RunEntry, RunNamesRef};
+use super::compiled_run::{CompiledRun, Partition, RunNamesRef};
+use super::prepared::{OpenPartialRun, Pending};
 use super::session::MasterSession;
 use super::step::CleanupStep;
 use crate::interface::{RunGraphCall, RunStepCall, RunStepReply};
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
 use graph::passes::RunSpec;
 use graph::{Edge, NodeGraph};
 use parking_lot::Mutex;
 use proto::{ExecutorOpts, RunMetadata};
 use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
-
-/// A bound on the partial runs of a session at once.
-const PARTIAL_RUNS_MAX: usize = 1 << 10;
-
-/// The partial runs of a session.
-#[derive(Default)]
-pub(crate) struct OpenPartialRuns {
-    table: Mutex<Table>,
-}
-
-#[derive(Default)]
-struct Table {
-    runs: HashMap<String, Arc<OpenPartialRun>>,
-    next_handle: u64,
-}
-
-struct OpenPartialRun {
-    entry: Arc<RunEntry>,
-    step_id: i64,
-    pending: Mutex<Pending>,
-}
-
-/// What is still to be fed and fetched.
-struct Pending {
-    feeds: HashSet<String>,
-    /// The fetches, each with the feeds that it needs.
-    fetches: HashMap<String, Vec<String>>,
-}
 
 impl MasterSession {
     /// Prepares a partial run; returns its handle.
@@ -54,21 +27,13 @@ impl MasterSession {
         let needs = |(name, edge): &(String, Edge)| (name.clone(), feeds_behind(&graph, &spec.feeds, *edge));
         let pending =
             Pending { feeds: request.feed.into_iter().collect(), fetches: spec.fetches.iter().map(needs).collect() };
-        let run = OpenPartialRun { entry, step_id: self.ids.next_step_id(), pending: Mutex::new(pending) };
-        let mut table = self.partial_runs.table.lock();
-        if table.runs.len() >= PARTIAL_RUNS_MAX {
-            return Err(Status::resource_exhausted("the session has too many partial runs"));
-        }
-        let handle = table.next_handle.to_string();
-        table.next_handle += 1;
-        table.runs.insert(handle.clone(), Arc::new(run));
-        Ok(handle)
+        let step_id = self.ids.next_step_id();
+        self.partial_runs.add(OpenPartialRun { entry, step_id, pending: Mutex::new(pending) })
     }
 
     /// Ends the partial runs that their client has left open.
     pub fn drop_partial_runs(&self) {
-        let left = std::mem::take(&mut self.partial_runs.table.lock().runs);
-        for partial in left.into_values() {
+        for partial in self.partial_runs.take_all() {
             if let Some(run) = partial.entry.run.get() {
                 drop(CleanupStep { session: self, run, step_id: partial.step_id, succeeded: false });
             }
@@ -78,8 +43,9 @@ impl MasterSession {
     /// Runs a part of a partial run. An error ends the whole run.
     pub async fn run_part(&self, call: RunStepCall) -> Result<RunStepReply> {
         let handle = &call.partial_run_handle;
-        let partial = self.partial_runs.table.lock().runs.get(handle).cloned();
-        let partial = partial
+        let partial = self
+            .partial_runs
+            .get(handle)
             .ok_or_else(|| Status::invalid_argument("Must run PartialRunSetup before performing partial runs"))?;
         if !call.targets.is_empty() {
             return Err(Status::invalid_argument("a partial run's targets are given when it is set up"));
@@ -90,7 +56,7 @@ impl MasterSession {
         let deadline = self.deadline(call.options.as_ref().map_or(0, |options| options.timeout_in_ms));
         let outcome = self.unless_over(self.run_calls(run, calls), deadline).await;
         if is_last || outcome.is_err() {
-            self.partial_runs.table.lock().runs.remove(handle);
+            self.partial_runs.remove(handle);
             drop(CleanupStep { session: self, run, step_id: partial.step_id, succeeded: false });
         }
         let mut received: HashMap<String, Tensor> = HashMap::default();

@@ -1,10 +1,9 @@
 //! [`MasterSession`]: one client's session: its graph, its compiled runs, and how a run is compiled.
 
-use super::callable::Callables;
 use super::compiled_run::{CompiledRun, Partition, Registration, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
 use super::compiled_run::{fetch_sources, tasks_of};
 use super::orphans::Usage;
-use super::partial_run::OpenPartialRuns;
+use super::prepared::{Callables, OpenPartialRuns};
 use super::tasks::{ContactedTask, SessionTasks, named_task};
 use crate::device::task_of;
 use crate::interface::{PartitionGraph, RegisterGraphCall, WorkerInterface};
