@@ -2,8 +2,11 @@
 //! implemented in this process and over gRPC, so that an embedded cluster is the same code without sockets.
 
 use futures_util::future::BoxFuture;
+use graph::NodeGraph;
+use kernel::Cancellation;
 use proto::{DeviceAttributes, GraphDef, RunMetadata, RunOptions, StepStats};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tensor::{Result, Tensor};
 
 /// An answer comes to whoever polls it, and dropping it before it has come cancels what was asked for, begun or not.
@@ -40,6 +43,24 @@ pub trait MasterInterface: Send + Sync {
 
     /// Drops a callable.
     fn release_callable(&self, request: proto::ReleaseCallableRequest) -> Answer<()>;
+
+    /// Returns a session whose steps can run on the thread that asks for them: its master and its only task are in this process.
+    fn local_session(&self, _session_handle: &str) -> Option<Arc<dyn LocalSession>> {
+        None
+    }
+}
+
+/// A session of which all is in this process.
+pub trait LocalSession: Send + Sync {
+    /// Runs a step on this thread and waits for its end; the fetched tensors come in their order. `None` says that the run has to
+    /// be compiled first, which [`MasterInterface::run_step`] does.
+    fn run(
+        &self,
+        feeds: &[(&str, Tensor)],
+        fetches: &[&str],
+        targets: &[&str],
+        timeout: Option<Duration>,
+    ) -> Option<Result<Vec<Tensor>>>;
 }
 
 /// A step to be run.
@@ -99,8 +120,8 @@ pub trait WorkerInterface: Send + Sync {
     /// Ends a session.
     fn delete_worker_session(&self, session_handle: String) -> Answer<()>;
 
-    /// Hands over a partition of a graph; returns its handle.
-    fn register_graph(&self, request: proto::RegisterGraphRequest) -> Answer<String>;
+    /// Hands over a partition of a graph.
+    fn register_graph(&self, call: RegisterGraphCall) -> Answer<RegisterGraphReply>;
 
     /// Drops a partition.
     fn deregister_graph(&self, request: proto::DeregisterGraphRequest) -> Answer<()>;
@@ -138,6 +159,65 @@ pub trait WorkerInterface: Send + Sync {
 
     /// Asks which step ids come next for collective graphs.
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse>;
+}
+
+/// A partition to be registered.
+#[derive(Clone)]
+pub struct RegisterGraphCall {
+    /// The session.
+    pub session_handle: String,
+    /// Whether the worker was told of the session.
+    pub create_worker_session_called: bool,
+    /// The partition.
+    pub graph: PartitionGraph,
+    /// The session's settings, which tasks of TensorFlow look at.
+    pub config: Option<Arc<proto::ConfigProto>>,
+}
+
+/// The graph of a partition: itself within a process, and as a message between processes.
+#[derive(Clone)]
+pub enum PartitionGraph {
+    /// The graph itself.
+    Graph(NodeGraph),
+    /// The message.
+    Def(GraphDef),
+}
+
+impl PartitionGraph {
+    /// Returns the number of nodes.
+    pub fn num_nodes(&self) -> usize {
+        match self {
+            PartitionGraph::Graph(graph) => graph.len(),
+            PartitionGraph::Def(def) => def.node.len(),
+        }
+    }
+}
+
+/// A partition that was registered.
+pub struct RegisterGraphReply {
+    /// What the worker calls it.
+    pub graph_handle: String,
+    /// The partition itself, if it is in this process and talks to no other task.
+    pub local: Option<Arc<dyn LocalGraph>>,
+}
+
+/// A registered partition in this process that talks to no other task, so that its steps concern nobody but the caller.
+pub trait LocalGraph: Send + Sync {
+    /// Runs a step on this thread and waits for its end. The arguments and the results are in the order in which the graph has the
+    /// nodes of its feeds and fetches.
+    fn run(&self, call: LocalStepCall<'_>) -> Result<Vec<Tensor>>;
+}
+
+/// A step of a [`LocalGraph`].
+pub struct LocalStepCall<'a> {
+    /// The step.
+    pub step_id: i64,
+    /// The fed tensors.
+    pub arguments: &'a mut dyn Iterator<Item = Tensor>,
+    /// When it is given up.
+    pub deadline: Option<Instant>,
+    /// Ends it early.
+    pub cancellation: &'a Cancellation,
 }
 
 /// A partition to be run.

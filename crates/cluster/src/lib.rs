@@ -32,5 +32,5 @@ pub use peer_policy::PeerPolicy;
 pub use random::RandomIds;
 pub use server::{EmbeddedCluster, Server, set_idle_hook};
 pub use tensor::{MemoryState, memory_state, parse_memory_limit, set_memory_limit, set_session_memory_limit};
-pub use threads::{ServingRuntime, serving_runtime};
+pub use threads::{ServingRuntime, serving_runtime, wait_for};
 pub use transport::grpc::RemoteMaster;

@@ -13,10 +13,10 @@ use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse};
 use crate::transport::stream::{StreamHub, StreamLimits, StreamOffer, StreamSettings};
 use crate::transport::{Connector, GrpcConnector, TaskTransfers, WorkerCache};
 use crate::turns::Turns;
-use crate::worker::{StepLog, Transfers, Worker, watch};
+use crate::worker::{StderrLogger, StepLog, TracingLogger, Transfers, Worker, watch};
 use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
-use kernel::OpRegistry;
+use kernel::{Logger, OpRegistry};
 use parking_lot::{Mutex, RwLock};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
@@ -71,6 +71,7 @@ impl TaskServices {
         ids: &Arc<RandomIds>,
         connector: Arc<dyn Connector>,
         transport: Option<Transport>,
+        logger: Arc<dyn Logger>,
     ) -> TaskServices {
         let name = task_name(&config.job, config.task_index);
         let mut devices = LocalDevice::cpus(&config.job, config.task_index, config.device_count, ids);
@@ -89,7 +90,7 @@ impl TaskServices {
         let log = Arc::new(StepLog::default());
         let transfers: Arc<dyn Transfers> =
             Arc::new(TaskTransfers::new(workers.clone(), runtime.clone(), ids.clone(), log.clone()));
-        let worker = Arc::new(Worker::new(devices, registry, transfers, log, runtime.clone(), ids.clone()));
+        let worker = Arc::new(Worker::new(devices, registry, transfers, log, logger, runtime.clone(), ids.clone()));
         let itself: Weak<dyn WorkerInterface> = Arc::downgrade(&worker) as Weak<dyn WorkerInterface>;
         workers.set_own(itself);
         if let Some(streams) = &streams {
@@ -125,7 +126,9 @@ impl Server {
         cluster.set_address(&config.job, config.task_index, address.clone());
         let ids = Arc::new(RandomIds::from_system());
         let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone(), config.peer_times));
-        let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, Some(config.transport));
+        let logger = Arc::new(TracingLogger);
+        let transport = Some(config.transport);
+        let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, transport, logger);
         let stopping = watch::Sender::new(false);
         let services = Arc::new(Services {
             master: Arc::new(task.master.clone()),
@@ -338,6 +341,9 @@ pub struct EmbeddedCluster {
     tasks: HashMap<String, TaskServices>,
 }
 
+/// The job of the one task behind a session of this process, as TensorFlow calls it.
+const LOCAL_JOB: &str = "localhost";
+
 /// Finds the workers of an embedded cluster.
 #[derive(Default)]
 struct EmbeddedConnector {
@@ -358,6 +364,10 @@ impl Connector for EmbeddedConnector {
         }
     }
 
+    fn is_in_process(&self) -> bool {
+        true
+    }
+
     fn confirm_stream(
         &self,
         _task: &str,
@@ -375,17 +385,39 @@ impl EmbeddedCluster {
         registry: &'static OpRegistry,
         runtime: tokio::runtime::Handle,
     ) -> Result<EmbeddedCluster> {
+        EmbeddedCluster::with_logger(cluster, registry, runtime, Arc::new(TracingLogger))
+    }
+
+    /// Starts the cluster behind a session of this process: its one task is `/job:localhost/task:0`, and what ops print for people goes
+    /// to the standard error.
+    pub fn local(registry: &'static OpRegistry, runtime: tokio::runtime::Handle) -> Result<EmbeddedCluster> {
+        let cluster = ClusterSpec::new().with_job(LOCAL_JOB, &["localhost:0"])?;
+        EmbeddedCluster::with_logger(&cluster, registry, runtime, Arc::new(StderrLogger))
+    }
+
+    fn with_logger(
+        cluster: &ClusterSpec,
+        registry: &'static OpRegistry,
+        runtime: tokio::runtime::Handle,
+        logger: Arc<dyn Logger>,
+    ) -> Result<EmbeddedCluster> {
         cpu::requested().map_err(Status::invalid_argument)?;
         let ids = Arc::new(RandomIds::from_system());
         let connector = Arc::new(EmbeddedConnector::default());
         let mut tasks = HashMap::new();
         for (job, index, _) in cluster.tasks() {
             let config = ServerConfig::new(cluster.clone(), job, index)?;
-            let task = TaskServices::new(&config, cluster.clone(), registry, &runtime, &ids, connector.clone(), None);
+            let (connect, cluster) = (connector.clone(), cluster.clone());
+            let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connect, None, logger.clone());
             connector.workers.write().insert(task.name.clone(), Arc::downgrade(&task.worker));
             tasks.insert(task.name.clone(), task);
         }
         Ok(EmbeddedCluster { tasks })
+    }
+
+    /// Returns the master of the only task of a [`local`](Self::local) cluster.
+    pub fn local_master(&self) -> Result<Arc<dyn MasterInterface>> {
+        self.master(LOCAL_JOB, 0)
     }
 
     /// Returns the master of a task.

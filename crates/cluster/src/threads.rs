@@ -3,7 +3,11 @@
 use crate::stand_ins::{PeerThreads, STAND_INS, StandIns};
 use executor::ServingThread;
 use executor::watchdog::watch;
+use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
+use std::pin::pin;
 use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Wake, Waker};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 /// A graph of so many nodes takes long enough to look through that others should not wait for it.
@@ -99,6 +103,50 @@ fn let_others_finish() {
 #[cfg(not(target_os = "linux"))]
 fn let_others_finish() {}
 
+thread_local! {
+    /// Whether this thread is a caller's that waits in [`wait_for`], so that nobody is served by it.
+    static IS_CALLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a future on this thread until it is ready. The thread may be any, also one that runs a task of some other runtime; the
+/// future must then not leave its turn to that runtime's other tasks (`yield_now`), which have to wait.
+pub fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
+    /// Wakes a thread that waits.
+    #[derive(Default)]
+    struct Signal {
+        is_woken: Mutex<bool>,
+        woken: Condvar,
+    }
+    impl Wake for Signal {
+        fn wake(self: Arc<Self>) {
+            *self.is_woken.lock() = true;
+            self.woken.notify_one();
+        }
+    }
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_CALLER.set(self.0);
+        }
+    }
+    let _restore = Restore(IS_CALLER.replace(true));
+    // For timers, which belong to a runtime.
+    let _entered = runtime.enter();
+    // A task's share of its runtime is no concern of ours: it is not given anew before this returns.
+    let mut future = pin!(tokio::task::unconstrained(future));
+    let signal = Arc::new(Signal::default());
+    let waker = Waker::from(signal.clone());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        let mut is_woken = signal.is_woken.lock();
+        while !std::mem::take(&mut *is_woken) {
+            signal.woken.wait(&mut is_woken);
+        }
+    }
+}
+
 /// Runs what takes long if the graph is large; another thread serves calls meanwhile.
 pub(crate) fn for_graph<T>(num_nodes: usize, work: impl FnOnce() -> T) -> T {
     if num_nodes >= LARGE_GRAPH_NODES { hand_over(work) } else { work() }
@@ -112,7 +160,7 @@ pub(crate) fn for_message<T>(num_bytes: usize, work: impl FnOnce() -> T) -> T {
 /// Runs what may take long; another thread serves calls meanwhile.
 pub(crate) fn hand_over<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| {
+        Ok(RuntimeFlavor::MultiThread) if !IS_CALLER.get() => tokio::task::block_in_place(|| {
             // Another one serves, so that nobody waits for this one.
             ServingThread::goes_idle();
             let result = work();
@@ -187,6 +235,28 @@ mod tests {
         receiver.recv().unwrap();
         runtime.block_on(async { tokio::spawn(async {}).await.unwrap() });
         runtime.shutdown_background();
+    }
+
+    /// A program may use a session within a task of its own runtime, of whatever kind.
+    #[test]
+    fn a_caller_waits_on_any_thread() {
+        let runtime = serving_runtime(Some(1)).unwrap();
+        let handle = runtime.handle().clone();
+        let ask = move || {
+            wait_for(&handle, async {
+                for_graph(LARGE_GRAPH_NODES, || ());
+                // More often than a task may without a pause.
+                for _ in 0..1000 {
+                    let (sender, receiver) = tokio::sync::oneshot::channel();
+                    tokio::spawn(async move { sender.send(()).unwrap() });
+                    tokio::time::timeout(Duration::from_secs(60), receiver).await.unwrap().unwrap();
+                }
+                7
+            })
+        };
+        assert_eq!(ask(), 7);
+        let own = Builder::new_current_thread().build().unwrap();
+        assert_eq!(own.block_on(async { tokio::spawn(async move { ask() }).await.unwrap() }), 7);
     }
 
     #[test]

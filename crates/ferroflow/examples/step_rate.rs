@@ -4,7 +4,7 @@
 //! per line from the standard input, runs for that long, and answers with the steps per second; with `--check` it prints
 //! the sums of the fetched values after one step instead.
 
-use ferroflow::session::{DirectSession, RunOptions, SessionBackend};
+use ferroflow::session::{ClientSession, RunOptions, SessionBackend};
 use ferroflow::{Result, Status, Tensor};
 use proto::Message;
 use std::io::BufRead;
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         }
     }
     let graph = graph.ok_or_else(|| Status::invalid_argument("which graph?"))?;
-    let session = DirectSession::new(ops::registry());
+    let session = ClientSession::local(ops::registry(), proto::ConfigProto::default())?;
     session.extend(&decode(&read(&graph)?)?)?;
     let options = RunOptions::default();
     let init: Vec<&str> = init.iter().map(String::as_str).collect();

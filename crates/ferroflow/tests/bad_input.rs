@@ -1,7 +1,7 @@
 //! Graphs that are no graphs, and tensors that are no tensors: each is refused with TensorFlow's code and a message that
 //! says what and where; random damage to good ones never ends the process.
 
-use ferroflow::session::DirectSession;
+use ferroflow::session::ClientSession;
 use ferroflow::session::{RunOptions, SessionBackend};
 use ferroflow::{Code, DType, Graph, Tensor, ops};
 use graph::NodeGraph;
@@ -38,9 +38,13 @@ fn scalar(name: &str) -> NodeDef {
     constant(name, TensorProto { dtype: proto::DataType::DtFloat as i32, float_val: vec![1.5], ..Default::default() })
 }
 
+fn new_session() -> ClientSession {
+    ClientSession::local(ops::registry(), proto::ConfigProto::default()).unwrap()
+}
+
 /// Imports a graph and, if that works, runs it.
 fn outcome(def: &GraphDef, fetch: &str) -> tensor::Result<Vec<Tensor>> {
-    let session = DirectSession::new(ops::registry());
+    let session = new_session();
     session.extend(def)?;
     session.run(&RunOptions::default(), &[], &[fetch], &[]).map(|(values, _)| values)
 }
@@ -231,7 +235,7 @@ proptest! {
         if let Ok(def) = GraphDef::decode(bytes.as_slice()) {
             let name = good.node[fetch.index(good.node.len())].name.clone();
             let runs = RunOptions { timeout: Some(std::time::Duration::from_millis(100)), ..RunOptions::default() };
-            let session = DirectSession::new(ops::registry());
+            let session = new_session();
             if session.extend(&def).is_ok() {
                 let feed = Tensor::vector(&[1f32, 2.0]);
                 // Any outcome is fine, also that a loop without end is stopped; that there is one is the point.
@@ -259,7 +263,7 @@ proptest! {
             }
         }
         let _ = NodeGraph::from_graph_def(&def, ops::registry());
-        let session = DirectSession::new(ops::registry());
+        let session = new_session();
         let _ = session.extend(&def);
     }
 
@@ -299,7 +303,7 @@ proptest! {
         let library = Some(FunctionDefLibrary { function: vec![function], ..Default::default() });
         let fetch = format!("n{}:0", fetch.index(node.len()));
         let def = GraphDef { node, library, ..Default::default() };
-        let session = DirectSession::new(ops::registry());
+        let session = new_session();
         if session.extend(&def).is_ok() {
             let runs = RunOptions { timeout: Some(std::time::Duration::from_millis(100)), ..RunOptions::default() };
             let outcome = session.run(&runs, &[], &[&fetch], &[]);

@@ -1,5 +1,5 @@
-//! What a session can do, on each of the three ways to run a graph: in this process without a master, on a master in this
-//! process, and on a server over gRPC.
+//! What a session can do, on each of the three ways to run a graph: in this process, on a master in this process, and on a server
+//! over gRPC.
 
 use cluster::{ClusterSpec, EmbeddedCluster, Server};
 use ferroflow::ops::array::placeholder;
@@ -86,13 +86,16 @@ fn partial_runs() {
 
 #[test]
 fn a_fetch_that_lacks_its_feeds_is_refused() {
-    let g = Graph::new();
-    let (a, b) = (number(&g), number(&g));
-    let sum = &a + &b;
-    let session = Session::new(&g).unwrap();
-    let step = session.partial_run_setup(&[&a, &b], &[&sum], &[]).unwrap();
-    let status = step.run(&[(&a, Tensor::scalar(1f32))], &[&sum]).unwrap_err();
-    assert!(status.message().contains("can't be computed from the feeds that have been fed so far"), "{status}");
+    on_each(|g, session| {
+        let (a, b) = (number(g), number(g));
+        let sum = &a + &b;
+        let step = session.partial_run_setup(&[&a, &b], &[&sum], &[]).unwrap();
+        let status = step.run(&[(&a, Tensor::scalar(1f32))], &[&sum]).unwrap_err();
+        assert!(status.message().contains("can't be computed from the feeds that have been fed so far"), "{status}");
+        // The step goes on with what it lacks.
+        let feeds = [(&a, Tensor::scalar(1f32)), (&b, Tensor::scalar(2f32))];
+        assert_eq!(value(&step.run(&feeds, &[&sum]).unwrap()[0]), 3.0);
+    });
 }
 
 #[test]
@@ -120,8 +123,12 @@ fn wait_forever(g: &Graph) -> Operation {
 fn a_run_ends_after_its_time() {
     on_each(|g, session| {
         let options = RunOptions { timeout: Some(Duration::from_millis(50)), ..RunOptions::default() };
-        let status = session.runner().target(&wait_forever(g)).options(options).run().unwrap_err();
-        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        let waiting = wait_forever(g);
+        // The first step compiles the run, and the second finds it.
+        for _ in 0..2 {
+            let status = session.runner().target(&waiting).options(options.clone()).run().unwrap_err();
+            assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        }
         // The session goes on.
         assert_eq!(session.eval::<f32>(&g.constant_tensor(&Tensor::scalar(7f32))).unwrap(), 7.0);
     });
@@ -137,8 +144,10 @@ fn a_loop_without_end_ends_after_its_time() {
             |_, vars| vec![&vars[0] + 1.0],
         );
         let options = RunOptions { timeout: Some(Duration::from_millis(50)), ..RunOptions::default() };
-        let status = session.runner().fetch(&endless[0]).options(options).run().unwrap_err();
-        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        for _ in 0..2 {
+            let status = session.runner().fetch(&endless[0]).options(options.clone()).run().unwrap_err();
+            assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        }
         assert_eq!(session.eval::<f32>(&g.constant_tensor(&Tensor::scalar(7f32))).unwrap(), 7.0);
     });
 }
@@ -171,6 +180,84 @@ fn a_closed_session_runs_nothing() {
         session.close().unwrap();
         assert!(session.run(&[&x]).is_err());
     });
+}
+
+#[test]
+fn a_step_under_way_ends_with_its_session() {
+    on_each(|g, session| {
+        let queue = g.op("FIFOQueueV2").attr("component_types", [DType::Float].as_slice()).output();
+        let component = g.constant_tensor(&Tensor::scalar(1f32));
+        let enqueue = g.op("QueueEnqueueV2").input(&queue).inputs([&component]).build();
+        let dequeue = g.op("QueueDequeueV2").input(&queue).attr("component_types", [DType::Float].as_slice()).output();
+        session.run_ops(&[&enqueue]).unwrap();
+        assert_eq!(session.eval::<f32>(&dequeue).unwrap(), 1.0);
+        std::thread::scope(|scope| {
+            // It waits for an element that never comes, or has not begun when the session ends.
+            let waiting = scope.spawn(|| session.eval::<f32>(&dequeue));
+            session.close().unwrap();
+            assert!(waiting.join().unwrap().is_err());
+        });
+    });
+}
+
+#[test]
+fn an_error_of_this_process_names_the_node_and_no_task() {
+    let g = Graph::new();
+    let (x, shape) = (
+        placeholder(&g, DType::Float, &PartialShape::unknown()),
+        placeholder(&g, DType::Int32, &PartialShape::unknown()),
+    );
+    let reshaped = g.op("Reshape").name("reshaped").input(&x).input(&shape).output();
+    let session = Session::new(&g).unwrap();
+    let step = |size: i32| {
+        let runner = session.runner().feed(&x, Tensor::vector(&[1f32, 2.0])).feed(&shape, Tensor::vector(&[size]));
+        runner.fetch(&reshaped).run()
+    };
+    for _ in 0..2 {
+        let status = step(3).unwrap_err();
+        assert_eq!((status.code(), status.node()), (Code::InvalidArgument, Some("reshaped")), "{status}");
+        assert!(!status.message().contains("/job:"), "{status}");
+        assert_eq!(step(2).unwrap()[0].to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    }
+}
+
+#[test]
+fn a_fetch_on_a_branch_that_was_not_taken_is_refused() {
+    on_each(|g, session| {
+        let x = number(g);
+        let is_taken = placeholder(g, DType::Bool, &PartialShape::scalar());
+        let taken = g.op("Switch").name("switch").input(&x).input(&is_taken).build().output(1);
+        for _ in 0..2 {
+            let step = |value: bool| {
+                let runner = session.runner().feed(&x, Tensor::scalar(2f32)).feed(&is_taken, Tensor::scalar(value));
+                runner.fetch(&taken).run()
+            };
+            assert_eq!(value(&step(true).unwrap()[0]), 2.0);
+            let status = step(false).unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+            assert!(status.message().contains("switch:1"), "{status}");
+        }
+    });
+}
+
+/// Blocking there is a program's own choice; it works, since nothing of the session needs that program's threads.
+#[test]
+fn a_session_of_this_process_runs_within_a_task_of_any_runtime() {
+    let own = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let task = async {
+        let g = Graph::new();
+        let (a, b) = (number(&g), number(&g));
+        let sum = &a + &b;
+        let session = Session::new(&g).unwrap();
+        for turn in 0..3 {
+            let runner = session.runner().feed(&a, turn as f32).feed(&b, 1f32).fetch(&sum);
+            assert_eq!(value(&runner.run().unwrap()[0]), turn as f32 + 1.0);
+        }
+        let step = session.partial_run_setup(&[&a, &b], &[&sum], &[]).unwrap();
+        step.run(&[(&a, Tensor::scalar(1f32))], &[]).unwrap();
+        assert_eq!(value(&step.run(&[(&b, Tensor::scalar(2f32))], &[&sum]).unwrap()[0]), 3.0);
+    };
+    own.block_on(async { tokio::task::LocalSet::new().run_until(task).await });
 }
 
 #[test]

@@ -1,33 +1,11 @@
 //! Callables: runs that a client prepares once and then calls by number.
 
-use super::compiled_run::{RunEntry, RunNamesRef};
+use super::compiled_run::RunNamesRef;
+use super::prepared::Callable;
 use super::session::MasterSession;
 use crate::interface::{RunCallableCall, RunCallableReply};
-use foldhash::HashMap;
-use parking_lot::Mutex;
-use proto::{CallableOptions, RunOptions};
-use std::sync::Arc;
+use proto::CallableOptions;
 use tensor::{Result, Status};
-
-/// A bound on the callables of a session.
-const CALLABLES_MAX: usize = 1 << 16;
-
-/// The callables of a session.
-#[derive(Default)]
-pub(crate) struct Callables {
-    table: Mutex<Table>,
-}
-
-#[derive(Default)]
-struct Table {
-    callables: HashMap<i64, Arc<Callable>>,
-    next_handle: i64,
-}
-
-struct Callable {
-    entry: Arc<RunEntry>,
-    options: Option<RunOptions>,
-}
 
 impl MasterSession {
     /// Prepares a callable; returns its handle.
@@ -43,20 +21,12 @@ impl MasterSession {
             targets: &options.target,
         };
         let entry = self.run_for(names, self.deadline(timeout_ms)).await?;
-        let mut table = self.callables.table.lock();
-        if table.callables.len() >= CALLABLES_MAX {
-            return Err(Status::resource_exhausted("the session has too many callables"));
-        }
-        let handle = table.next_handle;
-        table.next_handle += 1;
-        table.callables.insert(handle, Arc::new(Callable { entry, options: run_options }));
-        Ok(handle)
+        self.callables.add(Callable { entry, options: run_options })
     }
 
     /// Runs a callable.
     pub async fn run_callable(&self, call: RunCallableCall) -> Result<RunCallableReply> {
-        let callable = self.callables.table.lock().callables.get(&call.handle).cloned();
-        let callable = callable.ok_or_else(|| no_such(call.handle))?;
+        let callable = self.callables.get(call.handle).ok_or_else(|| no_such(call.handle))?;
         let expected = callable.entry.names.feeds.len();
         if call.feeds.len() != expected {
             return Err(Status::invalid_argument(format!(
@@ -73,8 +43,7 @@ impl MasterSession {
 
     /// Drops a callable.
     pub fn release_callable(&self, handle: i64) -> Result<()> {
-        let removed = self.callables.table.lock().callables.remove(&handle);
-        removed.map(drop).ok_or_else(|| no_such(handle))
+        self.callables.remove(handle).map(drop).ok_or_else(|| no_such(handle))
     }
 }
 

@@ -5,7 +5,7 @@
 //! cache drops is deregistered when its last holder lets go.
 
 use crate::device::task_of;
-use crate::interface::WorkerInterface;
+use crate::interface::{LocalGraph, WorkerInterface};
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
 use graph::NodeGraph;
@@ -34,6 +34,8 @@ pub(crate) struct CompiledRun {
     pub fetches: Vec<(usize, usize)>,
     /// Whether all tensors between tasks are pushed, so that a task is done with a step when its partition is.
     pub all_pushed: bool,
+    /// The only partition, if whoever asks for a step can run it.
+    pub local: Option<Arc<dyn LocalGraph>>,
 }
 
 impl CompiledRun {
@@ -148,17 +150,16 @@ pub(crate) struct RunNames {
 }
 
 /// The same, without owning the names.
-#[derive(Clone, Copy)]
-pub(crate) struct RunNamesRef<'a, F> {
+pub(crate) struct RunNamesRef<'a, F, N> {
     /// Yields the names of the fed tensors.
     pub feeds: F,
     /// The names of the fetched tensors.
-    pub fetches: &'a [String],
+    pub fetches: &'a [N],
     /// The names of the nodes that are run.
-    pub targets: &'a [String],
+    pub targets: &'a [N],
 }
 
-impl<'a, F: Iterator<Item = &'a str> + Clone> RunNamesRef<'a, F> {
+impl<'a, F: Iterator<Item = &'a str> + Clone, N: AsRef<str>> RunNamesRef<'a, F, N> {
     fn hash(&self) -> u64 {
         let mut hasher = FixedState::default().build_hasher();
         let mut count = 0;
@@ -169,7 +170,7 @@ impl<'a, F: Iterator<Item = &'a str> + Clone> RunNamesRef<'a, F> {
         hasher.write_usize(count);
         for names in [self.fetches, self.targets] {
             for name in names {
-                hasher.write(name.as_bytes());
+                hasher.write(name.as_ref().as_bytes());
             }
             hasher.write_usize(names.len());
         }
@@ -177,14 +178,17 @@ impl<'a, F: Iterator<Item = &'a str> + Clone> RunNamesRef<'a, F> {
     }
 
     fn is(&self, names: &RunNames) -> bool {
-        self.fetches == names.fetches && self.targets == names.targets && self.feeds.clone().eq(&names.feeds)
+        let are = |ours: &[N], others: &[String]| {
+            ours.len() == others.len() && ours.iter().zip(others).all(|(name, other)| name.as_ref() == other)
+        };
+        are(self.fetches, &names.fetches) && are(self.targets, &names.targets) && self.feeds.clone().eq(&names.feeds)
     }
 
-    fn to_owned(self) -> RunNames {
+    fn into_owned(self) -> RunNames {
         RunNames {
             feeds: self.feeds.map(str::to_owned).collect(),
-            fetches: self.fetches.to_vec(),
-            targets: self.targets.to_vec(),
+            fetches: self.fetches.iter().map(|name| name.as_ref().to_owned()).collect(),
+            targets: self.targets.iter().map(|name| name.as_ref().to_owned()).collect(),
         }
     }
 }
@@ -221,23 +225,20 @@ impl RunCache {
     }
 
     /// Returns the entry of a run, new or old.
-    pub fn find<'a, F: Iterator<Item = &'a str> + Clone>(&self, names: RunNamesRef<'a, F>) -> Arc<RunEntry> {
+    pub fn find<'a, F, N>(&self, names: RunNamesRef<'a, F, N>) -> Arc<RunEntry>
+    where
+        F: Iterator<Item = &'a str> + Clone,
+        N: AsRef<str>,
+    {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let mut entries = self.entries.lock();
-        if let Some(entry) = entries.recent.iter().find(|entry| names.is(&entry.names)) {
-            entry.used.store(now, Ordering::Relaxed);
-            return entry.clone();
-        }
-        let hash = names.hash();
-        let found = entries.by_hash.get(&hash).and_then(|list| list.iter().find(|entry| names.is(&entry.names)));
-        if let Some(entry) = found.cloned() {
-            entry.used.store(now, Ordering::Relaxed);
-            entries.note(&entry);
-            return entry;
-        }
+        let hash = match entries.known(&names, now) {
+            Ok(entry) => return entry,
+            Err(hash) => hash,
+        };
         let total: usize = entries.by_hash.values().map(Vec::len).sum();
         let evicted = if total >= RUNS_MAX { evict(&mut entries) } else { None };
-        let entry = Arc::new(RunEntry { names: names.to_owned(), run: OnceCell::new(), used: AtomicU64::new(now) });
+        let entry = Arc::new(RunEntry { names: names.into_owned(), run: OnceCell::new(), used: AtomicU64::new(now) });
         entries.by_hash.entry(hash).or_default().push(entry.clone());
         entries.note(&entry);
         drop(entries);
@@ -246,9 +247,26 @@ impl RunCache {
         entry
     }
 
+    /// Returns the entry of a run that somebody has asked for before.
+    pub fn known<'a, F, N>(&self, names: &RunNamesRef<'a, F, N>) -> Option<Arc<RunEntry>>
+    where
+        F: Iterator<Item = &'a str> + Clone,
+        N: AsRef<str>,
+    {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        self.entries.lock().known(names, now).ok()
+    }
+
     /// Takes an entry out, such as one that could not be compiled.
     pub fn remove(&self, entry: &Arc<RunEntry>) {
         self.entries.lock().remove(entry);
+    }
+
+    /// Drops all runs.
+    pub fn clear(&self) {
+        let dropped = std::mem::take(&mut *self.entries.lock());
+        // Without the lock, since their end may tell workers.
+        drop(dropped);
     }
 
     #[cfg(test)]
@@ -258,6 +276,24 @@ impl RunCache {
 }
 
 impl Entries {
+    /// Returns the entry of a run, or the hash of its names if there is none.
+    fn known<'a, F, N>(&mut self, names: &RunNamesRef<'a, F, N>, now: u64) -> std::result::Result<Arc<RunEntry>, u64>
+    where
+        F: Iterator<Item = &'a str> + Clone,
+        N: AsRef<str>,
+    {
+        if let Some(entry) = self.recent.iter().find(|entry| names.is(&entry.names)) {
+            entry.used.store(now, Ordering::Relaxed);
+            return Ok(entry.clone());
+        }
+        let hash = names.hash();
+        let found = self.by_hash.get(&hash).and_then(|list| list.iter().find(|entry| names.is(&entry.names)));
+        let entry = found.cloned().ok_or(hash)?;
+        entry.used.store(now, Ordering::Relaxed);
+        self.note(&entry);
+        Ok(entry)
+    }
+
     fn note(&mut self, entry: &Arc<RunEntry>) {
         if self.recent.len() >= RECENT_MAX {
             self.recent.pop_back();

@@ -5,9 +5,11 @@
 
 mod callable;
 mod compiled_run;
+mod local;
 mod options;
 mod orphans;
 mod partial_run;
+mod prepared;
 mod session;
 mod step;
 mod tasks;
@@ -390,5 +392,10 @@ impl MasterInterface for Master {
     fn release_callable(&self, request: proto::ReleaseCallableRequest) -> Answer<()> {
         let shared = self.shared.clone();
         Box::pin(async move { shared.session(&request.session_handle)?.release_callable(request.handle) })
+    }
+
+    fn local_session(&self, session_handle: &str) -> Option<Arc<dyn LocalSession>> {
+        let session = self.shared.session(session_handle).ok()?;
+        session.tasks.is_alone().then(|| session.0.clone() as Arc<dyn LocalSession>)
     }
 }

@@ -1,41 +1,17 @@
 //! Partial runs: one step that a client feeds and fetches bit by bit.
 
-use super::compiled_run::{CompiledRun, Partition, RunEntry, RunNamesRef};
+use super::compiled_run::{CompiledRun, Partition, RunNamesRef};
+use super::prepared::{OpenPartialRun, Pending};
 use super::session::MasterSession;
 use super::step::CleanupStep;
 use crate::interface::{RunGraphCall, RunStepCall, RunStepReply};
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
+use graph::passes::RunSpec;
+use graph::{Edge, NodeGraph};
 use parking_lot::Mutex;
 use proto::{ExecutorOpts, RunMetadata};
 use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
-
-/// A bound on the partial runs of a session at once.
-const PARTIAL_RUNS_MAX: usize = 1 << 10;
-
-/// The partial runs of a session.
-#[derive(Default)]
-pub(crate) struct OpenPartialRuns {
-    table: Mutex<Table>,
-}
-
-#[derive(Default)]
-struct Table {
-    runs: HashMap<String, Arc<OpenPartialRun>>,
-    next_handle: u64,
-}
-
-struct OpenPartialRun {
-    entry: Arc<RunEntry>,
-    step_id: i64,
-    pending: Mutex<Pending>,
-}
-
-/// What is still to be fed and fetched.
-struct Pending {
-    feeds: HashSet<String>,
-    fetches: HashSet<String>,
-}
 
 impl MasterSession {
     /// Prepares a partial run; returns its handle.
@@ -46,24 +22,30 @@ impl MasterSession {
             targets: &request.target,
         };
         let entry = self.run_for(names, self.deadline(0)).await?;
+        let graph = self.graph();
+        let spec = RunSpec::resolve(&graph, &request.feed, &request.fetch, &request.target)?;
+        let needs = |(name, edge): &(String, Edge)| (name.clone(), feeds_behind(&graph, &spec.feeds, *edge));
         let pending =
-            Pending { feeds: request.feed.into_iter().collect(), fetches: request.fetch.into_iter().collect() };
-        let run = OpenPartialRun { entry, step_id: self.ids.next_step_id(), pending: Mutex::new(pending) };
-        let mut table = self.partial_runs.table.lock();
-        if table.runs.len() >= PARTIAL_RUNS_MAX {
-            return Err(Status::resource_exhausted("the session has too many partial runs"));
+            Pending { feeds: request.feed.into_iter().collect(), fetches: spec.fetches.iter().map(needs).collect() };
+        let step_id = self.ids.next_step_id();
+        self.partial_runs.add(OpenPartialRun { entry, step_id, pending: Mutex::new(pending) })
+    }
+
+    /// Ends the partial runs that their client has left open.
+    pub fn drop_partial_runs(&self) {
+        for partial in self.partial_runs.take_all() {
+            if let Some(run) = partial.entry.run.get() {
+                drop(CleanupStep { session: self, run, step_id: partial.step_id, succeeded: false });
+            }
         }
-        let handle = table.next_handle.to_string();
-        table.next_handle += 1;
-        table.runs.insert(handle.clone(), Arc::new(run));
-        Ok(handle)
     }
 
     /// Runs a part of a partial run. An error ends the whole run.
     pub async fn run_part(&self, call: RunStepCall) -> Result<RunStepReply> {
         let handle = &call.partial_run_handle;
-        let partial = self.partial_runs.table.lock().runs.get(handle).cloned();
-        let partial = partial
+        let partial = self
+            .partial_runs
+            .get(handle)
             .ok_or_else(|| Status::invalid_argument("Must run PartialRunSetup before performing partial runs"))?;
         if !call.targets.is_empty() {
             return Err(Status::invalid_argument("a partial run's targets are given when it is set up"));
@@ -74,7 +56,7 @@ impl MasterSession {
         let deadline = self.deadline(call.options.as_ref().map_or(0, |options| options.timeout_in_ms));
         let outcome = self.unless_over(self.run_calls(run, calls), deadline).await;
         if is_last || outcome.is_err() {
-            self.partial_runs.table.lock().runs.remove(handle);
+            self.partial_runs.remove(handle);
             drop(CleanupStep { session: self, run, step_id: partial.step_id, succeeded: false });
         }
         let mut received: HashMap<String, Tensor> = HashMap::default();
@@ -114,8 +96,14 @@ impl OpenPartialRun {
             if !names.fetches.contains(name) {
                 return Err(Status::not_found(format!("The fetch {name} was not declared when the run was set up.")));
             }
-            if !pending.fetches.contains(name) {
+            let Some(needs) = pending.fetches.get(name) else {
                 return Err(Status::invalid_argument(format!("The fetch {name} had already been fetched.")));
+            };
+            let is_fed = |feed: &String| !pending.feeds.contains(feed) || call.feeds.iter().any(|(fed, _)| fed == feed);
+            if !needs.iter().all(is_fed) {
+                return Err(Status::invalid_argument(format!(
+                    "Fetch {name} can't be computed from the feeds that have been fed so far."
+                )));
             }
         }
         for (name, _) in &call.feeds {
@@ -164,4 +152,27 @@ impl OpenPartialRun {
         }
         fetched
     }
+}
+
+/// Returns the names of the feeds that an output needs.
+fn feeds_behind(graph: &NodeGraph, feeds: &[(String, Edge)], fetch: Edge) -> Vec<String> {
+    let mut seen = vec![false; graph.id_bound()];
+    let mut found: Vec<String> = Vec::new();
+    let mut stack = Vec::new();
+    let mut visit = |edge: Edge, stack: &mut Vec<_>| match feeds.iter().find(|(_, fed)| *fed == edge) {
+        Some((name, _)) => found.push(name.clone()),
+        None => stack.push(edge.node),
+    };
+    visit(fetch, &mut stack);
+    while let Some(id) = stack.pop() {
+        if std::mem::replace(&mut seen[id.index()], true) {
+            continue;
+        }
+        let Some(node) = graph.get(id) else { continue };
+        for &edge in &node.inputs {
+            visit(edge, &mut stack);
+        }
+        stack.extend(&node.control_inputs);
+    }
+    found
 }

@@ -1,13 +1,12 @@
 //! [`MasterSession`]: one client's session: its graph, its compiled runs, and how a run is compiled.
 
-use super::callable::Callables;
 use super::compiled_run::{CompiledRun, Partition, Registration, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
 use super::compiled_run::{fetch_sources, tasks_of};
 use super::orphans::Usage;
-use super::partial_run::OpenPartialRuns;
+use super::prepared::{Callables, OpenPartialRuns};
 use super::tasks::{ContactedTask, SessionTasks, named_task};
 use crate::device::task_of;
-use crate::interface::WorkerInterface;
+use crate::interface::{PartitionGraph, RegisterGraphCall, WorkerInterface};
 use crate::log_limit::LogLimit;
 use crate::random::RandomIds;
 use crate::shares::Place;
@@ -18,7 +17,7 @@ use graph::passes::{
     placement_log, prune, rewrite_for_execution,
 };
 use graph::{DeviceName, Node, NodeGraph};
-use kernel::{OpRegistry, Transfer};
+use kernel::{Cancellation, OpRegistry, Transfer};
 use parking_lot::Mutex;
 use proto::{ConfigProto, GraphDef};
 use std::sync::Arc;
@@ -46,7 +45,7 @@ pub(crate) struct MasterSession {
     /// What it keeps is charged to, here and in the worker of this process.
     account: Account,
     /// Its settings.
-    pub config: ConfigProto,
+    pub config: Arc<ConfigProto>,
     /// The tasks that it may use.
     pub tasks: SessionTasks,
     /// Draws step ids.
@@ -64,6 +63,8 @@ pub(crate) struct MasterSession {
     pub(super) usage: Usage,
     /// Becomes true when the session ends, so that its steps end.
     closing: watch::Sender<bool>,
+    /// Tells the steps that run on the threads of their callers.
+    pub cancellation: Cancellation,
     /// Its place among the sessions that its client may have.
     _place: Place,
 }
@@ -107,7 +108,7 @@ impl MasterSession {
         Ok(MasterSession {
             account,
             handle: handle.into(),
-            config,
+            config: Arc::new(config),
             tasks,
             ids,
             runtime,
@@ -118,6 +119,7 @@ impl MasterSession {
             partial_runs: OpenPartialRuns::default(),
             usage: Usage::begin(),
             closing: watch::Sender::new(false),
+            cancellation: Cancellation::new(),
             _place: place,
         })
     }
@@ -139,23 +141,28 @@ impl MasterSession {
         }
         let _scope = self.account.enter();
         let added = Charge::new(def.node.len().saturating_mul(IMPORTED_NODE_BYTES))?;
-        let mut graph = (*state.graph).clone();
-        for_graph(def.node.len(), || graph::import_graph_def(&mut graph, def, self.registry))?;
+        // On an error it is as it was.
+        let graph = Arc::make_mut(&mut state.graph);
+        for_graph(def.node.len(), || graph::import_graph_def(graph, def, self.registry))?;
         drop(added);
         // Who sees the old placement may still use it; the next run places anew.
         state.placed = None;
-        state.charge.resize(graph.held_bytes())?;
-        state.graph = Arc::new(graph);
+        let held_bytes = state.graph.held_bytes();
+        state.charge.resize(held_bytes)?;
         state.version += 1;
         Ok(state.version)
     }
 
     /// Returns the compiled run for these names, after compiling it if nobody has.
-    pub async fn run_for<'a, F: Iterator<Item = &'a str> + Clone + Send>(
+    pub async fn run_for<'a, F, N>(
         &self,
-        names: RunNamesRef<'a, F>,
+        names: RunNamesRef<'a, F, N>,
         deadline: Option<Instant>,
-    ) -> Result<Arc<RunEntry>> {
+    ) -> Result<Arc<RunEntry>>
+    where
+        F: Iterator<Item = &'a str> + Clone + Send,
+        N: AsRef<str> + Sync,
+    {
         let entry = self.runs.find(names);
         if !entry.run.initialized()
             && let Err(status) = entry.run.get_or_try_init(|| self.compile(&entry.names, deadline)).await
@@ -166,11 +173,25 @@ impl MasterSession {
         Ok(entry)
     }
 
+    /// Returns the compiled run for these names, if somebody has asked for it before.
+    pub fn known_run<'a, F, N>(&self, names: &RunNamesRef<'a, F, N>) -> Option<Arc<RunEntry>>
+    where
+        F: Iterator<Item = &'a str> + Clone,
+        N: AsRef<str>,
+    {
+        self.runs.known(names)
+    }
+
     /// Returns when a call must end: after its own time-out, or the session's, if there is one.
     pub fn deadline(&self, timeout_ms: i64) -> Option<Instant> {
         let timeout_ms = if timeout_ms > 0 { timeout_ms } else { self.config.operation_timeout_in_ms };
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).ok().filter(|&ms| ms > 0)?);
         Instant::now().checked_add(timeout)
+    }
+
+    /// Returns the graph as it is now.
+    pub fn graph(&self) -> Arc<NodeGraph> {
+        self.graph.lock().graph.clone()
     }
 
     /// Returns what becomes true when the session ends.
@@ -181,6 +202,9 @@ impl MasterSession {
     /// Ends the session: its steps are cancelled and its tasks told.
     pub async fn close(&self) {
         self.closing.send_replace(true);
+        self.cancellation.cancel(Status::cancelled("Session has been closed."));
+        self.drop_partial_runs();
+        self.runs.clear();
         self.tasks.close().await;
     }
 
@@ -302,28 +326,31 @@ impl MasterSession {
         parts.sort_by_key(|(task, _)| is_local(task));
         let all_pushed = self.choose_transports(&mut parts);
         let terminals: Vec<Terminals> = parts.iter().map(|(_, graph)| Terminals::of(graph)).collect::<Result<_>>()?;
-        let registrations = parts.iter().map(|(task, graph)| async move {
-            let contacted = self.tasks.contacted(task);
+        let registrations = parts.into_iter().map(|(task, graph)| async move {
+            let contacted = self.tasks.contacted(&task);
             let contacted = contacted.ok_or_else(|| Status::internal(format!("{task} was not contacted")))?;
-            let request = proto::RegisterGraphRequest {
+            let call = RegisterGraphCall {
                 session_handle: self.handle.to_string(),
-                graph_def: Some(graph.to_graph_def()),
-                graph_options: self.config.graph_options.clone(),
-                debug_options: Some(proto::DebugOptions::default()),
                 create_worker_session_called: true,
-                config_proto: Some(self.config.clone()),
-                ..Default::default()
+                graph: PartitionGraph::Graph(graph),
+                config: Some(self.config.clone()),
             };
-            let registered = contacted.worker.register_graph(request).await;
-            let graph_handle = registered.map_err(|status| from_task(task, status))?;
+            let registered = contacted.worker.register_graph(call).await;
+            let registered = registered.map_err(|status| self.from_task(&task, status))?;
             let (session, worker) = (self.handle.clone(), contacted.worker.clone());
-            Ok::<_, Status>(Registration::new(graph_handle, session, worker, self.runtime.clone(), self.closing()))
+            let handle = registered.graph_handle;
+            let registration = Registration::new(handle, session, worker, self.runtime.clone(), self.closing());
+            Ok::<_, Status>((task, registration, registered.local))
         });
         // All are waited for, so that those that went well are dropped again when another failed.
-        let registered: Vec<Registration> = join_all(registrations).await.into_iter().collect::<Result<_>>()?;
+        let registered: Vec<_> = join_all(registrations).await.into_iter().collect::<Result<_>>()?;
+        let local = match registered.as_slice() {
+            [(_, _, local)] => local.clone(),
+            _ => None,
+        };
         let fetches = fetch_sources(&names.fetches, &terminals)?;
-        let mut partitions = Vec::with_capacity(parts.len());
-        for (((task, _), graph), terminals) in parts.into_iter().zip(registered).zip(terminals) {
+        let mut partitions = Vec::with_capacity(registered.len());
+        for ((task, graph, _), terminals) in registered.into_iter().zip(terminals) {
             let feed = |(name, key): (String, Arc<str>)| {
                 let index = names.feeds.iter().position(|feed| *feed == name);
                 index.map(|index| (index, key)).ok_or_else(|| Status::internal(format!("'{name}' is not fed")))
@@ -337,7 +364,12 @@ impl MasterSession {
                 receives: terminals.fetches.into_iter().map(|(_, key)| key).collect(),
             });
         }
-        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed })
+        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed, local })
+    }
+
+    /// Says which task an error came from, if there is more than one.
+    pub fn from_task(&self, task: &str, status: Status) -> Status {
+        if self.tasks.is_alone() { status } else { from_task(task, status) }
     }
 
     /// Marks the transfers between tasks that are pushed; returns whether all are.

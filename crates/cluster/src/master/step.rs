@@ -1,7 +1,7 @@
 //! Runs one step of a compiled run: all partitions at once, one answer from each, and a clean-up whatever happens.
 
 use super::compiled_run::{CompiledRun, Partition};
-use super::session::{MasterSession, from_task, in_background};
+use super::session::{MasterSession, in_background};
 use crate::interface::{Answer, RunGraphCall, RunGraphReply};
 use crate::transport::grpc::take_unsent;
 use futures_util::future::join_all;
@@ -104,7 +104,7 @@ impl MasterSession {
             // Let go first, so that the partition may be the only owner of what it was fed.
             drop(feeds);
             let reply = partition.worker.run_graph(call).await;
-            return reply.map(|reply| vec![reply]).map_err(|status| from_task(&partition.task, status));
+            return reply.map(|reply| vec![reply]).map_err(|status| self.from_task(&partition.task, status));
         }
         let calls: Vec<RunGraphCall> = run.partitions.iter().map(call).collect();
         drop(feeds);
@@ -137,7 +137,7 @@ impl MasterSession {
             match next {
                 Some((index, Ok(reply))) => replies[index] = reply,
                 Some((index, Err(status))) => {
-                    let status = from_task(&run.partitions[index].task, status);
+                    let status = self.from_task(&run.partitions[index].task, status);
                     if !status.is_derived() {
                         return Err(status);
                     }

@@ -153,6 +153,11 @@ impl SessionTasks {
         self.workers.own_task()
     }
 
+    /// Returns whether there is no other task, nor will be.
+    pub fn is_alone(&self) -> bool {
+        self.workers.is_alone()
+    }
+
     /// Returns the names of all tasks that the session may use.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tasks.keys().map(String::as_str)

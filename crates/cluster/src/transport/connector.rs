@@ -43,6 +43,10 @@ impl Connector for GrpcConnector {
         Ok(Arc::new(RemoteWorker::new(channel, self.ids.clone(), task, address, streams)))
     }
 
+    fn is_in_process(&self) -> bool {
+        false
+    }
+
     fn confirm_stream(
         &self,
         task: &str,

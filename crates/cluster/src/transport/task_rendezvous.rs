@@ -56,6 +56,10 @@ impl Transfers for TaskTransfers {
         self.workers.own_task()
     }
 
+    fn is_alone(&self) -> bool {
+        self.workers.is_alone()
+    }
+
     fn address(&self, task: &str) -> Option<&str> {
         self.workers.address(task)
     }

@@ -16,6 +16,9 @@ pub(crate) trait Connector: Send + Sync {
     /// Returns the worker; nothing needs to be connected yet. It may use the streams that this task takes part in.
     fn connect(&self, task: &str, address: &str, streams: Option<&Arc<StreamHub>>) -> Result<Arc<dyn WorkerInterface>>;
 
+    /// Returns whether all workers are in this process.
+    fn is_in_process(&self) -> bool;
+
     /// Asks a task whether it is opening a stream to this one.
     fn confirm_stream(&self, task: &str, address: &str, request: ConfirmStreamRequest)
     -> Answer<ConfirmStreamResponse>;
@@ -65,6 +68,11 @@ impl WorkerCache {
     /// Returns the name of this server's task.
     pub fn own_task(&self) -> &str {
         &self.own_task
+    }
+
+    /// Returns whether there is no other task in the cluster, and nobody outside of this process can ask for anything.
+    pub fn is_alone(&self) -> bool {
+        self.streams.is_none() && self.connector.is_in_process() && self.cluster.tasks().count() == 1
     }
 
     /// Returns the names of all tasks, in order.

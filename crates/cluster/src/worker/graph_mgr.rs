@@ -4,15 +4,17 @@ use super::expected_keys::{Expectation, ExpectedKeys};
 use super::step_log::NodeTrace;
 use super::step_state::StepState;
 use crate::device::LocalDevice;
+use crate::interface::PartitionGraph;
 use crate::random::system_secret;
 use executor::{Executor, FunctionLibraryRuntime, SpreadRuntime};
 use foldhash::{HashMap, HashMapExt};
 use graph::passes::{PartitionOptions, by_device, partition};
 use graph::{AttrMap, Node, NodeGraph, NodeId, OpLookup};
-use kernel::{CallFrame, Logger, OpRegistry, Rendezvous, Runner, SessionState, Step, Transfer};
+use kernel::{CallFrame, Logger, OpRegistry, Rendezvous, RendezvousKey, Runner, SessionState, Step, Transfer};
 use parking_lot::RwLock;
 use prost::Message;
 use proto::GraphDef;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use tensor::{Charge, Result, Status, Tensor};
@@ -24,7 +26,7 @@ const GRAPHS_MAX: usize = 1 << 16;
 /// How many nodes they may have together.
 const NODES_MAX: usize = 1 << 24;
 
-/// How many bytes they may have together, as they were sent.
+/// How many bytes they may have together: as they were sent or, within a process, as they are.
 const GRAPH_BYTES_MAX: usize = 16 << 30;
 
 /// The attribute that says how many calls lie around a graph that is a function's body.
@@ -55,6 +57,20 @@ struct Graphs {
 struct GraphSize {
     nodes: usize,
     bytes: usize,
+}
+
+impl GraphSize {
+    fn of(graph: &PartitionGraph) -> GraphSize {
+        match graph {
+            PartitionGraph::Def(def) => {
+                let functions = def.library.iter().flat_map(|library| &library.function);
+                let in_functions: usize = functions.map(|function| function.node_def.len()).sum();
+                GraphSize { nodes: def.node.len().saturating_add(in_functions), bytes: def.encoded_len() }
+            }
+            // Its functions are the session's, and shared by all its graphs.
+            PartitionGraph::Graph(graph) => GraphSize { nodes: graph.len(), bytes: graph.held_bytes_without_attrs() },
+        }
+    }
 }
 
 impl Graphs {
@@ -91,19 +107,34 @@ impl GraphMgr {
         GraphMgr { spread: Some(spread), ..self }
     }
 
-    /// Compiles a partition and returns its handle.
-    pub fn register(&self, def: &GraphDef, devices: &[LocalDevice], session: &Arc<SessionState>) -> Result<String> {
-        let functions = def.library.iter().flat_map(|library| &library.function);
-        let in_functions: usize = functions.map(|function| function.node_def.len()).sum();
-        let size = GraphSize { nodes: def.node.len().saturating_add(in_functions), bytes: def.encoded_len() };
+    /// Compiles a partition; returns its handle and what it became.
+    pub fn register(
+        &self,
+        graph: PartitionGraph,
+        devices: &[LocalDevice],
+        session: &Arc<SessionState>,
+    ) -> Result<(String, Arc<RegisteredGraph>)> {
+        let size = GraphSize::of(&graph);
         self.graphs.read().check(size)?;
         let _scope = session.account().enter();
-        let mut charge = Charge::new(def.node.len().saturating_mul(COMPILED_NODE_BYTES))?;
-        let graph = NodeGraph::from_graph_def(def, self.registry)?;
-        charge.resize(charge.bytes() + graph.held_bytes())?;
+        let mut charge = Charge::new(graph.num_nodes().saturating_mul(COMPILED_NODE_BYTES))?;
+        let (graph, held_bytes) = match graph {
+            PartitionGraph::Def(def) => {
+                let graph = NodeGraph::from_graph_def(&def, self.registry)?;
+                let bytes = graph.held_bytes();
+                (graph, bytes)
+            }
+            // The attributes are also those of the session's graph, and charged there.
+            PartitionGraph::Graph(graph) => {
+                let bytes = graph.held_bytes_without_attrs();
+                (graph, bytes)
+            }
+        };
+        charge.resize(charge.bytes() + held_bytes)?;
         let expectation = self.expected.add(&graph);
         let registered =
             RegisteredGraph::new(graph, devices, session, self.registry, self.spread.clone(), expectation, charge)?;
+        let registered = Arc::new(registered);
         // Not a number that others can guess: all masters that open no worker session share one.
         let handle = system_secret();
         let mut graphs = self.graphs.write();
@@ -111,8 +142,8 @@ impl GraphMgr {
         graphs.check(size)?;
         graphs.total.nodes += size.nodes;
         graphs.total.bytes += size.bytes;
-        graphs.by_handle.insert(handle.as_str().into(), (Arc::new(registered), size));
-        Ok(handle)
+        graphs.by_handle.insert(handle.as_str().into(), (registered.clone(), size));
+        Ok((handle, registered))
     }
 
     /// Returns a partition.
@@ -222,7 +253,7 @@ pub(crate) struct StepContext {
 
 /// A step of a partition that is about to run or has run.
 pub(crate) struct GraphStep {
-    executors: Vec<(Arc<Executor>, Arc<Step>)>,
+    executors: SmallVec<[(Arc<Executor>, Arc<Step>); 1]>,
     traces: Vec<Arc<NodeTrace>>,
 }
 
@@ -299,21 +330,48 @@ impl RegisteredGraph {
         context: &StepContext,
         is_traced: bool,
     ) -> Result<GraphStep> {
-        let mut args: smallvec::SmallVec<[Vec<Option<Tensor>>; 2]> =
-            self.units.iter().map(|unit| vec![None; unit.num_args]).collect();
+        let mut args = self.no_arguments();
         for (position, (key, tensor)) in sends.into_iter().enumerate() {
-            if let Some((unit, index)) = self.feeds.find(position, &key)
-                && let Some(slot) = args.get_mut(unit).and_then(|args| args.get_mut(index))
-            {
-                *slot = Some(tensor);
+            if let Some(place) = self.feeds.find(position, &key) {
+                args.set(place, tensor);
             }
         }
-        let mut prepared = GraphStep { executors: Vec::with_capacity(self.units.len()), traces: Vec::new() };
-        for (unit, args) in self.units.iter().zip(args) {
+        Ok(self.prepare_units(args, step, rendezvous, context, is_traced))
+    }
+
+    /// Prepares a whole step whose feeds come in the order in which the graph has their nodes.
+    pub fn prepare_in_order(
+        &self,
+        arguments: &mut dyn Iterator<Item = Tensor>,
+        step: &Arc<StepState>,
+        rendezvous: &Arc<dyn Rendezvous>,
+        context: &StepContext,
+    ) -> GraphStep {
+        let mut args = self.no_arguments();
+        for ((_, place), tensor) in self.feeds.in_order.iter().zip(arguments) {
+            args.set(*place, tensor);
+        }
+        self.prepare_units(args, step, rendezvous, context, false)
+    }
+
+    fn no_arguments(&self) -> Arguments {
+        Arguments(self.units.iter().map(|unit| vec![None; unit.num_args]).collect())
+    }
+
+    fn prepare_units(
+        &self,
+        args: Arguments,
+        step: &Arc<StepState>,
+        rendezvous: &Arc<dyn Rendezvous>,
+        context: &StepContext,
+        is_traced: bool,
+    ) -> GraphStep {
+        let mut prepared = GraphStep { executors: SmallVec::new(), traces: Vec::new() };
+        for (unit, args) in self.units.iter().zip(args.0) {
             let frame = CallFrame::new(args, unit.num_results);
             self.prepare_unit(unit, frame, step, rendezvous, context, is_traced, &mut prepared);
         }
-        Ok(prepared)
+        prepared
     }
 
     /// Prepares a partial run, whose feeds and fetches go through the rendezvous.
@@ -324,7 +382,7 @@ impl RegisteredGraph {
         context: &StepContext,
     ) -> Result<GraphStep> {
         let units = self.partial_units()?;
-        let mut prepared = GraphStep { executors: Vec::with_capacity(units.len()), traces: Vec::new() };
+        let mut prepared = GraphStep { executors: SmallVec::new(), traces: Vec::new() };
         for unit in units {
             self.prepare_unit(unit, CallFrame::default(), step, rendezvous, context, false, &mut prepared);
         }
@@ -362,20 +420,26 @@ impl RegisteredGraph {
 
     /// Takes the fetches out of a step that has ended.
     pub fn results(&self, step: &GraphStep, keys: &[Arc<str>]) -> Result<Vec<Tensor>> {
-        let mut results: smallvec::SmallVec<[Vec<Option<Tensor>>; 2]> =
-            step.executors.iter().map(|(_, step)| step.frame.take_results()).collect();
-        let mut take = |(position, key): (usize, &Arc<str>)| {
+        let results = step.take_results();
+        let take = |(position, key): (usize, &Arc<str>)| {
             let (unit, index) = self
                 .fetches
                 .find(position, key)
                 .ok_or_else(|| Status::invalid_argument(format!("the partition has no fetch of key {key}")))?;
             // Cloned, because one tensor may be asked for twice.
-            results
-                .get_mut(unit)
-                .and_then(|results| results.get(index).cloned().flatten())
-                .ok_or_else(|| Status::invalid_argument(format!("The tensor returned for {key} was not valid.")))
+            results.get(unit).and_then(|results| results.get(index).cloned().flatten()).ok_or_else(|| not_valid(key))
         };
-        keys.iter().enumerate().map(&mut take).collect()
+        keys.iter().enumerate().map(take).collect()
+    }
+
+    /// Takes the fetches out of a step that has ended, in the order in which the graph has their nodes.
+    pub fn results_in_order(&self, step: &GraphStep) -> Result<Vec<Tensor>> {
+        let mut results = step.take_results();
+        let mut take = |(key, (unit, index)): &(Arc<str>, (usize, usize))| {
+            let result = results.get_mut(*unit).and_then(|results| results.get_mut(*index)).and_then(Option::take);
+            result.ok_or_else(|| not_valid(key))
+        };
+        self.fetches.in_order.iter().map(&mut take).collect()
     }
 
     /// Returns the graphs that run on each device.
@@ -384,7 +448,29 @@ impl RegisteredGraph {
     }
 }
 
+/// The arguments of a step, for each unit.
+struct Arguments(SmallVec<[Vec<Option<Tensor>>; 2]>);
+
+impl Arguments {
+    fn set(&mut self, (unit, index): (usize, usize), tensor: Tensor) {
+        if let Some(slot) = self.0.get_mut(unit).and_then(|args| args.get_mut(index)) {
+            *slot = Some(tensor);
+        }
+    }
+}
+
 impl GraphStep {
+    fn take_results(&self) -> SmallVec<[Vec<Option<Tensor>>; 2]> {
+        self.executors.iter().map(|(_, step)| step.frame.take_results()).collect()
+    }
+
+    /// Starts the step on each device, with what takes note of its end there.
+    pub fn start<D: FnOnce(Result<()>) + Send + 'static>(&self, mut done: impl FnMut() -> D) {
+        for (executor, step) in &self.executors {
+            executor.run(step.clone(), done());
+        }
+    }
+
     /// Starts the step; `done` is called once for each device, perhaps before this returns.
     pub fn run(&self, done: impl Fn(Result<()>) + Send + Sync + Clone + 'static) {
         for (executor, step) in &self.executors {
@@ -403,6 +489,14 @@ impl GraphStep {
         let dev_stats: Vec<_> = self.traces.iter().map(|trace| trace.take()).collect();
         (!dev_stats.is_empty()).then_some(proto::StepStats { dev_stats })
     }
+}
+
+/// Says that a fetched tensor was never made.
+pub(super) fn not_valid(key: &str) -> Status {
+    let name = RendezvousKey::parse(key).map_or_else(|_| key.to_owned(), |key| key.edge_name().to_owned());
+    Status::invalid_argument(format!(
+        "The tensor returned for {name} was not valid: it is on a branch that was not taken"
+    ))
 }
 
 fn find_device<'a>(devices: &'a [LocalDevice], name: &str) -> Result<&'a LocalDevice> {
@@ -478,12 +572,12 @@ mod tests {
     fn a_session_has_a_bounded_number_of_graphs_and_one_that_it_drops_leaves_room() {
         let graphs = GraphMgr::new(ops::registry(), Arc::default());
         let session = Arc::new(SessionState::new());
-        let register = || graphs.register(&GraphDef::default(), &[], &session);
-        let first = register().unwrap();
+        let register = || graphs.register(PartitionGraph::Def(GraphDef::default()), &[], &session);
+        let (first, _) = register().unwrap();
         for _ in 1..GRAPHS_MAX {
             register().unwrap();
         }
-        let status = register().unwrap_err();
+        let status = register().err().unwrap();
         assert_eq!(status.code(), tensor::Code::ResourceExhausted);
         assert!(status.message().starts_with("too many registered graphs"), "{status}");
         graphs.deregister(&first).unwrap();

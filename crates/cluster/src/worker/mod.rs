@@ -4,6 +4,7 @@
 mod early_pushes;
 mod expected_keys;
 mod graph_mgr;
+mod local_graph;
 mod masters;
 mod partial_run;
 mod recipient;
@@ -29,6 +30,7 @@ use expected_keys::ExpectedKeys;
 use foldhash::{HashMap, HashMapExt};
 use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
 use kernel::{Logger, OpRegistry, Rendezvous, RendezvousKey, ResourceManager, SessionState};
+use local_graph::RegisteredHere;
 use masters::{Masters, Sessions};
 use parking_lot::Mutex;
 use partial_run::PartialSteps;
@@ -60,7 +62,7 @@ pub(crate) struct Worker {
     /// Looks after steps that wait for other tasks.
     watch: Watch,
     partial_steps: Arc<PartialSteps>,
-    step_context: StepContext,
+    step_context: Arc<StepContext>,
     /// The other tasks of this task's own cluster.
     transfers: Arc<dyn Transfers>,
     /// Takes note of transfers when asked to.
@@ -87,6 +89,7 @@ impl Worker {
         registry: &'static OpRegistry,
         transfers: Arc<dyn Transfers>,
         log: Arc<StepLog>,
+        logger: Arc<dyn Logger>,
         runtime: tokio::runtime::Handle,
         ids: Arc<RandomIds>,
     ) -> Worker {
@@ -117,7 +120,7 @@ impl Worker {
             expected,
             watch: Watch::default(),
             partial_steps: Arc::new(PartialSteps::default()),
-            step_context: StepContext { runner: executor::default_runner(), logger: Arc::new(TracingLogger) },
+            step_context: Arc::new(StepContext { runner: executor::default_runner(), logger }),
             transfers,
             log,
             runtime,
@@ -325,16 +328,7 @@ fn run_executors(prepared: &GraphStep, step: &Arc<StepState>) -> oneshot::Receiv
     });
     prepared.run(move |ended| {
         if let Err(status) = ended {
-            let mut outcome = ending.outcome.lock();
-            // The user should read the cause, not what it led to.
-            let replaces = match &outcome.0 {
-                Ok(()) => true,
-                Err(earlier) => earlier.is_derived() && !status.is_derived(),
-            };
-            if replaces {
-                outcome.0 = Err(status.clone());
-            }
-            drop(outcome);
+            prefer_cause(&mut ending.outcome.lock().0, status.clone());
             ending.step.abort(status.derived());
         }
         if ending.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -345,6 +339,17 @@ fn run_executors(prepared: &GraphStep, step: &Arc<StepState>) -> oneshot::Receiv
         }
     });
     receiver
+}
+
+/// Notes a failure: the user should read the cause, not what it led to.
+fn prefer_cause(outcome: &mut Result<()>, status: Status) {
+    let replaces = match &*outcome {
+        Ok(()) => true,
+        Err(earlier) => earlier.is_derived() && !status.is_derived(),
+    };
+    if replaces {
+        *outcome = Err(status);
+    }
 }
 
 /// Cancels a step when whoever asked for it goes away.
@@ -400,13 +405,17 @@ impl WorkerInterface for Worker {
         answer(Ok(()))
     }
 
-    fn register_graph(&self, request: proto::RegisterGraphRequest) -> Answer<String> {
-        let registered =
-            self.session(&request.session_handle, request.create_worker_session_called).and_then(|session| {
-                let def = request.graph_def.unwrap_or_default();
-                let register = || session.graphs.register(&def, &session.devices, &session.state);
-                crate::threads::for_graph(def.node.len(), register)
+    fn register_graph(&self, call: RegisterGraphCall) -> Answer<RegisterGraphReply> {
+        let registered = self.session(&call.session_handle, call.create_worker_session_called).and_then(|session| {
+            let num_nodes = call.graph.num_nodes();
+            let register = || session.graphs.register(call.graph, &session.devices, &session.state);
+            let (graph_handle, graph) = crate::threads::for_graph(num_nodes, register)?;
+            let local = session.transfers.is_alone().then(|| {
+                let context = self.step_context.clone();
+                Arc::new(RegisteredHere { graph, context }) as Arc<dyn LocalGraph>
             });
+            Ok(RegisterGraphReply { graph_handle, local })
+        });
         answer(registered)
     }
 
@@ -496,8 +505,8 @@ fn no_collectives(call: &str, which: &str) -> Status {
     Status::unimplemented(format!("{call} {which} can't be answered: there are no collective ops here"))
 }
 
-/// Prints what ops print for people.
-struct TracingLogger;
+/// Writes what ops print for people to the log.
+pub(crate) struct TracingLogger;
 
 impl Logger for TracingLogger {
     fn log(&self, level: &str, message: &str) {
@@ -506,5 +515,14 @@ impl Logger for TracingLogger {
             "warning" => tracing::warn!("{message}"),
             _ => tracing::info!("{message}"),
         }
+    }
+}
+
+/// Writes what ops print for people to the standard error, as TensorFlow does.
+pub(crate) struct StderrLogger;
+
+impl Logger for StderrLogger {
+    fn log(&self, _level: &str, message: &str) {
+        eprintln!("{message}");
     }
 }

@@ -1,7 +1,7 @@
 //! Partial runs: one step that is fed and fetched by several calls. Its executors run from the first call to the last,
 //! and feeds and fetches meet in the step's rendezvous.
 
-use super::graph_mgr::{RegisteredGraph, StepContext};
+use super::graph_mgr::{RegisteredGraph, StepContext, not_valid};
 use super::step_state::StepState;
 use super::{CancelOnDrop, run_executors};
 use crate::interface::{Answer, RunGraphCall, RunGraphReply};
@@ -93,7 +93,7 @@ fn receive(step: &StepState, key: &Arc<str>) -> impl Future<Output = Result<Tens
     async move {
         match receiver.await {
             Ok(Ok((tensor, false))) => Ok(tensor),
-            Ok(Ok((_, true))) => Err(Status::invalid_argument(format!("The tensor returned for {key} was not valid."))),
+            Ok(Ok((_, true))) => Err(not_valid(&key)),
             Ok(Err(status)) => Err(status),
             Err(_) => Err(Status::cancelled("the step is over").derived()),
         }

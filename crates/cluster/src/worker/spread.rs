@@ -4,7 +4,7 @@
 use super::graph_mgr::CALL_DEPTH;
 use super::step_state::Transfers;
 use crate::device::{LocalDevice, task_name};
-use crate::interface::{RunGraphCall, RunGraphReply, WorkerInterface};
+use crate::interface::{PartitionGraph, RegisterGraphCall, RunGraphCall, RunGraphReply, WorkerInterface};
 use crate::random::RandomIds;
 use executor::{SpreadBody, SpreadFunction, SpreadRuntime};
 use foldhash::fast::FixedState;
@@ -200,11 +200,11 @@ impl Spread {
 
     async fn register(&self, task: String, def: GraphDef, terminals: Terminals) -> Result<Part> {
         let worker = self.transfers.worker(&task)?;
-        let request = |session_handle: &str, create_worker_session_called| proto::RegisterGraphRequest {
+        let request = |session_handle: &str, create_worker_session_called| RegisterGraphCall {
             session_handle: session_handle.to_owned(),
-            graph_def: Some(def.clone()),
             create_worker_session_called,
-            ..Default::default()
+            graph: PartitionGraph::Def(def.clone()),
+            config: None,
         };
         let mut session_handle: Arc<str> = self.session_handle.clone().unwrap_or_default();
         let mut create_worker_session_called = self.session_handle.is_some();
@@ -215,7 +215,7 @@ impl Spread {
             (session_handle, create_worker_session_called) = ("".into(), false);
             registered = worker.register_graph(request("", false)).await;
         }
-        let graph_handle = registered.map_err(|status| self.from_task(&task, status))?;
+        let graph_handle = registered.map_err(|status| self.from_task(&task, status))?.graph_handle;
         Ok(Part {
             worker,
             task,

@@ -12,7 +12,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use tensor::{Result, Status};
+use tensor::{Result, Status, Tensor};
 use tokio::task::AbortHandle;
 
 /// How many peers a step remembers whose connections were lost.
@@ -194,10 +194,28 @@ impl StepState {
     }
 }
 
+/// The rendezvous of a step that talks to no other task is the step itself.
+impl Rendezvous for StepState {
+    fn send(&self, key: &RendezvousKey, tensor: Tensor, is_dead: bool) -> Result<()> {
+        self.local.send(key, tensor, is_dead)
+    }
+
+    fn receive(&self, key: &RendezvousKey, done: ReceiveDone) {
+        self.local.receive(key, done);
+    }
+
+    fn abort(&self, status: Status) {
+        StepState::abort(self, status);
+    }
+}
+
 /// One task's view of its cluster, or of the cluster that a session brought along.
 pub(crate) trait Transfers: Send + Sync {
     /// Returns the name of this task in the cluster.
     fn task(&self) -> &str;
+
+    /// Returns whether there is no other task, nor will be.
+    fn is_alone(&self) -> bool;
 
     /// Returns a task's address.
     fn address(&self, task: &str) -> Option<&str>;

@@ -1,9 +1,7 @@
 //! [`Session`]: runs a graph, in this process or on a cluster.
 
 mod chrome_trace;
-mod direct;
-mod direct_partial;
-mod remote;
+mod client;
 mod target;
 mod typed;
 
@@ -15,8 +13,7 @@ use std::time::Duration;
 use tensor::{Element, IntoTensor, Result, Status, Tensor};
 
 pub use chrome_trace::chrome_trace;
-pub use direct::DirectSession;
-pub use remote::{MasterSession, runtime};
+pub use client::{ClientSession, runtime};
 pub use target::Target;
 pub use typed::{FromTensor, FromTensors};
 
@@ -94,11 +91,9 @@ impl Session {
     pub fn connect_with(graph: &Graph, target: &str, config: proto::ConfigProto) -> Result<Session> {
         graph.finish()?;
         if target.is_empty() {
-            cpu::requested().map_err(tensor::Status::invalid_argument)?;
-            let backend = DirectSession::with_config(ops::registry(), &config);
-            return Ok(Session::with_backend(graph, Box::new(backend)));
+            return Ok(Session::with_backend(graph, Box::new(ClientSession::local(ops::registry(), config)?)));
         }
-        Ok(Session::with_backend(graph, Box::new(MasterSession::connect(target, config)?)))
+        Ok(Session::with_backend(graph, Box::new(ClientSession::connect(target, config)?)))
     }
 
     /// Makes a session on a master in this process, such as an embedded cluster's.
@@ -108,7 +103,7 @@ impl Session {
         config: proto::ConfigProto,
     ) -> Result<Session> {
         graph.finish()?;
-        Ok(Session::with_backend(graph, Box::new(MasterSession::new(master, config)?)))
+        Ok(Session::with_backend(graph, Box::new(ClientSession::new(master, config)?)))
     }
 
     /// Makes a session over a backend of your own.

@@ -412,7 +412,7 @@ impl FinalOpsHook {
 
 impl SessionRunHook for FinalOpsHook {
     fn end(&mut self, session: &Session) -> Result<()> {
-        let (values, _) = super::monitored_session::run_args(session, &self.args)?;
+        let (values, _) = self.args.run(session)?;
         *self.values.lock() = Some(values);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::queue_runner::{QueueRunner, add_queue_runner, queue_runners};
 use super::saver::Saver;
+use crate::session::Session;
 use crate::variable::{Kind, SaveSlice, Variable, collections};
 use graph::Graph;
 use prost::Message;
@@ -52,6 +53,16 @@ pub fn export_meta_graph(graph: &Graph, saver: Option<SaverDef>) -> MetaGraphDef
         meta.collection_def.insert(QUEUE_RUNNERS.to_owned(), CollectionDef { kind });
     }
     meta
+}
+
+impl Saver {
+    /// Writes a checkpoint and, beside it, the graph as `PREFIX-STEP.meta`.
+    pub fn save_with_meta_graph(&self, session: &Session, prefix: &str, global_step: Option<i64>) -> Result<String> {
+        let written = self.save(session, prefix, global_step)?;
+        let meta = export_meta_graph(session.graph(), Some(self.to_def()));
+        self.files.write_atomically(&format!("{written}.meta"), &meta.encode_to_vec())?;
+        Ok(written)
+    }
 }
 
 /// Adds a MetaGraph's nodes and collections to a graph; returns its saver, when it has one.

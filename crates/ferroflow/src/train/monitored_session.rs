@@ -25,7 +25,7 @@ use super::hooks::{CheckpointSaverHook, Every, StepCounterHook, SummarySaverHook
 use super::session_manager::{RestoreFrom, SessionManager, Waiting, is_recoverable};
 use super::session_run_hook::{RunArgs, RunContext, RunValues, SessionRunHook};
 use super::{Coordinator, Scaffold, start_queue_runners};
-use crate::session::{RunMetadata, RunOptions, Session, Target};
+use crate::session::{RunOptions, Session, Target};
 use crate::summary::FileWriter;
 use crate::variable::get_global_step;
 use graph::Graph;
@@ -218,7 +218,7 @@ impl MonitoredSession {
             }
             spans.push(positions);
         }
-        let (mut values, metadata) = run_args(&live.session, &merged)?;
+        let (mut values, metadata) = merged.run(&live.session)?;
         for (hook, positions) in self.hooks.iter_mut().zip(spans) {
             let results = positions.iter().filter_map(|&position| values.get(position).cloned()).collect();
             hook.after_run(&context, &RunValues { results, metadata: metadata.clone() })?;
@@ -293,16 +293,6 @@ impl Drop for MonitoredSession {
     fn drop(&mut self) {
         self.abandon();
     }
-}
-
-/// Runs what is asked for in a plain session.
-pub(super) fn run_args(session: &Session, args: &RunArgs) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
-    let mut runner = session.runner().options(args.options.clone());
-    for (name, value) in &args.feeds {
-        runner = runner.feed_name(name, value.clone());
-    }
-    let runner = args.fetches.iter().fold(runner, |runner, name| runner.fetch_name(name));
-    args.targets.iter().fold(runner, |runner, name| runner.target_name(name)).run_with_metadata()
 }
 
 fn merge_options(options: &mut RunOptions, other: &RunOptions) {

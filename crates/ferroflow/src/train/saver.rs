@@ -58,7 +58,7 @@ pub struct Saver {
     def: SaverDef,
     max_to_keep: usize,
     keep_every_seconds: f64,
-    files: Arc<dyn FileSystem>,
+    pub(super) files: Arc<dyn FileSystem>,
     kept: Mutex<Kept>,
     /// Held while a checkpoint is written: two of one step would be in each other's way.
     saving: Mutex<()>,
@@ -153,15 +153,6 @@ impl Saver {
         for old in state.1 {
             self.delete(&old);
         }
-        Ok(written)
-    }
-
-    /// Writes a checkpoint and, beside it, the graph as `PREFIX-STEP.meta`.
-    pub fn save_with_meta_graph(&self, session: &Session, prefix: &str, global_step: Option<i64>) -> Result<String> {
-        let written = self.save(session, prefix, global_step)?;
-        let meta = super::meta_graph::export_meta_graph(session.graph(), Some(self.to_def()));
-        let bytes = prost::Message::encode_to_vec(&meta);
-        self.files.write_atomically(&format!("{written}.meta"), &bytes)?;
         Ok(written)
     }
 

@@ -44,6 +44,16 @@ impl RunArgs {
         self.options = options;
         self
     }
+
+    /// Runs what is asked for in a plain session.
+    pub(super) fn run(&self, session: &Session) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
+        let mut runner = session.runner().options(self.options.clone());
+        for (name, value) in &self.feeds {
+            runner = runner.feed_name(name, value.clone());
+        }
+        let runner = self.fetches.iter().fold(runner, |runner, name| runner.fetch_name(name));
+        self.targets.iter().fold(runner, |runner, name| runner.target_name(name)).run_with_metadata()
+    }
 }
 
 /// The run that is about to be done or was done.

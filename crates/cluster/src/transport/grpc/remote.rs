@@ -161,9 +161,26 @@ impl WorkerInterface for RemoteWorker {
         Box::pin(async move { answer.await.map(|_: proto::DeleteWorkerSessionResponse| ()) })
     }
 
-    fn register_graph(&self, request: proto::RegisterGraphRequest) -> Answer<String> {
+    fn register_graph(&self, call: RegisterGraphCall) -> Answer<RegisterGraphReply> {
+        let graph_def = match call.graph {
+            PartitionGraph::Graph(graph) => graph.to_graph_def(),
+            PartitionGraph::Def(def) => def,
+        };
+        let config = call.config.as_deref();
+        let request = proto::RegisterGraphRequest {
+            session_handle: call.session_handle,
+            graph_def: Some(graph_def),
+            graph_options: config.and_then(|config| config.graph_options.clone()),
+            debug_options: config.map(|_| proto::DebugOptions::default()),
+            create_worker_session_called: call.create_worker_session_called,
+            config_proto: config.cloned(),
+            ..Default::default()
+        };
         let answer = plain(&self.channel, worker::REGISTER_GRAPH, request);
-        Box::pin(async move { answer.await.map(|response: proto::RegisterGraphResponse| response.graph_handle) })
+        Box::pin(async move {
+            let response: proto::RegisterGraphResponse = answer.await?;
+            Ok(RegisterGraphReply { graph_handle: response.graph_handle, local: None })
+        })
     }
 
     fn deregister_graph(&self, request: proto::DeregisterGraphRequest) -> Answer<()> {

@@ -10,7 +10,7 @@ use super::split::TensorPath;
 use super::wire::{Segments, malformed};
 use crate::client::{Caller, called_by};
 use crate::connections::Connections;
-use crate::interface::{MasterInterface, WorkerInterface};
+use crate::interface::{MasterInterface, PartitionGraph, RegisterGraphCall, WorkerInterface};
 use crate::log_limit::LogLimit;
 use crate::threads::for_message;
 use crate::transport::stream::{PREFACE, Socket, StreamHub};
@@ -404,8 +404,12 @@ static METHODS: &[Method] = &[
     method!(worker::DELETE_WORKER_SESSION,
         worker.delete_worker_session(|request: proto::DeleteWorkerSessionRequest| request.session_handle)
         -> |()| proto::DeleteWorkerSessionResponse {}),
-    method!(worker::REGISTER_GRAPH, worker.register_graph(|request: proto::RegisterGraphRequest| request)
-        -> |graph_handle| proto::RegisterGraphResponse { graph_handle }),
+    method!(worker::REGISTER_GRAPH, worker.register_graph(|request: proto::RegisterGraphRequest| RegisterGraphCall {
+            session_handle: request.session_handle,
+            create_worker_session_called: request.create_worker_session_called,
+            graph: PartitionGraph::Def(request.graph_def.unwrap_or_default()),
+            config: None,
+        }) -> |registered| proto::RegisterGraphResponse { graph_handle: registered.graph_handle }),
     method!(worker::DEREGISTER_GRAPH, worker.deregister_graph(|request: proto::DeregisterGraphRequest| request)
         -> |()| proto::DeregisterGraphResponse {}),
     method!(worker::CLEANUP_ALL, worker.cleanup_all(|request: proto::CleanupAllRequest| request.container)

@@ -1,0 +1,118 @@
+//! What a session keeps of the steps that its client has prepared: [`Callables`], which are run many times, and [`OpenPartialRuns`],
+//! which are fed and fetched bit by bit.
+
+use super::compiled_run::RunEntry;
+use foldhash::{HashMap, HashSet};
+use parking_lot::Mutex;
+use proto::RunOptions;
+use std::sync::Arc;
+use tensor::{Result, Status};
+
+/// A bound on the callables of a session.
+const CALLABLES_MAX: usize = 1 << 16;
+
+/// A bound on the partial runs of a session at once.
+const PARTIAL_RUNS_MAX: usize = 1 << 10;
+
+/// The callables of a session.
+#[derive(Default)]
+pub(crate) struct Callables {
+    table: Mutex<CallableTable>,
+}
+
+#[derive(Default)]
+struct CallableTable {
+    callables: HashMap<i64, Arc<Callable>>,
+    next_handle: i64,
+}
+
+/// A run that is called by number.
+pub(crate) struct Callable {
+    /// The run.
+    pub entry: Arc<RunEntry>,
+    /// How it is run.
+    pub options: Option<RunOptions>,
+}
+
+impl Callables {
+    /// Keeps a callable; returns its handle.
+    pub fn add(&self, callable: Callable) -> Result<i64> {
+        let mut table = self.table.lock();
+        if table.callables.len() >= CALLABLES_MAX {
+            return Err(Status::resource_exhausted("the session has too many callables"));
+        }
+        let handle = table.next_handle;
+        table.next_handle += 1;
+        table.callables.insert(handle, Arc::new(callable));
+        Ok(handle)
+    }
+
+    /// Returns a callable.
+    pub fn get(&self, handle: i64) -> Option<Arc<Callable>> {
+        self.table.lock().callables.get(&handle).cloned()
+    }
+
+    /// Takes a callable out.
+    pub fn remove(&self, handle: i64) -> Option<Arc<Callable>> {
+        self.table.lock().callables.remove(&handle)
+    }
+}
+
+/// The partial runs of a session.
+#[derive(Default)]
+pub(crate) struct OpenPartialRuns {
+    table: Mutex<PartialRunTable>,
+}
+
+#[derive(Default)]
+struct PartialRunTable {
+    runs: HashMap<String, Arc<OpenPartialRun>>,
+    next_handle: u64,
+}
+
+/// A step that is fed and fetched bit by bit.
+pub(crate) struct OpenPartialRun {
+    /// The run.
+    pub entry: Arc<RunEntry>,
+    /// The step.
+    pub step_id: i64,
+    /// What is still to be fed and fetched.
+    pub pending: Mutex<Pending>,
+}
+
+/// What is still to be fed and fetched.
+pub(crate) struct Pending {
+    /// The names of the feeds.
+    pub feeds: HashSet<String>,
+    /// The fetches, each with the feeds that it needs.
+    pub fetches: HashMap<String, Vec<String>>,
+}
+
+impl OpenPartialRuns {
+    /// Keeps a partial run; returns its handle.
+    pub fn add(&self, run: OpenPartialRun) -> Result<String> {
+        let mut table = self.table.lock();
+        if table.runs.len() >= PARTIAL_RUNS_MAX {
+            return Err(Status::resource_exhausted("the session has too many partial runs"));
+        }
+        let handle = table.next_handle.to_string();
+        table.next_handle += 1;
+        table.runs.insert(handle.clone(), Arc::new(run));
+        Ok(handle)
+    }
+
+    /// Returns a partial run.
+    pub fn get(&self, handle: &str) -> Option<Arc<OpenPartialRun>> {
+        self.table.lock().runs.get(handle).cloned()
+    }
+
+    /// Takes a partial run out.
+    pub fn remove(&self, handle: &str) -> Option<Arc<OpenPartialRun>> {
+        self.table.lock().runs.remove(handle)
+    }
+
+    /// Takes all of them out.
+    pub fn take_all(&self) -> Vec<Arc<OpenPartialRun>> {
+        std::mem::take(&mut self.table.lock().runs).into_values().collect()
+    }
+}

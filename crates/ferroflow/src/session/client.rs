@@ -1,0 +1,236 @@
+//! [`ClientSession`]: a session as its client has it, on a master in this process or behind a `grpc://` address.
+
+use super::{RunMetadata, RunOptions, SessionBackend};
+use cluster::{Answer, EmbeddedCluster, LocalSession, MasterInterface, RemoteMaster, RunStepCall, wait_for};
+use kernel::OpRegistry;
+use parking_lot::Mutex;
+use proto::{ConfigProto, CreateSessionRequest, ExtendSessionRequest, GraphDef};
+use std::sync::{Arc, OnceLock};
+use tensor::{Result, Status, Tensor};
+use tokio::runtime::{Handle, Runtime};
+
+/// A session on a master. It is created when the first nodes arrive, as TensorFlow's clients do.
+pub struct ClientSession {
+    master: Arc<dyn MasterInterface>,
+    runtime: Handle,
+    config: ConfigProto,
+    state: Mutex<State>,
+    /// The session itself, once it is open and if all of it is in this process.
+    local: OnceLock<Arc<dyn LocalSession>>,
+    /// What is behind a session of this process, and ends with it.
+    cluster: Option<EmbeddedCluster>,
+}
+
+enum State {
+    New,
+    Open(Open),
+    Closed,
+}
+
+#[derive(Clone)]
+struct Open {
+    handle: String,
+    graph_version: i64,
+}
+
+impl ClientSession {
+    /// Makes a session in this process: on the master of an embedded cluster of one task, which is its own.
+    pub fn local(registry: &'static OpRegistry, config: ConfigProto) -> Result<ClientSession> {
+        let cluster = EmbeddedCluster::local(registry, runtime()?)?;
+        let mut session = ClientSession::new(cluster.local_master()?, config)?;
+        session.cluster = Some(cluster);
+        Ok(session)
+    }
+
+    /// Makes a session on a master in this process.
+    pub fn new(master: Arc<dyn MasterInterface>, config: ConfigProto) -> Result<ClientSession> {
+        let (state, local) = (Mutex::new(State::New), OnceLock::new());
+        Ok(ClientSession { master, runtime: runtime()?, config, state, local, cluster: None })
+    }
+
+    /// Makes a session on the server at `grpc://host:port`.
+    pub fn connect(target: &str, config: ConfigProto) -> Result<ClientSession> {
+        let address = target
+            .strip_prefix("grpc://")
+            .ok_or_else(|| Status::invalid_argument(format!("the target '{target}' doesn't start with grpc://")))?;
+        ClientSession::new(Arc::new(RemoteMaster::new(address, runtime()?)?), config)
+    }
+
+    fn wait<T>(&self, answer: Answer<T>) -> Result<T> {
+        match self.cluster {
+            // A program may use a session of its own process on any thread, also within a task of a runtime.
+            Some(_) => wait_for(&self.runtime, answer),
+            None => self.runtime.block_on(answer),
+        }
+    }
+
+    /// Returns the session's handle, after creating the session if nobody has.
+    fn handle(&self) -> Result<String> {
+        let mut state = self.state.lock();
+        if let State::New = &*state {
+            *state = State::Open(self.create(&GraphDef::default())?);
+        }
+        match &*state {
+            State::Open(open) => Ok(open.handle.clone()),
+            State::New | State::Closed => Err(closed()),
+        }
+    }
+
+    fn create(&self, def: &GraphDef) -> Result<Open> {
+        let request = CreateSessionRequest {
+            graph_def: Some(def.clone()),
+            config: Some(self.config.clone()),
+            ..Default::default()
+        };
+        let response = self.wait(self.master.create_session(request))?;
+        if let Some(local) = self.master.local_session(&response.session_handle) {
+            let _ = self.local.set(local);
+        }
+        Ok(Open { handle: response.session_handle, graph_version: response.graph_version })
+    }
+}
+
+impl Drop for ClientSession {
+    fn drop(&mut self) {
+        if self.cluster.is_some() {
+            // Nobody else can use it, nor be told that it could not be closed.
+            let _ = self.close();
+        }
+    }
+}
+
+fn closed() -> Status {
+    Status::cancelled("Session has been closed.")
+}
+
+impl SessionBackend for ClientSession {
+    fn extend(&self, def: &GraphDef) -> Result<()> {
+        let mut state = self.state.lock();
+        let opened = match &*state {
+            State::New => self.create(def)?,
+            State::Open(open) => {
+                let request = ExtendSessionRequest {
+                    session_handle: open.handle.clone(),
+                    graph_def: Some(def.clone()),
+                    current_graph_version: open.graph_version,
+                };
+                let response = self.wait(self.master.extend_session(request))?;
+                Open { handle: open.handle.clone(), graph_version: response.new_graph_version }
+            }
+            State::Closed => return Err(closed()),
+        };
+        *state = State::Open(opened);
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        options: &RunOptions,
+        feeds: &[(&str, Tensor)],
+        fetches: &[&str],
+        targets: &[&str],
+    ) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
+        let is_recorded = options.full_trace || options.output_partition_graphs;
+        let local = self.local.get().filter(|_| !is_recorded);
+        if let Some(result) = local.and_then(|local| local.run(feeds, fetches, targets, options.timeout)) {
+            return result.map(|values| (values, None));
+        }
+        // What is fed needn't be asked for.
+        let fed = |fetch: &str| feeds.iter().find(|(name, _)| is_same(name, fetch)).map(|(_, value)| value.clone());
+        let asked: Vec<&str> = fetches.iter().copied().filter(|fetch| fed(fetch).is_none()).collect();
+        if asked.is_empty() && targets.is_empty() && !fetches.is_empty() {
+            return Ok((fetches.iter().filter_map(|fetch| fed(fetch)).collect(), None));
+        }
+        let known = local.filter(|_| asked.len() < fetches.len());
+        let (received, metadata) = match known.and_then(|local| local.run(feeds, &asked, targets, options.timeout)) {
+            Some(result) => (result?, None),
+            None => {
+                let call = RunStepCall {
+                    session_handle: self.handle()?,
+                    feeds: feeds.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+                    fetches: owned(&asked),
+                    targets: owned(targets),
+                    options: options.to_proto(),
+                    partial_run_handle: String::new(),
+                };
+                let reply = self.wait(self.master.run_step(call))?;
+                (reply.tensors.into_iter().map(|(_, tensor)| tensor).collect(), reply.metadata)
+            }
+        };
+        let mut received = received.into_iter();
+        let values: Option<Vec<Tensor>> = fetches.iter().map(|fetch| fed(fetch).or_else(|| received.next())).collect();
+        let values = values.ok_or_else(|| Status::internal("the master returned too few tensors"))?;
+        Ok((values, metadata.filter(|_| is_recorded)))
+    }
+
+    fn partial_run_setup(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<String> {
+        let request = proto::PartialRunSetupRequest {
+            session_handle: self.handle()?,
+            feed: owned(feeds),
+            fetch: owned(fetches),
+            target: owned(targets),
+            ..Default::default()
+        };
+        self.wait(self.master.partial_run_setup(request))
+    }
+
+    fn partial_run(&self, handle: &str, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>> {
+        let call = RunStepCall {
+            session_handle: self.handle()?,
+            feeds: feeds.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            fetches: owned(fetches),
+            partial_run_handle: handle.to_owned(),
+            ..Default::default()
+        };
+        let reply = self.wait(self.master.run_step(call))?;
+        Ok(reply.tensors.into_iter().map(|(_, tensor)| tensor).collect())
+    }
+
+    fn close(&self) -> Result<()> {
+        let state = std::mem::replace(&mut *self.state.lock(), State::Closed);
+        match state {
+            State::Open(open) => self.wait(self.master.close_session(open.handle)),
+            State::New | State::Closed => Ok(()),
+        }
+    }
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Returns whether two names are those of one output: its first is also known by its node's name.
+fn is_same(one: &str, other: &str) -> bool {
+    one.strip_suffix(":0").unwrap_or(one) == other.strip_suffix(":0").unwrap_or(other)
+}
+
+impl RunOptions {
+    /// Returns the options on the wire; none when all are at their defaults.
+    fn to_proto(&self) -> Option<proto::RunOptions> {
+        if self.timeout.is_none() && !self.full_trace && !self.output_partition_graphs {
+            return None;
+        }
+        let trace = if self.full_trace {
+            proto::run_options::TraceLevel::FullTrace
+        } else {
+            proto::run_options::TraceLevel::NoTrace
+        };
+        Some(proto::RunOptions {
+            // No time at all would mean that there is no limit.
+            timeout_in_ms: self.timeout.map_or(0, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX).max(1)),
+            trace_level: trace as i32,
+            output_partition_graphs: self.output_partition_graphs,
+            ..Default::default()
+        })
+    }
+}
+
+/// Returns the runtime on which this process's servers and connections run; it is started when first needed.
+pub fn runtime() -> Result<Handle> {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    let runtime = RUNTIME.get_or_init(|| tokio::runtime::Builder::new_multi_thread().enable_all().build().ok());
+    match runtime {
+        Some(runtime) => Ok(runtime.handle().clone()),
+        None => Err(Status::resource_exhausted("can't start the threads that serve connections")),
+    }
+}
