@@ -1,7 +1,7 @@
 //! [`DirectSession`]: runs a graph in this process, on one device, without a master.
 
 use super::direct_partial::{INCARNATION, PartialRun, Pending, feeds_behind};
-use super::{RunMetadata, RunOptions, SessionBackend};
+use super::{RunOptions, SessionBackend};
 use executor::{Executor, FunctionLibraryRuntime, default_runner};
 use graph::passes::{self, FeedSlot, OptimizeSwitches, RunSpec};
 use graph::{FunctionLibrary, NodeGraph};
@@ -10,7 +10,7 @@ use kernel::{
     Trace,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
-use proto::{ConfigProto, DeviceStepStats, GraphDef, NodeExecStats, StepStats};
+use proto::{ConfigProto, DeviceStepStats, GraphDef, NodeExecStats, RunMetadata, StepStats};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,6 +35,8 @@ pub struct DirectSession {
     state: Arc<SessionState>,
     cancellation: Cancellation,
     switches: OptimizeSwitches,
+    /// How long a step may take that says nothing of it itself.
+    operation_timeout: Option<Duration>,
     next_step: AtomicI64,
     partial_runs: Mutex<HashMap<String, Arc<PartialRun>>>,
 }
@@ -59,8 +61,9 @@ impl DirectSession {
         DirectSession::with_config(registry, &ConfigProto::default())
     }
 
-    /// As [`new`](Self::new), with settings: `graph_options` say how graphs are optimized.
+    /// As [`new`](Self::new), with settings: `graph_options` say how graphs are optimized, `operation_timeout_in_ms` how long a step may take.
     pub fn with_config(registry: &'static OpRegistry, config: &ConfigProto) -> DirectSession {
+        let timeout = u64::try_from(config.operation_timeout_in_ms).ok().filter(|&timeout| timeout > 0);
         DirectSession {
             registry,
             graph: RwLock::new(NodeGraph::new(Arc::new(FunctionLibrary::default()))),
@@ -69,6 +72,7 @@ impl DirectSession {
             state: Arc::new(SessionState::new()),
             cancellation: Cancellation::new(),
             switches: OptimizeSwitches::from_config(config),
+            operation_timeout: timeout.map(Duration::from_millis),
             next_step: AtomicI64::new(1),
             partial_runs: Mutex::new(HashMap::new()),
         }
@@ -178,7 +182,7 @@ impl SessionBackend for DirectSession {
         let outcome = Arc::new(Outcome::default());
         let signal = outcome.clone();
         compiled.executor.run(step.clone(), move |result| signal.set(result));
-        let result = outcome.wait(options.timeout, &cancellation);
+        let result = outcome.wait(options.timeout.or(self.operation_timeout), &cancellation);
         self.cancellation.deregister(token);
         result?;
         let values: Option<Vec<Tensor>> = step.frame.take_results().into_iter().collect();

@@ -1,9 +1,9 @@
 //! [`MasterSession`]: a session on a master, in this process or behind a `grpc://` address.
 
-use super::{RunMetadata, RunOptions, SessionBackend};
+use super::{RunOptions, SessionBackend};
 use cluster::{MasterInterface, RemoteMaster, RunStepCall};
 use parking_lot::Mutex;
-use proto::{ConfigProto, CreateSessionRequest, ExtendSessionRequest, GraphDef};
+use proto::{ConfigProto, CreateSessionRequest, ExtendSessionRequest, GraphDef, RunMetadata};
 use std::sync::{Arc, OnceLock};
 use tensor::{Result, Status, Tensor};
 use tokio::runtime::{Handle, Runtime};
@@ -129,26 +129,6 @@ impl SessionBackend for MasterSession {
             Some(open) => self.runtime.block_on(self.master.close_session(open.handle)),
             None => Ok(()),
         }
-    }
-}
-
-impl RunOptions {
-    /// Returns the options on the wire; none when all are at their defaults.
-    fn to_proto(&self) -> Option<proto::RunOptions> {
-        if self.timeout.is_none() && !self.full_trace && !self.output_partition_graphs {
-            return None;
-        }
-        let trace = if self.full_trace {
-            proto::run_options::TraceLevel::FullTrace
-        } else {
-            proto::run_options::TraceLevel::NoTrace
-        };
-        Some(proto::RunOptions {
-            timeout_in_ms: self.timeout.map_or(0, |timeout| i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX)),
-            trace_level: trace as i32,
-            output_partition_graphs: self.output_partition_graphs,
-            ..Default::default()
-        })
     }
 }
 

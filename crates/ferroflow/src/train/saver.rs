@@ -159,9 +159,8 @@ impl Saver {
     /// Writes a checkpoint and, beside it, the graph as `PREFIX-STEP.meta`.
     pub fn save_with_meta_graph(&self, session: &Session, prefix: &str, global_step: Option<i64>) -> Result<String> {
         let written = self.save(session, prefix, global_step)?;
-        let meta = super::meta_graph::export_meta_graph(session.graph(), Some(self.to_def()));
-        let bytes = prost::Message::encode_to_vec(&meta);
-        self.files.write_atomically(&format!("{written}.meta"), &bytes)?;
+        let meta = super::meta_graph::export_meta_graph(session.graph(), Some(self));
+        self.files.write_atomically(&format!("{written}.meta"), &meta.to_bytes())?;
         Ok(written)
     }
 
