@@ -1,77 +1,37 @@
 //! A trainer as the guide to distributed TensorFlow writes it: replicated between graphs, asynchronous, with Adagrad, a
-//! saver, summaries and a supervisor.
-//!
-//! ```text
-//! trainer --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 --job_name=ps --task_index=0
-//! trainer --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 --job_name=worker --task_index=0
-//! trainer --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 --job_name=worker --task_index=1
-//! ```
+//! saver, summaries and a supervisor. Flags: `--ps_hosts --worker_hosts --job_name --task_index --logdir --train_steps`.
 
-#[path = "support/mod.rs"]
-pub mod support;
-
-use ferroflow::data::mnist::Mnist;
-use ferroflow::distributed::{ClusterSpec, Server, join, start_server};
-use ferroflow::ops::{math, nn};
-use ferroflow::train::global_variables_initializer;
-use ferroflow::train::{AdagradOptimizer, Optimizer, ReplicaDeviceSetter, Saver, Supervisor};
-use ferroflow::variable::create_global_step;
-use ferroflow::{Graph, Result, Status, summary};
-use std::sync::Arc;
-use support::{Flags, dense, rows};
+use ferroflow::distributed::{ClusterSpec, Server};
+use ferroflow::layers::{Activation, Apply, Dense};
+use ferroflow::train::{AdagradOptimizer, ReplicaDeviceSetter, Supervisor};
+use ferroflow::{Result, data::mnist::Mnist, flags::Flags, prelude::*, summary, variable::create_global_step};
 
 /// Trains as one worker; returns the global step and the loss at the end.
 pub fn train(server: &Server, cluster: &ClusterSpec, flags: &Flags) -> Result<(i64, f32)> {
-    let task_index: u32 = flags.get("task_index", 0)?;
-    let (g, digits) = (Graph::new(), Mnist::builtin()?);
-    let setter = ReplicaDeviceSetter::new(cluster.num_tasks("ps") as u32)
-        .worker_device(&format!("/job:worker/task:{task_index}"))?;
-    let (x, y, loss, global_step, train_op, saver, init_op) = setter.scope(&g, |_| {
-        let (x, y) = (rows(&g, 784), rows(&g, 10));
-        let hidden = nn::relu(&dense(&g, &x, "hidden", 784, 64)?);
-        let logits = dense(&g, &hidden, "softmax", 64, 10)?;
-        let loss = math::reduce_mean(&nn::softmax_cross_entropy_with_logits(nn::Labels(&y), &logits), None, false);
-        let global_step = create_global_step(&g);
-        let train_op = AdagradOptimizer::new(0.05).minimize(&loss, Some(&global_step))?;
-        summary::scalar("global_step", global_step.value())?;
-        let (saver, init_op) = (Arc::new(Saver::new(&g)?), global_variables_initializer(&g)?);
-        Ok::<_, Status>((x, y, loss, global_step, train_op, saver, init_op))
+    let (g, task) = (Graph::new(), flags.get("task_index", 0)?);
+    let (x, y, loss, step, train) = ReplicaDeviceSetter::for_worker(cluster, task).scope(&g, |g| {
+        let (x, y) = (g.placeholder::<f32>((None, 784)), g.placeholder::<f32>((None, 10)));
+        let logits = x.apply(&Dense::new(64).activation(Activation::Relu)).apply(&Dense::new(10));
+        let (loss, step) = (logits.softmax_cross_entropy(Labels(&y)).mean(), create_global_step(g));
+        summary::scalar("global_step", &step)?;
+        let train = AdagradOptimizer::new(0.05).minimize(&loss, Some(&step))?;
+        Ok::<_, Status>((x, y, loss, step, train))
     })?;
-    let supervisor = Supervisor::builder(&g)
-        .is_chief(task_index == 0)
-        .logdir(&flags.text("logdir", "/tmp/train_logs"))
-        .init_op(&init_op)
-        .saver(saver)
-        .global_step(&global_step)
-        .save_model_secs(600)
-        .build()?;
-    let last_step = flags.get("train_steps", 1_000_000)?;
+    let builder = Supervisor::builder(&g).is_chief(task == 0).logdir(&flags.text("logdir", "/tmp/train_logs"));
+    let supervisor = builder.global_step(&step).save_model_secs(600).build()?;
     supervisor.managed_session(server, |session| {
-        let mut batches = digits.train.batches(u64::from(task_index));
-        let (mut step, mut last_loss) = (0, f32::NAN);
-        while !supervisor.should_stop() && step < last_step {
+        let (mut batches, mut last) = (Mnist::builtin()?.train.batches(u64::from(task)), (0, f32::NAN));
+        while !supervisor.should_stop() && last.0 < flags.get("train_steps", 1_000_000)? {
             let (images, labels) = batches.next_batch(100)?;
-            let run = session.runner().feed(&x, images).feed(&y, labels).target(&train_op);
-            let values = run.fetch(&loss).fetch(global_step.value()).run()?;
-            (last_loss, step) = (values[0].to_scalar()?, values[1].to_scalar()?);
+            let run = session.runner().feed(&x, images).feed(&y, labels).target(&train);
+            last = run.fetch(&step).fetch(&loss).run_as()?;
         }
-        if supervisor.is_chief() {
-            supervisor.save(session)?;
-        }
-        Ok((step, last_loss))
+        supervisor.is_chief().then(|| supervisor.save(session)).transpose()?;
+        Ok(last)
     })
 }
 
 fn main() -> Result<()> {
     let flags = Flags::from_env();
-    let cluster =
-        ClusterSpec::new().with_job("ps", &flags.list("ps_hosts"))?.with_job("worker", &flags.list("worker_hosts"))?;
-    let job = flags.text("job_name", "");
-    let server = start_server(&cluster, &job, flags.get("task_index", 0)?)?;
-    if job == "ps" {
-        return join(&server);
-    }
-    let (step, loss) = train(&server, &cluster, &flags)?;
-    println!("loss {loss:.4} at step {step}");
-    Ok(())
+    flags.run_task(|server, cluster| Ok(println!("(step, loss): {:?}", train(server, cluster, &flags)?))).map(drop)
 }

@@ -4,8 +4,7 @@
 use cluster::Server;
 use ferroflow::session::Target;
 use ferroflow::train::Queue;
-use ferroflow::{Code, DType, Graph, Operation, PartialShape, Result, RunOptions, Status, Tensor};
-use proto::ConfigProto;
+use ferroflow::{Code, DType, Graph, Operation, PartialShape, Result, RunOptions, SessionConfig, Status, Tensor};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -43,7 +42,8 @@ fn wait(server: &Server, device: String, workers: u32) -> Result<()> {
     let mut done = HashSet::new();
     while done.len() < workers as usize {
         let timeout = done.contains(&0).then_some(GRACE);
-        let run = session.runner().fetch(&taken).options(RunOptions { timeout, ..Default::default() });
+        let options = timeout.map_or(RunOptions::new(), |timeout| RunOptions::new().timeout(timeout));
+        let run = session.runner().fetch(&taken).options(options);
         match run.run() {
             Ok(values) => done.extend(values.first().map(Tensor::to_scalar::<i32>).transpose()?),
             Err(status) if timeout.is_some() && status.code() == Code::DeadlineExceeded => break,
@@ -104,8 +104,8 @@ fn device(job: &str, task: u32) -> String {
     format!("/job:{job}/task:{task}")
 }
 
-fn filtered(filters: &[String]) -> ConfigProto {
-    ConfigProto { device_filters: filters.to_vec(), ..Default::default() }
+fn filtered(filters: &[String]) -> SessionConfig {
+    SessionConfig::new().device_filters(filters)
 }
 
 fn on_queue(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Result<Operation>) -> Result<Operation> {

@@ -11,6 +11,15 @@ use std::time::Duration;
 use tensor::{Result, Status};
 
 /// What a server needs to know to start.
+///
+/// ```
+/// use cluster::{ClusterSpec, ServerConfig, Transport};
+///
+/// let cluster = ClusterSpec::new().with_job("ps", &["host0:2222"])?.with_job("worker", &["host1:2222"])?;
+/// let config = ServerConfig::new(cluster, "worker", 0)?.transport(Transport::Tcp).device_count(2)?;
+/// assert_eq!(config.device_count, 2);
+/// # Ok::<(), tensor::Status>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ServerConfig {
     /// The cluster.
@@ -109,6 +118,72 @@ impl ServerConfig {
     pub fn local(port: u16) -> Result<ServerConfig> {
         let cluster = ClusterSpec::new().with_job("localhost", &[format!("localhost:{port}")])?;
         ServerConfig::new(cluster, "localhost", 0)
+    }
+
+    /// Listens on this address, in place of what follows from the task's address in the cluster.
+    pub fn bind(mut self, address: IpAddr) -> Self {
+        self.bind = Some(address);
+        self
+    }
+
+    /// Sets whether the server may listen on all interfaces where nothing less will do.
+    pub fn insecure(mut self, is_insecure: bool) -> Self {
+        self.is_insecure = is_insecure;
+        self
+    }
+
+    /// Sets which users of this machine are served.
+    pub fn allowed_users(mut self, users: PeerPolicy) -> Self {
+        self.allowed_users = users;
+        self
+    }
+
+    /// Listens on this port, in place of the one in the cluster.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Sets how many CPU devices the task has.
+    pub fn device_count(mut self, count: u32) -> Result<Self> {
+        self.set_device_count(i64::from(count))?;
+        Ok(self)
+    }
+
+    /// Sets how tensors go to other tasks of ours.
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
+        self
+    }
+
+    /// Sets the settings of sessions that bring none.
+    pub fn default_session_config(mut self, config: impl Into<ConfigProto>) -> Self {
+        self.default_session_config = config.into();
+        self
+    }
+
+    /// Sets how many sessions clients may have at once.
+    pub fn max_sessions(mut self, sessions: usize) -> Self {
+        self.max_sessions = Some(sessions);
+        self
+    }
+
+    /// Ends sessions that nobody has used for so long and whose client's connection is gone.
+    pub fn session_gc(mut self, time: Duration) -> Self {
+        self.session_gc = Some(time);
+        self
+    }
+
+    /// Sets how long other tasks are waited for.
+    pub fn peer_times(mut self, times: PeerTimes) -> Self {
+        self.peer_times = times;
+        self
+    }
+
+    /// Sets how many bytes of tensors may wait for another task that takes none of them any more.
+    pub fn peer_bytes_max(mut self, bytes: usize) -> Self {
+        self.peer_bytes_max = Some(bytes);
+        self
     }
 
     /// Reads a `ServerDef`.

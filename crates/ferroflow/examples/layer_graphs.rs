@@ -11,7 +11,6 @@ use ferroflow::train::{GradientDescentOptimizer, GradientOptions, Optimizer, Sav
 use ferroflow::variable::{global_variables, trainable_variables};
 use ferroflow::variable_scope::{Reuse, VariableScope, variable_scope};
 use ferroflow::{DType, Grad, Graph, Output, PartialShape, Result, Status, initializers};
-use prost::Message;
 
 fn main() -> Result<()> {
     let directory = std::env::args().nth(1).ok_or_else(|| Status::invalid_argument("usage: layer_graphs DIRECTORY"))?;
@@ -19,10 +18,10 @@ fn main() -> Result<()> {
         let graph = Graph::new();
         build(&Cases { graph: graph.clone() })?;
         // Losses and metrics have no global variables, and nothing to save.
-        let saver = if global_variables(&graph)?.is_empty() { None } else { Some(Saver::new(&graph)?.to_def()) };
-        let meta = export_meta_graph(&graph, saver);
+        let saver = if global_variables(&graph)?.is_empty() { None } else { Some(Saver::new(&graph)?) };
+        let meta = export_meta_graph(&graph, saver.as_ref());
         let path = std::path::Path::new(&directory).join(format!("{name}.meta"));
-        std::fs::write(&path, meta.encode_to_vec())
+        std::fs::write(&path, meta.to_bytes())
             .map_err(|error| Status::unavailable(format!("{}: {error}", path.display())))?;
     }
     Ok(())

@@ -69,7 +69,7 @@ fn events(directory: &str) -> Result<()> {
     summary::text("words", &constant(&Tensor::string("some *words*")))?;
     let merged = summary::merge_all(&graph)?.ok_or_else(|| Status::internal("no summaries"))?;
     let session = Session::new(&graph)?;
-    let run = session.runner().fetch(&merged).options(RunOptions { full_trace: true, ..Default::default() });
+    let run = session.runner().fetch(&merged).options(RunOptions::new().full_trace(true));
     let (values, metadata) = run.run_with_metadata()?;
     let writer = FileWriter::new(directory)?;
     writer.add_graph(&graph)?;

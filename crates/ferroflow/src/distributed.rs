@@ -12,7 +12,7 @@
 //! # Ok::<(), ferroflow::Status>(())
 //! ```
 
-pub use cluster::{ClusterSpec, EmbeddedCluster, Server, ServerConfig};
+pub use cluster::{ClusterSpec, EmbeddedCluster, PeerPolicy, PeerTimes, Server, ServerConfig, Transport};
 
 use crate::session::runtime;
 use tensor::Result;
@@ -24,7 +24,22 @@ pub fn create_local_server() -> Result<Server> {
 
 /// Starts the server of a task.
 pub fn start_server(cluster: &ClusterSpec, job: &str, task_index: u32) -> Result<Server> {
-    Server::start(ServerConfig::new(cluster.clone(), job, task_index)?, ops::registry(), runtime()?)
+    start_server_with(ServerConfig::new(cluster.clone(), job, task_index)?)
+}
+
+/// Starts the server of a task with settings.
+///
+/// ```
+/// use ferroflow::SessionConfig;
+/// use ferroflow::distributed::{ServerConfig, start_server_with};
+///
+/// let config = ServerConfig::local(0)?.device_count(2)?.max_sessions(10);
+/// let server = start_server_with(config.default_session_config(SessionConfig::new().allow_soft_placement(true)))?;
+/// assert!(server.target().starts_with("grpc://"));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn start_server_with(config: ServerConfig) -> Result<Server> {
+    Server::start(config, ops::registry(), runtime()?)
 }
 
 /// Serves until the server is stopped, as a parameter server does.

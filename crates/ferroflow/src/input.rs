@@ -4,16 +4,18 @@
 //! [`Supervisor`](crate::train::Supervisor) or a [`MonitoredSession`](crate::train::MonitoredSession) starts them.
 //!
 //! ```
-//! use ferroflow::input::{BatchOptions, Reader, batch, string_input_producer, InputOptions};
+//! use ferroflow::input::{BatchOptions, Compression, InputOptions, Reader, batch, string_input_producer};
 //! use ferroflow::Graph;
 //!
 //! let g = Graph::new();
 //! let names = string_input_producer(&g, &["a.tfrecord", "b.tfrecord"], &InputOptions::default())?;
-//! let (_key, record) = Reader::tf_record(&g, "")?.read(&names)?;
+//! let (_key, record) = Reader::tf_record(&g, Compression::None)?.read(&names)?;
 //! let records = batch(&[record], &BatchOptions { batch_size: 32, ..Default::default() })?;
 //! assert_eq!(records[0].shape().to_string(), "[32]");
 //! # Ok::<(), ferroflow::Status>(())
 //! ```
+
+pub use ops::io::Compression;
 
 use crate::summary;
 use crate::train::{Queue, QueueRunner, add_queue_runner};
@@ -112,9 +114,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Adds a reader of TFRecords; the compression is `""`, `"GZIP"` or `"ZLIB"`.
-    pub fn tf_record(graph: &Graph, compression: &str) -> Result<Reader> {
-        Reader::from_op(graph.op("TFRecordReaderV2").attr("compression_type", compression).try_build()?)
+    /// Adds a reader of TFRecords.
+    pub fn tf_record(graph: &Graph, compression: Compression) -> Result<Reader> {
+        Reader::from_op(graph.op("TFRecordReaderV2").attr("compression_type", compression.attr()).try_build()?)
     }
 
     /// Adds a reader of the lines of text files, without the first few.

@@ -21,7 +21,7 @@
 //!     let (x, y) = (g.placeholder::<f32>([-1]), g.placeholder::<f32>([-1]));
 //!     let w = Variable::new(&g, "w", &g.constant(0f32));
 //!     let b = Variable::new(&g, "b", &g.constant(0f32));
-//!     let loss = (&x * w.value() + b.value() - &y).square().mean();
+//!     let loss = (&x * &w + &b - &y).square().mean();
 //!     let train = GradientDescentOptimizer::new(0.1).minimize(&loss, None)?;
 //!
 //!     let session = Session::new(&g)?;
@@ -29,7 +29,7 @@
 //!     for _ in 0..200 {
 //!         session.runner().feed(&x, [0f32, 1.0, 2.0]).feed(&y, [1f32, 3.0, 5.0]).target(&train).run()?;
 //!     }
-//!     println!("y = {:.2} x + {:.2}", session.eval::<f32>(w.value())?, session.eval::<f32>(b.value())?);
+//!     println!("y = {:.2} x + {:.2}", session.eval::<f32>(&w)?, session.eval::<f32>(&b)?);
 //!     Ok(())
 //! }
 //! ```
@@ -51,32 +51,43 @@
 //!
 //! - `digits`, on by default: `data::mnist::Mnist::builtin`, 17,500 digits of MNIST. It adds 2.8 MB to a program; without it
 //!   (`default-features = false`) digits are read from files.
+//! - `ndarray`: arrays of the crate `ndarray` are fed, made constants, and fetched as numbers and slices are.
 #![warn(missing_docs)]
 
 mod compose;
 pub mod data;
 pub mod distributed;
+pub mod flags;
 pub mod initializers;
 pub mod input;
 pub mod layers;
 pub mod losses;
+mod meta_graph;
 pub mod metrics;
 pub mod prelude;
 pub mod session;
 pub mod summary;
 pub mod train;
 pub mod variable;
+mod variable_operators;
 pub mod variable_scope;
 
 pub use ::graph::builder::{Collection, Grad, IndexedSlices, LoopOptions};
 pub use ::graph::{DeviceName, Graph, Operation, Output};
-pub use session::{Callable, PartialRun, RunMetadata, RunOptions, Session};
+pub use session::{Callable, PartialRun, RunMetadata, RunOptions, Session, SessionConfig};
 pub use tensor::{Code, DType, IntoTensor, PartialShape, Result, Shape, Status, Tensor};
 pub use tensor::{MemoryState, memory_limit, memory_state, set_memory_limit, set_session_memory_limit};
 pub use variable::Variable;
 
 /// The functions that add ops to a graph.
 pub use ops;
+
+/// The crate whose arrays can be fed and fetched, in the version that fits.
+#[cfg(feature = "ndarray")]
+pub use ndarray;
+
+/// TensorFlow's messages, for programs that have some: `From` leads from them to what the functions here take, and back.
+pub use proto;
 
 #[linkme::distributed_slice(::graph::LIBRARIES)]
 static LIBRARY: ::graph::Library = ::graph::Library { root: file!(), ops: None };

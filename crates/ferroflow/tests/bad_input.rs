@@ -234,7 +234,7 @@ proptest! {
         }
         if let Ok(def) = GraphDef::decode(bytes.as_slice()) {
             let name = good.node[fetch.index(good.node.len())].name.clone();
-            let runs = RunOptions { timeout: Some(std::time::Duration::from_millis(100)), ..RunOptions::default() };
+            let runs = RunOptions::new().timeout(std::time::Duration::from_millis(100));
             let session = new_session();
             if session.extend(&def).is_ok() {
                 let feed = Tensor::vector(&[1f32, 2.0]);
@@ -305,7 +305,7 @@ proptest! {
         let def = GraphDef { node, library, ..Default::default() };
         let session = new_session();
         if session.extend(&def).is_ok() {
-            let runs = RunOptions { timeout: Some(std::time::Duration::from_millis(100)), ..RunOptions::default() };
+            let runs = RunOptions::new().timeout(std::time::Duration::from_millis(100));
             let outcome = session.run(&runs, &[], &[&fetch], &[]);
             prop_assert!(!outcome.is_err_and(|status| status.code() == Code::Internal), "{def:?}");
         }

@@ -171,7 +171,7 @@ fn a_damaged_record_is_data_loss() -> Result<()> {
 
     let graph = Graph::new();
     let names = string_input_producer(&graph, &[&path], &InputOptions { shuffle: false, ..Default::default() })?;
-    let (_, record) = Reader::tf_record(&graph, "")?.read(&names)?;
+    let (_, record) = Reader::tf_record(&graph, Compression::None)?.read(&names)?;
     let session = Session::new(&graph)?;
     let coordinator = Coordinator::new();
     start_queue_runners(&session, &coordinator)?;

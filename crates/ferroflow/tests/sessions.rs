@@ -4,8 +4,7 @@
 use cluster::{ClusterSpec, EmbeddedCluster, Server};
 use ferroflow::ops::array::placeholder;
 use ferroflow::session::{chrome_trace, runtime};
-use ferroflow::{Code, DType, Graph, Operation, Output, PartialShape, RunOptions, Session, Tensor, ops};
-use proto::ConfigProto;
+use ferroflow::{Code, DType, Graph, Operation, Output, PartialShape, RunOptions, Session, SessionConfig, Tensor, ops};
 use std::time::Duration;
 
 /// Runs a script on a session of each kind.
@@ -16,7 +15,7 @@ fn on_each(script: impl Fn(&Graph, &Session)) {
     let g = Graph::new();
     let spec = ClusterSpec::new().with_job("local", &["localhost:0"]).unwrap();
     let cluster = EmbeddedCluster::start(&spec, ops::registry(), runtime().unwrap()).unwrap();
-    let session = Session::on_master(&g, cluster.master("local", 0).unwrap(), ConfigProto::default()).unwrap();
+    let session = Session::on_master(&g, cluster.master("local", 0).unwrap(), SessionConfig::default()).unwrap();
     script(&g, &session);
     session.close().unwrap();
 
@@ -122,7 +121,7 @@ fn wait_forever(g: &Graph) -> Operation {
 #[test]
 fn a_run_ends_after_its_time() {
     on_each(|g, session| {
-        let options = RunOptions { timeout: Some(Duration::from_millis(50)), ..RunOptions::default() };
+        let options = RunOptions::new().timeout(Duration::from_millis(50));
         let waiting = wait_forever(g);
         // The first step compiles the run, and the second finds it.
         for _ in 0..2 {
@@ -143,7 +142,7 @@ fn a_loop_without_end_ends_after_its_time() {
             |g, vars| g.op("LessEqual").input(&vars[0]).input(&vars[0]).output(),
             |_, vars| vec![&vars[0] + 1.0],
         );
-        let options = RunOptions { timeout: Some(Duration::from_millis(50)), ..RunOptions::default() };
+        let options = RunOptions::new().timeout(Duration::from_millis(50));
         for _ in 0..2 {
             let status = session.runner().fetch(&endless[0]).options(options.clone()).run().unwrap_err();
             assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
@@ -157,16 +156,14 @@ fn a_trace_tells_of_every_op() {
     on_each(|g, session| {
         let x = placeholder(g, DType::Float, &PartialShape::from_dims(&[2, 2]));
         let product = g.op("MatMul").name("product").input(&x).input(&x).output();
-        let options = RunOptions { full_trace: true, output_partition_graphs: true, ..RunOptions::default() };
+        let options = RunOptions::new().full_trace(true).output_partition_graphs(true);
         let feed = Tensor::from_slice(&[2, 2], &[1f32, 2.0, 3.0, 4.0]).unwrap();
         let runner = session.runner().feed(&x, feed).fetch(&product).options(options);
         let (values, metadata) = runner.run_with_metadata().unwrap();
         assert_eq!(values[0].as_slice::<f32>().unwrap(), [7.0, 10.0, 15.0, 22.0]);
         let metadata = metadata.unwrap();
-        let stats = metadata.step_stats.as_ref().unwrap();
-        let mut nodes = stats.dev_stats.iter().flat_map(|device| &device.node_stats);
-        assert!(nodes.any(|node| node.node_name == "product" && node.all_start_micros > 0));
-        assert!(metadata.partition_graphs.iter().any(|def| def.node.iter().any(|node| node.name == "product")));
+        assert!(metadata.node_runs().iter().any(|run| run.node == "product" && !run.start.is_zero()));
+        assert!(metadata.partition_graphs().unwrap().iter().any(|text| text.contains("name: \"product\"")));
         let trace = chrome_trace(&metadata);
         assert!(trace.contains("\"name\": \"MatMul\"") && trace.contains("{\"name\": \"product\""), "{trace}");
     });
@@ -284,6 +281,25 @@ fn wrong_feeds_and_names_are_refused() {
         check(session.runner().feed_name("absent:0", value).fetch(&y).run(), Code::NotFound, "absent");
         check(session.runner().run(), Code::InvalidArgument, "at least one target");
     });
+}
+
+#[test]
+fn a_session_has_a_time_for_every_run() {
+    let config = SessionConfig::new().operation_timeout(Duration::from_millis(50));
+    let g = Graph::new();
+    let status = Session::connect_with(&g, "", config).unwrap().run_ops(&[&wait_forever(&g)]).unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+}
+
+#[test]
+fn a_graph_goes_through_a_file() {
+    let g = Graph::new();
+    let sum = g.constant([1, 2]) + 3;
+    let copy = Graph::new();
+    copy.import_bytes(&g.to_bytes()).unwrap();
+    let sum = copy.output(&sum.name()).unwrap();
+    assert_eq!(Session::new(&copy).unwrap().eval::<Vec<i32>>(&sum).unwrap(), [4, 5]);
+    assert_eq!(copy.import_bytes(b"anything").unwrap_err().code(), Code::InvalidArgument);
 }
 
 #[test]

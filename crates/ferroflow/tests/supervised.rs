@@ -456,7 +456,7 @@ fn a_truncated_checkpoint_is_an_error_and_those_before_it_restore() -> Result<()
 
 #[test]
 fn a_damaged_record_ends_training_and_the_last_checkpoint_stays() -> Result<()> {
-    use ferroflow::input::{InputOptions, Reader, string_input_producer};
+    use ferroflow::input::{Compression, InputOptions, Reader, string_input_producer};
     use storage::file_system::FileSystem;
     use storage::record::{CompressionType, RecordWriter};
 
@@ -477,7 +477,7 @@ fn a_damaged_record_ends_training_and_the_last_checkpoint_stays() -> Result<()> 
     let step = create_global_step(&graph);
     let x = Variable::new(&graph, "x", &graph.constant_tensor(&Tensor::scalar(4f32)));
     let names = string_input_producer(&graph, &[&records], &InputOptions { shuffle: false, ..Default::default() })?;
-    let (_, record) = Reader::tf_record(&graph, "")?.read(&names)?;
+    let (_, record) = Reader::tf_record(&graph, Compression::None)?.read(&names)?;
     let factor = graph.op("StringToNumber").input(&record).try_build()?.output(0);
     let loss = ops::math::square(&ops::math::multiply(x.value(), &factor));
     let train = GradientDescentOptimizer::new(0.1).minimize(&loss, Some(&step))?;

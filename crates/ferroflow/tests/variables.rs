@@ -1,10 +1,11 @@
 //! Variables by name, their scopes and collections, and where they may be made and read.
 
 use ferroflow::ops::{array, math};
-use ferroflow::train::{GradientDescentOptimizer, Optimizer, global_variables_initializer};
+use ferroflow::prelude::*;
+use ferroflow::train::{GradientDescentOptimizer, global_variables_initializer};
 use ferroflow::variable::{Kind, collections, trainable_variables};
 use ferroflow::variable_scope::{Reuse, get_variable, variable_scope};
-use ferroflow::{Code, DType, Graph, Output, PartialShape, Result, Session, Tensor, initializers};
+use ferroflow::{Code, Result, initializers};
 
 fn less(x: &Output, y: &Output) -> Output {
     x.graph().op("Less").input(x).input(y).output()
@@ -138,5 +139,22 @@ fn a_variable_read_in_a_branch_and_a_loop_is_trained() -> Result<()> {
             assert_eq!(session.run(&[v.value()])?[0].as_slice::<f32>()?, [2.0 - expected, 2.0 - expected], "{kind:?}");
         }
     }
+    Ok(())
+}
+
+#[test]
+fn variables_are_operands_on_either_side() -> Result<()> {
+    let g = Graph::new();
+    let (x, w) = (g.constant([1f32, 2.0]), Variable::new(&g, "w", &g.constant([3f32, 4.0])));
+    let b = Variable::builder(&g, "b").kind(Kind::Resource).build_constant(&Tensor::scalar(10f32));
+    let sums = [&x * &w + &b, &w - &x, 2.0 * &w, -&w, &b / 4.0, &w * &w, w.square() - 1.0];
+    let session = Session::new(&g)?;
+    session.run_ops(&[w.initializer(), b.initializer()])?;
+    let expected: [&[f32]; 7] =
+        [&[13.0, 18.0], &[2.0, 2.0], &[6.0, 8.0], &[-3.0, -4.0], &[2.5], &[9.0, 16.0], &[8.0, 15.0]];
+    for (sum, expected) in sums.iter().zip(expected) {
+        assert_eq!(session.eval::<Vec<f32>>(sum)?, expected);
+    }
+    assert_eq!(session.eval::<f32>(&b)?, 10.0);
     Ok(())
 }

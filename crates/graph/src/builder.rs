@@ -28,6 +28,7 @@ use crate::op_def::TypeSlot;
 use crate::shape::InferredShapes;
 use crate::{Edge, Node, NodeGraph, NodeId, OpLookup};
 use parking_lot::Mutex;
+use prost::Message;
 use proto::GraphDef;
 use scope::Scopes;
 use std::any::{Any, TypeId};
@@ -198,6 +199,27 @@ impl Graph {
             scopes.reserve_name(&graph.node(id).name);
         }
         Ok(())
+    }
+
+    /// As [`import`](Self::import), for the content of a file: a serialized GraphDef, such as a frozen graph.
+    ///
+    /// ```
+    /// # use graph::Graph;
+    /// let g = Graph::new();
+    /// g.placeholder::<f32>([2]);
+    /// let copy = Graph::new();
+    /// copy.import_bytes(&g.to_bytes())?;
+    /// assert_eq!(copy.num_nodes(), g.num_nodes());
+    /// # Ok::<(), tensor::Status>(())
+    /// ```
+    pub fn import_bytes(&self, content: &[u8]) -> Result<()> {
+        let def = GraphDef::decode(content);
+        self.import(&def.map_err(|error| Status::invalid_argument(format!("not a GraphDef: {error}")))?)
+    }
+
+    /// Returns the graph as TensorFlow keeps it in files: a serialized GraphDef.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.to_graph_def().encode_to_vec()
     }
 
     /// Returns a value of type `T` that every run is fed. `-1` and `None` are sizes that aren't known yet.

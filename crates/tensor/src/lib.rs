@@ -5,6 +5,8 @@
 //! `copy`.
 
 mod account;
+#[cfg(feature = "ndarray")]
+mod arrays;
 mod buffer;
 mod codec;
 mod convert;

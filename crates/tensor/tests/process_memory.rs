@@ -19,6 +19,10 @@ fn the_process_has_a_limit_and_gives_spare_blocks_back_before_it_refuses() {
     assert!(status.message().contains("shape[1099511627776] and type float"), "{status}");
     let status = Buffer::new(30 << 20).err().unwrap();
     assert!(status.message().contains("the process uses") && status.message().contains("104857600"), "{status}");
+    // What is there already and returns no `Result` is taken all the same, and whole.
+    let values = vec![1.5f32; 8 << 20];
+    assert_eq!(Tensor::vector(&values).as_slice::<f32>().unwrap(), values);
+    assert_eq!(Tensor::scalar(2.5f64).to_scalar::<f64>(), Ok(2.5));
     drop(large);
     assert_eq!(memory_state().process.used_bytes, before);
     assert!(Buffer::new(30 << 20).is_ok());

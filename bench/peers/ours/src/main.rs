@@ -23,8 +23,8 @@ fn cnn(g: &Graph, images: &Output) -> Result<Output> {
     for (name, from, to) in [("first", 1, 32), ("second", 32, 64)] {
         let w = get_variable(g, &format!("{name}/kernel"), &[5, 5, from, to])?.get()?;
         let b = get_variable(g, &format!("{name}/bias"), &[to])?.initializer(initializers::zeros()).get()?;
-        let convolved = nn::bias_add(&nn::conv2d(&images, w.value(), [1, 1], "SAME"), b.value());
-        images = nn::max_pool(&nn::relu(&convolved), [2, 2], [2, 2], "SAME");
+        let convolved = nn::bias_add(&nn::conv2d(&images, w.value(), [1, 1], nn::Padding::Same), b.value());
+        images = nn::max_pool(&nn::relu(&convolved), [2, 2], [2, 2], nn::Padding::Same);
     }
     let flat = array::reshape_to(&images, &[BATCH as i64, 7 * 7 * 64]);
     let hidden = nn::relu(&dense(g, "hidden", &flat, 7 * 7 * 64, 512)?);

@@ -93,8 +93,8 @@ fn cnn(graph: &Graph, images: &Output, units: i64) -> Result<Output> {
         let dims = [kernel, kernel, channels, filters];
         let filter = weights(graph, &format!("{name}_w"), &dims, stddev, number as i64 + 1)?;
         let bias = biases(graph, &format!("{name}_b"), filters)?;
-        let convolved = nn::conv2d(&layer, filter.value(), [1, 1], "SAME");
-        layer = nn::max_pool(&nn::relu(&nn::bias_add(&convolved, bias.value())), [2, 2], [2, 2], "SAME");
+        let convolved = nn::conv2d(&layer, filter.value(), [1, 1], nn::Padding::Same);
+        layer = nn::max_pool(&nn::relu(&nn::bias_add(&convolved, bias.value())), [2, 2], [2, 2], nn::Padding::Same);
         channels = filters;
     }
     let flat = (size / 4) * (size / 4) * channels;

@@ -8,9 +8,8 @@ use ferroflow::session::Target;
 use ferroflow::train::{
     Coordinator, Every, MonitoredSession, NanTensorHook, RunArgs, Saver, Scaffold, StopAtStepHook, latest_checkpoint,
 };
-use ferroflow::{Code, Output, Result, RunOptions, Session, Status, Tensor};
+use ferroflow::{Code, Output, Result, RunOptions, Session, SessionConfig, Status, Tensor};
 use parking_lot::Mutex;
-use proto::ConfigProto;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,7 +102,7 @@ impl Worker {
         let is_chief = self.task == 0;
         let mut model = Model::build(&self.flags, self.task, self.ps, self.workers)?;
         let device_filters = vec!["/job:ps".to_owned(), format!("/job:worker/task:{}", self.task)];
-        let config = ConfigProto { allow_soft_placement: true, device_filters, ..Default::default() };
+        let config = SessionConfig::new().allow_soft_placement(true).device_filters(device_filters);
         let every = Duration::try_from_secs_f64(self.flags.save_checkpoint_secs)
             .map_err(|_| Status::invalid_argument("--save_checkpoint_secs must not be negative"))?;
         let mut builder = MonitoredSession::training(&model.graph)
@@ -295,7 +294,7 @@ impl Sample {
     fn is_bad(&self, session: &Session) -> bool {
         let ((images, pixels), (labels, digits)) = (&self.images, &self.labels);
         let run = session.runner().feed(images, pixels.clone()).feed(labels, digits.clone()).fetch(&self.loss);
-        let values = run.options(RunOptions { timeout: Some(LEAVING), ..Default::default() }).run();
+        let values = run.options(RunOptions::new().timeout(LEAVING)).run();
         let loss = values.and_then(|values| values.first().map_or(Ok(0.0), Tensor::to_scalar::<f32>));
         loss.is_ok_and(f32::is_nan)
     }

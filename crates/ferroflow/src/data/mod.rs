@@ -1,3 +1,4 @@
 //! Data sets.
 
+pub mod example;
 pub mod mnist;

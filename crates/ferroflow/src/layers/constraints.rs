@@ -20,11 +20,11 @@ const EPSILON: f64 = 1e-7;
 pub fn max_norm(max_value: f64, axes: &[i32]) -> Constraint {
     let axes = axes.to_vec();
     Arc::new(move |weights| {
-        kept((|| {
+        kept("constraint max_norm", &[weights], || {
             let norms = norms(weights, &axes)?;
             let low = with_number("Maximum", &norms, 0.0)?;
             scaled(weights, &with_number("Minimum", &low, max_value)?, &norms)
-        })())
+        })
     })
 }
 
@@ -36,7 +36,7 @@ pub fn max_norm(max_value: f64, axes: &[i32]) -> Constraint {
 /// let layer = Dense::new(10).bias_constraint(constraints::non_negative());
 /// ```
 pub fn non_negative() -> Constraint {
-    Arc::new(|weights| kept(with_number("Maximum", weights, 0.0)))
+    Arc::new(|weights| kept("constraint non_negative", &[weights], || with_number("Maximum", weights, 0.0)))
 }
 
 /// Keeps the Euclidean norm along `axes` at 1.
@@ -48,9 +48,11 @@ pub fn non_negative() -> Constraint {
 /// ```
 pub fn unit_norm(axes: &[i32]) -> Constraint {
     let axes = axes.to_vec();
-    Arc::new(
-        move |weights| kept((|| compose::div(weights, &with_number("AddV2", &norms(weights, &axes)?, EPSILON)?))()),
-    )
+    Arc::new(move |weights| {
+        kept("constraint unit_norm", &[weights], || {
+            compose::div(weights, &with_number("AddV2", &norms(weights, &axes)?, EPSILON)?)
+        })
+    })
 }
 
 /// Moves the Euclidean norm along `axes` toward `minimum..=maximum`: all the way at a `rate` of 1.
@@ -63,13 +65,13 @@ pub fn unit_norm(axes: &[i32]) -> Constraint {
 pub fn min_max_norm(minimum: f64, maximum: f64, rate: f64, axes: &[i32]) -> Constraint {
     let axes = axes.to_vec();
     Arc::new(move |weights| {
-        kept((|| {
+        kept("constraint min_max_norm", &[weights], || {
             let norms = norms(weights, &axes)?;
             let low = with_number("Maximum", &norms, minimum)?;
             let clipped = with_number("Mul", &with_number("Minimum", &low, maximum)?, rate)?;
             let wanted = compose::add(&clipped, &with_number("Mul", &norms, 1.0 - rate)?)?;
             scaled(weights, &wanted, &norms)
-        })())
+        })
     })
 }
 

@@ -2,10 +2,11 @@
 
 use super::base::{Base, WeightOptions, Weights};
 use super::core::check_floating;
-use super::options::{Activation, DataFormat, Padding, Sizes, check_positive};
+use super::options::{Activation, DataFormat, Sizes, check_positive};
 use crate::compose::{self, expand_dims, known_dim, node, reshape, squeeze};
 use crate::initializers;
 use graph::Output;
+use ops::nn::Padding;
 use tensor::{Result, Status};
 
 /// A convolution over `N` axes, as `tf.layers.Conv1D`, `Conv2D` and `Conv3D`: [`Conv1D`], [`Conv2D`], [`Conv3D`].

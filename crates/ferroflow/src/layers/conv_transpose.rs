@@ -2,9 +2,10 @@
 
 use super::base::{Base, WeightOptions};
 use super::conv::{add_bias, by_axes, check_window, input_channels};
-use super::options::{Activation, DataFormat, Padding, Sizes, check_positive};
+use super::options::{Activation, DataFormat, Sizes, check_positive};
 use crate::compose::{self, expand_dims, int, pack, squeeze, with_number};
 use graph::Output;
+use ops::nn::Padding;
 use tensor::{PartialShape, Result};
 
 /// A transposed convolution over `N` axes, as `tf.layers.Conv2DTranspose` and `Conv3DTranspose`, and

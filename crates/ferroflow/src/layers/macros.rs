@@ -54,7 +54,7 @@ macro_rules! base_options {
             )]
             #[track_caller]
             pub fn variables(&self, graph: &graph::Graph) -> Vec<$crate::Variable> {
-                $crate::compose::kept(self.base.variables(graph))
+                graph.kept(self.base.variables(graph), Vec::new)
             }
         }
     };
@@ -161,7 +161,9 @@ macro_rules! apply_layer {
         impl $(<const $n: usize>)? $crate::layers::Layer for $layer $(<$n>)? {
             #[track_caller]
             fn apply(&self, x: &graph::Output) -> graph::Output {
-                $crate::compose::kept(self.add(x))
+                let what = concat!("layer ", stringify!($layer)).to_owned();
+                $(let what = format!("{what}{}D", $n);)?
+                $crate::compose::kept(&what, &[x], || self.add(x))
             }
         }
 
@@ -179,7 +181,9 @@ macro_rules! apply_layer {
             /// ```
             #[track_caller]
             pub fn apply(&self, x: &graph::Output) -> graph::Output {
-                $crate::compose::kept(self.add(x))
+                let what = concat!("layer ", stringify!($layer)).to_owned();
+                $(let what = format!("{what}{}D", $n);)?
+                $crate::compose::kept(&what, &[x], || self.add(x))
             }
         }
     };

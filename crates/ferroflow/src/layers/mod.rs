@@ -51,7 +51,8 @@ pub use batch_norm::*;
 pub use conv::*;
 pub use conv_transpose::*;
 pub use layer_norm::*;
-pub use options::{Activation, DataFormat, Padding, Sizes, Training};
+pub use ops::nn::Padding;
+pub use options::{Activation, DataFormat, Sizes, Training};
 pub use pooling::*;
 pub use separable::*;
 
@@ -104,6 +105,7 @@ pub trait Apply {
 impl Apply for Output {
     #[track_caller]
     fn apply<L: Layer + ?Sized>(&self, layer: &L) -> Output {
-        layer.apply(self)
+        // A layer behind a pointer doesn't know its caller.
+        self.graph().called_here(|_| layer.apply(self))
     }
 }

@@ -1,4 +1,4 @@
-//! What layers can be told: [`Activation`], [`Padding`], [`DataFormat`], [`Training`], and sizes along several axes.
+//! What layers can be told: [`Activation`], [`DataFormat`], [`Training`], and sizes along several axes.
 
 use crate::compose::{self, node, with_number};
 use crate::train::Number;
@@ -80,31 +80,6 @@ impl fmt::Debug for Activation {
             Activation::Softsign => "Softsign",
             Activation::Function(_) => "Function",
         })
-    }
-}
-
-/// What happens where a window reaches over the edge.
-///
-/// ```
-/// use ferroflow::layers::{Conv2D, Padding};
-///
-/// let layer = Conv2D::new(32, 5).padding(Padding::Same);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Padding {
-    /// Windows lie inside: the result is smaller.
-    #[default]
-    Valid,
-    /// Zeros are added so that, with strides of 1, the result has the size of the input.
-    Same,
-}
-
-impl Padding {
-    pub(crate) fn attr(self) -> &'static str {
-        match self {
-            Padding::Valid => "VALID",
-            Padding::Same => "SAME",
-        }
     }
 }
 

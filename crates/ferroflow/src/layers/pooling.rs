@@ -1,9 +1,10 @@
 //! Pooling: the largest element or the mean of each window, over one, two or three axes.
 
 use super::conv::{by_axes, check_window, input_channels};
-use super::options::{DataFormat, Padding, Sizes};
+use super::options::{DataFormat, Sizes};
 use crate::compose::{expand_dims, squeeze};
 use graph::Output;
+use ops::nn::Padding;
 use tensor::Result;
 
 /// The largest element of each window over `N` axes, as `tf.layers.MaxPooling1D`, `MaxPooling2D` and `MaxPooling3D`.

@@ -15,7 +15,7 @@ pub use crate::variable_scope::Regularizer;
 /// let layer = Dense::new(10).kernel_regularizer(regularizers::l1(0.01));
 /// ```
 pub fn l1(scale: f64) -> Regularizer {
-    Arc::new(move |weights| kept(sum(weights, "Abs", scale)))
+    Arc::new(move |weights| kept("regularizer l1", &[weights], || sum(weights, "Abs", scale)))
 }
 
 /// Adds `scale` times the sum of the squares, as `tf.keras.regularizers.l2` does.
@@ -26,7 +26,7 @@ pub fn l1(scale: f64) -> Regularizer {
 /// let layer = Dense::new(10).kernel_regularizer(regularizers::l2(0.01));
 /// ```
 pub fn l2(scale: f64) -> Regularizer {
-    Arc::new(move |weights| kept(sum(weights, "Square", scale)))
+    Arc::new(move |weights| kept("regularizer l2", &[weights], || sum(weights, "Square", scale)))
 }
 
 /// Adds both [`l1`] and [`l2`].
@@ -38,7 +38,7 @@ pub fn l2(scale: f64) -> Regularizer {
 /// ```
 pub fn l1_l2(l1: f64, l2: f64) -> Regularizer {
     Arc::new(move |weights| {
-        kept(sum(weights, "Abs", l1).and_then(|l1| compose::add(&l1, &sum(weights, "Square", l2)?)))
+        kept("regularizer l1_l2", &[weights], || compose::add(&sum(weights, "Abs", l1)?, &sum(weights, "Square", l2)?))
     })
 }
 

@@ -3,9 +3,10 @@
 
 use super::base::{Base, WeightOptions};
 use super::conv::{Convolution, add_bias, by_axes, check_window, dilated, input_channels};
-use super::options::{Activation, DataFormat, Padding, Sizes, check_positive};
+use super::options::{Activation, DataFormat, Sizes, check_positive};
 use crate::compose::{expand_dims, squeeze};
 use graph::Output;
+use ops::nn::Padding;
 use tensor::{Result, Status};
 
 /// A convolution of each channel by itself over `N` axes, as `tf.keras.layers.DepthwiseConv2D`: [`DepthwiseConv1D`],

@@ -1,6 +1,6 @@
 //! The losses that a graph has collected.
 
-use crate::compose::{self, kept, node};
+use crate::compose::{self, node};
 use graph::{Graph, Output};
 use tensor::{DType, Result, Status};
 
@@ -76,10 +76,14 @@ pub fn get_regularization_losses(graph: &Graph) -> Vec<Output> {
 #[track_caller]
 pub fn get_regularization_loss(graph: &Graph) -> Output {
     let losses = get_regularization_losses(graph);
-    kept(match &losses[..] {
+    let total = match &losses[..] {
         [] => compose::scalar(graph, DType::Float, 0.0),
         _ => sum(&losses, "total_regularization_loss"),
-    })
+    };
+    match total {
+        Ok(total) => total,
+        Err(status) => graph.mistaken_output("AddN", status),
+    }
 }
 
 /// Adds the sum of all losses, and of those of regularizers where `add_regularization_losses` says so.
@@ -101,10 +105,14 @@ pub fn get_total_loss(graph: &Graph, add_regularization_losses: bool) -> Output 
     if add_regularization_losses {
         losses.extend(get_regularization_losses(graph));
     }
-    kept(match losses.is_empty() {
+    let total = match losses.is_empty() {
         true => Err(Status::invalid_argument("the graph has no losses to add up")),
         false => sum(&losses, "total_loss"),
-    })
+    };
+    match total {
+        Ok(total) => total,
+        Err(status) => graph.mistaken_output("AddN", status),
+    }
 }
 
 fn sum(losses: &[Output], name: &str) -> Result<Output> {

@@ -334,7 +334,7 @@ impl Loss {
     /// ```
     #[track_caller]
     pub fn build(self) -> Output {
-        kept(self.add())
+        kept(&format!("loss {}", self.scope()), &[&self.predictions, &self.labels], || self.add())
     }
 
     fn scope(&self) -> &'static str {

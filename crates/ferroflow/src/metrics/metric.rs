@@ -1,6 +1,6 @@
 //! [`MetricBuilder`], which knows what all metrics can be told, and the metrics that are means or counts.
 
-use crate::compose::{self, cast, check_same_shape, kept, node, number_with, reduce, reduce_all, with_number};
+use crate::compose::{self, cast, check_same_shape, kept_as, node, number_with, reduce, reduce_all, with_number};
 use crate::losses::{Labels, Predictions, broadcast_weights, check_weights, to_float, without_last_axis};
 use crate::train::Number;
 use crate::variable::{Kind, Variable, collections};
@@ -352,7 +352,9 @@ impl MetricBuilder {
     /// ```
     #[track_caller]
     pub fn build(self) -> Metric {
-        kept(self.add())
+        let kind = format!("metric {}", self.default_name());
+        let instead = |nothing: &Output| Metric { value: nothing.clone(), update: nothing.clone() };
+        kept_as(&kind, &[&self.predictions], || self.add(), instead)
     }
 
     fn default_name(&self) -> String {

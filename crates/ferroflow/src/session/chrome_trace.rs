@@ -12,14 +12,14 @@ use std::fmt::Write;
 ///
 /// let g = Graph::new();
 /// let sum = g.constant_tensor(&Tensor::scalar(1f32)) + 2.0;
-/// let options = RunOptions { full_trace: true, ..RunOptions::default() };
+/// let options = RunOptions::new().full_trace(true);
 /// let (_, metadata) = Session::new(&g)?.runner().fetch(&sum).options(options).run_with_metadata()?;
 /// assert!(chrome_trace(&metadata.unwrap_or_default()).starts_with("{\"traceEvents\": ["));
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub fn chrome_trace(metadata: &RunMetadata) -> String {
     let mut events: Vec<String> = Vec::new();
-    let devices = metadata.step_stats.iter().flat_map(|stats| &stats.dev_stats);
+    let devices = metadata.0.step_stats.iter().flat_map(|stats| &stats.dev_stats);
     for (process, device) in devices.enumerate() {
         events.push(format!(
             "{{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": {process}, \"args\": {{\"name\": {}}}}}",
@@ -90,7 +90,8 @@ mod tests {
         };
         let node_stats = vec![node("b", 15, 10), node("a", 10, 10), node("c", 20, 0)];
         let dev_stats = vec![DeviceStepStats { device: "/device:CPU:0".to_owned(), node_stats, ..Default::default() }];
-        let metadata = RunMetadata { step_stats: Some(StepStats { dev_stats }), ..Default::default() };
+        let step_stats = Some(StepStats { dev_stats });
+        let metadata = RunMetadata::from(proto::RunMetadata { step_stats, ..Default::default() });
         let event = |name: &str, row: usize, start: i64, duration: i64| {
             format!(
                 "{{\"name\": \"Mul\", \"cat\": \"Op\", \"ph\": \"X\", \"pid\": 0, \"tid\": {row}, \"ts\": {start}, \

@@ -1,11 +1,12 @@
 //! [`ClientSession`]: a session as its client has it, on a master in this process or behind a `grpc://` address.
 
-use super::{RunMetadata, RunOptions, SessionBackend};
+use super::{RunOptions, SessionBackend};
 use cluster::{Answer, EmbeddedCluster, LocalSession, MasterInterface, RemoteMaster, RunStepCall, wait_for};
 use kernel::OpRegistry;
 use parking_lot::Mutex;
-use proto::{ConfigProto, CreateSessionRequest, ExtendSessionRequest, GraphDef};
+use proto::{ConfigProto, CreateSessionRequest, ExtendSessionRequest, GraphDef, RunMetadata};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tensor::{Result, Status, Tensor};
 use tokio::runtime::{Handle, Runtime};
 
@@ -14,6 +15,8 @@ pub struct ClientSession {
     master: Arc<dyn MasterInterface>,
     runtime: Handle,
     config: ConfigProto,
+    /// How long a step may take that says nothing of it itself.
+    operation_timeout: Option<Duration>,
     state: Mutex<State>,
     /// The session itself, once it is open and if all of it is in this process.
     local: OnceLock<Arc<dyn LocalSession>>,
@@ -45,7 +48,9 @@ impl ClientSession {
     /// Makes a session on a master in this process.
     pub fn new(master: Arc<dyn MasterInterface>, config: ConfigProto) -> Result<ClientSession> {
         let (state, local) = (Mutex::new(State::New), OnceLock::new());
-        Ok(ClientSession { master, runtime: runtime()?, config, state, local, cluster: None })
+        let timeout_ms = u64::try_from(config.operation_timeout_in_ms).ok().filter(|&timeout_ms| timeout_ms > 0);
+        let operation_timeout = timeout_ms.map(Duration::from_millis);
+        Ok(ClientSession { master, runtime: runtime()?, config, operation_timeout, state, local, cluster: None })
     }
 
     /// Makes a session on the server at `grpc://host:port`.
@@ -131,8 +136,9 @@ impl SessionBackend for ClientSession {
         targets: &[&str],
     ) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
         let is_recorded = options.full_trace || options.output_partition_graphs;
+        let timeout = options.timeout.or(self.operation_timeout);
         let local = self.local.get().filter(|_| !is_recorded);
-        if let Some(result) = local.and_then(|local| local.run(feeds, fetches, targets, options.timeout)) {
+        if let Some(result) = local.and_then(|local| local.run(feeds, fetches, targets, timeout)) {
             return result.map(|values| (values, None));
         }
         // What is fed needn't be asked for.
@@ -142,7 +148,7 @@ impl SessionBackend for ClientSession {
             return Ok((fetches.iter().filter_map(|fetch| fed(fetch)).collect(), None));
         }
         let known = local.filter(|_| asked.len() < fetches.len());
-        let (received, metadata) = match known.and_then(|local| local.run(feeds, &asked, targets, options.timeout)) {
+        let (received, metadata) = match known.and_then(|local| local.run(feeds, &asked, targets, timeout)) {
             Some(result) => (result?, None),
             None => {
                 let call = RunStepCall {
@@ -202,27 +208,6 @@ fn owned(names: &[&str]) -> Vec<String> {
 /// Returns whether two names are those of one output: its first is also known by its node's name.
 fn is_same(one: &str, other: &str) -> bool {
     one.strip_suffix(":0").unwrap_or(one) == other.strip_suffix(":0").unwrap_or(other)
-}
-
-impl RunOptions {
-    /// Returns the options on the wire; none when all are at their defaults.
-    fn to_proto(&self) -> Option<proto::RunOptions> {
-        if self.timeout.is_none() && !self.full_trace && !self.output_partition_graphs {
-            return None;
-        }
-        let trace = if self.full_trace {
-            proto::run_options::TraceLevel::FullTrace
-        } else {
-            proto::run_options::TraceLevel::NoTrace
-        };
-        Some(proto::RunOptions {
-            // No time at all would mean that there is no limit.
-            timeout_in_ms: self.timeout.map_or(0, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX).max(1)),
-            trace_level: trace as i32,
-            output_partition_graphs: self.output_partition_graphs,
-            ..Default::default()
-        })
-    }
 }
 
 /// Returns the runtime on which this process's servers and connections run; it is started when first needed.

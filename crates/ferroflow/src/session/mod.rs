@@ -2,6 +2,8 @@
 
 mod chrome_trace;
 mod client;
+mod config;
+mod options;
 mod target;
 mod typed;
 
@@ -9,29 +11,16 @@ use graph::{FunctionLibrary, Graph, Operation, Output};
 use parking_lot::Mutex;
 use proto::GraphDef;
 use std::sync::Arc;
-use std::time::Duration;
-use tensor::{Element, IntoTensor, Result, Status, Tensor};
+use tensor::{IntoTensor, Result, Status, Tensor};
 
 pub use chrome_trace::chrome_trace;
 pub use client::{ClientSession, runtime};
+pub use config::SessionConfig;
+pub use options::{NodeRun, RunMetadata, RunOptions};
 pub use target::Target;
 pub use typed::{FromTensor, FromTensors};
 
-/// How a run is done.
-#[derive(Clone, Debug, Default)]
-pub struct RunOptions {
-    /// Gives up with `DeadlineExceeded` after this long.
-    pub timeout: Option<Duration>,
-    /// Records when every node ran.
-    pub full_trace: bool,
-    /// Records the graphs that every device was given.
-    pub output_partition_graphs: bool,
-}
-
-/// What is known of a run afterwards.
-pub type RunMetadata = proto::RunMetadata;
-
-/// Where a session's graph runs.
+/// Where a session's graph runs. It speaks in TensorFlow's messages; programs need none of it.
 pub trait SessionBackend: Send + Sync {
     /// Adds nodes to the graph.
     fn extend(&self, def: &GraphDef) -> Result<()>;
@@ -43,7 +32,7 @@ pub trait SessionBackend: Send + Sync {
         feeds: &[(&str, Tensor)],
         fetches: &[&str],
         targets: &[&str],
-    ) -> Result<(Vec<Tensor>, Option<RunMetadata>)>;
+    ) -> Result<(Vec<Tensor>, Option<proto::RunMetadata>)>;
 
     /// Prepares a step that is fed and fetched bit by bit; returns its handle.
     fn partial_run_setup(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<String>;
@@ -84,26 +73,27 @@ impl Session {
 
     /// Makes a session on the server at `grpc://host:port`; an empty target means this process.
     pub fn connect(graph: &Graph, target: &str) -> Result<Session> {
-        Session::connect_with(graph, target, proto::ConfigProto::default())
+        Session::connect_with(graph, target, SessionConfig::default())
     }
 
     /// As [`connect`](Self::connect), with settings such as device filters, soft placement and how graphs are optimized.
-    pub fn connect_with(graph: &Graph, target: &str, config: proto::ConfigProto) -> Result<Session> {
+    pub fn connect_with(graph: &Graph, target: &str, config: impl Into<SessionConfig>) -> Result<Session> {
         graph.finish()?;
+        let config = config.into();
         if target.is_empty() {
-            return Ok(Session::with_backend(graph, Box::new(ClientSession::local(ops::registry(), config)?)));
+            return Ok(Session::with_backend(graph, Box::new(ClientSession::local(ops::registry(), config.into())?)));
         }
-        Ok(Session::with_backend(graph, Box::new(ClientSession::connect(target, config)?)))
+        Ok(Session::with_backend(graph, Box::new(ClientSession::connect(target, config.into())?)))
     }
 
     /// Makes a session on a master in this process, such as an embedded cluster's.
     pub fn on_master(
         graph: &Graph,
         master: Arc<dyn cluster::MasterInterface>,
-        config: proto::ConfigProto,
+        config: impl Into<SessionConfig>,
     ) -> Result<Session> {
         graph.finish()?;
-        Ok(Session::with_backend(graph, Box::new(ClientSession::new(master, config)?)))
+        Ok(Session::with_backend(graph, Box::new(ClientSession::new(master, config.into().into())?)))
     }
 
     /// Makes a session over a backend of your own.
@@ -139,9 +129,20 @@ impl Session {
         runner.run().map(drop)
     }
 
-    /// Returns the value of a scalar output.
-    pub fn eval<T: Element>(&self, fetch: &Output) -> Result<T> {
-        self.run(&[fetch])?.first().map_or_else(|| Err(Status::internal("no value")), Tensor::to_scalar)
+    /// Returns the value of an output as a Rust value: a number, a string, a vector of all elements, a tensor.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, Session};
+    ///
+    /// let g = Graph::new();
+    /// let x = g.constant([1f32, 2.0]);
+    /// let session = Session::new(&g)?;
+    /// assert_eq!(session.eval::<Vec<f32>>(&(&x * 2.0))?, [2.0, 4.0]);
+    /// assert_eq!(session.eval::<String>(&g.constant("hello"))?, "hello");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn eval<T: FromTensor>(&self, fetch: &Output) -> Result<T> {
+        self.run(&[fetch])?.first().map_or_else(|| Err(Status::internal("no value")), T::from_tensor)
     }
 
     /// Returns the value of a scalar output of type `int32` or `int64`, such as a step counter.
@@ -380,7 +381,8 @@ impl Runner<'_> {
             self.feeds.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
         let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();
-        self.session.shared.backend.run(&self.options, &feeds, &fetches, &targets)
+        let (values, metadata) = self.session.shared.backend.run(&self.options, &feeds, &fetches, &targets)?;
+        Ok((values, metadata.map(RunMetadata::from)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`Target`]: where a session's graph runs, for those that make sessions again and again.
 
-use super::Session;
+use super::{Session, SessionConfig};
 use cluster::{MasterInterface, Server};
 use graph::Graph;
 use std::fmt;
@@ -21,11 +21,11 @@ pub enum Target {
 
 impl Target {
     /// Makes a session there.
-    pub fn session(&self, graph: &Graph, config: &proto::ConfigProto) -> Result<Session> {
+    pub fn session(&self, graph: &Graph, config: &SessionConfig) -> Result<Session> {
         match self {
-            Target::Local => Session::new(graph),
-            Target::Address(address) => Session::connect_with(graph, address, config.clone()),
-            Target::Master(master) => Session::on_master(graph, master.clone(), config.clone()),
+            Target::Local => Session::connect_with(graph, "", config),
+            Target::Address(address) => Session::connect_with(graph, address, config),
+            Target::Master(master) => Session::on_master(graph, master.clone(), config),
         }
     }
 }

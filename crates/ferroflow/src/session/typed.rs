@@ -1,6 +1,6 @@
 //! Fetches as Rust values: [`FromTensor`] and [`FromTensors`].
 
-use tensor::{Element, Result, Status, Tensor};
+use tensor::{Complex32, Complex64, Element, Result, Status, Tensor, bf16, f16};
 
 /// A Rust value that a tensor can become.
 pub trait FromTensor: Sized {
@@ -30,12 +30,32 @@ macro_rules! scalars {
     )*};
 }
 
-scalars!(f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool);
+scalars!(f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, bool, Complex32, Complex64);
 
 /// All elements, row by row.
 impl<T: Element + Clone> FromTensor for Vec<T> {
     fn from_tensor(tensor: &Tensor) -> Result<Vec<T>> {
         Ok(tensor.as_slice::<T>()?.to_vec())
+    }
+}
+
+/// The elements in their shape.
+///
+/// ```
+/// use ferroflow::ndarray::{Array2, array};
+/// use ferroflow::{Graph, Session};
+///
+/// let g = Graph::new();
+/// let x = g.placeholder::<f32>((None, 2));
+/// let run = Session::new(&g)?.runner();
+/// let (doubled,): (Array2<f32>,) = run.feed(&x, array![[1f32, 2.0], [3.0, 4.0]].t()).fetch(&(&x * 2.0)).run_as()?;
+/// assert_eq!(doubled, array![[2.0, 6.0], [4.0, 8.0]]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+#[cfg(feature = "ndarray")]
+impl<T: Element, D: ndarray::Dimension> FromTensor for ndarray::Array<T, D> {
+    fn from_tensor(tensor: &Tensor) -> Result<Self> {
+        tensor.try_into()
     }
 }
 

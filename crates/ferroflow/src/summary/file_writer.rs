@@ -1,13 +1,13 @@
 //! [`FileWriter`]: writes summaries, graphs and what happened to a session to an event file that TensorBoard reads.
 
+use crate::meta_graph::MetaGraph;
 use crate::session::RunMetadata;
 use graph::Graph;
 use parking_lot::Mutex;
 use prost::Message;
 use proto::event::What;
-use proto::session_log::SessionStatus;
 use proto::summary::{Value, value};
-use proto::{Event, MetaGraphDef, SessionLog, Summary, TaggedRunMetadata};
+use proto::{Event, SessionLog, Summary, TaggedRunMetadata, session_log};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -35,6 +35,27 @@ struct State {
     /// Tags whose metadata is in the file already; it is written once only.
     seen: HashSet<String>,
     run_tags: HashSet<String>,
+}
+
+/// What happened to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionStatus {
+    /// It began, or began again from a checkpoint.
+    Start,
+    /// It ended.
+    Stop,
+    /// It saved.
+    Checkpoint,
+}
+
+impl SessionStatus {
+    fn to_proto(self) -> session_log::SessionStatus {
+        match self {
+            SessionStatus::Start => session_log::SessionStatus::Start,
+            SessionStatus::Stop => session_log::SessionStatus::Stop,
+            SessionStatus::Checkpoint => session_log::SessionStatus::Checkpoint,
+        }
+    }
 }
 
 impl FileWriter {
@@ -72,7 +93,7 @@ impl FileWriter {
         self.add_summary_proto(summary, step)
     }
 
-    /// Writes a summary.
+    /// Writes a summary that is a message of TensorFlow's.
     pub fn add_summary_proto(&self, mut summary: Summary, step: i64) -> Result<()> {
         let mut state = self.shared.state.lock();
         for value in summary.value.iter_mut().filter(|value| value.metadata.is_some()) {
@@ -98,8 +119,8 @@ impl FileWriter {
     }
 
     /// Writes a MetaGraph.
-    pub fn add_meta_graph(&self, meta: &MetaGraphDef) -> Result<()> {
-        self.write(What::MetaGraphDef(meta.encode_to_vec().into()), 0)
+    pub fn add_meta_graph(&self, meta: &MetaGraph) -> Result<()> {
+        self.write(What::MetaGraphDef(meta.to_bytes().into()), 0)
     }
 
     /// Writes what was recorded of a run under a tag that isn't taken.
@@ -108,14 +129,14 @@ impl FileWriter {
         if state.run_tags.len() >= TAGS_MAX || !state.run_tags.insert(tag.to_owned()) {
             return Err(Status::invalid_argument("The provided tag was already used for this event type"));
         }
-        let tagged = TaggedRunMetadata { tag: tag.to_owned(), run_metadata: metadata.encode_to_vec().into() };
+        let tagged = TaggedRunMetadata { tag: tag.to_owned(), run_metadata: metadata.to_bytes().into() };
         state.write(What::TaggedRunMetadata(tagged), step)
     }
 
     /// Writes that a session began, ended or saved.
     pub fn add_session_log(&self, status: SessionStatus, checkpoint: Option<&str>, step: i64) -> Result<()> {
         let log = SessionLog {
-            status: status as i32,
+            status: status.to_proto() as i32,
             checkpoint_path: checkpoint.unwrap_or_default().to_owned(),
             ..Default::default()
         };

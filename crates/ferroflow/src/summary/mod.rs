@@ -3,7 +3,7 @@
 
 mod file_writer;
 
-pub use file_writer::FileWriter;
+pub use file_writer::{FileWriter, SessionStatus};
 
 use crate::variable::{collections, named_constant};
 use graph::{Graph, Output};

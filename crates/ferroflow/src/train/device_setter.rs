@@ -1,6 +1,7 @@
 //! Which task a node is for: [`ReplicaDeviceSetter`] puts variables on parameter servers and everything else on a worker,
 //! [`GreedyLoadBalancingStrategy`] spreads them by size.
 
+use cluster::ClusterSpec;
 use graph::DeviceName;
 use graph::{AttrMap, Graph};
 use parking_lot::Mutex;
@@ -124,6 +125,26 @@ impl ReplicaDeviceSetter {
             ps_ops: STANDARD_PS_OPS.iter().map(|op| (*op).to_owned()).collect(),
             strategy: Arc::new(RoundRobinStrategy::new(ps_tasks)),
         }
+    }
+
+    /// Makes the setter of one worker of a cluster with the jobs `ps` and `worker`.
+    ///
+    /// ```
+    /// use ferroflow::distributed::ClusterSpec;
+    /// use ferroflow::train::ReplicaDeviceSetter;
+    /// use ferroflow::{Graph, Variable};
+    ///
+    /// let cluster = ClusterSpec::new().with_job("ps", &["a:2222"])?.with_job("worker", &["b:2222", "c:2222"])?;
+    /// let g = Graph::new();
+    /// let w = ReplicaDeviceSetter::for_worker(&cluster, 1).scope(&g, |g| Variable::new(g, "w", &g.constant(0f32)));
+    /// assert_eq!(w.op().device(), "/job:ps/task:0");
+    /// assert_eq!(w.initial_value().op.device(), "/job:worker/task:1");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn for_worker(cluster: &ClusterSpec, task_index: u32) -> ReplicaDeviceSetter {
+        let mut setter = ReplicaDeviceSetter::new(u32::try_from(cluster.num_tasks("ps")).unwrap_or(u32::MAX));
+        setter.worker_device.task = Some(task_index);
+        setter
     }
 
     /// Sets the job of the parameter servers.

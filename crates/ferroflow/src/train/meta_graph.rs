@@ -2,13 +2,15 @@
 
 use super::queue_runner::{QueueRunner, add_queue_runner, queue_runners};
 use super::saver::Saver;
+pub use crate::meta_graph::MetaGraph;
+
 use crate::session::Session;
 use crate::variable::{Kind, SaveSlice, Variable, collections};
 use graph::Graph;
 use prost::Message;
 use proto::collection_def::{BytesList, Kind as CollectionKind, NodeList};
 use proto::meta_graph_def::MetaInfoDef;
-use proto::{CollectionDef, MetaGraphDef, QueueRunnerDef, SaveSliceInfoDef, SaverDef, VariableDef};
+use proto::{CollectionDef, MetaGraphDef, QueueRunnerDef, SaveSliceInfoDef, VariableDef};
 use tensor::{Result, Shape, Status};
 
 /// The collection of queue runners.
@@ -26,11 +28,11 @@ const VARIABLE_COLLECTIONS: &[&str] = &[
 ];
 
 /// Returns the MetaGraph of a graph.
-pub fn export_meta_graph(graph: &Graph, saver: Option<SaverDef>) -> MetaGraphDef {
+pub fn export_meta_graph(graph: &Graph, saver: Option<&Saver>) -> MetaGraph {
     let mut meta = MetaGraphDef {
         meta_info_def: Some(MetaInfoDef { tensorflow_version: "1.15.0".to_owned(), ..Default::default() }),
         graph_def: Some(graph.to_graph_def()),
-        saver_def: saver,
+        saver_def: saver.map(Saver::to_def),
         ..Default::default()
     };
     for name in graph.collection_names() {
@@ -52,21 +54,21 @@ pub fn export_meta_graph(graph: &Graph, saver: Option<SaverDef>) -> MetaGraphDef
         let kind = Some(CollectionKind::BytesList(BytesList { value }));
         meta.collection_def.insert(QUEUE_RUNNERS.to_owned(), CollectionDef { kind });
     }
-    meta
+    MetaGraph(meta)
 }
 
 impl Saver {
     /// Writes a checkpoint and, beside it, the graph as `PREFIX-STEP.meta`.
     pub fn save_with_meta_graph(&self, session: &Session, prefix: &str, global_step: Option<i64>) -> Result<String> {
         let written = self.save(session, prefix, global_step)?;
-        let meta = export_meta_graph(session.graph(), Some(self.to_def()));
-        self.files.write_atomically(&format!("{written}.meta"), &meta.encode_to_vec())?;
+        let meta = export_meta_graph(session.graph(), Some(self));
+        self.files.write_atomically(&format!("{written}.meta"), &meta.to_bytes())?;
         Ok(written)
     }
 }
 
 /// Adds a MetaGraph's nodes and collections to a graph; returns its saver, when it has one.
-pub fn import_meta_graph(graph: &Graph, meta: &MetaGraphDef) -> Result<Option<Saver>> {
+pub fn import_meta_graph(graph: &Graph, MetaGraph(meta): &MetaGraph) -> Result<Option<Saver>> {
     let def = meta.graph_def.as_ref().ok_or_else(|| Status::invalid_argument("a MetaGraph without a graph"))?;
     graph.import(def)?;
     for (name, collection) in &meta.collection_def {
@@ -105,8 +107,8 @@ pub fn import_meta_graph(graph: &Graph, meta: &MetaGraphDef) -> Result<Option<Sa
 }
 
 /// Reads a MetaGraph that was written beside a checkpoint.
-pub fn read_meta_graph(content: &[u8]) -> Result<MetaGraphDef> {
-    MetaGraphDef::decode(content).map_err(|error| Status::data_loss(format!("not a MetaGraph: {error}")))
+pub fn read_meta_graph(content: &[u8]) -> Result<MetaGraph> {
+    MetaGraph::from_bytes(content)
 }
 
 fn to_def(variable: &Variable) -> VariableDef {

@@ -25,11 +25,10 @@ use super::hooks::{CheckpointSaverHook, Every, StepCounterHook, SummarySaverHook
 use super::session_manager::{RestoreFrom, SessionManager, Waiting, is_recoverable};
 use super::session_run_hook::{RunArgs, RunContext, RunValues, SessionRunHook};
 use super::{Coordinator, Scaffold, start_queue_runners};
-use crate::session::{RunOptions, Session, Target};
+use crate::session::{RunOptions, Session, SessionConfig, Target};
 use crate::summary::FileWriter;
 use crate::variable::get_global_step;
 use graph::Graph;
-use proto::ConfigProto;
 use std::time::Duration;
 use tensor::{Code, Result, Status, Tensor};
 
@@ -38,7 +37,7 @@ use tensor::{Code, Result, Status, Tensor};
 pub struct MonitoredSessionBuilder {
     graph: Graph,
     target: Target,
-    config: ConfigProto,
+    config: SessionConfig,
     is_chief: bool,
     checkpoint_dir: Option<String>,
     scaffold: Scaffold,
@@ -57,7 +56,7 @@ pub struct MonitoredSessionBuilder {
 pub struct MonitoredSession {
     graph: Graph,
     target: Target,
-    config: ConfigProto,
+    config: SessionConfig,
     is_chief: bool,
     checkpoint_dir: Option<String>,
     scaffold: Scaffold,
@@ -82,7 +81,7 @@ impl MonitoredSession {
         MonitoredSessionBuilder {
             graph: graph.clone(),
             target: Target::Local,
-            config: ConfigProto::default(),
+            config: SessionConfig::default(),
             is_chief: true,
             checkpoint_dir: None,
             scaffold: Scaffold::new(),
@@ -309,8 +308,8 @@ impl MonitoredSessionBuilder {
     }
 
     /// Sets how sessions are made, such as device filters.
-    pub fn config(mut self, config: ConfigProto) -> Self {
-        self.config = config;
+    pub fn config(mut self, config: impl Into<SessionConfig>) -> Self {
+        self.config = config.into();
         self
     }
 

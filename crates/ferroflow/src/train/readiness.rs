@@ -6,10 +6,9 @@
 //! Queues are TensorFlow's own, so that this works on its tasks too; a chief of TensorFlow's closes nothing, and its
 //! workers look now and then. The nodes are in a graph of their own: the program's stays as it is.
 
-use crate::session::{RunOptions, Session, Target};
+use crate::session::{RunOptions, Session, SessionConfig, Target};
 use crate::variable::global_variables;
 use graph::{DeviceName, Graph, Operation};
-use proto::ConfigProto;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use tensor::{Code, DType, PartialShape, Result};
@@ -54,10 +53,10 @@ impl Readiness {
     }
 
     /// Wakes whoever waits, now and later.
-    pub(super) fn tell(&self, target: &Target, config: &ConfigProto) -> Result<()> {
+    pub(super) fn tell(&self, target: &Target, config: &SessionConfig) -> Result<()> {
         let session = target.session(&self.graph, config)?;
         for close in &self.closes {
-            let options = RunOptions { timeout: Some(TELLING), ..Default::default() };
+            let options = RunOptions::new().timeout(TELLING);
             match session.runner().target(close).options(options).run() {
                 // It was closed before: a chief that comes back finds tasks that never left.
                 Err(status) if status.code() != Code::Cancelled => return Err(status),
@@ -68,7 +67,7 @@ impl Readiness {
     }
 
     /// Starts to wait.
-    pub(super) fn listen(&self, target: &Target, config: &ConfigProto) -> Result<Listening<'_>> {
+    pub(super) fn listen(&self, target: &Target, config: &SessionConfig) -> Result<Listening<'_>> {
         Ok(Listening { readiness: self, session: target.session(&self.graph, config)?, closed: HashSet::new() })
     }
 }
@@ -97,7 +96,7 @@ impl Listening<'_> {
         const SHORTEST: Duration = Duration::from_millis(1);
         let Some(task) = task_of(device).filter(|task| !self.closed.contains(task)) else { return Heard::CannotHear };
         let Some(wait) = self.readiness.waits.get(&task) else { return Heard::CannotHear };
-        let options = RunOptions { timeout: Some(at_most.max(SHORTEST)), ..Default::default() };
+        let options = RunOptions::new().timeout(at_most.max(SHORTEST));
         match self.session.runner().target(wait).options(options).run() {
             Err(status) if status.code() == Code::DeadlineExceeded => Heard::Nothing,
             Err(status) if status.code() == Code::OutOfRange => {

@@ -2,9 +2,8 @@
 
 use super::readiness::{Heard, Listening, Readiness};
 use super::{Coordinator, Saver};
-use crate::session::{Session, Target};
+use crate::session::{Session, SessionConfig, Target};
 use graph::{Graph, Operation, Output};
-use proto::ConfigProto;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::checkpoint_state::get_checkpoint_state;
@@ -120,7 +119,7 @@ impl SessionManager {
     pub fn prepare_session(
         &self,
         target: &Target,
-        config: &ConfigProto,
+        config: &SessionConfig,
         from: &RestoreFrom,
         init: &Initialization,
         max_wait: Option<Duration>,
@@ -160,7 +159,7 @@ impl SessionManager {
     pub fn recover_session(
         &self,
         target: &Target,
-        config: &ConfigProto,
+        config: &SessionConfig,
         from: &RestoreFrom,
         max_wait: Option<Duration>,
     ) -> Result<(Session, bool)> {
@@ -182,7 +181,7 @@ impl SessionManager {
     }
 
     /// Tells the workers that wait for a session of this graph that it is ready.
-    fn tell_waiting(&self, target: &Target, config: &ConfigProto) {
+    fn tell_waiting(&self, target: &Target, config: &SessionConfig) {
         if matches!(target, Target::Local) {
             return;
         }
@@ -199,7 +198,7 @@ impl SessionManager {
     pub fn wait_for_session(
         &self,
         target: &Target,
-        config: &ConfigProto,
+        config: &SessionConfig,
         max_wait: Option<Duration>,
     ) -> Result<Session> {
         let mut waiting = Waiting::new(self, max_wait);
@@ -248,7 +247,7 @@ impl SessionManager {
     fn restore(
         &self,
         target: &Target,
-        config: &ConfigProto,
+        config: &SessionConfig,
         from: &RestoreFrom,
         max_wait: Option<Duration>,
     ) -> Result<(Session, bool)> {

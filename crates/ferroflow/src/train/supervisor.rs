@@ -29,13 +29,11 @@ use super::write_graph::{GRAPH_FILE, write_graph};
 use super::{
     Coordinator, QueueRunner, Saver, global_variables_initializer, report_uninitialized_variables, start_queue_runners,
 };
-use crate::session::{Session, Target};
-use crate::summary::{self, FileWriter};
+use crate::session::{Session, SessionConfig, Target};
+use crate::summary::{self, FileWriter, SessionStatus};
 use crate::variable::{Variable, get_global_step, global_variables};
 use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
-use proto::ConfigProto;
-use proto::session_log::SessionStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::file_system::path;
@@ -65,7 +63,7 @@ pub struct SupervisorBuilder {
     graph: Graph,
     is_chief: bool,
     logdir: Option<String>,
-    config: ConfigProto,
+    config: SessionConfig,
     init_op: Choice<Operation>,
     init_feeds: Vec<(Output, Tensor)>,
     init_fn: Option<InitFn>,
@@ -87,7 +85,7 @@ pub struct Supervisor {
     graph: Graph,
     is_chief: bool,
     logdir: Option<String>,
-    config: ConfigProto,
+    config: SessionConfig,
     init: Initialization,
     saver: Option<Arc<Saver>>,
     summary_op: Option<Output>,
@@ -110,7 +108,7 @@ impl Supervisor {
             graph: graph.clone(),
             is_chief: true,
             logdir: None,
-            config: ConfigProto::default(),
+            config: SessionConfig::default(),
             init_op: Choice::Default,
             init_feeds: Vec::new(),
             init_fn: None,
@@ -376,8 +374,8 @@ impl SupervisorBuilder {
     }
 
     /// Sets how sessions are made, such as device filters.
-    pub fn config(mut self, config: ConfigProto) -> Self {
-        self.config = config;
+    pub fn config(mut self, config: impl Into<SessionConfig>) -> Self {
+        self.config = config.into();
         self
     }
 

@@ -8,7 +8,7 @@ use crate::op_def::{OpFlags, OpSchema, TypeSlot};
 use crate::{Node, NodeId};
 use std::panic::Location;
 use std::sync::Arc;
-use tensor::{Result, Status};
+use tensor::{DType, Result, Status};
 
 /// The first mistake of a graph, and what stands for the nodes that couldn't be added.
 #[derive(Default)]
@@ -94,6 +94,19 @@ impl Graph {
     #[track_caller]
     pub fn mistaken_output(&self, op: &str, status: Status) -> Output {
         self.op(op).mistaken(status).output(0)
+    }
+
+    /// As [`mistaken_output`](Self::mistaken_output), for what is more than an op: `what` and its inputs, such as "layer Dense of
+    /// x:0", are named with the mistake. The output has the type of the first input.
+    #[track_caller]
+    pub fn mistaken_call(&self, what: &str, inputs: &[&Output], status: Status) -> Output {
+        let described: Vec<String> = inputs.iter().map(|input| input.described()).collect();
+        let of = if described.is_empty() { String::new() } else { format!(" of {}", described.join(", ")) };
+        self.mistake_in(status, &format!("{what}{of}"));
+        let dtype = inputs.first().map_or(DType::Float, |input| input.dtype());
+        let name = what.rsplit(' ').next().unwrap_or(what);
+        let types = vec![TypeSlot { dtype, is_ref: false }];
+        Output { op: self.mistaken_operation(name, name.to_owned(), types), port: 0 }
     }
 
     /// Runs `body` so that a mistake in it is blamed on the caller where the library itself made the call. Libraries need it

@@ -73,10 +73,31 @@ pub fn pad(input: &Output, paddings: &[(i32, i32)]) -> Output {
     input.graph().op("Pad").input(input).input(&paddings_output(input, paddings)).output()
 }
 
-/// Surrounds `input` with its own reflection; `mode` is `REFLECT` or `SYMMETRIC`.
+/// What a reflection does at the edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MirrorMode {
+    /// The elements at the edge are not repeated.
+    Reflect,
+    /// The elements at the edge are repeated.
+    Symmetric,
+}
+
+/// Surrounds `input` with its own reflection.
+///
+/// ```
+/// use ops::array::{MirrorMode, mirror_pad};
+///
+/// let g = graph::Graph::new();
+/// let padded = mirror_pad(&g.constant([1, 2, 3]), &[(2, 0)], MirrorMode::Reflect);
+/// assert_eq!(padded.shape(), [5].into());
+/// ```
 #[track_caller]
-pub fn mirror_pad(input: &Output, paddings: &[(i32, i32)], mode: &str) -> Output {
+pub fn mirror_pad(input: &Output, paddings: &[(i32, i32)], mode: MirrorMode) -> Output {
     let paddings = paddings_output(input, paddings);
+    let mode = match mode {
+        MirrorMode::Reflect => "REFLECT",
+        MirrorMode::Symmetric => "SYMMETRIC",
+    };
     input.graph().op("MirrorPad").input(input).input(&paddings).attr("mode", mode).output()
 }
 
@@ -394,7 +415,7 @@ mod tests {
     fn gradients() {
         let x = Tensor::from_slice(&[2, 2], &[1f64, 2., 3., 4.]).unwrap();
         check_gradient(&[x.clone()], |_, xs| super::pad(&xs[0], &[(1, 0), (0, 2)]));
-        check_gradient(&[x.clone()], |_, xs| super::mirror_pad(&xs[0], &[(1, 0), (0, 1)], "REFLECT"));
-        check_gradient(&[x], |_, xs| super::mirror_pad(&xs[0], &[(2, 0), (0, 1)], "SYMMETRIC"));
+        check_gradient(&[x.clone()], |_, xs| super::mirror_pad(&xs[0], &[(1, 0), (0, 1)], super::MirrorMode::Reflect));
+        check_gradient(&[x], |_, xs| super::mirror_pad(&xs[0], &[(2, 0), (0, 1)], super::MirrorMode::Symmetric));
     }
 }

@@ -127,6 +127,41 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
+/// How the pixels of a resized image are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResizeMethod {
+    /// Each is taken from the four nearest.
+    #[default]
+    Bilinear,
+    /// Each is the nearest one.
+    NearestNeighbor,
+    /// Each is taken from the sixteen nearest.
+    Bicubic,
+    /// Each is the mean of those that it covers.
+    Area,
+}
+
+/// Returns images of another size, made as `method` says.
+///
+/// ```
+/// use ops::image::{ResizeMethod, resize_images};
+///
+/// let g = graph::Graph::new();
+/// let images = g.placeholder::<f32>((None, 28, 28, 1));
+/// let half = resize_images(&images, [14, 14], ResizeMethod::Area);
+/// assert_eq!(half.shape(), (None, 14, 14, 1).into());
+/// ```
+#[track_caller]
+pub fn resize_images(images: &Output, [height, width]: [i32; 2], method: ResizeMethod) -> Output {
+    let op = match method {
+        ResizeMethod::Bilinear => "ResizeBilinear",
+        ResizeMethod::NearestNeighbor => "ResizeNearestNeighbor",
+        ResizeMethod::Bicubic => "ResizeBicubic",
+        ResizeMethod::Area => "ResizeArea",
+    };
+    resize(op, images, height, width)
+}
+
 /// Returns images of another size, with each pixel taken from the four nearest.
 #[track_caller]
 pub fn resize_bilinear(images: &Output, height: i32, width: i32) -> Output {

@@ -124,10 +124,33 @@ const fn gradient_of(name: &str) -> Gradient {
     if is_second_version(name) { Gradient::Unsupported } else { Gradient::NotDifferentiable }
 }
 
-/// Returns a reader of TFRecords; `compression_type` is empty, `ZLIB` or `GZIP`.
+/// How the records of a file are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// They are not.
+    #[default]
+    None,
+    /// With gzip.
+    Gzip,
+    /// With zlib.
+    Zlib,
+}
+
+impl Compression {
+    /// Returns the value of the attribute `compression_type`.
+    pub fn attr(self) -> &'static str {
+        match self {
+            Compression::None => "",
+            Compression::Gzip => "GZIP",
+            Compression::Zlib => "ZLIB",
+        }
+    }
+}
+
+/// Returns a reader of TFRecords.
 #[track_caller]
-pub fn tf_record_reader(graph: &Graph, compression_type: &str) -> Output {
-    graph.op("TFRecordReaderV2").attr("compression_type", compression_type).output()
+pub fn tf_record_reader(graph: &Graph, compression: Compression) -> Output {
+    graph.op("TFRecordReaderV2").attr("compression_type", compression.attr()).output()
 }
 
 /// Returns a reader of lines, without the first few.
@@ -392,7 +415,7 @@ mod tests {
             writer.close().unwrap();
         }
         setting.enqueue(&[&paths[0], &paths[1]]);
-        let reader = tf_record_reader(&setting.session.graph, "GZIP");
+        let reader = tf_record_reader(&setting.session.graph, Compression::Gzip);
         let read = setting.read(&reader);
         assert_eq!(setting.next(&read), (format!("{}:0", paths[0]), "one".to_owned()));
         assert_eq!(setting.next(&read), (format!("{}:19", paths[0]), "two".to_owned()));

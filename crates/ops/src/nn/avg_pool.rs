@@ -1,6 +1,7 @@
 //! The mean under a sliding window: AvgPool, AvgPool3D, and the ops of their gradients.
 
 use super::max_pool::with_pool_attrs;
+use super::padding::Padding;
 use super::pool_plan::{PoolWindow, pool_shape};
 use crate::compose::{Gradients, shape_of};
 use graph::{Output, ShapeContext};
@@ -88,9 +89,9 @@ pub(super) const OPS: &[Op] = &[
 
 /// Returns the mean under each window of images (batch, rows, columns, channels).
 #[track_caller]
-pub fn avg_pool(value: &Output, ksize: [i64; 2], strides: [i64; 2], padding: &str) -> Output {
+pub fn avg_pool(value: &Output, ksize: [i64; 2], strides: [i64; 2], padding: Padding) -> Output {
     let op = value.graph().op("AvgPool").input(value).attr("ksize", &[1, ksize[0], ksize[1], 1][..]);
-    op.attr("strides", &[1, strides[0], strides[1], 1][..]).attr("padding", padding).output()
+    op.attr("strides", &[1, strides[0], strides[1], 1][..]).attr("padding", padding.attr()).output()
 }
 
 fn avg_pool_grad_shape<const N: usize>(c: &mut ShapeContext<'_>) -> Result<()> {
@@ -241,7 +242,7 @@ mod tests {
     fn gradients() {
         let values: Vec<f64> = (0..32).map(|index| f64::from((index * 7) % 32)).collect();
         let x = Tensor::from_slice(&[1, 4, 4, 2], &values).unwrap();
-        check_gradient(&[x.clone()], |_, x| avg_pool(&x[0], [2, 3], [2, 1], "SAME"));
+        check_gradient(&[x.clone()], |_, x| avg_pool(&x[0], [2, 3], [2, 1], Padding::Same));
         check_gradient(&[x], |graph, x| {
             let sizes = graph.constant_tensor(&Tensor::vector(&[1i32, 5, 5, 2]));
             let op = graph.op("AvgPoolGrad").input(&sizes).inputs(x).attr("padding", "VALID");

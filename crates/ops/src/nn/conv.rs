@@ -1,5 +1,6 @@
 //! Convolutions: Conv2D, Conv3D and the ops of their gradients.
 
+use super::padding::Padding;
 use super::window::{Images, Window};
 use crate::compose::{Gradients, shape_of};
 use graph::builder::Operation;
@@ -192,10 +193,10 @@ pub(super) const OPS: &[Op] = &[
 ];
 
 /// Returns the convolution of images (batch, rows, columns, channels) with a filter (rows, columns, input channels,
-/// output channels). `padding` is `SAME` or `VALID`.
+/// output channels).
 #[track_caller]
-pub fn conv2d(input: &Output, filter: &Output, strides: [i64; 2], padding: &str) -> Output {
-    let op = input.graph().op("Conv2D").input(input).input(filter).attr("padding", padding);
+pub fn conv2d(input: &Output, filter: &Output, strides: [i64; 2], padding: Padding) -> Output {
+    let op = input.graph().op("Conv2D").input(input).input(filter).attr("padding", padding.attr());
     op.attr("strides", &[1, strides[0], strides[1], 1][..]).output()
 }
 
@@ -206,10 +207,10 @@ pub fn conv2d_transpose(
     filter: &Output,
     output_shape: &Output,
     strides: [i64; 2],
-    padding: &str,
+    padding: Padding,
 ) -> Output {
     let op = input.graph().op("Conv2DBackpropInput").input(output_shape).input(filter).input(input);
-    op.attr("padding", padding).attr("strides", &[1, strides[0], strides[1], 1][..]).output()
+    op.attr("padding", padding.attr()).attr("strides", &[1, strides[0], strides[1], 1][..]).output()
 }
 
 pub(super) fn conv_shape<const N: usize>(c: &mut ShapeContext<'_>) -> Result<()> {
@@ -682,7 +683,7 @@ mod tests {
             let steps = |step: i64| if format == "NHWC" { [1, step, step, 1] } else { [1, 1, step, step] };
             let x = if format == "NHWC" { x.clone() } else { ramp(&[2, 4, 4, 5], 0.3) };
             check_gradient(&[x, f.clone()], |graph, x| {
-                let op = graph.op("Conv2D").inputs(x).attr("padding", padding).attr("data_format", format);
+                let op = graph.op("Conv2D").inputs(x).attr("padding", padding.attr()).attr("data_format", format);
                 op.attr("strides", &steps(stride)[..]).attr("dilations", &steps(dilation)[..]).output()
             });
         }
@@ -696,7 +697,7 @@ mod tests {
         let (f, dy) = (ramp(&[2, 2, 1, 2], 0.2), ramp(&[1, 3, 3, 2], 0.4));
         check_gradient(&[f.clone(), dy.clone()], |graph, x| {
             let sizes = graph.constant_tensor(&Tensor::vector(&[1i32, 4, 4, 1]));
-            conv2d_transpose(&x[1], &x[0], &sizes, [1, 1], "VALID")
+            conv2d_transpose(&x[1], &x[0], &sizes, [1, 1], Padding::Valid)
         });
         check_gradient(&[ramp(&[1, 4, 4, 1], 0.3), dy], |graph, x| {
             let sizes = graph.constant_tensor(&Tensor::vector(&[2i32, 2, 1, 2]));

@@ -1,6 +1,7 @@
 //! Convolutions of each channel on its own: DepthwiseConv2dNative and the ops of its gradients.
 
 use super::conv::{Names, backprop_filter_gradient, backprop_input_gradient, forward_gradient};
+use super::padding::Padding;
 use super::window::{Images, Window};
 use crate::compose::Gradients;
 use graph::{Output, ShapeContext};
@@ -81,8 +82,8 @@ const NAMES: Names = Names {
 
 /// Returns the convolution of each channel with filters of its own (rows, columns, channels, filters per channel).
 #[track_caller]
-pub fn depthwise_conv2d(input: &Output, filter: &Output, strides: [i64; 2], padding: &str) -> Output {
-    let op = input.graph().op("DepthwiseConv2dNative").input(input).input(filter).attr("padding", padding);
+pub fn depthwise_conv2d(input: &Output, filter: &Output, strides: [i64; 2], padding: Padding) -> Output {
+    let op = input.graph().op("DepthwiseConv2dNative").input(input).input(filter).attr("padding", padding.attr());
     op.attr("strides", &[1, strides[0], strides[1], 1][..]).output()
 }
 
@@ -265,7 +266,7 @@ mod tests {
             Tensor::from_slice(dims, &values).unwrap()
         };
         let (x, f) = (ramp(&[1, 4, 4, 2], 0.3), ramp(&[3, 2, 2, 2], 0.2));
-        for (stride, padding) in [(1, "SAME"), (2, "VALID")] {
+        for (stride, padding) in [(1, Padding::Same), (2, Padding::Valid)] {
             check_gradient(&[x.clone(), f.clone()], |_, x| depthwise_conv2d(&x[0], &x[1], [stride, stride], padding));
         }
     }

@@ -1,5 +1,6 @@
 //! Grey-scale dilation: Dilation2D and its gradient ops.
 
+use super::padding::Padding;
 use crate::arithmetic::Arithmetic;
 use crate::compose::Gradients;
 use graph::Output;
@@ -68,12 +69,12 @@ pub(super) const OPS: &[Op] = &[
 ];
 
 /// Returns for each place the largest sum of the input under the filter and the filter; `strides` and `rates` are those of
-/// rows and columns, `padding` is `SAME` or `VALID`.
+/// rows and columns.
 #[track_caller]
-pub fn dilation2d(input: &Output, filter: &Output, strides: [i64; 2], rates: [i64; 2], padding: &str) -> Output {
+pub fn dilation2d(input: &Output, filter: &Output, strides: [i64; 2], rates: [i64; 2], padding: Padding) -> Output {
     let whole = |[rows, columns]: [i64; 2]| [1, rows, columns, 1];
     let op = input.graph().op("Dilation2D").input(input).input(filter);
-    op.attr("strides", &whole(strides)[..]).attr("rates", &whole(rates)[..]).attr("padding", padding).output()
+    op.attr("strides", &whole(strides)[..]).attr("rates", &whole(rates)[..]).attr("padding", padding.attr()).output()
 }
 
 fn dilation_shape(c: &mut ShapeContext<'_>) -> Result<()> {
@@ -336,7 +337,7 @@ mod tests {
     fn gradients() {
         let input = Tensor::from_slice(&[1, 2, 3, 1], &[0.1f64, 0.75, 0.3, 0.4, 0.9, 0.2]).unwrap();
         let filter = Tensor::from_slice(&[2, 2, 1], &[0.4f64, 0.33, 0.1, 0.01]).unwrap();
-        check_gradient(&[input, filter], |_, x| dilation2d(&x[0], &x[1], [1, 1], [1, 1], "SAME"));
+        check_gradient(&[input, filter], |_, x| dilation2d(&x[0], &x[1], [1, 1], [1, 1], Padding::Same));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The largest element under a sliding window: MaxPool, MaxPoolV2, MaxPool3D, MaxPoolWithArgmax, and the ops of their
 //! gradients.
 
+use super::padding::Padding;
 use super::pool_plan::{PoolPlan, PoolWindow, Source, pool_shape, pool_v2_shape};
 use crate::compose::{Gradients, unary};
 use graph::Output;
@@ -236,9 +237,9 @@ const KERNELS_3D: &[KernelDef] = &[kernel_3d::<f32>(), kernel_3d::<f64>(), kerne
 
 /// Returns the largest element under each window of images (batch, rows, columns, channels).
 #[track_caller]
-pub fn max_pool(value: &Output, ksize: [i64; 2], strides: [i64; 2], padding: &str) -> Output {
+pub fn max_pool(value: &Output, ksize: [i64; 2], strides: [i64; 2], padding: Padding) -> Output {
     let op = value.graph().op("MaxPool").input(value).attr("ksize", &[1, ksize[0], ksize[1], 1][..]);
-    op.attr("strides", &[1, strides[0], strides[1], 1][..]).attr("padding", padding).output()
+    op.attr("strides", &[1, strides[0], strides[1], 1][..]).attr("padding", padding.attr()).output()
 }
 
 fn like_output(c: &mut kernel::ShapeContext<'_>) -> Result<()> {
@@ -589,7 +590,7 @@ mod tests {
         Tensor::from_slice(&[1, 3, 3, 1], &[1f32, 5., 2., 4., 3., 9., 7., 8., 6.]).unwrap()
     }
 
-    fn pooling(padding: &str) -> kernel::AttrMap {
+    fn pooling(padding: Padding) -> kernel::AttrMap {
         attrs![("ksize", &[1i64, 2, 2, 1][..]), ("strides", &[1i64, 1, 1, 1][..]), ("padding", padding)]
     }
 
@@ -640,7 +641,7 @@ mod tests {
     fn gradients() {
         let values: Vec<f64> = (0..32).map(|index| f64::from((index * 7) % 32)).collect();
         let x = Tensor::from_slice(&[1, 4, 4, 2], &values).unwrap();
-        check_gradient(&[x.clone()], |_, x| max_pool(&x[0], [2, 2], [1, 1], "SAME"));
+        check_gradient(&[x.clone()], |_, x| max_pool(&x[0], [2, 2], [1, 1], Padding::Same));
         check_gradient(&[x.clone()], |graph, x| {
             let op = graph.op("MaxPool").inputs(x).attr("padding", "VALID").attr("data_format", "NCHW");
             op.attr("ksize", &[1i64, 1, 2, 1][..]).attr("strides", &[1i64, 1, 2, 1][..]).output()

@@ -1,7 +1,7 @@
 //! [`RnnCell`], and the cells whose state is one tensor: [`BasicRnnCell`] and [`GruCell`].
 
 use super::state::{State, StateSize};
-use crate::compose::{self, concat, kept, known_dim, known_rank, matmul, node, split};
+use crate::compose::{self, concat, kept_as, known_dim, known_rank, matmul, node, split};
 use crate::initializers;
 use crate::layers::Activation;
 use crate::layers::base::{Base, WeightOptions, Weights};
@@ -62,7 +62,8 @@ pub trait RnnCell {
     /// ```
     #[track_caller]
     fn step(&self, input: &Output, state: &State) -> (Output, State) {
-        kept(self.try_step(input, state))
+        let instead = |nothing: &Output| (nothing.clone(), self.state_size().state_of(nothing));
+        kept_as("step of a cell", &[input], || self.try_step(input, state), instead)
     }
 
     /// Adds a state of zeros for a batch of a size, which is an `int32` scalar.
@@ -77,7 +78,8 @@ pub trait RnnCell {
     /// ```
     #[track_caller]
     fn zero_state(&self, batch_size: &Output, dtype: DType) -> State {
-        kept(self.state_size().zeros(batch_size, dtype))
+        let size = self.state_size();
+        kept_as("state of zeros", &[batch_size], || size.zeros(batch_size, dtype), |nothing| size.state_of(nothing))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::cell::RnnCell;
 use super::state::State;
-use crate::compose::{self, assert, at, cast, int, ints, kept, node, pack, reduce_all, shape_of, with_number};
+use crate::compose::{self, assert, at, cast, int, ints, kept_as, node, pack, reduce_all, shape_of, with_number};
 use crate::variable_scope::VariableScope;
 use graph::builder::LoopOptions;
 use graph::{Graph, Output};
@@ -157,7 +157,8 @@ impl<'a> DynamicRnn<'a> {
     /// ```
     #[track_caller]
     pub fn run(self, inputs: &Output) -> (Output, State) {
-        kept(self.add(inputs))
+        let instead = |nothing: &Output| (nothing.clone(), self.cell.state_size().state_of(nothing));
+        kept_as("dynamic_rnn", &[inputs], || self.add(inputs), instead)
     }
 
     fn add(&self, inputs: &Output) -> Result<(Output, State)> {
@@ -450,7 +451,11 @@ impl<'a> BidirectionalDynamicRnn<'a> {
     /// ```
     #[track_caller]
     pub fn run(self, inputs: &Output) -> ((Output, Output), (State, State)) {
-        kept(self.add(inputs))
+        let instead = |nothing: &Output| {
+            let state = |cell: &dyn RnnCell| cell.state_size().state_of(nothing);
+            ((nothing.clone(), nothing.clone()), (state(self.forward.cell), state(self.backward.cell)))
+        };
+        kept_as("bidirectional_dynamic_rnn", &[inputs], || self.add(inputs), instead)
     }
 
     fn add(&self, inputs: &Output) -> Result<((Output, Output), (State, State))> {

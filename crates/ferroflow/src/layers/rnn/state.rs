@@ -110,6 +110,15 @@ impl State {
 }
 
 impl StateSize {
+    /// Returns a state whose tensors are all the same.
+    pub(super) fn state_of(&self, tensor: &Output) -> State {
+        match self {
+            StateSize::Tensor(_) => State::Tensor(tensor.clone()),
+            StateSize::Lstm { .. } => State::Lstm { c: tensor.clone(), h: tensor.clone() },
+            StateSize::Tuple(sizes) => State::Tuple(sizes.iter().map(|size| size.state_of(tensor)).collect()),
+        }
+    }
+
     /// Adds a state of zeros.
     pub(super) fn zeros(&self, batch_size: &Output, dtype: DType) -> Result<State> {
         let zeros = |size: i64| {

@@ -3,7 +3,7 @@
 use super::cell::RnnCell;
 use super::dynamic::{checked_lengths, initial_state, past_the_end};
 use super::state::State;
-use crate::compose::{self, concat, int, kept, node, pack};
+use crate::compose::{self, concat, int, kept_as, node, pack};
 use crate::variable_scope::VariableScope;
 use graph::{Graph, Output};
 use tensor::{Result, Status};
@@ -117,7 +117,9 @@ impl<'a> StaticRnn<'a> {
     /// ```
     #[track_caller]
     pub fn run(self, inputs: &[Output]) -> (Vec<Output>, State) {
-        kept(self.add(inputs))
+        let instead =
+            |nothing: &Output| (vec![nothing.clone(); inputs.len()], self.cell.state_size().state_of(nothing));
+        kept_as("static_rnn", &inputs.iter().collect::<Vec<_>>(), || self.add(inputs), instead)
     }
 
     fn add(&self, inputs: &[Output]) -> Result<(Vec<Output>, State)> {
@@ -269,7 +271,12 @@ impl<'a> StaticBidirectionalRnn<'a> {
     /// ```
     #[track_caller]
     pub fn run(self, inputs: &[Output]) -> (Vec<Output>, (State, State)) {
-        kept(self.add(inputs))
+        let instead = |nothing: &Output| {
+            let state = |cell: &dyn RnnCell| cell.state_size().state_of(nothing);
+            (vec![nothing.clone(); inputs.len()], (state(self.forward.cell), state(self.backward.cell)))
+        };
+        let all: Vec<&Output> = inputs.iter().collect();
+        kept_as("static_bidirectional_rnn", &all, || self.add(inputs), instead)
     }
 
     fn add(&self, inputs: &[Output]) -> Result<(Vec<Output>, (State, State))> {

@@ -1,0 +1,60 @@
+//! [`MetaGraph`]: a graph with its collections and its saver, in the form in which TensorFlow keeps it in files.
+
+use prost::Message;
+use proto::MetaGraphDef;
+use tensor::{Result, Status};
+
+/// A graph with its collections and its saver, as TensorFlow writes it beside checkpoints.
+///
+/// ```
+/// use ferroflow::train::meta_graph::{MetaGraph, export_meta_graph, import_meta_graph};
+/// use ferroflow::{Graph, Session};
+///
+/// let g = Graph::new();
+/// let answer = g.constant(42);
+/// let file = export_meta_graph(&g, None).to_bytes();
+///
+/// let copy = Graph::new();
+/// import_meta_graph(&copy, &MetaGraph::from_bytes(&file)?)?;
+/// assert_eq!(Session::new(&copy)?.eval::<i32>(&copy.output(&answer.name())?)?, 42);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MetaGraph(pub(crate) MetaGraphDef);
+
+impl MetaGraph {
+    /// Reads the content of a file.
+    ///
+    /// ```
+    /// use ferroflow::train::meta_graph::MetaGraph;
+    ///
+    /// assert!(MetaGraph::from_bytes(b"anything").is_err());
+    /// ```
+    pub fn from_bytes(content: &[u8]) -> Result<MetaGraph> {
+        let def = MetaGraphDef::decode(content);
+        def.map(MetaGraph).map_err(|error| Status::data_loss(format!("not a MetaGraph: {error}")))
+    }
+
+    /// Returns the content of a file.
+    ///
+    /// ```
+    /// use ferroflow::train::meta_graph::MetaGraph;
+    ///
+    /// assert!(MetaGraph::default().to_bytes().is_empty());
+    /// ```
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.encode_to_vec()
+    }
+}
+
+impl From<MetaGraphDef> for MetaGraph {
+    fn from(def: MetaGraphDef) -> MetaGraph {
+        MetaGraph(def)
+    }
+}
+
+impl From<MetaGraph> for MetaGraphDef {
+    fn from(meta: MetaGraph) -> MetaGraphDef {
+        meta.0
+    }
+}
