@@ -13,7 +13,7 @@ use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse};
 use crate::transport::stream::{StreamHub, StreamLimits, StreamOffer, StreamSettings};
 use crate::transport::{Connector, GrpcConnector, TaskTransfers, WorkerCache};
 use crate::turns::Turns;
-use crate::worker::{StepLog, Transfers, Worker, watch};
+use crate::worker::{CollectiveSetup, LeaderWorker, StepLog, StepSequences, Transfers, Worker, watch};
 use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
 use kernel::OpRegistry;
@@ -71,7 +71,7 @@ impl TaskServices {
         ids: &Arc<RandomIds>,
         connector: Arc<dyn Connector>,
         transport: Option<Transport>,
-    ) -> TaskServices {
+    ) -> Result<TaskServices> {
         let name = task_name(&config.job, config.task_index);
         let mut devices = LocalDevice::cpus(&config.job, config.task_index, config.device_count, ids);
         let incarnation = devices.first().map_or(0, |device| device.incarnation);
@@ -89,7 +89,20 @@ impl TaskServices {
         let log = Arc::new(StepLog::default());
         let transfers: Arc<dyn Transfers> =
             Arc::new(TaskTransfers::new(workers.clone(), runtime.clone(), ids.clone(), log.clone()));
-        let worker = Arc::new(Worker::new(devices, registry, transfers, log, runtime.clone(), ids.clone()));
+        let leader = config.collective_leader()?;
+        let leader_worker = leader.clone().filter(|leader| *leader != name).map(|leader| {
+            let workers = Arc::downgrade(&workers);
+            let find = move || match workers.upgrade() {
+                Some(workers) => workers.get(&leader),
+                None => Err(Status::unavailable("the task is stopping")),
+            };
+            Box::new(find) as LeaderWorker
+        });
+        let step_sequences = Arc::new(StepSequences::new(leader_worker, ids.clone()));
+        let collective =
+            CollectiveSetup { leader, check: config.peer_times.check, step_sequences: step_sequences.clone() };
+        let worker = Worker::new(devices, registry, transfers, log, runtime.clone(), ids.clone(), collective);
+        let worker = Arc::new(worker);
         let itself: Weak<dyn WorkerInterface> = Arc::downgrade(&worker) as Weak<dyn WorkerInterface>;
         workers.set_own(itself);
         if let Some(streams) = &streams {
@@ -100,9 +113,18 @@ impl TaskServices {
         let default_config = config.default_session_config.clone();
         let gc = config.session_gc;
         let max_sessions = config.max_sessions.unwrap_or(SESSIONS_MAX);
-        let master =
-            Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation, gc, max_sessions);
-        TaskServices { name, master, worker, streams }
+        let master = Master::new(
+            workers,
+            registry,
+            ids.clone(),
+            runtime.clone(),
+            default_config,
+            incarnation,
+            gc,
+            max_sessions,
+            step_sequences,
+        );
+        Ok(TaskServices { name, master, worker, streams })
     }
 }
 
@@ -125,7 +147,7 @@ impl Server {
         cluster.set_address(&config.job, config.task_index, address.clone());
         let ids = Arc::new(RandomIds::from_system());
         let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone(), config.peer_times));
-        let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, Some(config.transport));
+        let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, Some(config.transport))?;
         let stopping = watch::Sender::new(false);
         let services = Arc::new(Services {
             master: Arc::new(task.master.clone()),
@@ -367,8 +389,13 @@ impl EmbeddedCluster {
         let connector = Arc::new(EmbeddedConnector::default());
         let mut tasks = HashMap::new();
         for (job, index, _) in cluster.tasks() {
-            let config = ServerConfig::new(cluster.clone(), job, index)?;
-            let task = TaskServices::new(&config, cluster.clone(), registry, &runtime, &ids, connector.clone(), None);
+            let mut config = ServerConfig::new(cluster.clone(), job, index)?;
+            // All tasks are here, so any of them can lead.
+            if let Some((job, index, _)) = cluster.tasks().next() {
+                config.default_session_config.experimental.get_or_insert_default().collective_group_leader =
+                    task_name(job, index);
+            }
+            let task = TaskServices::new(&config, cluster.clone(), registry, &runtime, &ids, connector.clone(), None)?;
             connector.workers.write().insert(task.name.clone(), Arc::downgrade(&task.worker));
             tasks.insert(task.name.clone(), task);
         }

@@ -34,6 +34,8 @@ pub(crate) struct CompiledRun {
     pub fetches: Vec<(usize, usize)>,
     /// Whether all tensors between tasks are pushed, so that a task is done with a step when its partition is.
     pub all_pushed: bool,
+    /// What its steps are numbered by, if it has collective ops.
+    pub collective_graph_key: Option<i64>,
 }
 
 impl CompiledRun {

@@ -1,6 +1,7 @@
 //! [`MasterSession`]: one client's session: its graph, its compiled runs, and how a run is compiled.
 
 use super::callable::Callables;
+use super::collective_key::collective_graph_key;
 use super::compiled_run::{CompiledRun, Partition, Registration, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
 use super::compiled_run::{fetch_sources, tasks_of};
 use super::orphans::Usage;
@@ -12,6 +13,7 @@ use crate::log_limit::LogLimit;
 use crate::random::RandomIds;
 use crate::shares::Place;
 use crate::threads::for_graph;
+use crate::worker::StepSequences;
 use futures_util::future::join_all;
 use graph::passes::{
     FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,
@@ -51,6 +53,8 @@ pub(crate) struct MasterSession {
     pub tasks: SessionTasks,
     /// Draws step ids.
     pub ids: Arc<RandomIds>,
+    /// The ids of the steps of collective graphs.
+    pub step_sequences: Arc<StepSequences>,
     /// Runs what nobody waits for.
     pub runtime: tokio::runtime::Handle,
     registry: &'static OpRegistry,
@@ -95,6 +99,7 @@ impl MasterSession {
         ids: Arc<RandomIds>,
         runtime: tokio::runtime::Handle,
         place: Place,
+        step_sequences: Arc<StepSequences>,
     ) -> Result<MasterSession> {
         let account = Account::of(&handle);
         let (graph, charge) = {
@@ -110,6 +115,7 @@ impl MasterSession {
             config,
             tasks,
             ids,
+            step_sequences,
             runtime,
             registry,
             graph: Mutex::new(SessionGraph { charge, graph, version: 0, placed: None }),
@@ -205,8 +211,9 @@ impl MasterSession {
                 // A task that placement chose has just told its devices, which may be others than expected.
                 continue;
             }
+            let graph_key = collective_graph_key(&pruned, self.registry);
             let parts = for_graph(pruned.len(), || self.in_account(|| self.cut(self.optimized(pruned)?, &spec)))?;
-            return self.register(names, parts, spec.feed_slots(&graph)?).await;
+            return self.register(names, parts, spec.feed_slots(&graph)?, graph_key).await;
         }
         Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))
     }
@@ -296,6 +303,7 @@ impl MasterSession {
         names: &RunNames,
         parts: Vec<(String, NodeGraph)>,
         feed_slots: Vec<FeedSlot>,
+        collective_graph_key: Option<i64>,
     ) -> Result<CompiledRun> {
         let is_local = |task: &str| task == self.tasks.own_task();
         let mut parts = parts;
@@ -312,6 +320,7 @@ impl MasterSession {
                 debug_options: Some(proto::DebugOptions::default()),
                 create_worker_session_called: true,
                 config_proto: Some(self.config.clone()),
+                collective_graph_key: collective_graph_key.unwrap_or_default(),
                 ..Default::default()
             };
             let registered = contacted.worker.register_graph(request).await;
@@ -337,7 +346,7 @@ impl MasterSession {
                 receives: terminals.fetches.into_iter().map(|(_, key)| key).collect(),
             });
         }
-        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed })
+        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed, collective_graph_key })
     }
 
     /// Marks the transfers between tasks that are pushed; returns whether all are.

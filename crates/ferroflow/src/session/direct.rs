@@ -133,6 +133,7 @@ impl DirectSession {
             device: DEVICE.into(),
             cancellation: cancellation.clone(),
             rendezvous,
+            collectives: None,
             resources: self.resources.clone(),
             step_resources: Arc::new(ResourceManager::new()),
             session: self.state.clone(),
