@@ -260,15 +260,17 @@ def test_the_lesser_calls_of_a_worker(processes, graph):
     logged = worker.call("Logging", enable_rpc_logging=True, fetch_step_id=[1]).step
     assert [labeled.step_id for labeled in logged] == [1]
     worker.call("Logging", disable_rpc_logging=True, clear=True)
-    for method, fields, words in [
-            ("Tracing", {}, "Tracing"),
-            ("RecvBuf", {"buf_rendezvous_key": "some_key"}, "RecvBuf of 'some_key'"),
-            ("CompleteGroup", {"group_key": 3}, "CompleteGroup of group 3"),
-            ("CompleteInstance", {"name": "reduce", "group_key": 3, "instance_key": 4}, "CompleteInstance of instance 4"),
+    buffer = {"buf_rendezvous_key": "some_key", "src_device": device.name, "src_incarnation": device.incarnation + 1}
+    for method, fields, code, words in [
+            ("Tracing", {}, grpc.StatusCode.UNIMPLEMENTED, "Tracing"),
+            ("RecvBuf", buffer, grpc.StatusCode.FAILED_PRECONDITION, "RecvBuf expects a different device incarnation"),
+            ("CompleteGroup", {"group_key": 3, "group_size": 1}, grpc.StatusCode.INTERNAL, "device_attributes is not set"),
+            ("CompleteInstance", {"name": "reduce", "group_key": 3, "instance_key": 4},
+             grpc.StatusCode.FAILED_PRECONDITION, "group 3 not found"),
     ]:
         with pytest.raises(grpc.RpcError) as caught:
             worker.call(method, **fields)
-        assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        assert caught.value.code() == code
         assert words in caught.value.details()
     with tf.Session("grpc://" + address) as session:
         np.testing.assert_equal(session.run(tf.placeholder_with_default(1.0, [])), 1.0)

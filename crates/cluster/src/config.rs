@@ -2,7 +2,8 @@
 
 use crate::ClusterSpec;
 use crate::PeerPolicy;
-use crate::device::DEVICES_MAX;
+use crate::device::{DEVICES_MAX, task_name};
+use graph::DeviceName;
 use prost::Message;
 use proto::{ConfigProto, ServerDef};
 use serde_json::Value;
@@ -242,6 +243,24 @@ impl ServerConfig {
         };
         let index = index.ok_or_else(|| Status::invalid_argument("TF_CONFIG: the task's 'index' is not a number"))?;
         ServerConfig::new(cluster, job, index)
+    }
+
+    /// Returns the task that leads collective groups, as the default session's settings name it (`collective_group_leader`).
+    pub(crate) fn collective_leader(&self) -> Result<Option<String>> {
+        let experimental = self.default_session_config.experimental.as_ref();
+        let Some(leader) =
+            experimental.map(|settings| &settings.collective_group_leader).filter(|name| !name.is_empty())
+        else {
+            return Ok(None);
+        };
+        let name = DeviceName::parse(leader)?;
+        match (name.job, name.task) {
+            (Some(job), Some(task)) => {
+                self.cluster.task_address(&job, task).map_err(|status| status.context("collective_group_leader"))?;
+                Ok(Some(task_name(&job, task)))
+            }
+            _ => Err(Status::invalid_argument(format!("collective_group_leader: '{leader}' names no task"))),
+        }
     }
 
     /// Sets how many CPU devices the task has.

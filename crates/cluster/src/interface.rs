@@ -172,6 +172,8 @@ pub struct RegisterGraphCall {
     pub graph: PartitionGraph,
     /// The session's settings, which tasks of TensorFlow look at.
     pub config: Option<Arc<proto::ConfigProto>>,
+    /// What the steps of its collective ops are numbered by; 0 if it has none.
+    pub collective_graph_key: i64,
 }
 
 /// The graph of a partition: itself within a process, and as a message between processes.

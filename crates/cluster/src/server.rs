@@ -13,7 +13,9 @@ use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse};
 use crate::transport::stream::{StreamHub, StreamLimits, StreamOffer, StreamSettings};
 use crate::transport::{Connector, GrpcConnector, TaskTransfers, WorkerCache};
 use crate::turns::Turns;
-use crate::worker::{StderrLogger, StepLog, TracingLogger, Transfers, Worker, watch};
+use crate::worker::{
+    CollectiveSetup, LeaderWorker, StderrLogger, StepLog, StepSequences, TracingLogger, Transfers, Worker, watch,
+};
 use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
 use kernel::{Logger, OpRegistry};
@@ -72,7 +74,7 @@ impl TaskServices {
         connector: Arc<dyn Connector>,
         transport: Option<Transport>,
         logger: Arc<dyn Logger>,
-    ) -> TaskServices {
+    ) -> Result<TaskServices> {
         let name = task_name(&config.job, config.task_index);
         let mut devices = LocalDevice::cpus(&config.job, config.task_index, config.device_count, ids);
         let incarnation = devices.first().map_or(0, |device| device.incarnation);
@@ -90,7 +92,20 @@ impl TaskServices {
         let log = Arc::new(StepLog::default());
         let transfers: Arc<dyn Transfers> =
             Arc::new(TaskTransfers::new(workers.clone(), runtime.clone(), ids.clone(), log.clone()));
-        let worker = Arc::new(Worker::new(devices, registry, transfers, log, logger, runtime.clone(), ids.clone()));
+        let leader = config.collective_leader()?;
+        let leader_worker = leader.clone().filter(|leader| *leader != name).map(|leader| {
+            let workers = Arc::downgrade(&workers);
+            let find = move || match workers.upgrade() {
+                Some(workers) => workers.get(&leader),
+                None => Err(Status::unavailable("the task is stopping")),
+            };
+            Box::new(find) as LeaderWorker
+        });
+        let step_sequences = Arc::new(StepSequences::new(leader_worker, ids.clone()));
+        let collective =
+            CollectiveSetup { leader, check: config.peer_times.check, step_sequences: step_sequences.clone() };
+        let worker = Worker::new(devices, registry, transfers, log, logger, runtime.clone(), ids.clone(), collective);
+        let worker = Arc::new(worker);
         let itself: Weak<dyn WorkerInterface> = Arc::downgrade(&worker) as Weak<dyn WorkerInterface>;
         workers.set_own(itself);
         if let Some(streams) = &streams {
@@ -101,9 +116,18 @@ impl TaskServices {
         let default_config = config.default_session_config.clone();
         let gc = config.session_gc;
         let max_sessions = config.max_sessions.unwrap_or(SESSIONS_MAX);
-        let master =
-            Master::new(workers, registry, ids.clone(), runtime.clone(), default_config, incarnation, gc, max_sessions);
-        TaskServices { name, master, worker, streams }
+        let master = Master::new(
+            workers,
+            registry,
+            ids.clone(),
+            runtime.clone(),
+            default_config,
+            incarnation,
+            gc,
+            max_sessions,
+            step_sequences,
+        );
+        Ok(TaskServices { name, master, worker, streams })
     }
 }
 
@@ -128,7 +152,7 @@ impl Server {
         let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone(), config.peer_times));
         let logger = Arc::new(TracingLogger);
         let transport = Some(config.transport);
-        let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, transport, logger);
+        let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, transport, logger)?;
         let stopping = watch::Sender::new(false);
         let services = Arc::new(Services {
             master: Arc::new(task.master.clone()),
@@ -406,9 +430,14 @@ impl EmbeddedCluster {
         let connector = Arc::new(EmbeddedConnector::default());
         let mut tasks = HashMap::new();
         for (job, index, _) in cluster.tasks() {
-            let config = ServerConfig::new(cluster.clone(), job, index)?;
+            let mut config = ServerConfig::new(cluster.clone(), job, index)?;
+            // All tasks are here, so any of them can lead.
+            if let Some((job, index, _)) = cluster.tasks().next() {
+                config.default_session_config.experimental.get_or_insert_default().collective_group_leader =
+                    task_name(job, index);
+            }
             let (connect, cluster) = (connector.clone(), cluster.clone());
-            let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connect, None, logger.clone());
+            let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connect, None, logger.clone())?;
             connector.workers.write().insert(task.name.clone(), Arc::downgrade(&task.worker));
             tasks.insert(task.name.clone(), task);
         }

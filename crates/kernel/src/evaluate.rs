@@ -32,6 +32,7 @@ impl Step {
             device: "/job:localhost/replica:0/task:0/device:CPU:0".into(),
             cancellation: Cancellation::new(),
             rendezvous: Arc::new(LocalRendezvous::new()),
+            collectives: None,
             resources: Arc::new(ResourceManager::new()),
             step_resources: Arc::new(ResourceManager::new()),
             session: Arc::new(SessionState::new()),

@@ -5,6 +5,7 @@
 
 mod callback;
 mod cancellation;
+mod collective;
 mod context;
 mod evaluate;
 mod function;
@@ -20,6 +21,9 @@ mod variable;
 
 pub use callback::{Asking, Attendance, Callback, CallbackDone, CallbackHub};
 pub use cancellation::{Cancellation, CancellationToken};
+pub use collective::{
+    CollectiveCall, CollectiveDone, CollectiveGroup, CollectiveKind, Collectives, Reduction, ReductionPlan,
+};
 pub use context::{AsyncContext, Completion, OpContext, Outputs, Value, Values};
 pub use evaluate::evaluate;
 pub use function::{

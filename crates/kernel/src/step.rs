@@ -1,7 +1,7 @@
 //! [`Step`]: what all nodes of a step share.
 
 use crate::timer::run_after;
-use crate::{BoxedKernel, Cancellation, FunctionRuntime, Rendezvous, ResourceManager};
+use crate::{BoxedKernel, Cancellation, Collectives, FunctionRuntime, Rendezvous, ResourceManager};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -183,6 +183,8 @@ pub struct Step {
     pub cancellation: Cancellation,
     /// Where sends and receives meet.
     pub rendezvous: Arc<dyn Rendezvous>,
+    /// Runs collective ops, where there are other tasks or devices to run them with.
+    pub collectives: Option<Arc<dyn Collectives>>,
     /// The device's resources.
     pub resources: Arc<ResourceManager>,
     /// Resources that end with the step: tensor arrays, stacks.
@@ -209,6 +211,7 @@ impl Step {
             device: self.device.clone(),
             cancellation: self.cancellation.clone(),
             rendezvous: self.rendezvous.clone(),
+            collectives: self.collectives.clone(),
             resources: self.resources.clone(),
             step_resources: self.step_resources.clone(),
             session: self.session.clone(),

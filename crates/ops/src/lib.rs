@@ -15,6 +15,7 @@ mod compose;
 
 pub mod array;
 mod batch;
+pub mod collective;
 pub mod control_flow;
 pub mod ctc;
 pub mod data_flow;
@@ -49,6 +50,7 @@ use std::sync::LazyLock;
 const FAMILIES: &[&[&[Op]]] = &[
     array::FILES,
     batch::FILES,
+    collective::FILES,
     control_flow::FILES,
     ctc::FILES,
     data_flow::FILES,

@@ -36,6 +36,8 @@ pub(crate) struct CompiledRun {
     pub all_pushed: bool,
     /// The only partition, if whoever asks for a step can run it.
     pub local: Option<Arc<dyn LocalGraph>>,
+    /// What its steps are numbered by, if it has collective ops.
+    pub collective_graph_key: Option<i64>,
 }
 
 impl CompiledRun {

@@ -4,6 +4,7 @@
 //! Invariant: nothing here names an op.
 
 mod callable;
+mod collective_key;
 mod compiled_run;
 mod local;
 mod options;
@@ -23,6 +24,7 @@ use crate::log_limit::LogLimit;
 use crate::random::RandomIds;
 use crate::shares::Shares;
 use crate::transport::WorkerCache;
+use crate::worker::StepSequences;
 use compiled_run::RunNamesRef;
 use foldhash::{HashMap, HashMapExt};
 use futures_util::future::join_all;
@@ -62,6 +64,8 @@ struct Shared {
     connections: Arc<Connections>,
     /// How long a session is kept that nobody is connected to and nobody uses.
     session_gc: Option<Duration>,
+    /// The ids of the steps of collective graphs.
+    step_sequences: Arc<StepSequences>,
 }
 
 /// A session while a call uses it.
@@ -108,6 +112,7 @@ impl Master {
         incarnation: u64,
         session_gc: Option<Duration>,
         max_sessions: usize,
+        step_sequences: Arc<StepSequences>,
     ) -> Master {
         let sessions = RwLock::new(HashMap::new());
         let connections = Arc::new(Connections::default());
@@ -123,6 +128,7 @@ impl Master {
             num_opened: AtomicU64::new(0),
             connections,
             session_gc,
+            step_sequences,
         });
         shared.runtime.spawn(end_orphans(Arc::downgrade(&shared), shared.connections.clone()));
         Master { shared }
@@ -230,6 +236,7 @@ impl Shared {
             self.ids.clone(),
             self.runtime.clone(),
             place,
+            self.step_sequences.clone(),
         )?);
         if let Err(status) = session.contact_named_tasks().await {
             session.close().await;

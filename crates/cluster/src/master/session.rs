@@ -1,5 +1,6 @@
 //! [`MasterSession`]: one client's session: its graph, its compiled runs, and how a run is compiled.
 
+use super::collective_key::collective_graph_key;
 use super::compiled_run::{CompiledRun, Partition, Registration, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
 use super::compiled_run::{fetch_sources, tasks_of};
 use super::orphans::Usage;
@@ -11,6 +12,7 @@ use crate::log_limit::LogLimit;
 use crate::random::RandomIds;
 use crate::shares::Place;
 use crate::threads::for_graph;
+use crate::worker::StepSequences;
 use futures_util::future::join_all;
 use graph::passes::{
     FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,
@@ -50,6 +52,8 @@ pub(crate) struct MasterSession {
     pub tasks: SessionTasks,
     /// Draws step ids.
     pub ids: Arc<RandomIds>,
+    /// The ids of the steps of collective graphs.
+    pub step_sequences: Arc<StepSequences>,
     /// Runs what nobody waits for.
     pub runtime: tokio::runtime::Handle,
     registry: &'static OpRegistry,
@@ -96,6 +100,7 @@ impl MasterSession {
         ids: Arc<RandomIds>,
         runtime: tokio::runtime::Handle,
         place: Place,
+        step_sequences: Arc<StepSequences>,
     ) -> Result<MasterSession> {
         let account = Account::of(&handle);
         let (graph, charge) = {
@@ -111,6 +116,7 @@ impl MasterSession {
             config: Arc::new(config),
             tasks,
             ids,
+            step_sequences,
             runtime,
             registry,
             graph: Mutex::new(SessionGraph { charge, graph, version: 0, placed: None }),
@@ -229,8 +235,9 @@ impl MasterSession {
                 // A task that placement chose has just told its devices, which may be others than expected.
                 continue;
             }
+            let graph_key = collective_graph_key(&pruned, self.registry);
             let parts = for_graph(pruned.len(), || self.in_account(|| self.cut(self.optimized(pruned)?, &spec)))?;
-            return self.register(names, parts, spec.feed_slots(&graph)?).await;
+            return self.register(names, parts, spec.feed_slots(&graph)?, graph_key).await;
         }
         Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))
     }
@@ -320,6 +327,7 @@ impl MasterSession {
         names: &RunNames,
         parts: Vec<(String, NodeGraph)>,
         feed_slots: Vec<FeedSlot>,
+        collective_graph_key: Option<i64>,
     ) -> Result<CompiledRun> {
         let is_local = |task: &str| task == self.tasks.own_task();
         let mut parts = parts;
@@ -334,6 +342,7 @@ impl MasterSession {
                 create_worker_session_called: true,
                 graph: PartitionGraph::Graph(graph),
                 config: Some(self.config.clone()),
+                collective_graph_key: collective_graph_key.unwrap_or_default(),
             };
             let registered = contacted.worker.register_graph(call).await;
             let registered = registered.map_err(|status| self.from_task(&task, status))?;
@@ -344,8 +353,9 @@ impl MasterSession {
         });
         // All are waited for, so that those that went well are dropped again when another failed.
         let registered: Vec<_> = join_all(registrations).await.into_iter().collect::<Result<_>>()?;
+        // The leader of collective ops numbers their steps, so the master runs them.
         let local = match registered.as_slice() {
-            [(_, _, local)] => local.clone(),
+            [(_, _, local)] if collective_graph_key.is_none() => local.clone(),
             _ => None,
         };
         let fetches = fetch_sources(&names.fetches, &terminals)?;
@@ -364,7 +374,7 @@ impl MasterSession {
                 receives: terminals.fetches.into_iter().map(|(_, key)| key).collect(),
             });
         }
-        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed, local })
+        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed, local, collective_graph_key })
     }
 
     /// Says which task an error came from, if there is more than one.

@@ -40,7 +40,12 @@ impl MasterSession {
             run.check_feed(index, feed)?;
         }
         let record = executor_options(options);
-        let step_id = self.ids.next_step_id();
+        let graph_key = collective_graph_key(run, options);
+        let step_id = match graph_key {
+            None => self.ids.next_step_id(),
+            Some(key) => self.unless_over(self.step_sequences.next(key), deadline).await?,
+        };
+        let retired = graph_key.map(|key| RetireStep { session: self, key, step_id, succeeded: false });
         if record.record_timeline {
             self.log_transfers(run, true).await;
         }
@@ -51,6 +56,9 @@ impl MasterSession {
             cleanup.succeeded = outcome.is_ok();
             outcome
         };
+        if let Some(mut retired) = retired {
+            retired.succeeded = outcome.is_ok();
+        }
         let transfers = match record.record_timeline {
             true => self.collect_transfers(run, step_id).await,
             false => Vec::new(),
@@ -237,6 +245,27 @@ impl Drop for CleanupStep<'_> {
             }
         }
     }
+}
+
+/// Notes in the sequence of a collective graph how a step has ended, however it does.
+struct RetireStep<'a> {
+    session: &'a MasterSession,
+    key: i64,
+    step_id: i64,
+    succeeded: bool,
+}
+
+impl Drop for RetireStep<'_> {
+    fn drop(&mut self) {
+        self.session.step_sequences.retire(self.key, self.step_id, self.succeeded);
+    }
+}
+
+/// Returns what the steps of a run are numbered by: what the client says, or what follows from the graph.
+fn collective_graph_key(run: &CompiledRun, options: Option<&RunOptions>) -> Option<i64> {
+    let derived = run.collective_graph_key?;
+    let given = options.and_then(|options| options.experimental.as_ref()).map(|options| options.collective_graph_key);
+    Some(given.filter(|&key| key != 0).unwrap_or(derived))
 }
 
 /// Adds the transfers to the nodes of the devices that they went to.

@@ -10,7 +10,9 @@ use executor::{Executor, FunctionLibraryRuntime, SpreadRuntime};
 use foldhash::{HashMap, HashMapExt};
 use graph::passes::{PartitionOptions, by_device, partition};
 use graph::{AttrMap, Node, NodeGraph, NodeId, OpLookup};
-use kernel::{CallFrame, Logger, OpRegistry, Rendezvous, RendezvousKey, Runner, SessionState, Step, Transfer};
+use kernel::{
+    CallFrame, Collectives, Logger, OpRegistry, Rendezvous, RendezvousKey, Runner, SessionState, Step, Transfer,
+};
 use parking_lot::RwLock;
 use prost::Message;
 use proto::GraphDef;
@@ -249,6 +251,8 @@ pub(crate) struct StepContext {
     pub runner: Arc<dyn Runner>,
     /// Takes what ops print.
     pub logger: Arc<dyn Logger>,
+    /// Runs collective ops.
+    pub collectives: Arc<dyn Collectives>,
 }
 
 /// A step of a partition that is about to run or has run.
@@ -406,6 +410,7 @@ impl RegisteredGraph {
             device: unit.device.name.clone(),
             cancellation: step.cancellation.clone(),
             rendezvous: rendezvous.clone(),
+            collectives: Some(context.collectives.clone()),
             resources: unit.device.resources.clone(),
             step_resources: step.resources.clone(),
             session: self.session.clone(),

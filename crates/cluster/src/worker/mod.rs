@@ -1,6 +1,8 @@
 //! [`Worker`]: the worker service of one task. It keeps the partitions that masters register, runs them, and hands the
 //! tensors that they send to whoever asks.
 
+mod buf_rendezvous;
+mod collective;
 mod early_pushes;
 mod expected_keys;
 mod graph_mgr;
@@ -12,11 +14,13 @@ mod rendezvous_mgr;
 mod session;
 mod spread;
 mod step_log;
+mod step_sequence;
 mod step_state;
 mod watch;
 
 pub(crate) use recipient::Recipient;
 pub(crate) use step_log::StepLog;
+pub(crate) use step_sequence::{LeaderWorker, StepSequences};
 pub(crate) use step_state::{LinkId, PeerLink, Receiver, RemoteReceive, StepProgress, StepState, Transfers};
 pub(crate) use watch::watch;
 
@@ -26,8 +30,8 @@ use crate::device::{LocalDevice, task_name};
 use crate::interface::*;
 use crate::random::RandomIds;
 use crate::shares::Shares;
+use collective::CollectiveMgr;
 use expected_keys::ExpectedKeys;
-use foldhash::{HashMap, HashMapExt};
 use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
 use kernel::{Logger, OpRegistry, Rendezvous, RendezvousKey, ResourceManager, SessionState};
 use local_graph::RegisteredHere;
@@ -41,8 +45,9 @@ use spread::{Spread, SpreadHandle};
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use step_log::now_micros;
-use tensor::{Account, Result, Status};
+use tensor::{Account, Result, Status, Tensor};
 use tokio::sync::oneshot;
 use watch::Watch;
 
@@ -70,7 +75,18 @@ pub(crate) struct Worker {
     /// Runs what nobody waits for.
     runtime: tokio::runtime::Handle,
     ids: Arc<RandomIds>,
-    step_sequences: Mutex<HashMap<i64, i64>>,
+    collectives: Arc<CollectiveMgr>,
+    step_sequences: Arc<StepSequences>,
+}
+
+/// What a worker is told of collective ops.
+pub(crate) struct CollectiveSetup {
+    /// The task that leads collective groups; without one, each task leads its own.
+    pub leader: Option<String>,
+    /// How often to look whether members that are waited for are still there.
+    pub check: Duration,
+    /// The ids of the steps of collective graphs.
+    pub step_sequences: Arc<StepSequences>,
 }
 
 /// A bound on the worker sessions at once; masters that die leave theirs behind.
@@ -78,9 +94,6 @@ const SESSIONS_MAX: usize = 1 << 16;
 
 /// A client may have so many times as many worker sessions as are free: alone, seven eighths of them.
 const SESSIONS_SHARE_FACTOR: usize = 7;
-
-/// A bound on the graphs whose steps are numbered for others.
-const STEP_SEQUENCES_MAX: usize = 1 << 16;
 
 impl Worker {
     /// Makes the worker of a task.
@@ -92,6 +105,7 @@ impl Worker {
         logger: Arc<dyn Logger>,
         runtime: tokio::runtime::Handle,
         ids: Arc<RandomIds>,
+        collective: CollectiveSetup,
     ) -> Worker {
         let expected = Arc::new(ExpectedKeys::default());
         let default_session = Arc::new(WorkerSession {
@@ -109,6 +123,16 @@ impl Worker {
             master: Default::default(),
             transfers: transfers.clone(),
         });
+        let steps = Arc::new(RendezvousMgr::new(expected.clone()));
+        let collectives = CollectiveMgr::new(
+            collective.leader,
+            devices.iter().map(LocalDevice::attributes).collect(),
+            transfers.clone(),
+            steps.clone(),
+            runtime.clone(),
+            ids.clone(),
+            collective.check,
+        );
         Worker {
             devices,
             registry,
@@ -116,16 +140,21 @@ impl Worker {
             masters: Masters::default(),
             places: Shares::new(SESSIONS_MAX, SESSIONS_SHARE_FACTOR),
             default_session,
-            steps: Arc::new(RendezvousMgr::new(expected.clone())),
+            steps,
             expected,
             watch: Watch::default(),
             partial_steps: Arc::new(PartialSteps::default()),
-            step_context: Arc::new(StepContext { runner: executor::default_runner(), logger }),
+            step_context: Arc::new(StepContext {
+                runner: executor::default_runner(),
+                logger,
+                collectives: collectives.clone(),
+            }),
             transfers,
             log,
             runtime,
             ids,
-            step_sequences: Mutex::new(HashMap::new()),
+            collectives,
+            step_sequences: collective.step_sequences,
         }
     }
 
@@ -240,6 +269,9 @@ impl Worker {
 
     fn receive(&self, call: &RecvTensorCall) -> Result<Answer<ReceivedTensor>> {
         let key = RendezvousKey::parse(&call.key)?;
+        if let Some(part) = self.collectives.part_by_key(call.step_id, &key) {
+            return Ok(Box::pin(async move { part.await.map(|tensor| received_tensor(tensor, false)) }));
+        }
         let incarnation = key.source_incarnation();
         // Not by name, which may be another one in a session's own cluster.
         if !self.devices.iter().any(|device| device.incarnation == incarnation) {
@@ -254,14 +286,7 @@ impl Worker {
         let waiting = self.steps.wait_in(&step)?;
         let (sender, mut receiver) = oneshot::channel();
         step.local.receive_by_name(&call.key, Box::new(move |outcome| drop(sender.send(outcome))));
-        let received = |outcome: Result<_>| {
-            outcome.map(|(tensor, is_dead)| ReceivedTensor {
-                tensor,
-                is_dead,
-                send_start_micros: now_micros(),
-                require_ack: false,
-            })
-        };
+        let received = |outcome: Result<_>| outcome.map(|(tensor, is_dead)| received_tensor(tensor, is_dead));
         if let Ok(outcome) = receiver.try_recv() {
             return Ok(Box::pin(ready(received(outcome))));
         }
@@ -271,6 +296,10 @@ impl Worker {
             received(outcome.unwrap_or_else(|_| Err(Status::cancelled("the step is over").derived())))
         }))
     }
+}
+
+fn received_tensor(tensor: Tensor, is_dead: bool) -> ReceivedTensor {
+    ReceivedTensor { tensor, is_dead, send_start_micros: now_micros(), require_ack: false }
 }
 
 fn ended_silently() -> Status {
@@ -475,34 +504,20 @@ impl WorkerInterface for Worker {
     }
 
     fn recv_buf(&self, request: proto::RecvBufRequest) -> Answer<proto::RecvBufResponse> {
-        answer(Err(no_collectives("RecvBuf", &format!("of '{}'", request.buf_rendezvous_key))))
+        self.collectives.recv_buf(request)
     }
 
     fn complete_group(&self, request: proto::CompleteGroupRequest) -> Answer<proto::CompleteGroupResponse> {
-        answer(Err(no_collectives("CompleteGroup", &format!("of group {}", request.group_key))))
+        self.collectives.complete_group(request)
     }
 
     fn complete_instance(&self, request: proto::CompleteInstanceRequest) -> Answer<proto::CompleteInstanceResponse> {
-        let which =
-            format!("of instance {} of group {} for '{}'", request.instance_key, request.group_key, request.name);
-        answer(Err(no_collectives("CompleteInstance", &which)))
+        self.collectives.complete_instance(request)
     }
 
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse> {
-        let mut sequences = self.step_sequences.lock();
-        if sequences.len().saturating_add(request.graph_key.len()) > STEP_SEQUENCES_MAX {
-            return answer(Err(Status::resource_exhausted("too many sequences of steps")));
-        }
-        let mut next = |&graph_key: &i64| {
-            let next_step_id = *sequences.entry(graph_key).or_insert_with(|| self.ids.next_step_id());
-            proto::StepSequence { graph_key, next_step_id }
-        };
-        answer(Ok(proto::GetStepSequenceResponse { step_sequence: request.graph_key.iter().map(&mut next).collect() }))
+        answer(self.step_sequences.serve(&request))
     }
-}
-
-fn no_collectives(call: &str, which: &str) -> Status {
-    Status::unimplemented(format!("{call} {which} can't be answered: there are no collective ops here"))
 }
 
 /// Writes what ops print for people to the log.

@@ -205,6 +205,7 @@ impl Spread {
             create_worker_session_called,
             graph: PartitionGraph::Def(def.clone()),
             config: None,
+            collective_graph_key: 0,
         };
         let mut session_handle: Arc<str> = self.session_handle.clone().unwrap_or_default();
         let mut create_worker_session_called = self.session_handle.is_some();

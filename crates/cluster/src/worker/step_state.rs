@@ -1,6 +1,7 @@
 //! [`StepState`]: what the partitions of one step on this worker share, and what a step needs to know of the ways to other tasks:
 //! [`Transfers`] and [`PeerLink`]. The transport implements both; a worker never names one.
 
+use super::buf_rendezvous::BufRendezvous;
 use crate::ClusterSpec;
 use crate::device::task_of;
 use crate::interface::{Answer, WorkerInterface};
@@ -28,6 +29,8 @@ pub(crate) struct StepState {
     pub id: i64,
     /// Where sends and receives within this worker meet.
     pub local: LocalRendezvous,
+    /// Where the members of collective ops find each other's parts.
+    pub buffers: BufRendezvous,
     /// Ends everything of the step on this worker.
     pub cancellation: Cancellation,
     /// Resources that end with the step.
@@ -73,6 +76,7 @@ impl StepState {
         StepState {
             id: step_id,
             local: LocalRendezvous::new(),
+            buffers: BufRendezvous::default(),
             cancellation: Cancellation::new(),
             resources: Arc::new(ResourceManager::new()),
             receivers: Mutex::default(),
@@ -89,6 +93,7 @@ impl StepState {
     pub fn abort(&self, status: Status) {
         self.cancellation.cancel(status.clone());
         self.local.abort(status.clone());
+        self.buffers.abort(&status);
         // Places are never used again, because a task that ends meanwhile still knows its own.
         let receives: Vec<RemoteReceive> = self.remote.lock().iter_mut().filter_map(Option::take).collect();
         for receive in receives {

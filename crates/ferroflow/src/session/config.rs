@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn optimization_is_turned_off_and_on() {
-        let switches = |config: &SessionConfig| graph::passes::OptimizeSwitches::from_config(config.as_proto());
+        let switches = |config: &SessionConfig| graph::passes::OptimizeSwitches::from_config(&config.0);
         let off = SessionConfig::new().optimize_graphs(false);
         assert_eq!(switches(&off), graph::passes::OptimizeSwitches::NONE);
         assert_eq!(switches(&off.optimize_graphs(true)), graph::passes::OptimizeSwitches::ALL);

@@ -211,6 +211,7 @@ pub(super) fn background(step: &Step, cancellation: Cancellation) -> Arc<Step> {
         device: step.device.clone(),
         cancellation,
         rendezvous: Arc::new(LocalRendezvous::new()),
+        collectives: None,
         resources: step.resources.clone(),
         step_resources: Arc::new(ResourceManager::new()),
         session: step.session.clone(),

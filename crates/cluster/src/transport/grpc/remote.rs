@@ -174,6 +174,7 @@ impl WorkerInterface for RemoteWorker {
             debug_options: config.map(|_| proto::DebugOptions::default()),
             create_worker_session_called: call.create_worker_session_called,
             config_proto: config.cloned(),
+            collective_graph_key: call.collective_graph_key,
             ..Default::default()
         };
         let answer = plain(&self.channel, worker::REGISTER_GRAPH, request);

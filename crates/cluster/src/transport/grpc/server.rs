@@ -409,6 +409,7 @@ static METHODS: &[Method] = &[
             create_worker_session_called: request.create_worker_session_called,
             graph: PartitionGraph::Def(request.graph_def.unwrap_or_default()),
             config: None,
+            collective_graph_key: request.collective_graph_key,
         }) -> |registered| proto::RegisterGraphResponse { graph_handle: registered.graph_handle }),
     method!(worker::DEREGISTER_GRAPH, worker.deregister_graph(|request: proto::DeregisterGraphRequest| request)
         -> |()| proto::DeregisterGraphResponse {}),

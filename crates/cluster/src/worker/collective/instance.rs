@@ -1,0 +1,248 @@
+//! [`Instances`]: the collective ops of groups, by their keys. The leader checks that all members want the same, and finds out who
+//! broadcasts; the other tasks keep what the leader has told them.
+
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use tensor::{Result, Status};
+use tokio::sync::watch;
+
+/// How many instances a task knows. The one that has been known for longest is forgotten for another, and asked for again if need be.
+const INSTANCES_MAX: usize = 1 << 14;
+
+/// What tells one instance from others: the group's key, the step's id if it counts, and the instance's key.
+pub(super) type InstanceKey = (i32, i64, i32);
+
+/// What all members of an instance must agree on.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Wanted {
+    /// The kind of op, by TensorFlow's numbers.
+    pub kind: i32,
+    /// The type of the elements, by its number.
+    pub dtype: i32,
+    /// The shape of the output.
+    pub shape: Vec<i64>,
+}
+
+/// The kinds of ops, by TensorFlow's numbers.
+pub(super) mod kind {
+    pub const REDUCTION: i32 = 0;
+    pub const BROADCAST: i32 = 1;
+    pub const GATHER: i32 = 2;
+    pub const ALL_TO_ALL: i32 = 4;
+    pub const REDUCE_SCATTER: i32 = 5;
+}
+
+/// A member that takes part in an instance.
+pub(super) struct Participant<'a> {
+    /// Its device.
+    pub device: &'a str,
+    /// Its place among the members.
+    pub rank: usize,
+    /// Whether it broadcasts.
+    pub is_source: bool,
+    /// How many members there are.
+    pub group_size: usize,
+}
+
+/// Who broadcasts, once that is known; `None` in it for an op that has no source.
+pub(super) type Source = watch::Receiver<Option<Result<Option<usize>>>>;
+
+/// The instances that a task knows.
+#[derive(Default)]
+pub(super) struct Instances {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    records: HashMap<InstanceKey, Record>,
+    order: VecDeque<InstanceKey>,
+}
+
+struct Record {
+    wanted: Wanted,
+    /// Which members have come.
+    known: Vec<bool>,
+    source: Option<usize>,
+    outcome: watch::Sender<Option<Result<Option<usize>>>>,
+}
+
+impl Instances {
+    /// Adds a member to an instance, as the leader does; returns what tells who broadcasts.
+    pub fn join(&self, key: InstanceKey, wanted: &Wanted, participant: &Participant<'_>) -> Result<Source> {
+        let mut state = self.state.lock();
+        let record = state.find_or_add(key, || Record {
+            wanted: wanted.clone(),
+            known: vec![false; participant.group_size],
+            source: None,
+            outcome: watch::Sender::new((wanted.kind != kind::BROADCAST).then_some(Ok(None))),
+        });
+        record.check(key.2, wanted, participant.device)?;
+        if let Err(status) = record.note(key.2, participant) {
+            if let Some(record) = state.records.remove(&key) {
+                record.outcome.send_replace(Some(Err(status.clone())));
+            }
+            return Err(status);
+        }
+        Ok(record.outcome.subscribe())
+    }
+
+    /// Returns who broadcasts in an instance that is known; the outer `None` says that it isn't.
+    pub fn find(&self, key: InstanceKey, wanted: &Wanted, device: &str) -> Option<Result<Option<usize>>> {
+        let state = self.state.lock();
+        let record = state.records.get(&key)?;
+        if let Err(status) = record.check(key.2, wanted, device) {
+            return Some(Err(status));
+        }
+        record.outcome.borrow().clone()
+    }
+
+    /// Keeps an instance that the leader has told of.
+    pub fn keep(&self, key: InstanceKey, wanted: &Wanted, source: Option<usize>) {
+        let mut state = self.state.lock();
+        let outcome = watch::Sender::new(Some(Ok(source)));
+        state.find_or_add(key, || Record { wanted: wanted.clone(), known: Vec::new(), source, outcome });
+    }
+
+    /// Forgets the instances of a group in which something failed.
+    pub fn forget_group(&self, group_key: i32) {
+        self.state.lock().records.retain(|key, record| key.0 != group_key || record.outcome.borrow().is_none());
+    }
+}
+
+impl State {
+    fn find_or_add(&mut self, key: InstanceKey, make: impl FnOnce() -> Record) -> &mut Record {
+        if !self.records.contains_key(&key) {
+            if self.order.len() >= INSTANCES_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.records.remove(&oldest);
+            }
+            self.order.push_back(key);
+        }
+        self.records.entry(key).or_insert_with(make)
+    }
+}
+
+impl Record {
+    fn check(&self, instance_key: i32, wanted: &Wanted, device: &str) -> Result<()> {
+        let known = &self.wanted;
+        if known.kind != wanted.kind || known.dtype != wanted.dtype {
+            return Err(Status::internal(format!(
+                "Collective instance {instance_key} expected type {} and data_type {} but got type {} and data_type {}",
+                known.kind, known.dtype, wanted.kind, wanted.dtype
+            )));
+        }
+        if known.shape != wanted.shape {
+            return Err(Status::invalid_argument(format!(
+                "Shape mismatch in the collective instance {instance_key}. Op at device {device} expected shape {} but another \
+                 member in the group expected shape {}. This is likely due to different input shapes at different members of the \
+                 collective op.",
+                shape_text(&wanted.shape),
+                shape_text(&known.shape)
+            )));
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, instance_key: i32, participant: &Participant<'_>) -> Result<()> {
+        if self.outcome.borrow().is_some() {
+            return Ok(());
+        }
+        let Some(is_known) = self.known.get_mut(participant.rank) else {
+            return Err(Status::internal(format!("instance {instance_key} has no member {}", participant.rank)));
+        };
+        if !std::mem::replace(is_known, true) && participant.is_source {
+            if let Some(source) = self.source {
+                return Err(Status::internal(format!(
+                    "Instance {instance_key} already has source {source}, received second claim from {}",
+                    participant.rank
+                )));
+            }
+            self.source = Some(participant.rank);
+        }
+        if self.known.iter().all(|&known| known) {
+            if self.source.is_none() {
+                return Err(Status::internal(format!(
+                    "Instance {instance_key} found no source for broadcast. This could mean that there were group_size={} \
+                     BcastRecvs but no BcastSend.",
+                    self.known.len()
+                )));
+            }
+            self.outcome.send_replace(Some(Ok(self.source)));
+        }
+        Ok(())
+    }
+}
+
+fn shape_text(dims: &[i64]) -> String {
+    format!("[{}]", dims.iter().map(i64::to_string).collect::<Vec<_>>().join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: InstanceKey = (1, 0, 7);
+
+    fn wanted(kind: i32, shape: &[i64]) -> Wanted {
+        Wanted { kind, dtype: 1, shape: shape.to_vec() }
+    }
+
+    fn member(rank: usize, is_source: bool) -> Participant<'static> {
+        Participant { device: "/device:CPU:0", rank, is_source, group_size: 2 }
+    }
+
+    #[test]
+    fn the_source_of_a_broadcast_is_known_when_all_have_come() {
+        let instances = Instances::default();
+        let broadcast = wanted(kind::BROADCAST, &[2]);
+        let first = instances.join(KEY, &broadcast, &member(0, false)).unwrap();
+        assert!(first.borrow().is_none() && instances.find(KEY, &broadcast, "d").is_none());
+        instances.join(KEY, &broadcast, &member(1, true)).unwrap();
+        assert_eq!(first.borrow().clone().unwrap().unwrap(), Some(1));
+        assert_eq!(instances.find(KEY, &broadcast, "d").unwrap().unwrap(), Some(1));
+        instances.join(KEY, &broadcast, &member(1, true)).unwrap();
+    }
+
+    #[test]
+    fn broadcasts_with_no_source_or_two_are_refused() {
+        for is_source in [false, true] {
+            let instances = Instances::default();
+            let broadcast = wanted(kind::BROADCAST, &[2]);
+            let first = instances.join(KEY, &broadcast, &member(0, is_source)).unwrap();
+            let status = instances.join(KEY, &broadcast, &member(1, is_source)).unwrap_err();
+            assert_eq!(first.borrow().clone().unwrap().unwrap_err(), status);
+            let expected = if is_source { "received second claim from 1" } else { "no source for broadcast" };
+            assert!(status.message().contains(expected), "{status}");
+        }
+    }
+
+    #[test]
+    fn members_must_want_the_same() {
+        let instances = Instances::default();
+        let reduction = wanted(kind::REDUCTION, &[2]);
+        let source = instances.join(KEY, &reduction, &member(0, false)).unwrap();
+        assert_eq!(source.borrow().clone().unwrap().unwrap(), None);
+        let other_shape = instances.join(KEY, &wanted(kind::REDUCTION, &[3]), &member(1, false)).unwrap_err();
+        assert_eq!(other_shape.code(), tensor::Code::InvalidArgument);
+        assert!(
+            other_shape.message().contains("expected shape [3] but another member in the group expected shape [2]")
+        );
+        let other_kind = instances.join(KEY, &wanted(kind::GATHER, &[2]), &member(1, false)).unwrap_err();
+        assert!(other_kind.message().contains("expected type 0 and data_type 1 but got type 2"));
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let instances = Instances::default();
+        let reduction = wanted(kind::REDUCTION, &[2]);
+        for key in 0..=INSTANCES_MAX as i32 {
+            instances.keep((1, 0, key), &reduction, None);
+        }
+        assert!(instances.find((1, 0, 0), &reduction, "d").is_none());
+        assert!(instances.find((1, 0, 1), &reduction, "d").is_some());
+        assert_eq!(instances.state.lock().records.len(), INSTANCES_MAX);
+    }
+}

@@ -1,0 +1,150 @@
+//! [`StepSequences`]: the ids of steps of collective graphs. Members whose masters know nothing of each other must give their steps the
+//! same ids, so the leader of the collective groups begins each sequence, and every master counts on by itself.
+
+use crate::interface::WorkerInterface;
+use crate::random::RandomIds;
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tensor::{Result, Status};
+
+/// A bound on the graphs whose steps are numbered.
+const SEQUENCES_MAX: usize = 1 << 16;
+
+/// Step ids leave the upper seven bits free, as TensorFlow's do.
+const STEP_ID_MASK: i64 = (1 << 57) - 1;
+
+/// How often the leader is asked for another id than that of a step which has failed, before it is used again. The leader's own part of
+/// that step fails soon after, and then its sequence begins anew.
+const ASKING_MAX: u32 = 8;
+
+/// How long to wait before the leader is asked for the second time; each time after that it is twice as long.
+const FIRST_DELAY: Duration = Duration::from_millis(20);
+
+/// Finds the worker of the leader.
+pub(crate) type LeaderWorker = Box<dyn Fn() -> Result<Arc<dyn WorkerInterface>> + Send + Sync>;
+
+/// The ids of the steps of collective graphs.
+pub(crate) struct StepSequences {
+    /// `None` if this task is the leader.
+    leader: Option<LeaderWorker>,
+    ids: Arc<RandomIds>,
+    sequences: Mutex<HashMap<i64, Sequence>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sequence {
+    next: Option<i64>,
+    /// The last step that has failed.
+    failed: Option<i64>,
+}
+
+impl StepSequences {
+    /// Makes the sequences of a task.
+    pub fn new(leader: Option<LeaderWorker>, ids: Arc<RandomIds>) -> StepSequences {
+        StepSequences { leader, ids, sequences: Mutex::default() }
+    }
+
+    /// Answers another task that asks which ids come next.
+    pub fn serve(&self, request: &proto::GetStepSequenceRequest) -> Result<proto::GetStepSequenceResponse> {
+        if self.leader.is_some() {
+            return Err(Status::internal(
+                "GetStepSequence was called at a task that doesn't lead the collective groups",
+            ));
+        }
+        let mut sequences = self.sequences.lock();
+        if sequences.len().saturating_add(request.graph_key.len()) > SEQUENCES_MAX {
+            return Err(Status::resource_exhausted("too many sequences of steps"));
+        }
+        let mut next = |&graph_key: &i64| {
+            let sequence = sequences.entry(graph_key).or_default();
+            let next_step_id = *sequence.next.get_or_insert_with(|| self.ids.next_step_id());
+            proto::StepSequence { graph_key, next_step_id }
+        };
+        Ok(proto::GetStepSequenceResponse { step_sequence: request.graph_key.iter().map(&mut next).collect() })
+    }
+
+    /// Returns the id of the next step of a graph.
+    pub async fn next(&self, graph_key: i64) -> Result<i64> {
+        let Some(leader) = &self.leader else {
+            let request = proto::GetStepSequenceRequest { graph_key: vec![graph_key] };
+            let served = self.serve(&request)?.step_sequence;
+            return served.first().map(|sequence| sequence.next_step_id).ok_or_else(nothing_told);
+        };
+        let known = self.sequences.lock().get(&graph_key).copied().unwrap_or_default();
+        if let Some(next) = known.next {
+            return Ok(next);
+        }
+        let mut delay = FIRST_DELAY;
+        let mut asked = 0;
+        let next = loop {
+            let request = proto::GetStepSequenceRequest { graph_key: vec![graph_key] };
+            let told = leader()?.get_step_sequence(request).await?;
+            let told = told.step_sequence.iter().find(|sequence| sequence.graph_key == graph_key);
+            let next = told.ok_or_else(nothing_told)?.next_step_id;
+            asked += 1;
+            // TensorFlow's leader says -1 while it has none.
+            let is_usable = next >= 0 && known.failed != Some(next);
+            if is_usable || asked == ASKING_MAX {
+                break next;
+            }
+            tokio::time::sleep(delay).await;
+            delay *= 2;
+        };
+        let mut sequences = self.sequences.lock();
+        if sequences.len() >= SEQUENCES_MAX && !sequences.contains_key(&graph_key) {
+            return Err(Status::resource_exhausted("too many sequences of steps"));
+        }
+        sequences.entry(graph_key).or_default().next = Some(next);
+        Ok(next)
+    }
+
+    /// Notes that a step is over. One that went well is followed by the next number, any other by what the leader says.
+    pub fn retire(&self, graph_key: i64, step_id: i64, has_succeeded: bool) {
+        let mut sequences = self.sequences.lock();
+        let Some(sequence) = sequences.get_mut(&graph_key) else { return };
+        if !has_succeeded {
+            sequence.failed = Some(step_id);
+        }
+        let is_current = sequence.next == Some(step_id);
+        if is_current || has_succeeded {
+            sequence.next = (is_current && has_succeeded).then_some(step_id.wrapping_add(1) & STEP_ID_MASK);
+        }
+    }
+}
+
+fn nothing_told() -> Status {
+    Status::internal("the leader of the collective groups told no step id")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn steps_count_up_until_one_fails_or_ends_out_of_order() {
+        let sequences = StepSequences::new(None, Arc::new(RandomIds::with_seed(1)));
+        let first = sequences.next(7).await.unwrap();
+        assert_eq!(sequences.next(7).await.unwrap(), first, "it has not ended");
+        assert_ne!(sequences.next(8).await.unwrap(), first);
+        sequences.retire(7, first, true);
+        assert_eq!(sequences.next(7).await.unwrap(), first + 1);
+        sequences.retire(7, first + 1, false);
+        let anew = sequences.next(7).await.unwrap();
+        assert_ne!(anew, first + 2);
+        sequences.retire(7, anew, true);
+        sequences.retire(7, anew, true);
+        assert_ne!(sequences.next(7).await.unwrap(), anew + 1, "it ended twice");
+        let request = proto::GetStepSequenceRequest { graph_key: vec![7] };
+        let served = sequences.serve(&request).unwrap().step_sequence[0].next_step_id;
+        assert_eq!(served, sequences.next(7).await.unwrap(), "others are told what is used here");
+    }
+
+    #[test]
+    fn only_the_leader_is_asked() {
+        let nobody: LeaderWorker = Box::new(|| Err(Status::unavailable("nobody")));
+        let sequences = StepSequences::new(Some(nobody), Arc::new(RandomIds::with_seed(1)));
+        assert!(sequences.serve(&proto::GetStepSequenceRequest::default()).is_err());
+    }
+}
