@@ -10,7 +10,7 @@ import sys
 import types
 
 import ferroflow
-from ferroflow import python2
+from ferroflow import leaving, python2, server
 
 USAGE = """usage: python -m ferroflow SCRIPT.py [ARGUMENTS]
        python -m ferroflow -m MODULE [ARGUMENTS]
@@ -52,13 +52,31 @@ def main():
     else:
         ferroflow.patch()
     python2.install()
+    try:
+        run(arguments)
+    except SystemExit as left:
+        if left.code in (None, 0):
+            server.finish_all()
+        raise
+    except Exception as error:
+        code = leaving.exit_code(error)
+        if code is None:
+            raise
+        if code == 0:
+            server.finish_all()
+        return code
+    server.finish_all()
+    return 0
+
+
+def run(arguments):
+    """Runs a script, or a module."""
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path.insert(0, os.getcwd())
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         run_script(arguments)
-    return 0
 
 
 def run_script(arguments):

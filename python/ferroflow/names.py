@@ -6,7 +6,7 @@ import sys
 import types
 import warnings
 
-from ferroflow import callbacks, contrib, flags, mnist, quiet
+from ferroflow import callbacks, contrib, estimator, flags, leaving, mnist, quiet
 
 # What a program may call, and where TensorFlow 2.15's v1 module has it. A name that it still has is left alone.
 RENAMED = {
@@ -90,6 +90,8 @@ def install(server_class):
         root.put(name, value)
     contrib.install(tensorflow, v1)
     callbacks.install()
+    leaving.install()
+    estimator.install()
     for name, kind in NUMPY_ALIASES.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import ctypes
+import json
 import os
 import pathlib
 import re
@@ -13,10 +14,20 @@ import sys
 import threading
 
 READY = re.compile(r"server ready: /job:\S+ at (\S+)")
+CHIEF_IS_DONE = "ferroflow server: the chief is done"
 OUTPUT_LINES_KEPT = 50
+# How long a server may take to tell the others that this program is done, and to end.
+FINISHING_SECS = 30
+# Is set when the program of the chief has ended well, in the processes of the other tasks.
+CHIEF_DONE = threading.Event()
+# Is set when this process has ended its own servers because of that.
+STOPPED = threading.Event()
+SERVERS = []
 # Loaded here, because little is safe between fork and exec.
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
+# In place of a cluster: the server is the one that TF_CONFIG describes.
+TF_CONFIG = object()
 
 
 def binary_path():
@@ -43,14 +54,16 @@ class Server:
 
     def __init__(self, server_or_cluster_def, job_name=None, task_index=None, protocol=None, config=None, start=True):
         arguments = (server_or_cluster_def, job_name, task_index, protocol, config)
+        self._by_tf_config = server_or_cluster_def is TF_CONFIG
         self._plain = PlainTask.of(*arguments) if "tensorflow.python" not in sys.modules else None
-        self._server_def = None if self._plain else make_server_def(*arguments)
+        self._server_def = None if self._plain or self._by_tf_config else make_server_def(*arguments)
         self._process = None
         self._address = None
         self._output = collections.deque(maxlen=OUTPUT_LINES_KEPT)
         self._known = threading.Event()
         self._ended = threading.Event()
         self._failure = None
+        self._is_stopped = False
         if start:
             self.start()
 
@@ -59,6 +72,11 @@ class Server:
         """Returns a server that is a cluster of one, on a free port."""
         return Server({"localhost": ["localhost:0"]}, job_name="localhost", task_index=0, protocol="grpc", config=config,
                       start=start)
+
+    @staticmethod
+    def of_tf_config():
+        """Returns the server that TF_CONFIG describes: for an evaluator outside of the cluster, a cluster of its own."""
+        return Server(TF_CONFIG)
 
     @property
     def server_def(self):
@@ -90,18 +108,44 @@ class Server:
         """Blocks until the server ends; Ctrl-C ends the wait and with it the program."""
         if self._process is None:
             raise RuntimeError("the server has not been started")
-        _wait(self._ended)
+        # A worker that only serves is needed as long as the chief is.
+        _wait(self._ended, CHIEF_DONE)
+        if not self._ended.is_set():
+            print("ferroflow: the chief is done and has left: this task ends, too", file=sys.stderr, flush=True)
+            self.stop()
         code = self._process.returncode
-        if code != 0:
+        if code != 0 and not self._is_stopped:
             raise RuntimeError(self._describe_end(code))
 
     def stop(self):
         """Ends the process; sessions on it get an error."""
         if self._process is not None and self._process.poll() is None:
+            self._is_stopped = True
             self._process.terminate()
             _wait(self._ended)
 
+    def finish(self):
+        """Says that this program has ended well: the server tells the others and ends."""
+        if self._process is None or self._ended.is_set():
+            return
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(b"done\n")
+            self._process.stdin.close()
+        if not self._ended.wait(FINISHING_SECS):
+            self.stop()
+
+    @property
+    def is_in_cluster(self):
+        """Whether the server is a task beside others, and not the only one of its cluster."""
+        if self._by_tf_config:
+            return False
+        if self._plain:
+            return sum(map(len, self._plain.addresses.values())) > 1
+        return sum(len(job.tasks) for job in self._server_def.cluster.job) > 1
+
     def _own_address(self):
+        if self._by_tf_config:
+            return ":0"
         if self._plain:
             return self._plain.addresses[self._plain.job_name][self._plain.task_index]
         for job in self._server_def.cluster.job:
@@ -112,16 +156,26 @@ class Server:
     def _run(self, command):
         # The kernel ends the child with the thread that started it, so this thread stays until the child is gone.
         try:
-            # The definition goes through the child's standard input: a file would outlive a program that is killed.
-            task = self._plain.flags() if self._plain else ["--server_def=/dev/stdin"]
+            environment, definition = dict(os.environ), None
+            task = ["--attached"]
+            if is_by_tf_config():
+                # The job is one of a cluster manager's: it ends when the chief is done, and its parameter servers, too.
+                task.append("--exit_when_done")
+            if not self._by_tf_config:
+                environment.pop("TF_CONFIG", None)
+                definition = None if self._plain else _in_memory(self._server_def.SerializeToString())
+                task += self._plain.flags() if self._plain else [f"--server_def=/dev/fd/{definition}"]
             self._process = subprocess.Popen(
                 [command, "server", *task], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                preexec_fn=_prepare_child)
-            with contextlib.suppress(BrokenPipeError), self._process.stdin as definition:
-                if not self._plain:
-                    definition.write(self._server_def.SerializeToString())
+                env=environment, pass_fds=() if definition is None else (definition,), preexec_fn=_prepare_child)
+            if definition is not None:
+                os.close(definition)
+            SERVERS.append(self)
             for line in self._process.stdout:
                 line = line.decode(errors="replace")
+                if line.startswith(CHIEF_IS_DONE):
+                    CHIEF_DONE.set()
+                    continue
                 self._output.append(line)
                 sys.stderr.write(line)
                 match = READY.search(line)
@@ -139,6 +193,32 @@ class Server:
 
     def _describe_end(self, code):
         return f"the ferroflow server ended with {code}:\n{''.join(self._output)}"
+
+
+def is_training():
+    """Returns whether this process has the server of a task that others may wait for."""
+    return any(server.is_in_cluster for server in SERVERS)
+
+
+def finish_all():
+    """Says that this program has ended well."""
+    for server in SERVERS:
+        server.finish()
+
+
+def stop_all():
+    """Ends all servers of this process, because the chief has left."""
+    STOPPED.set()
+    for server in SERVERS:
+        server.stop()
+
+
+def is_by_tf_config():
+    """Returns whether TF_CONFIG describes a cluster."""
+    try:
+        return bool(json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster"))
+    except (ValueError, AttributeError):
+        return False
 
 
 def make_server_def(server_or_cluster_def, job_name, task_index, protocol, config):
@@ -186,10 +266,19 @@ class PlainTask:
         return [f"--cluster_spec={spec}", f"--job_name={self.job_name}", f"--task_index={self.task_index}"]
 
 
-def _wait(event):
+def _wait(event, other=None):
     # A Ctrl-C that comes just before Python begins to wait is handled only when that wait is over, so none is long.
     while not event.wait(0.5):
-        pass
+        if other is not None and other.is_set():
+            return
+
+
+def _in_memory(data):
+    """Returns a file without a name that a child reads: one with a name would outlive a program that is killed."""
+    made = os.memfd_create("ferroflow")
+    with os.fdopen(os.dup(made), "wb") as file:
+        file.write(data)
+    return made
 
 
 def _prepare_child():

@@ -181,6 +181,6 @@ def test_a_server_with_a_step_without_end_ends_when_it_is_told(name):
             assert step.is_alive(), step.error
             assert answer(cluster.target, 3.0) == 6.0
         worker.signal(signal.SIGTERM)
-        assert worker.wait() == 0
+        assert worker.wait() == 143
     finally:
         cluster.stop()

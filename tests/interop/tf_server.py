@@ -21,6 +21,8 @@ def main():
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--device_count", type=int)
     parser.add_argument("--server_def", help="a file with a serialized ServerDef")
+    parser.add_argument("--attached", action="store_true", help="taken, and nothing comes of it")
+    parser.add_argument("--exit_when_done", action="store_true", help="taken, and nothing comes of it")
     parser.add_argument("command", nargs="?", choices=["server"], help="so that it can stand in for our binary")
     arguments = parser.parse_args()
     if arguments.server_def:

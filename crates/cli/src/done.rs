@@ -1,7 +1,7 @@
 //! How the tasks of a parameter server learn that training is over: every worker puts its number into a queue on each of
 //! them, and they wait until all have.
 
-use cluster::Server;
+use cluster::{ClusterSpec, Server};
 use ferroflow::session::Target;
 use ferroflow::train::Queue;
 use ferroflow::{Code, DType, Graph, Operation, PartialShape, Result, RunOptions, SessionConfig, Status, Tensor};
@@ -14,10 +14,27 @@ use std::time::Duration;
 const QUEUE: &str = "ferroflow_done";
 
 /// How long the other workers may take when the chief is done: what they had to give is in the model already.
-const GRACE: Duration = Duration::from_secs(5);
+pub const GRACE: Duration = Duration::from_secs(5);
+
+/// The same for programs that take long to start: a worker that comes when the chief is done already finds nothing to do and leaves.
+pub const GRACE_OF_PROGRAMS: Duration = Duration::from_secs(60);
 
 /// How long a worker tries to tell.
 const TELLING: Duration = Duration::from_secs(5);
+
+/// Returns how many tasks of a cluster train.
+pub fn trainers(cluster: &ClusterSpec) -> u32 {
+    ["chief", "master", "worker"].into_iter().map(|job| cluster.num_tasks(job) as u32).sum()
+}
+
+/// Returns the number of a task among those that train, of which the chief is 0.
+pub fn number(cluster: &ClusterSpec, job: &str, index: u32) -> Option<u32> {
+    match job {
+        "chief" | "master" => Some(0),
+        "worker" => Some(trainers(cluster) - cluster.num_tasks("worker") as u32 + index),
+        _ => None,
+    }
+}
 
 /// Starts to wait on a thread of its own; what is returned is there when training is over.
 pub fn watch(
@@ -25,23 +42,24 @@ pub fn watch(
     job: &str,
     task: u32,
     workers: u32,
+    grace: Duration,
 ) -> Result<tokio::sync::oneshot::Receiver<Result<()>>> {
     let (over, told) = tokio::sync::oneshot::channel();
     let device = device(job, task);
-    let watch = move || drop(over.send(wait(&server, device, workers)));
+    let watch = move || drop(over.send(wait(&server, device, workers, grace)));
     let spawned = std::thread::Builder::new().name("wait for the workers".to_owned()).spawn(watch);
     spawned.map_err(|error| Status::resource_exhausted(format!("no thread to wait for the workers: {error}")))?;
     Ok(told)
 }
 
 /// Waits until all workers have said that they are done, or the chief has and the others have had their time.
-fn wait(server: &Server, device: String, workers: u32) -> Result<()> {
+fn wait(server: &Server, device: String, workers: u32, grace: Duration) -> Result<()> {
     let graph = Graph::new();
     let taken = on_queue(&graph, &device, |queue| queue.dequeue(&[DType::Int32]))?.output(0);
     let session = Target::from(server).session(&graph, &filtered(&[device]))?;
     let mut done = HashSet::new();
     while done.len() < workers as usize {
-        let timeout = done.contains(&0).then_some(GRACE);
+        let timeout = done.contains(&0).then_some(grace);
         let options = timeout.map_or(RunOptions::new(), |timeout| RunOptions::new().timeout(timeout));
         let run = session.runner().fetch(&taken).options(options);
         match run.run() {
@@ -55,20 +73,22 @@ fn wait(server: &Server, device: String, workers: u32) -> Result<()> {
 
 /// Tells every parameter server that a worker is done, and then the worker's own server when it is another process: that
 /// one leaves as soon as it knows, and it is the way to the others. One that is gone already needn't be told.
-pub fn tell(target: &Target, worker: u32, ps: u32, is_existing_server: bool) {
-    tell_all(target, worker, (0..ps).map(|task| device("ps", task)).collect());
+///
+/// A worker's number is 0 for the chief; its device is its own.
+pub fn tell(target: &Target, worker: u32, own: &str, ps: u32, is_existing_server: bool) {
+    tell_all(target, worker, own, (0..ps).map(|task| device("ps", task)).collect());
     if is_existing_server {
-        tell_all(target, worker, vec![device("worker", worker)]);
+        tell_all(target, worker, own, vec![own.to_owned()]);
     }
 }
 
-fn tell_all(target: &Target, worker: u32, devices: Vec<String>) {
+fn tell_all(target: &Target, worker: u32, own: &str, devices: Vec<String>) {
     let (told, all_told) = channel();
     let count = devices.len();
     for device in devices {
-        let (target, told) = (target.clone(), told.clone());
+        let (target, told, own) = (target.clone(), told.clone(), own.to_owned());
         let tell = move || {
-            if let Err(status) = tell_one(&target, worker, &device) {
+            if let Err(status) = tell_one(&target, worker, &own, &device) {
                 tracing::debug!("{device} can't be told that worker {worker} is done: {status}");
             }
             let _ = told.send(());
@@ -85,14 +105,14 @@ fn tell_all(target: &Target, worker: u32, devices: Vec<String>) {
     }
 }
 
-fn tell_one(target: &Target, worker: u32, at: &str) -> Result<()> {
+fn tell_one(target: &Target, worker: u32, own: &str, at: &str) -> Result<()> {
     let graph = Graph::new();
     let number = i32::try_from(worker).unwrap_or(i32::MAX);
     let put = on_queue(&graph, at, |queue| {
         let number = queue.handle().graph().constant_tensor(&Tensor::scalar(number));
         queue.enqueue(&[number])
     })?;
-    let filters = filtered(&[at.to_owned(), device("worker", worker)]);
+    let filters = filtered(&[at.to_owned(), own.to_owned()]);
     let session = target.session(&graph, &filters)?;
     session.run_ops(&[&put])?;
     // The server may stop as soon as it knows.

@@ -1,15 +1,19 @@
 //! The binary `ferroflow`: a hello world, servers, training, and tools for graphs and checkpoints.
 
+mod attached;
 mod check;
 mod check_script;
 mod checkpoint;
+mod children;
 mod done;
+mod exit;
 mod files;
 mod hello;
 mod list_ops;
 mod listen;
 mod log;
 mod memory;
+mod run;
 mod say;
 mod server;
 mod train;
@@ -52,6 +56,8 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
+    /// Starts a cluster of a program on this machine: every task is a process of it, with its TF_CONFIG.
+    Run(run::Flags),
     /// Trains a classifier of digits, on a cluster inside this process or as one task of a cluster.
     Train(train::Flags),
     /// Looks into checkpoints.
@@ -59,30 +65,38 @@ enum Command {
     Checkpoint(checkpoint::Command),
 }
 
-/// Why a command failed, for people.
-pub struct Failure(String);
+/// Why a command failed, for people, and the exit code for programs.
+pub struct Failure {
+    message: String,
+    code: u8,
+}
 
 impl Failure {
     /// Makes a failure with a message.
     pub fn new(message: impl Into<String>) -> Failure {
-        Failure(message.into())
+        Failure { message: message.into(), code: exit::FAILED }
+    }
+
+    /// Returns the failure with another exit code.
+    pub fn with_code(self, code: u8) -> Failure {
+        Failure { code, ..self }
     }
 }
 
 impl From<tensor::Status> for Failure {
     fn from(status: tensor::Status) -> Failure {
-        Failure(status.to_string())
+        Failure { message: status.to_string(), code: exit::code_of(&status) }
     }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse_from(train::spelled(server::with_underscores(std::env::args_os())));
     match run(&arguments.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(message)) => {
+        Ok(()) => exit::code_of_success(),
+        Err(Failure { message, code }) => {
             // Who started this may have left, and its end of the pipe with it.
             let _ = writeln!(std::io::stderr(), "ferroflow: {message}");
-            ExitCode::FAILURE
+            ExitCode::from(code)
         }
     }
 }
@@ -105,6 +119,7 @@ fn run(command: &Command) -> Result<(), Failure> {
             list_ops::run(filter.as_deref(), *markdown);
             Ok(())
         }
+        Command::Run(flags) => run::run(flags),
         Command::Train(flags) => {
             listen::raise_open_files();
             train::run(flags)

@@ -1,10 +1,11 @@
 //! `ferroflow server`: one task of a cluster as a process.
 
+use crate::attached::Attached;
 use crate::files::FileFlags;
 use crate::listen::ListenFlags;
 use crate::{Failure, done};
 use clap::Args;
-use cluster::{ClusterSpec, Server, ServerConfig, Transport};
+use cluster::{ClusterSpec, Server, ServerConfig, TfConfig, Transport};
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::IpAddr;
@@ -63,6 +64,9 @@ pub struct Flags {
     /// Ends when `ferroflow train` workers, as many as the cluster has, have said that they are done.
     #[arg(long = "exit_when_done")]
     exit_when_done: bool,
+    /// Follows the program that has started this: it writes `done` to the standard input when it has ended well.
+    #[arg(long, hide = true)]
+    attached: bool,
     /// How many threads serve calls and run short steps; half as many as there are cores if not given. What takes long
     /// runs on as many threads as there are cores. Each task of this machine that asks this one has one more.
     #[arg(long, value_name = "COUNT")]
@@ -76,17 +80,30 @@ pub struct Flags {
 /// Runs the task until it is told to stop.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("info")?;
-    let config = flags.config(std::env::var("TF_CONFIG").ok().as_deref())?;
+    let tf_config = tf_config()?;
+    let config = flags.config(tf_config.as_deref())?;
     flags.memory.apply()?;
     flags.files.apply()?;
     let runtime = cluster::serving_runtime(flags.threads)
         .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))?;
     let (job, index) = (config.job.clone(), config.task_index);
     // A worker's server has one worker only.
-    let workers = if job == "worker" { 1 } else { config.cluster.num_tasks("worker") as u32 };
+    let workers = if job == "worker" { 1 } else { done::trainers(&config.cluster) };
+    let cluster = config.cluster.clone();
     let server = Arc::new(Server::start(config, ops::registry(), runtime.handle().clone())?);
-    let mut over = match flags.exit_when_done {
-        true => Some(done::watch(server.clone(), &job, index, workers)?),
+    let grace = if flags.attached { done::GRACE_OF_PROGRAMS } else { done::GRACE };
+    // Attached workers tell it themselves, when their program is done.
+    let mut over = match flags.exit_when_done && (job == "ps" || !flags.attached) {
+        true => Some(done::watch(server.clone(), &job, index, workers, grace)?),
+        false => None,
+    };
+    let mut program = match flags.attached {
+        true => {
+            let tells_parameter_servers = flags.exit_when_done;
+            let attached =
+                Attached { server: server.clone(), cluster, job: job.clone(), index, tells_parameter_servers };
+            Some(attached.follow(tf_config.as_deref())?)
+        }
         false => None,
     };
     let signals = wait_for_signals()?;
@@ -105,9 +122,17 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
             }
             Ok("all workers are done")
         };
+        let program_ended = async {
+            let why = match &mut program {
+                Some(program) => program.await,
+                None => std::future::pending().await,
+            };
+            Ok(why.unwrap_or("nobody follows the program any more"))
+        };
         let stop = tokio::select! {
             told = signals => told.unwrap_or_else(|_| Err(std::io::Error::other("their thread has ended"))),
             told = all_done => told,
+            told = program_ended => told,
         };
         match stop {
             Ok(signal) => tracing::info!("{signal}: stopping once the calls under way have ended"),
@@ -117,6 +142,15 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     });
     runtime.shutdown_background();
     Ok(())
+}
+
+/// Returns the value of `TF_CONFIG`, when it has one.
+pub fn tf_config() -> Result<Option<String>, Failure> {
+    match std::env::var("TF_CONFIG") {
+        Ok(text) => Ok(Some(text).filter(|text| !text.trim().is_empty())),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Failure::new("TF_CONFIG is not text in UTF-8")),
+    }
 }
 
 /// Says what the server listens on, where the task's address in the cluster doesn't say it.
@@ -177,7 +211,10 @@ async fn told_to_stop() -> std::io::Result<&'static str> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
-        _ = terminate.recv() => Ok("SIGTERM"),
+        _ = terminate.recv() => {
+            crate::exit::note_sigterm();
+            Ok("SIGTERM")
+        }
         _ = interrupt.recv() => Ok("SIGINT"),
     }
 }
@@ -203,18 +240,21 @@ impl Flags {
         if sources.len() > 1 {
             return Err(Failure::new(format!("the cluster is given more than once: {}", sources.join(" and "))));
         }
+        if tf_config.is_some() {
+            tracing::info!("{}", self.what_is_used(sources.first().copied()));
+        }
         let mut config = if let Some(path) = &self.server_def {
             let config = ServerConfig::from_server_def_bytes(&read(path)?);
             config.map_err(|status| status.context(path.display().to_string()))?
         } else if let Some(cluster) = self.cluster(&read)? {
             let job = self.job_name.as_deref().ok_or_else(|| Failure::new("--job_name is missing"))?;
             ServerConfig::new(cluster, job, self.task_index.unwrap_or(0))?
-        } else if let Some(text) = tf_config.filter(|text| !text.trim().is_empty()) {
-            ServerConfig::from_tf_config(text)?
+        } else if let Some(text) = tf_config {
+            TfConfig::parse_with_task(text, self.job_name.as_deref(), self.task_index)?.server_config()?
         } else {
             return self.finish(ServerConfig::local(self.port.unwrap_or(0))?, None);
         };
-        if self.server_def.is_some() || (sources.is_empty() && tf_config.is_some()) {
+        if self.server_def.is_some() {
             if let Some(job) = &self.job_name {
                 config.job = job.clone();
             }
@@ -224,6 +264,15 @@ impl Flags {
             config.cluster.task_address(&config.job, config.task_index)?;
         }
         self.finish(config, self.port)
+    }
+
+    /// Says what of `TF_CONFIG` is used, beside flags.
+    fn what_is_used(&self, source: Option<&str>) -> String {
+        match (source, self.job_name.is_some() || self.task_index.is_some()) {
+            (Some(flag), _) => format!("the cluster is that of {flag}; TF_CONFIG is set, too, and not used"),
+            (None, true) => "the cluster is that of TF_CONFIG; flags say which task this is".to_owned(),
+            (None, false) => "the cluster and the task are those of TF_CONFIG".to_owned(),
+        }
     }
 
     fn finish(&self, mut config: ServerConfig, port: Option<u16>) -> Result<ServerConfig, Failure> {
@@ -288,7 +337,7 @@ mod tests {
         let mut words = with_underscores(words);
         words.remove(1);
         let whole = <Whole as clap::Parser>::try_parse_from(words).map_err(|error| error.to_string())?;
-        whole.flags.config(tf_config).map_err(|Failure(message)| message)
+        whole.flags.config(tf_config).map_err(|failure| failure.message)
     }
 
     #[test]
@@ -313,6 +362,8 @@ mod tests {
         assert_eq!(config(&["--task_index=1"], Some(tf_config)).unwrap().task_index, 1);
         assert_eq!(config(&["--ps_hosts=c:3", "--job_name=ps"], Some(tf_config)).unwrap().cluster.num_tasks("ps"), 1);
         assert!(config(&["--task_index=7"], Some(tf_config)).unwrap_err().contains("no task 7"));
+        let alone = r#"{"cluster": {"chief": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}"#;
+        assert_eq!(config(&[], Some(alone)).unwrap().cluster.address("evaluator", 0), Some("localhost:0"));
     }
 
     #[test]

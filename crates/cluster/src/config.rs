@@ -1,4 +1,4 @@
-//! [`ServerConfig`]: what a server needs to know to start, from code, from a ServerDef or from `TF_CONFIG`.
+//! [`ServerConfig`]: what a server needs to know to start, from code or from a ServerDef; [`TfConfig`](crate::TfConfig) makes one, too.
 
 use crate::ClusterSpec;
 use crate::PeerPolicy;
@@ -6,7 +6,6 @@ use crate::device::{DEVICES_MAX, task_name};
 use graph::DeviceName;
 use prost::Message;
 use proto::{ConfigProto, ServerDef};
-use serde_json::Value;
 use std::net::IpAddr;
 use std::time::Duration;
 use tensor::{Result, Status};
@@ -224,27 +223,6 @@ impl ServerConfig {
         ServerConfig::from_server_def(&binary)
     }
 
-    /// Reads the value of the environment variable `TF_CONFIG`.
-    pub fn from_tf_config(text: &str) -> Result<ServerConfig> {
-        let value: Value = serde_json::from_str(text)
-            .map_err(|error| Status::invalid_argument(format!("TF_CONFIG is not JSON: {error}")))?;
-        let cluster = match value.get("cluster") {
-            Some(cluster) => ClusterSpec::from_json_value(cluster).map_err(|status| status.context("TF_CONFIG"))?,
-            None => return Err(Status::invalid_argument("TF_CONFIG has no 'cluster'")),
-        };
-        let task = value.get("task").ok_or_else(|| Status::invalid_argument("TF_CONFIG has no 'task'"))?;
-        let job = task.get("type").and_then(Value::as_str);
-        let job = job.ok_or_else(|| Status::invalid_argument("TF_CONFIG: the task has no 'type'"))?;
-        // The number comes as a number or as text, or not at all for the only task of a job.
-        let index = match task.get("index") {
-            None | Some(Value::Null) => Some(0),
-            Some(Value::String(text)) => text.parse().ok(),
-            Some(other) => other.as_u64().and_then(|index| u32::try_from(index).ok()),
-        };
-        let index = index.ok_or_else(|| Status::invalid_argument("TF_CONFIG: the task's 'index' is not a number"))?;
-        ServerConfig::new(cluster, job, index)
-    }
-
     /// Returns the task that leads collective groups, as the default session's settings name it (`collective_group_leader`).
     pub(crate) fn collective_leader(&self) -> Result<Option<String>> {
         let experimental = self.default_session_config.experimental.as_ref();
@@ -305,21 +283,6 @@ mod tests {
         assert_eq!(from_binary.cluster, from_text.cluster);
         assert!(ServerConfig::from_server_def_bytes(b"cluster { job {").is_err());
         assert!(ServerConfig::from_server_def_bytes(&[0xff, 0xfe]).is_err());
-    }
-
-    #[test]
-    fn tf_config() {
-        let config = ServerConfig::from_tf_config(
-            r#"{"cluster": {"chief": ["a:1"], "ps": ["b:2", "c:3"]}, "task": {"type": "ps", "index": "1"}}"#,
-        )
-        .unwrap();
-        assert_eq!((config.job.as_str(), config.task_index), ("ps", 1));
-        let message = |text: &str| ServerConfig::from_tf_config(text).unwrap_err().message().to_owned();
-        assert!(message("").contains("not JSON"));
-        assert!(message("{}").contains("no 'cluster'"));
-        assert!(message(r#"{"cluster": {"ps": ["b:2"]}}"#).contains("no 'task'"));
-        assert!(message(r#"{"cluster": {"ps": ["b:2"]}, "task": {"type": "ps", "index": 4}}"#).contains("no task 4"));
-        assert!(message(r#"{"cluster": {"ps": ["b"]}, "task": {}}"#).contains("no port"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::turns::Turns;
 use crate::worker::{
     CollectiveSetup, LeaderWorker, StderrLogger, StepLog, StepSequences, TracingLogger, Transfers, Worker, watch,
 };
-use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, Transport};
+use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, TfConfig, Transport};
 use foldhash::{HashMap, HashMapExt};
 use kernel::{Logger, OpRegistry};
 use parking_lot::{Mutex, RwLock};
@@ -197,6 +197,13 @@ impl Server {
     /// Starts a cluster of one task on a free port, as TensorFlow's `create_local_server` does.
     pub fn create_local_server(registry: &'static OpRegistry, runtime: tokio::runtime::Handle) -> Result<Server> {
         Server::start(ServerConfig::local(0)?, registry, runtime)
+    }
+
+    /// Starts the task that the environment variable `TF_CONFIG` says, and logs which. Without the variable this is an error.
+    pub fn from_env(registry: &'static OpRegistry, runtime: tokio::runtime::Handle) -> Result<Server> {
+        let config = TfConfig::from_env()?.ok_or_else(|| Status::failed_precondition("TF_CONFIG is not set"))?;
+        info!("TF_CONFIG says that this is {}", task_name(&config.job, config.task_index));
+        Server::start(config.server_config()?, registry, runtime)
     }
 
     /// Returns the target for clients, such as `grpc://127.0.0.1:2222`.

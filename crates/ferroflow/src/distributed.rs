@@ -12,7 +12,7 @@
 //! # Ok::<(), ferroflow::Status>(())
 //! ```
 
-pub use cluster::{ClusterSpec, EmbeddedCluster, PeerPolicy, PeerTimes, Server, ServerConfig, Transport};
+pub use cluster::{ClusterSpec, EmbeddedCluster, PeerPolicy, PeerTimes, Server, ServerConfig, TfConfig, Transport};
 
 use crate::session::runtime;
 use tensor::Result;
@@ -20,6 +20,25 @@ use tensor::Result;
 /// Starts a server that is a cluster of its own.
 pub fn create_local_server() -> Result<Server> {
     Server::create_local_server(ops::registry(), runtime()?)
+}
+
+/// Starts the server of the task that the environment variable `TF_CONFIG` describes: a chief, master, worker or parameter server
+/// of a cluster, or an evaluator, which may be outside of it.
+///
+/// A program whose cluster manager sets the variable needs to know nothing else of its cluster:
+///
+/// ```no_run
+/// use ferroflow::distributed::{TfConfig, join, server_from_env};
+///
+/// let server = server_from_env()?;
+/// match TfConfig::from_env()? {
+///     Some(config) if config.job == "ps" => join(&server)?,
+///     _ => println!("train with a session on {}", server.target()),
+/// }
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn server_from_env() -> Result<Server> {
+    Server::from_env(ops::registry(), runtime()?)
 }
 
 /// Starts the server of a task.

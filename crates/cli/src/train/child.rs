@@ -2,9 +2,10 @@
 
 use super::{Flags, flags::ModelKind};
 use crate::Failure;
+use crate::children::read_lines;
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
@@ -59,9 +60,6 @@ pub struct Task {
 
 /// How many of a child's last lines are kept for when it fails.
 const LAST_LINES: usize = 5;
-
-/// How much of a line is kept.
-const LINE_BYTES: u64 = 64 << 10;
 
 impl Task {
     /// Makes a task without a process.
@@ -162,14 +160,6 @@ impl Task {
     }
 }
 
-/// Says how a process ended.
-pub fn describe(status: ExitStatus) -> String {
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("ended with signal {signal}"),
-        (None, code) => format!("ended with exit code {}", code.unwrap_or(-1)),
-    }
-}
-
 fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &str) -> Result<Command, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(format!("the program's own path can't be found: {error}")))?;
@@ -205,23 +195,10 @@ fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &
             set(name, value);
         }
     }
+    // Flags say which task it is.
+    command.env_remove("TF_CONFIG");
     // The input's end tells the child that this process is gone. In a group of its own it gets no signals of the terminal,
     // which would stop parameter servers before the chief has saved.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     Ok(command)
-}
-
-/// Calls `take` with every line until the end, or until it returns false.
-fn read_lines(from: impl Read, mut take: impl FnMut(String) -> bool) {
-    let mut reader = BufReader::new(from);
-    loop {
-        let mut line = Vec::new();
-        match reader.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        if !take(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_owned()) {
-            return;
-        }
-    }
 }

@@ -4,6 +4,7 @@
 mod child;
 mod flags;
 mod model;
+mod place;
 mod processes;
 mod progress;
 mod restarts;
@@ -18,6 +19,7 @@ use ferroflow::data::mnist::Mnist;
 use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
 use ferroflow::{Result, Status};
+use place::Place;
 use progress::{Progress, Whose};
 use std::io::Write;
 use std::sync::Arc;
@@ -28,8 +30,8 @@ use worker::{News, Trained, Worker};
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("warn,ferroflow=info")?;
     flags.memory.apply()?;
-    if let Some(job) = flags.job_name.as_deref().filter(|_| !flags.download_only) {
-        return task::run(flags, job);
+    if let Some(place) = Place::find(flags)?.filter(|_| !flags.download_only) {
+        return task::run(flags, place);
     }
     let digits = read_digits(flags)?;
     if flags.download_only {
@@ -69,6 +71,7 @@ fn run_embedded(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
         let news = reports.clone();
         let worker = Worker {
             task,
+            device: format!("/job:worker/task:{task}"),
             ps: flags.ps,
             workers: flags.workers,
             flags: flags.clone(),
@@ -165,7 +168,7 @@ fn leave_on_interrupt(stop: &Coordinator) -> Result<(), Failure> {
         loop {
             tokio::select! {
                 _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                _ = terminate.recv() => crate::exit::note_sigterm(),
             }
             if asked {
                 let _ = writeln!(std::io::stderr(), "ended at once; the steps since the last checkpoint are lost");

@@ -27,9 +27,9 @@ pub struct Model {
 
 impl Model {
     /// Builds the graph of a worker.
-    pub fn build(flags: &Flags, task: u32, ps: u32, workers: u32) -> Result<Model> {
+    pub fn build(flags: &Flags, task: u32, device: &str, ps: u32, workers: u32) -> Result<Model> {
         let graph = Graph::new();
-        let setter = ReplicaDeviceSetter::new(ps).worker_device(&format!("/job:worker/task:{task}"))?;
+        let setter = ReplicaDeviceSetter::new(ps).worker_device(device)?;
         setter.scope(&graph, |_| {
             let global_step = create_global_step(&graph);
             let (pixels, classes) = (IMAGE_PIXELS as i64, NUM_CLASSES as i64);

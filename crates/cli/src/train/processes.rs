@@ -1,16 +1,16 @@
 //! A cluster of processes on this machine: this process starts one for every task, shows how they get on, starts those again
 //! that are lost, and passes Ctrl-C on: workers leave, the chief saves, parameter servers are last.
 
-use super::child::{Event, State, Task, describe as describe_end};
+use super::child::{Event, State, Task};
 use super::progress::{Progress, Steps, Whose};
 use super::restarts::{FUTILE_MAX, RESTARTS_MAX, Restarts, pause};
 use super::task::{FAILED_FOR_GOOD, from_line};
 use super::worker::Trained;
 use super::{Flags, conclude, describe};
 use crate::Failure;
+use crate::children::{describe as describe_end, free_addresses};
 use ferroflow::data::mnist::Mnist;
 use rustix::process::Signal;
-use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -309,17 +309,6 @@ fn last_words(task: &Task) -> String {
     failure.map_or_else(String::new, |failure| format!(": {failure}"))
 }
 
-/// Returns addresses on which nothing listens now.
-fn free_addresses(count: usize) -> Result<Vec<String>, Failure> {
-    let open = || TcpListener::bind("127.0.0.1:0");
-    // All are open at once, so that no two are the same.
-    let listeners: std::io::Result<Vec<TcpListener>> = (0..count).map(|_| open()).collect();
-    let addresses =
-        listeners.and_then(|all| all.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>());
-    let addresses = addresses.map_err(|error| Failure::new(format!("no free ports: {error}")))?;
-    Ok(addresses.iter().map(ToString::to_string).collect())
-}
-
 /// Has signals told to the main thread.
 fn listen_for_signals(events: &Sender<Event>) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -333,7 +322,10 @@ fn listen_for_signals(events: &Sender<Event>) -> Result<(), Failure> {
         loop {
             let event = tokio::select! {
                 _ = interrupt.recv() => Event::Interrupt,
-                _ = terminate.recv() => Event::Interrupt,
+                _ = terminate.recv() => {
+                    crate::exit::note_sigterm();
+                    Event::Interrupt
+                }
                 _ = suspend.recv() => Event::Suspend,
             };
             if events.send(event).is_err() {

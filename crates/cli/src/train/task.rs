@@ -1,11 +1,12 @@
 //! One task of a cluster of processes: a parameter server that serves until the workers are done, or a worker.
 
 use super::child::LEAVE;
+use super::place::Place;
 use super::progress::{Progress, Whose};
 use super::worker::{News, Trained, Worker};
 use super::{Flags, conclude, describe, leave_on_interrupt};
-use crate::{Failure, done};
-use cluster::{ClusterSpec, Server, ServerConfig};
+use crate::{Failure, done, exit};
+use cluster::{Server, ServerConfig};
 use ferroflow::data::mnist::Mnist;
 use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
@@ -15,42 +16,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Runs the task.
-pub fn run(flags: &Flags, job: &str) -> Result<(), Failure> {
+pub fn run(flags: &Flags, place: Place) -> Result<(), Failure> {
     super::tell_of_gpus(flags);
-    let hosts = |flag: &Option<String>, name: &str| -> Result<Vec<String>, Failure> {
-        let all: Vec<String> = flag.iter().flat_map(|all| all.split(',')).map(|host| host.trim().to_owned()).collect();
-        let all: Vec<String> = all.into_iter().filter(|host| !host.is_empty()).collect();
-        if all.is_empty() { Err(Failure::new(format!("--{name} is missing"))) } else { Ok(all) }
-    };
-    let (ps_hosts, worker_hosts) = (hosts(&flags.ps_hosts, "ps_hosts")?, hosts(&flags.worker_hosts, "worker_hosts")?);
-    let cluster = ClusterSpec::new().with_job("ps", &ps_hosts)?.with_job("worker", &worker_hosts)?;
-    let index = flags.task_index.ok_or_else(|| Failure::new("--task_index is missing"))?;
-    let address = cluster.task_address(job, index)?.to_owned();
-    let (ps, workers) = (ps_hosts.len() as u32, worker_hosts.len() as u32);
-    match job {
+    let address = place.cluster.task_address(&place.job, place.index)?.to_owned();
+    match place.job.as_str() {
         "ps" if flags.existing_servers => {
             Err(Failure::new("with --existing_servers the parameter servers run already: start workers only"))
         }
-        "ps" => serve(config(flags, cluster, job, index)?, index, workers, flags.reports),
-        "worker" if flags.existing_servers => {
+        "ps" => serve(config(flags, &place)?, place.index, place.workers(), flags.reports),
+        _ if flags.existing_servers => {
             // Only workers need the digits, which are most of what a small task would hold.
             let digits = super::read_digits(flags)?;
-            work(flags, index, ps, workers, Target::Address(format!("grpc://{address}")), digits)
+            work(flags, &place, Target::Address(format!("grpc://{address}")), digits)
         }
-        "worker" => {
+        job => {
             let digits = super::read_digits(flags)?;
-            let server = Server::start(config(flags, cluster, job, index)?, ops::registry(), runtime()?)?;
-            announce(job, index, server.address());
-            let worked = work(flags, index, ps, workers, Target::from(&server), digits);
+            let server = Server::start(config(flags, &place)?, ops::registry(), runtime()?)?;
+            announce(job, place.index, server.address());
+            let worked = work(flags, &place, Target::from(&server), digits);
             runtime()?.block_on(server.stop());
             worked
         }
-        _ => Err(Failure::new(format!("--job_name must be ps or worker, not '{job}'"))),
     }
 }
 
-fn config(flags: &Flags, cluster: ClusterSpec, job: &str, index: u32) -> Result<ServerConfig, Failure> {
-    let mut config = ServerConfig::new(cluster, job, index)?;
+fn config(flags: &Flags, place: &Place) -> Result<ServerConfig, Failure> {
+    let mut config = ServerConfig::new(place.cluster.clone(), &place.job, place.index)?;
     flags.listen.apply(&mut config)?;
     Ok(config)
 }
@@ -77,7 +68,7 @@ fn serve(config: ServerConfig, index: u32, workers: u32, has_parent: bool) -> Re
     let mut signals = Signals::new()?;
     drop(guard);
     announce("ps", index, server.address());
-    let mut over = done::watch(server.clone(), "ps", index, workers)?;
+    let mut over = done::watch(server.clone(), "ps", index, workers, done::GRACE)?;
     let ended = runtime.block_on(async {
         let ended = tokio::select! {
             // A parent says when it is over: until then workers may come back.
@@ -160,12 +151,16 @@ impl Signals {
     async fn next(&mut self) -> (&'static str, Duration) {
         tokio::select! {
             _ = self.interrupt.recv() => ("interrupted", STAYING),
-            _ = self.terminate.recv() => ("SIGTERM", STAYING_TERMINATED),
+            _ = self.terminate.recv() => {
+                exit::note_sigterm();
+                ("SIGTERM", STAYING_TERMINATED)
+            }
         }
     }
 }
 
-fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits: Mnist) -> Result<(), Failure> {
+fn work(flags: &Flags, place: &Place, target: Target, digits: Mnist) -> Result<(), Failure> {
+    let (task, ps, workers) = (place.number(), place.parameter_servers(), place.workers());
     let is_reporting = flags.reports;
     if !is_reporting {
         crate::say!("{}; worker {task} of {workers}, {ps} ps", describe(&digits));
@@ -192,6 +187,7 @@ fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits:
     };
     let worker = Worker {
         task,
+        device: place.device(),
         ps,
         workers,
         flags: flags.clone(),
@@ -204,9 +200,10 @@ fn work(flags: &Flags, task: u32, ps: u32, workers: u32, target: Target, digits:
         if is_reporting && failure.is_for_good() {
             line(FAILED_FOR_GOOD);
         }
-        failure.status
+        let code = if failure.is_for_good() { exit::FAILED } else { exit::PEER_LOST };
+        Failure::from(failure.status).with_code(code)
     })?;
-    done::tell(&target, task, ps, flags.existing_servers);
+    done::tell(&target, task, &place.device(), ps, flags.existing_servers);
     match trained {
         Some(trained) if is_reporting => line(&to_line(&trained)),
         Some(trained) => conclude(&progress.lock(), &trained, flags),

@@ -26,7 +26,10 @@ pub enum News {
 
 /// A worker about to train.
 pub struct Worker {
+    /// The number among the workers; the chief is 0.
     pub task: u32,
+    /// The device of this task, such as `/job:worker/task:1`.
+    pub device: String,
     pub ps: u32,
     pub workers: u32,
     pub flags: Flags,
@@ -100,8 +103,8 @@ impl Worker {
     /// Builds the graph and what makes its session.
     fn prepare(&self) -> Result<(Model, MonitoredSession)> {
         let is_chief = self.task == 0;
-        let mut model = Model::build(&self.flags, self.task, self.ps, self.workers)?;
-        let device_filters = vec!["/job:ps".to_owned(), format!("/job:worker/task:{}", self.task)];
+        let mut model = Model::build(&self.flags, self.task, &self.device, self.ps, self.workers)?;
+        let device_filters = vec!["/job:ps".to_owned(), self.device.clone()];
         let config = SessionConfig::new().allow_soft_placement(true).device_filters(device_filters);
         let every = Duration::try_from_secs_f64(self.flags.save_checkpoint_secs)
             .map_err(|_| Status::invalid_argument("--save_checkpoint_secs must not be negative"))?;

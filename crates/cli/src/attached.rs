@@ -1,0 +1,144 @@
+//! A server whose program has started it: the program says on the standard input that it has ended well, and the server says on the
+//! standard output that the chief has, so that nobody waits for a task that doesn't come back.
+
+use crate::{Failure, done, say};
+use cluster::{ClusterSpec, Server, TfConfig};
+use ferroflow::session::Target;
+use ferroflow::train::Queue;
+use ferroflow::{Code, DType, Graph, Operation, PartialShape, Result, Status};
+use proto::ConfigProto;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// What the program writes when it has ended well.
+const DONE: &str = "done";
+
+/// What is printed when the chief has ended well.
+const CHIEF_IS_DONE: &str = "ferroflow server: the chief is done";
+
+/// The name of a queue on the chief that holds nothing, and is closed when the chief is done.
+const QUEUE: &str = "ferroflow_chief";
+
+/// How long to wait before a chief is asked again that can't be reached.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A task as its program sees it.
+pub struct Attached {
+    /// The server.
+    pub server: Arc<Server>,
+    /// The cluster of the server.
+    pub cluster: ClusterSpec,
+    /// The job of the task.
+    pub job: String,
+    /// The number of the task.
+    pub index: u32,
+    /// Whether parameter servers end when all workers are done: then each worker tells them.
+    pub tells_parameter_servers: bool,
+}
+
+impl Attached {
+    /// Follows the program and the chief; what is returned says why the server is to stop.
+    pub fn follow(self, tf_config: Option<&str>) -> Result<oneshot::Receiver<&'static str>, Failure> {
+        let (stop, stopped) = oneshot::channel();
+        let (ended, program_ended) = channel::<()>();
+        if let Some((target, device)) = self.chief(tf_config)? {
+            let own = self.device();
+            let watch = move || {
+                while let Err(status) = wait_for_chief(&target, &device, &own) {
+                    tracing::debug!("{device} can't be watched: {status}");
+                    if program_ended.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
+                        return;
+                    }
+                }
+                say!("{CHIEF_IS_DONE}");
+                let _ = std::io::stdout().flush();
+            };
+            spawn("watch the chief", watch)?;
+        }
+        spawn("follow the program", move || self.follow_program(stop, ended))?;
+        Ok(stopped)
+    }
+
+    /// Waits until the program is done or gone.
+    fn follow_program(self, stop: oneshot::Sender<&'static str>, _ended: Sender<()>) {
+        let mut lines = std::io::stdin().lines().map_while(std::result::Result::ok);
+        if !lines.any(|line| line == DONE) {
+            let _ = stop.send("the program is gone");
+            return;
+        }
+        let target = Target::from(&*self.server);
+        if self.tells_parameter_servers
+            && let Some(number) = done::number(&self.cluster, &self.job, self.index)
+        {
+            done::tell(&target, number, &self.device(), self.cluster.num_tasks("ps") as u32, false);
+        }
+        if self.cluster.chief() == Some((&self.job, self.index))
+            && let Err(status) = close_queue(&target, &self.device())
+        {
+            tracing::warn!("the other tasks can't be told that the chief is done: {status}");
+        }
+        let _ = stop.send("the program is done");
+    }
+
+    fn device(&self) -> String {
+        format!("/job:{}/task:{}", self.job, self.index)
+    }
+
+    /// Returns the way to the chief and its device, for a task that is neither the chief nor a parameter server.
+    fn chief(&self, tf_config: Option<&str>) -> Result<Option<(Target, String)>> {
+        if self.job == "ps" {
+            return Ok(None);
+        }
+        if let Some((job, index)) = self.cluster.chief() {
+            let is_other = (job, index) != (self.job.as_str(), self.index);
+            return Ok(is_other.then(|| (Target::from(&*self.server), format!("/job:{job}/task:{index}"))));
+        }
+        // An evaluator outside of the cluster is a cluster of its own.
+        let Some(told) = tf_config.map(TfConfig::parse).transpose()?.filter(TfConfig::is_evaluator) else {
+            return Ok(None);
+        };
+        let Some((job, index)) = told.chief() else { return Ok(None) };
+        let address = told.cluster.task_address(job, index)?;
+        Ok(Some((Target::Address(format!("grpc://{address}")), format!("/job:{job}/task:{index}"))))
+    }
+}
+
+/// Waits until the chief has closed its queue. An error says that it can't be known.
+fn wait_for_chief(target: &Target, chief: &str, own: &str) -> Result<()> {
+    let graph = Graph::new();
+    let taken = on_queue(&graph, chief, |queue| queue.dequeue(&[DType::Int32]))?;
+    let session = target.session(&graph, &filtered(&[chief, own]))?;
+    match session.run_ops(&[&taken]) {
+        Ok(()) => Ok(()),
+        Err(status) if status.code() == Code::OutOfRange => Ok(()),
+        Err(status) => Err(status),
+    }
+}
+
+fn close_queue(target: &Target, own: &str) -> Result<()> {
+    let graph = Graph::new();
+    let close = on_queue(&graph, own, |queue| graph.op("QueueCloseV2").input(queue.handle()).try_build())?;
+    target.session(&graph, &filtered(&[own]))?.run_ops(&[&close])
+}
+
+fn filtered(devices: &[&str]) -> ConfigProto {
+    ConfigProto { device_filters: devices.iter().map(|device| (*device).to_owned()).collect(), ..Default::default() }
+}
+
+fn on_queue(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Result<Operation>) -> Result<Operation> {
+    graph.device(device, |graph| {
+        let types: &[DType] = &[DType::Int32];
+        let shapes: &[PartialShape] = &[PartialShape::scalar()];
+        let queue = graph.op("FIFOQueueV2").attr("component_types", types).attr("shapes", shapes);
+        let queue = queue.attr("capacity", 1i64).attr("shared_name", QUEUE).try_build()?;
+        build(&Queue::new(queue.output(0)))
+    })
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned.map(drop).map_err(|error| Status::resource_exhausted(format!("no thread to {name}: {error}")))
+}

@@ -1,0 +1,44 @@
+//! What commands that start other processes share: free ports, the lines of a process, and how it ended.
+
+use crate::Failure;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// How much of a line is kept.
+const LINE_BYTES: u64 = 64 << 10;
+
+/// Says how a process ended.
+pub fn describe(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("ended with signal {signal}"),
+        (None, code) => format!("ended with exit code {}", code.unwrap_or(-1)),
+    }
+}
+
+/// Calls `take` with every line until the end, or until it returns false.
+pub fn read_lines(from: impl Read, mut take: impl FnMut(String) -> bool) {
+    let mut reader = BufReader::new(from);
+    loop {
+        let mut line = Vec::new();
+        match reader.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        if !take(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_owned()) {
+            return;
+        }
+    }
+}
+
+/// Returns addresses on which nothing listens now.
+pub fn free_addresses(count: usize) -> Result<Vec<String>, Failure> {
+    let open = || TcpListener::bind("127.0.0.1:0");
+    // All are open at once, so that no two are the same.
+    let listeners: std::io::Result<Vec<TcpListener>> = (0..count).map(|_| open()).collect();
+    let addresses =
+        listeners.and_then(|all| all.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>());
+    let addresses = addresses.map_err(|error| Failure::new(format!("no free ports: {error}")))?;
+    Ok(addresses.iter().map(ToString::to_string).collect())
+}

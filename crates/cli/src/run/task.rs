@@ -1,0 +1,138 @@
+//! One task of `ferroflow run` and its process.
+
+use crate::Failure;
+use crate::children::read_lines;
+use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+
+/// What the main thread hears.
+pub enum Event {
+    /// A task has printed a line.
+    Line {
+        /// Which task.
+        number: usize,
+        /// Whether on its standard error.
+        is_error: bool,
+        /// The line.
+        text: String,
+    },
+    /// The outputs of a task have ended.
+    Ended(usize),
+    /// This process got a signal.
+    Signal(Signal),
+}
+
+/// What a task is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It leads: when it is done, all is.
+    Chief,
+    /// It trains, too.
+    Worker,
+    /// It holds variables, and needn't end by itself.
+    ParameterServer,
+    /// It evaluates checkpoints.
+    Evaluator,
+}
+
+/// A task and its process.
+pub struct Task {
+    job: &'static str,
+    index: u32,
+    /// What it is for.
+    pub role: Role,
+    /// The value of `TF_CONFIG` for it.
+    pub tf_config: String,
+    /// Whether it was told to end: how it ends says nothing then.
+    pub is_told: bool,
+    child: Option<Child>,
+}
+
+impl Task {
+    /// Makes a task without a process.
+    pub fn new(job: &'static str, index: u32, role: Role, tf_config: String) -> Task {
+        Task { job, index, role, tf_config, is_told: false, child: None }
+    }
+
+    /// Returns the name for people.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.job, self.index)
+    }
+
+    /// Starts the process.
+    pub fn start(&mut self, number: usize, program: &[OsString], events: &Sender<Event>) -> Result<(), Failure> {
+        let name = self.name();
+        let own = std::env::current_exe()
+            .map_err(|error| Failure::new(format!("the program's own path can't be found: {error}")))?;
+        let mut command = Command::new(own);
+        // This program again, which sees to it that the process ends with this one and then becomes the program.
+        command.args(["run", "--parent"]).arg(std::process::id().to_string()).arg("--").args(program);
+        command.env("TF_CONFIG", &self.tf_config);
+        if std::env::var_os("PYTHONUNBUFFERED").is_none() {
+            // Lines of several processes make sense only in the order in which they were printed.
+            command.env("PYTHONUNBUFFERED", "1");
+        }
+        // In a group of its own it gets no signals of the terminal, which would end parameter servers before the chief has saved.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().map_err(|error| Failure::new(format!("can't start {name}: {error}")))?;
+        let outputs = (child.stdout.take(), child.stderr.take());
+        self.child = Some(child);
+        let (Some(output), Some(errors)) = outputs else { return Err(Failure::new("a process without output")) };
+        let (lines, complaints, ended) = (events.clone(), events.clone(), events.clone());
+        let no_thread = |error| Failure::new(format!("no thread for {name}: {error}"));
+        let complain = move || {
+            read_lines(errors, |text| complaints.send(Event::Line { number, is_error: true, text }).is_ok());
+        };
+        let complaining = std::thread::Builder::new().name(format!("{name} errors")).spawn(complain);
+        let complaining = complaining.map_err(no_thread)?;
+        let read = move || {
+            read_lines(output, |text| lines.send(Event::Line { number, is_error: false, text }).is_ok());
+            let _ = complaining.join();
+            let _ = ended.send(Event::Ended(number));
+        };
+        std::thread::Builder::new().name(name.clone()).spawn(read).map(drop).map_err(no_thread)
+    }
+
+    /// Returns whether there is a process that nobody has waited for.
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Waits for the process, whose outputs have ended; returns nothing when there is none.
+    pub fn wait(&mut self) -> Option<std::io::Result<ExitStatus>> {
+        self.child.take().map(|mut child| child.wait())
+    }
+
+    /// Sends a signal to the process and to those that it has started, as a terminal does.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            // One that has ended already needn't be told.
+            let _ = kill_process_group(Pid::from_child(child), signal);
+        }
+    }
+
+    /// Ends the process at once.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        if let Some(child) = &mut self.child {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Becomes the program, which ends when the process that started this one does; returns why that is not possible.
+pub fn become_program(parent: u32, command: &[OsString]) -> Failure {
+    let Some((program, arguments)) = command.split_first() else { return Failure::new("no program") };
+    let asked = set_parent_process_death_signal(Some(Signal::KILL));
+    if let Err(error) = asked {
+        return Failure::new(format!("the system can't end this process with its parent: {error}"));
+    }
+    if getppid().map(Pid::as_raw_nonzero).map(|pid| pid.get().unsigned_abs()) != Some(parent) {
+        return Failure::new("the process that started this one is gone");
+    }
+    let error = Command::new(program).args(arguments).exec();
+    Failure::new(format!("can't start {}: {error}", program.to_string_lossy())).with_code(127)
+}

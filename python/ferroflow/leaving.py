@@ -1,0 +1,198 @@
+"""Waiting and leaving: who waits says for what, who is done is not waited for, and a worker ends when the chief has.
+
+TensorFlow's workers look for the chief every 30 seconds, its synchronous training waits 120 seconds for threads that never end, and a
+worker whose chief has left waits forever. Here a server tells its program when the chief's program has ended well.
+"""
+
+import sys
+import threading
+import time
+import traceback
+
+from ferroflow import server
+
+# A worker that waits for the chief looks again after so many seconds, and less and less often.
+FIRST_LOOK_SECS, LAST_LOOK_SECS = 0.1, 1.0
+# How often it says for what it waits.
+SAYING_SECS = 30
+# How long threads that only fill queues may take to end: they wait in steps that the session's end cancels.
+QUEUE_RUNNERS_SECS = 2
+# How long a step of a worker may take when the chief is done: what it waits for won't come.
+LAST_STEP_SECS = 5
+
+# The exit code for a lost task, which tells a cluster manager that another start may help.
+PEER_LOST = 138
+
+CHIEF_HAS_LEFT = "the chief is done and has left"
+
+
+def install():
+    """Changes TensorFlow's classes in place."""
+    from tensorflow.python.client import session
+    from tensorflow.python.framework import errors
+    from tensorflow.python.training import coordinator, session_manager
+
+    session_manager.SessionManager.wait_for_session = wait_for_session
+    coordinator.Coordinator.join = joining(coordinator.Coordinator.join)
+    # Cancelled is what a step gets whose session another thread has closed.
+    lost = (errors.UnavailableError, errors.AbortedError, errors.CancelledError)
+    session.BaseSession.run = running(session.BaseSession.run, lost)
+
+
+def exit_code(error):
+    """Returns the exit code for an error that ends a program, after a line or a traceback, or none for one that Python shows."""
+    if is_chiefs_leave(error):
+        return 0
+    kind = type(error)
+    if kind.__module__ == "tensorflow.python.framework.errors_impl" and kind.__name__ in ("UnavailableError", "AbortedError"):
+        traceback.print_exception(kind, error, error.__traceback__)
+        return PEER_LOST
+    return None
+
+
+def is_chiefs_leave(error):
+    return CHIEF_HAS_LEFT in str(getattr(error, "message", ""))
+
+
+def chief_has_left():
+    """Returns the error by which a worker's training ends. Sessions take it for the end of the input."""
+    from tensorflow.python.framework import errors
+
+    SAID.say(f"ferroflow: {CHIEF_HAS_LEFT}: this task ends, too")
+    return errors.OutOfRangeError(None, None, CHIEF_HAS_LEFT)
+
+
+class Once:
+    """Says a line once."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._lines = set()
+
+    def say(self, line):
+        with self._lock:
+            is_new = line not in self._lines
+            self._lines.add(line)
+        if is_new:
+            print(line, file=sys.stderr, flush=True)
+
+
+SAID = Once()
+
+
+def wait_for_session(self, master, config=None, max_wait_secs=float("Inf")):
+    """Waits until the chief has initialized the variables, and returns a session. In place of `SessionManager.wait_for_session`."""
+    from tensorflow.python.client import session
+    from tensorflow.python.framework import errors
+
+    self._target = master
+    max_wait_secs = float("Inf") if max_wait_secs is None else max_wait_secs
+    start, said, pause = time.monotonic(), None, FIRST_LOOK_SECS
+    while True:
+        made = session.Session(master, graph=self._graph, config=config)
+        is_ready, reason = self._try_run_local_init_op(made)
+        if is_ready:
+            is_ready, reason = self._model_ready(made)
+        if is_ready:
+            if said is not None:
+                print(f"ferroflow: the chief is ready after {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+            return made
+        self._safe_close(made)
+        waited = time.monotonic() - start
+        if waited + pause > max_wait_secs:
+            raise errors.DeadlineExceededError(None, None, f"Session was not ready after waiting {max_wait_secs:.0f} secs.")
+        if said is None or waited - said >= SAYING_SECS:
+            said = waited
+            print(f"ferroflow: waits for the chief: {reason}", file=sys.stderr, flush=True)
+        if server.CHIEF_DONE.wait(pause):
+            raise chief_has_left()
+        pause = min(pause * 1.5, LAST_LOOK_SECS)
+
+
+def joining(original):
+    """Returns `Coordinator.join` that doesn't wait long for threads that only fill queues."""
+
+    def join(self, threads=None, stop_grace_period_secs=120, ignore_live_threads=False):
+        threads = list(threads or ())
+        with self._lock:
+            everyone = self._registered_threads.union(threads)
+        while any(thread.is_alive() for thread in everyone) and not self.wait_for_stop(1.0):
+            pass
+        until = time.monotonic() + stop_grace_period_secs
+        for thread in everyone:
+            if not is_queue_runner(thread):
+                thread.join(max(0.0, until - time.monotonic()))
+        others = any(thread.is_alive() for thread in everyone if not is_queue_runner(thread))
+        if not others:
+            runners_until = min(until, time.monotonic() + QUEUE_RUNNERS_SECS)
+            for thread in everyone:
+                thread.join(max(0.0, runners_until - time.monotonic()))
+            # They end with the session, and are no reason for an error.
+            ignore_live_threads = True
+        return original(self, threads, stop_grace_period_secs=0, ignore_live_threads=ignore_live_threads)
+
+    return join
+
+
+def is_queue_runner(thread):
+    return thread.name.startswith("QueueRunnerThread")
+
+
+class Steps:
+    """The steps under way, of which those that wait for nobody are given up."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._began = {}
+        self._is_watching = False
+
+    def begin(self):
+        key = object()
+        with self._lock:
+            self._began[key] = time.monotonic()
+            starts, self._is_watching = not self._is_watching, True
+        if starts:
+            threading.Thread(target=self._watch, name="ferroflow-steps", daemon=True).start()
+        return key
+
+    def end(self, key):
+        with self._lock:
+            del self._began[key]
+
+    def _watch(self):
+        server.CHIEF_DONE.wait()
+        done = time.monotonic()
+        while True:
+            time.sleep(LAST_STEP_SECS / 10)
+            with self._lock:
+                oldest = min(self._began.values(), default=None)
+            if oldest is not None and time.monotonic() - max(oldest, done) >= LAST_STEP_SECS:
+                # Without its server the step fails, and whoever waits for it sees why.
+                SAID.say(f"ferroflow: {CHIEF_HAS_LEFT}: this task ends, too")
+                server.stop_all()
+                return
+
+
+STEPS = Steps()
+
+
+def running(original, lost):
+    """Returns `Session.run` that ends the training of a worker whose chief is done and whose steps fail."""
+
+    def run(self, *args, **kwargs):
+        if not server.is_training():
+            return original(self, *args, **kwargs)
+        if server.STOPPED.is_set():
+            raise chief_has_left()
+        key = STEPS.begin()
+        try:
+            return original(self, *args, **kwargs)
+        except lost as error:
+            if not server.CHIEF_DONE.is_set():
+                raise
+            raise chief_has_left() from error
+        finally:
+            STEPS.end(key)
+
+    run.__doc__ = original.__doc__
+    return run

@@ -1,0 +1,64 @@
+"""A worker and a chief that wait for each other in ways that TensorFlow's never end, or end after minutes."""
+
+import sys
+
+import tensorflow as tf
+
+flags = tf.app.flags
+flags.DEFINE_string("ps_hosts", "", "Comma-separated list of hostname:port pairs")
+flags.DEFINE_string("worker_hosts", "", "Comma-separated list of hostname:port pairs")
+flags.DEFINE_string("job_name", "", "ps or worker")
+flags.DEFINE_integer("task_index", 0, "Index of task within the job")
+flags.DEFINE_string("mode", "monitored", "monitored, supervisor, sync, or left: the worker waits for what never comes")
+flags.DEFINE_integer("train_steps", 20, "Number of global steps")
+FLAGS = flags.FLAGS
+
+# As long as no test waits: whoever waits for such a time hangs.
+FOREVER_SECS = 10**6
+
+
+def main(_):
+    cluster = tf.train.ClusterSpec({"ps": FLAGS.ps_hosts.split(","), "worker": FLAGS.worker_hosts.split(",")})
+    server = tf.train.Server(cluster, job_name=FLAGS.job_name, task_index=FLAGS.task_index)
+    if FLAGS.job_name == "ps":
+        server.join()
+    is_chief = FLAGS.task_index == 0
+    if is_chief:
+        print("CHIEF waits", flush=True)
+        sys.stdin.readline()
+    with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{FLAGS.task_index}")):
+        step = tf.train.get_or_create_global_step()
+        weight = tf.Variable(1.0)
+        loss = tf.square(weight - 3.0)
+        optimizer, hooks = tf.train.GradientDescentOptimizer(0.1), []
+        if FLAGS.mode == "sync":
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer, 2, 2)
+        train = optimizer.minimize(loss, global_step=step)
+        if FLAGS.mode == "sync":
+            hooks.append(optimizer.make_session_run_hook(is_chief))
+        never = tf.FIFOQueue(1, tf.float32, shared_name="never").dequeue()
+    if FLAGS.mode == "supervisor":
+        supervisor = tf.train.Supervisor(is_chief=is_chief, global_step=step, recovery_wait_secs=FOREVER_SECS)
+        with supervisor.managed_session(server.target) as session:
+            run(session, train, step, supervisor.should_stop)
+    else:
+        hooks.append(tf.train.StopAtStepHook(last_step=FLAGS.train_steps))
+        creator = (tf.train.ChiefSessionCreator if is_chief else tf.train.WorkerSessionCreator)(master=server.target)
+        with tf.train.MonitoredSession(creator, hooks, stop_grace_period_secs=FOREVER_SECS) as session:
+            while not session.should_stop():
+                if FLAGS.mode == "left" and not is_chief:
+                    print("WORKER waits", flush=True)
+                    session.run(never)
+                session.run(train)
+    print("DONE", FLAGS.task_index, flush=True)
+
+
+def run(session, train, step, should_stop):
+    while not should_stop():
+        session.run(train)
+        if session.run(step) >= FLAGS.train_steps:
+            return
+
+
+if __name__ == "__main__":
+    tf.app.run()
