@@ -62,6 +62,8 @@ pub(super) const OPS: &[Op] = &[
         OpFlags::NONE,
         HINTS,
     ),
+    // What it names makes other pipelines of the same elements: how they are split among tasks, which steps are joined.
+    hint("RewriteDataset", &[INPUT, "rewrite_name: string"]),
     hint("NonSerializableDataset", &[INPUT]),
     hint("ExperimentalNonSerializableDataset", &[INPUT]),
     hint("MaxIntraOpParallelismDataset", &[INPUT, "max_intra_op_parallelism: int64"]),
