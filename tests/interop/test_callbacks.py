@@ -50,6 +50,8 @@ def numbers():
 dataset = tf.data.Dataset.from_generator(numbers, (tf.int64, tf.int32), ([], [None]))
 dataset = dataset.map(lambda n, row: (n, tf.py_func(lambda r: np.int32(r.sum()), [row], tf.int32)))
 element = tf.data.make_one_shot_iterator(dataset).get_next()
+repeated = tf.data.Dataset.from_generator(lambda: iter([5, 6]), tf.int64, []).repeat(3)
+again = tf.data.make_one_shot_iterator(repeated).get_next()
 
 with tf.Session(server.target) as session, tf.Session() as local:
     assert session.run(add).tolist() == [4.0, 5.0]
@@ -80,6 +82,12 @@ with tf.Session(server.target) as session, tf.Session() as local:
     except tf.errors.OutOfRangeError:
         pass
     assert seen == [(0, 0), (1, 1), (2, 4), (3, 9)], seen
+    assert [int(session.run(again)) for _ in range(6)] == [5, 6] * 3
+    try:
+        session.run(again)
+        raise AssertionError("the generator goes on after three times")
+    except tf.errors.OutOfRangeError:
+        pass
 print("CALLED")
 """
 

@@ -58,7 +58,8 @@ ELSEWHERE = [
     (OTHER, "crates/ops/src/random/stateless.rs", ["StatelessRandomGetAlg", "StatelessRandomGetKeyCounterAlg"]),
     (STEPS, "tests/interop/test_pipelines.py", [
         "DatasetCardinality", "DatasetToSingleElement", "DirectedInterleaveDataset", "ExperimentalGroupByReducerDataset",
-        "GroupByWindowDataset", "LegacyParallelInterleaveDatasetV2", "RandomDataset", "ReduceDataset", "ScanDataset",
+        "GroupByWindowDataset", "IgnoreErrorsDataset", "LegacyParallelInterleaveDatasetV2", "RandomDataset", "ReduceDataset",
+        "RewriteDataset", "ScanDataset",
         "SerializeIterator", "TakeWhileDataset", "UniqueDataset", "WindowDataset", "DeserializeIterator"]),
     (STEPS, "tests/interop/test_callbacks.py", ["GeneratorDataset", "PyFunc", "PyFuncStateless"]),
 ]
@@ -74,7 +75,7 @@ WITHOUT_CASES = {
     "ExperimentalMaxIntraOpParallelismDataset", "ExperimentalNonSerializableDataset", "ExperimentalParallelInterleaveDataset",
     "ExperimentalPrivateThreadPoolDataset", "ExperimentalRandomDataset", "ExperimentalScanDataset", "ExperimentalSleepDataset",
     "ExperimentalSlidingWindowDataset", "ExperimentalTakeWhileDataset", "ExperimentalUnbatchDataset",
-    "ExperimentalUniqueDataset", "GroupByReducerDataset", "IgnoreErrorsDataset", "IteratorGetDevice", "LatencyStatsDataset",
+    "ExperimentalUniqueDataset", "GroupByReducerDataset", "IteratorGetDevice", "LatencyStatsDataset",
     "MaxIntraOpParallelismDataset", "NonSerializableDataset", "OptimizeDatasetV2", "ParallelFilterDataset",
     "ParallelInterleaveDataset", "PrivateThreadPoolDataset", "RandomDatasetV2", "SamplingDataset", "ShuffleAndRepeatDatasetV2",
     "ShuffleDatasetV2", "SleepDataset", "SlidingWindowDataset",

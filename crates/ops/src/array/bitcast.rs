@@ -69,10 +69,10 @@ impl Kernel for Bitcast {
             let expected = (to / from.max(1)) as i64;
             if dims.pop() != Some(expected) {
                 return Err(Status::invalid_argument(format!(
-                    "Cannot bitcast from {} to {}: the last dimension of {} must be {expected}",
+                    "Cannot bitcast from {to} to {from}: the last dimension of {} {} must be {expected} for {}",
                     input.dtype(),
-                    self.dtype,
-                    input.shape()
+                    input.shape(),
+                    self.dtype
                 )));
             }
         }

@@ -275,6 +275,9 @@ fn pack_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 
 fn concat_axis(axis: i64, rank: usize) -> Result<usize> {
     let bounds = rank as i64;
+    if rank == 0 {
+        return Err(Status::invalid_argument("ConcatOp : Can't concatenate scalars (use tf.stack instead)"));
+    }
     if axis < -bounds || axis >= bounds {
         return Err(Status::invalid_argument(format!(
             "ConcatOp : Expected concatenating dimensions in the range [{}, {bounds}), but got {axis}",
@@ -286,6 +289,9 @@ fn concat_axis(axis: i64, rank: usize) -> Result<usize> {
 
 fn pack_axis(axis: i64, rank: usize) -> Result<usize> {
     let bounds = rank as i64;
+    if rank == 0 {
+        return Err(Status::invalid_argument("ConcatOp : Can't concatenate scalars (use tf.stack instead)"));
+    }
     if axis < -bounds || axis >= bounds {
         return Err(Status::invalid_argument(format!("axis = {axis} not in [{}, {bounds})", -bounds)));
     }
@@ -433,9 +439,11 @@ impl Kernel for ConcatOffset {
             }
             if let Some(other) = (0..first.len()).find(|&other| other != axis && shape[other] != first[other]) {
                 return Err(Status::invalid_argument(format!(
-                    "All dimensions except {axis} must match. Input {} has shape {shape:?} and doesn't match input 0 \
-                     with shape {first:?} in dimension {other}.",
-                    index - 1
+                    "All dimensions except {axis} must match. Input {} has shape [{}] and doesn't match input 0 with \
+                     shape [{}]. They differ in dimension {other}.",
+                    index - 1,
+                    spaced(&shape),
+                    spaced(&first)
                 )));
             }
             let mut offsets: SmallVec<[i64; 8]> = SmallVec::from_elem(0, first.len());
@@ -480,6 +488,11 @@ impl Kernel for Pack {
         context.set_output(0, output);
         Ok(())
     }
+}
+
+/// Returns numbers with spaces between them.
+fn spaced<T: ToString>(numbers: &[T]) -> String {
+    numbers.iter().map(T::to_string).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ fn empty_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 
 fn check_dims(dims: &[i64]) -> Result<()> {
     match dims.iter().find(|&&dim| dim < 0) {
-        Some(dim) => Err(Status::invalid_argument(format!("Fill dimensions must be >= 0, got {dim}"))),
+        Some(dim) => Err(Status::invalid_argument(format!("Dimension {dim} must be >= 0"))),
         None => Ok(()),
     }
 }
@@ -210,10 +210,13 @@ impl Kernel for Fill {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (dims, value) = (context.input(0)?, context.input(1)?);
         if dims.shape().rank() > 1 {
-            return Err(Status::invalid_argument(format!("dims must be a vector, got shape {}", dims.shape())));
+            return Err(Status::invalid_argument(format!("dims must represent a vector, got shape {}", dims.shape())));
         }
         if !(value.shape().is_scalar() || value.shape().dims() == [1]) {
-            return Err(Status::invalid_argument(format!("value must be a scalar, got shape {}", value.shape())));
+            return Err(Status::invalid_argument(format!(
+                "value must represent a scalar, got shape {}",
+                value.shape()
+            )));
         }
         let dims = dims.to_indices()?;
         check_dims(&dims)?;

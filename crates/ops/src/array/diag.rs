@@ -140,6 +140,15 @@ impl Kernel for DiagPart {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let input = context.input(0)?;
         let rank = input.shape().rank();
+        if let Some(axis) =
+            (0..rank / 2).find(|&axis| rank % 2 == 0 && input.dims()[axis] != input.dims()[axis + rank / 2])
+        {
+            return Err(Status::invalid_argument(format!(
+                "Invalid shape {}: dimensions {axis} and {} do not match.",
+                input.shape(),
+                axis + rank / 2
+            )));
+        }
         if rank == 0 || rank % 2 != 0 || input.dims()[..rank / 2] != input.dims()[rank / 2..] {
             return Err(Status::invalid_argument(format!(
                 "The rank of the tensor should be even and positive, and its halves equal, got shape {}",

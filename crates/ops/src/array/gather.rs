@@ -312,11 +312,11 @@ pub(crate) fn gathered(params: &Tensor, indices: &Tensor, axis: i64, batch_dims:
     }
     let batch_dims = checked_batch_dims(batch_dims, rank, indices.shape().rank())?;
     let axis = checked_axis(axis, rank, batch_dims)?;
-    if params.dims()[..batch_dims] != indices.dims()[..batch_dims] {
+    if let Some(axis) = (0..batch_dims).find(|&axis| params.dims()[axis] != indices.dims()[axis]) {
         return Err(Status::invalid_argument(format!(
-            "params.shape[:{batch_dims}] should equal indices.shape[:{batch_dims}], but got {} and {}",
-            params.shape(),
-            indices.shape()
+            "params.shape[{axis}]: {} should be equal to indices.shape[{axis}]: {}",
+            params.dims()[axis],
+            indices.dims()[axis]
         )));
     }
     let dims: SmallVec<[i64; 8]> = params.dims()[..axis]

@@ -447,10 +447,20 @@ impl Kernel for MatrixSetDiag {
             Shape::new(&[band.count(), layout.longest])?
         };
         let expected = batch.concat(&tail)?;
-        if context.input(1)?.shape() != &expected {
+        let given = context.input(1)?.shape();
+        if given != &expected {
+            let rank = given.rank();
+            if band.count() > 1 && (rank < 2 || given.dim(rank - 2) != band.count()) {
+                return Err(Status::invalid_argument(format!(
+                    "The number of diagonals provided in `diag` is not consistent with `lower_diag_index` and \
+                     `upper_diag_index`: expected shape {expected}, got {given}"
+                )));
+            }
             return Err(Status::invalid_argument(format!(
-                "Expected diagonal to have shape {expected}, but got {}",
-                context.input(1)?.shape()
+                "Either first dimensions of diagonal don't match input.shape[:-2], or diagonal.shape[:-1] is not equal to \
+                 the longests diagonal in range [lower_diag_index:upper_diag_index].\nInput shape: {}\nDiagonal shape: \
+                 {given}\nExpected diagonal shape: {expected}",
+                context.input(0)?.shape()
             )));
         }
         let target = context.take_input(0)?;

@@ -190,12 +190,14 @@ fn paddings_of(context: &OpContext<'_>) -> Result<SmallVec<[(usize, usize); 6]>>
     let rank = context.input(0)?.shape().rank();
     let paddings = context.input(1)?;
     if paddings.dims() != [rank as i64, 2] {
-        return Err(Status::invalid_argument(format!(
-            "The first dimension of paddings must be the rank of inputs and the second 2, but got {} for an input of \
-             shape {}",
-            paddings.shape(),
-            context.input(0)?.shape()
-        )));
+        return Err(Status::invalid_argument(match paddings.dims() {
+            [_, 2] => format!(
+                "The first dimension of paddings must be the rank of inputs{} {}",
+                paddings.shape(),
+                context.input(0)?.shape()
+            ),
+            _ => format!("paddings must be a matrix with 2 columns: {}", paddings.shape()),
+        }));
     }
     let pair = |pair: &[i64]| match (usize::try_from(pair[0]), usize::try_from(pair[1])) {
         (Ok(before), Ok(after)) => Ok((before, after)),
@@ -335,7 +337,10 @@ impl<T: Arithmetic> Kernel for MirrorPadGrad<T> {
         for (size, &(before, after)) in input.shape().to_usize().into_iter().zip(&paddings) {
             let inside = size.checked_sub(before).and_then(|size| size.checked_sub(after));
             let inside = inside.filter(|&inside| inside > 0 || size == 0).ok_or_else(|| {
-                Status::invalid_argument(format!("Total padding {before} + {after} must be less than the size {size}"))
+                Status::invalid_argument(format!(
+                    "Total paddings must be less than the input dimension size: {} was not less than {size}",
+                    before.saturating_add(after)
+                ))
             })?;
             dims.push(inside);
         }

@@ -243,14 +243,20 @@ impl Kernel for Reshape {
 /// Returns the shape that `sizes` asks for, with its -1 replaced by what is left of the elements of the tensor. Where a size
 /// of zero is asked for, sizes of zero count on neither side, so that `[0, 5]` as `[0, -1]` keeps its five columns.
 fn reshaped(dims: &[i64], sizes: &[i64]) -> Result<Shape> {
-    let too_large = || Status::invalid_argument("Shape has too many entries");
+    let too_large = || {
+        let sizes = sizes.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+        Status::invalid_argument(format!("Shape [{sizes}] has too many elements"))
+    };
     let mut unknown = None;
     let mut known: i64 = 1;
     let has_zero = sizes.contains(&0);
     for (index, &size) in sizes.iter().enumerate() {
         match size {
             -1 if unknown.is_some() => {
-                return Err(Status::invalid_argument("Only one input size may be -1"));
+                return Err(Status::invalid_argument(format!(
+                    "Only one input size may be -1, not both {} and {index}",
+                    unknown.unwrap_or_default()
+                )));
             }
             -1 => unknown = Some(index),
             0 => {}

@@ -204,14 +204,17 @@ impl Kernel for ReverseSequence {
         let (batches, steps) = (input.shape().size(batch_axis), input.shape().size(seq_axis));
         if lengths.dims() != [batches as i64] {
             return Err(Status::invalid_argument(format!(
-                "Length of seq_lens != input.dims({batch_axis}), ({} vs. {batches})",
+                "Length of seq_lengths != input.dims({batch_axis}), ({} vs. {batches})",
                 lengths.num_elements()
             )));
         }
         let lengths = lengths.to_indices()?;
         for (batch, &length) in lengths.iter().enumerate() {
             if length < 0 || length > steps as i64 {
-                let bound = if length < 0 { "< 0" } else { "> input.dims(seq_dim)" };
+                let bound = match length {
+                    length if length < 0 => "< 0".to_owned(),
+                    _ => format!("> input.dims({seq_axis})"),
+                };
                 return Err(Status::invalid_argument(format!("seq_lens({batch}) {bound}: {length}")));
             }
         }

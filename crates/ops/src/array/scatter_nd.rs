@@ -208,7 +208,7 @@ impl Kernel for ScatterNd {
         }
         let shape = Shape::new(&wide(dims)?.to_indices()?)?;
         let target = Tensor::zeros(updates.dtype(), shape)?;
-        let output = scattered(target, indices, updates, Combine::Add)?;
+        let output = scattered(target, indices, updates, Combine::Add, true)?;
         context.set_output(0, output);
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Kernel for TensorScatter {
         if target.shape().is_scalar() {
             return Err(Status::invalid_argument("Output must be at least 1-D, got shape: []"));
         }
-        let output = scattered(target, context.input(1)?, context.input(2)?, self.0)?;
+        let output = scattered(target, context.input(1)?, context.input(2)?, self.0, false)?;
         context.set_output(0, output);
         Ok(())
     }
@@ -238,7 +238,40 @@ pub(super) fn wide(indices: &Tensor) -> Result<Tensor> {
     Tensor::from_slice(indices.dims(), &values)
 }
 
-fn scattered(target: Tensor, indices: &Tensor, updates: &Tensor, combine: Combine) -> Result<Tensor> {
+/// Fails unless updates have the shape that follows from the indices; TensorFlow has other words where the output is new.
+fn check_scattered(shape: &Shape, indices: &Shape, updates: &Shape, is_new: bool) -> Result<()> {
+    let outer = indices.rank() - 1;
+    let depth = indices.dim(outer) as usize;
+    if updates.rank() < outer || updates.dims()[..outer] != indices.dims()[..outer] {
+        return Err(Status::invalid_argument(match is_new {
+            true => format!(
+                "Dimensions [0,{outer}) of indices[shape={indices}] must match dimensions [0,{outer}) of \
+                 updates[shape={updates}]"
+            ),
+            false => format!(
+                "Outer dimensions of indices and update must match. Indices shape: {indices}, updates shape:{updates}"
+            ),
+        }));
+    }
+    if depth > shape.rank() || updates.dims()[outer..] != shape.dims()[depth..] {
+        return Err(Status::invalid_argument(match is_new {
+            true => format!(
+                "Dimensions [{depth},{}) of input[shape={shape}] must match dimensions [{outer},{}) of \
+                 updates[shape={updates}]",
+                shape.rank(),
+                updates.rank()
+            ),
+            false => format!(
+                "Inner dimensions of output shape must match inner dimensions of updates shape. Output: {shape} updates: \
+                 {updates}"
+            ),
+        }));
+    }
+    Ok(())
+}
+
+/// Combines a tensor with updates; `is_new` says that it was made for them.
+fn scattered(target: Tensor, indices: &Tensor, updates: &Tensor, combine: Combine, is_new: bool) -> Result<Tensor> {
     let shape = target.shape().clone();
     let indices = wide(indices)?;
     if indices.shape().is_scalar() {
@@ -246,20 +279,15 @@ fn scattered(target: Tensor, indices: &Tensor, updates: &Tensor, combine: Combin
     }
     if shape.num_elements() == 0 {
         if indices.num_elements() > 0 || updates.num_elements() > 0 {
-            return Err(Status::invalid_argument("Indices and updates specified for empty output"));
+            return Err(Status::invalid_argument(format!(
+                "Indices and updates specified for empty output.  indices shape: {}",
+                indices.shape()
+            )));
         }
         return Ok(target);
     }
+    check_scattered(&shape, indices.shape(), updates.shape(), is_new)?;
     let slices = nd_slices(&shape, &indices, "shape")?;
-    let outer = indices.shape().slice(0, indices.shape().rank() - 1);
-    let expected = outer.concat(&shape.slice(slices.depth, shape.rank()))?;
-    if updates.shape() != &expected {
-        return Err(Status::invalid_argument(format!(
-            "updates must have shape {expected}, which follows from indices {} and output {shape}, but has {}",
-            indices.shape(),
-            updates.shape()
-        )));
-    }
     if updates.num_elements() == 0 {
         return Ok(target);
     }

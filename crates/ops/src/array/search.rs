@@ -152,10 +152,17 @@ struct Bound {
 impl Kernel for Bound {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (sorted, values) = (context.input(0)?, context.input(1)?);
-        if !sorted.shape().is_matrix() || !values.shape().is_matrix() || sorted.shape().dim(0) != values.shape().dim(0)
-        {
+        for (tensor, name) in [(sorted, "sorted_inputs"), (values, "values")] {
+            if !tensor.shape().is_matrix() {
+                return Err(Status::invalid_argument(format!(
+                    "Shape must be rank 2 but is rank {} for `{name}` argument",
+                    tensor.shape().rank()
+                )));
+            }
+        }
+        if sorted.shape().dim(0) != values.shape().dim(0) {
             return Err(Status::invalid_argument(format!(
-                "Leading dim_size of both tensors must match, and both must be matrices: {} and {}",
+                "Leading dim_size of both tensors must match. They have shapes {} and {}",
                 sorted.shape(),
                 values.shape()
             )));
@@ -206,7 +213,12 @@ impl Kernel for UnravelIndex {
             return Err(Status::invalid_argument("The indices can only be scalar or vector, and dims a vector"));
         }
         let sizes = dims.to_indices()?;
-        if let Some(size) = sizes.iter().find(|&&size| size <= 0) {
+        if let Some(index) = sizes.iter().position(|&size| size == 0) {
+            return Err(Status::invalid_argument(format!(
+                "Input dims cannot contain a dim of zero, but dims contains zero at index {index}"
+            )));
+        }
+        if let Some(size) = sizes.iter().find(|&&size| size < 0) {
             return Err(Status::invalid_argument(format!("dims must be positive, got {size}")));
         }
         let total = Shape::new(&sizes)?.num_elements() as i64;

@@ -167,18 +167,25 @@ fn moved_shape(
         let unknown = vec![None; dims + 1];
         return Ok(PartialShape::new(&unknown).concat(&input.slice(dims + 1, sizes.len())));
     };
-    check_block(block, edges, dims)?;
+    check_block(block, edges, dims, to_batch)?;
     let volume: i64 = block.iter().product();
     let mut moved = sizes.to_vec();
     moved[0] = match (sizes[0], to_batch) {
         (Some(batch), true) => Some(batch.saturating_mul(volume)),
-        (Some(batch), false) => Some(divided(batch, volume)?),
+        (Some(batch), false) => Some(divided(batch, volume, || {
+            format!("Input batch dimension ({batch}) is not divisible by product of block sizes ({volume})")
+        })?),
         (None, _) => None,
     };
     for axis in 0..dims {
         let edge = edges[2 * axis].saturating_add(edges[2 * axis + 1]);
         moved[axis + 1] = match (sizes[axis + 1], to_batch) {
-            (Some(size), true) => Some(divided(size.saturating_add(edge), block[axis])?),
+            (Some(size), true) => {
+                let (size, by) = (size.saturating_add(edge), block[axis]);
+                Some(divided(size, by, || {
+                    format!("padded_shape[{axis}]={size} is not divisible by block_shape[{axis}]={by}")
+                })?)
+            }
             (Some(size), false) => {
                 let size = size.saturating_mul(block[axis]) - edge;
                 if size < 0 {
@@ -192,14 +199,26 @@ fn moved_shape(
     Ok(PartialShape::new(&moved))
 }
 
-fn divided(size: i64, by: i64) -> Result<i64> {
+/// Divides without a rest.
+fn evenly(size: i64, by: i64) -> Result<i64> {
+    match size % by {
+        0 => Ok(size / by),
+        _ => Err(Status::invalid_argument(format!("Dimension size must be evenly divisible by {by} but is {size}"))),
+    }
+}
+
+/// Divides without a rest. A kernel of TensorFlow says what `problem` says, and its shape function what follows.
+fn divided(size: i64, by: i64, problem: impl Fn() -> String) -> Result<i64> {
     if size % by != 0 {
-        return Err(Status::invalid_argument(format!("Dimension size must be evenly divisible by {by} but is {size}")));
+        return Err(Status::invalid_argument(format!(
+            "{}. Dimension size must be evenly divisible by {by} but is {size}",
+            problem()
+        )));
     }
     Ok(size / by)
 }
 
-fn check_block(block: &[i64], edges: &[i64], dims: usize) -> Result<()> {
+fn check_block(block: &[i64], edges: &[i64], dims: usize, to_batch: bool) -> Result<()> {
     if block.len() != dims || edges.len() != 2 * dims {
         return Err(Status::invalid_argument(format!(
             "block_shape and the edges should be [{dims}] and [{dims}, 2], got {} and {} elements",
@@ -207,14 +226,21 @@ fn check_block(block: &[i64], edges: &[i64], dims: usize) -> Result<()> {
             edges.len()
         )));
     }
-    if let Some(size) = block.iter().find(|&&size| size < 1) {
-        return Err(Status::invalid_argument(format!("All values in block_shape must be positive, got value: {size}")));
+    if let Some(index) = block.iter().position(|&size| size < 1) {
+        let positive =
+            format!("All values in block_shape must be positive, got value, {} at index {index}.", block[index]);
+        let product = block.iter().fold(1i64, |volume, &size| volume.saturating_mul(size));
+        return Err(Status::invalid_argument(match to_batch {
+            true => positive,
+            false => format!("Product of block sizes must be positive, got {product}. {positive}"),
+        }));
     }
     if block.iter().try_fold(1i64, |volume, &size| volume.checked_mul(size)).is_none() {
         return Err(Status::invalid_argument("Product of block sizes must be positive and not overflow"));
     }
     if let Some(edge) = edges.iter().find(|&&edge| edge < 0) {
-        return Err(Status::invalid_argument(format!("paddings and crops must be non-negative, got {edge}")));
+        let edges = if to_batch { "Paddings" } else { "Crops" };
+        return Err(Status::invalid_argument(format!("{edges} must be non-negative, got {edge}")));
     }
     Ok(())
 }
@@ -249,12 +275,13 @@ impl Kernel for SpaceBatch {
         let dims = block.len();
         if edges.dims() != [dims as i64, 2] {
             return Err(Status::invalid_argument(format!(
-                "paddings and crops should have shape [{dims}, 2] instead of {}",
+                "{} should have shape [{dims}, 2] instead of {}",
+                if self.to_batch { "paddings" } else { "crops" },
                 edges.shape()
             )));
         }
         let edges = edges.to_indices()?;
-        check_block(&block, &edges, dims)?;
+        check_block(&block, &edges, dims, self.to_batch)?;
         let input = context.take_input(0)?;
         if input.shape().rank() < dims + 1 {
             return Err(Status::invalid_argument(format!(
@@ -286,7 +313,10 @@ fn space_to_batch(input: Tensor, block: &[i64], paddings: &[(i64, i64)]) -> Resu
     // Each spatial axis becomes two: the blocks, and the place within one.
     let mut split: Dims = [sizes[0]].into_iter().collect();
     for axis in 0..dims {
-        split.extend([divided(sizes[axis + 1], block[axis])?, block[axis]]);
+        let (size, by) = (sizes[axis + 1], block[axis]);
+        let count =
+            divided(size, by, || format!("padded_shape[{axis}]={size} is not divisible by block_shape[{axis}]={by}"))?;
+        split.extend([count, by]);
     }
     split.extend_from_slice(rest);
     let mut order: SmallVec<[usize; 8]> = (0..dims).map(|axis| 2 * axis + 2).collect();
@@ -305,7 +335,9 @@ fn batch_to_space(input: Tensor, block: &[i64], crops: &[(i64, i64)]) -> Result<
     let dims = block.len();
     let sizes: Dims = input.dims().into();
     let volume: i64 = block.iter().product();
-    let batch = divided(sizes[0], volume)?;
+    let batch = divided(sizes[0], volume, || {
+        format!("Input batch dimension ({}) is not divisible by product of block sizes ({volume})", sizes[0])
+    })?;
     let rest = &sizes[dims + 1..];
     let mut split: Dims = block.into();
     split.push(batch);
@@ -324,10 +356,11 @@ fn batch_to_space(input: Tensor, block: &[i64], crops: &[(i64, i64)]) -> Result<
     let mut size = whole;
     for (axis, &(before, after)) in crops.iter().enumerate() {
         begin[axis + 1] = before;
-        size[axis + 1] = size[axis + 1].saturating_sub(before).saturating_sub(after);
-        if size[axis + 1] < 0 {
-            return Err(Status::invalid_argument(format!("Negative output size for dimension {}", axis + 1)));
+        let cropped = size[axis + 1].saturating_sub(before).saturating_sub(after);
+        if cropped < 0 {
+            return Err(Status::invalid_argument(format!("cropped_shape[{axis}]={cropped} must be non-negative")));
         }
+        size[axis + 1] = cropped;
     }
     slice_of(moved, &begin, &size)
 }
@@ -374,7 +407,7 @@ fn depth_shape(c: &mut ShapeContext<'_>, to_depth: bool) -> Result<()> {
         let factor = if axis == depth { block * block } else { block };
         shape = match input.dim(axis) {
             Some(size) if grows => shape.with_dim(axis, Some(size.saturating_mul(factor))),
-            Some(size) => shape.with_dim(axis, Some(divided(size, factor)?)),
+            Some(size) => shape.with_dim(axis, Some(evenly(size, factor)?)),
             None => shape,
         };
     }
@@ -387,7 +420,7 @@ impl Kernel for SpaceDepth {
         let input = context.take_input(0)?;
         let &[n, a, b, c] = input.dims() else {
             return Err(Status::invalid_argument(format!(
-                "Input rank should be: 4 instead of: {}",
+                "Input rank should be 4 instead of {}",
                 input.shape().rank()
             )));
         };
@@ -396,7 +429,9 @@ impl Kernel for SpaceDepth {
         // The axes of a block are called y and x, those of the grid h and w.
         let (split, order, out): ([i64; 6], [usize; 6], [i64; 4]) = match (self.to_depth, self.channels_first) {
             (true, first) => {
-                let (h, w) = (divided(height, block)?, divided(width, block)?);
+                let uneven =
+                    || format!("Image width {width} and height {height} should be divisible by block_size: {block}");
+                let (h, w) = (divided(height, block, uneven)?, divided(width, block, uneven)?);
                 let deep = depth.saturating_mul(block * block);
                 if first {
                     ([n, depth, h, block, w, block], [0, 3, 5, 1, 2, 4], [n, deep, h, w])
@@ -405,7 +440,8 @@ impl Kernel for SpaceDepth {
                 }
             }
             (false, first) => {
-                let shallow = divided(depth, block * block)?;
+                let uneven = || format!("Input depth dimension {depth} should be divisible by: {}", block * block);
+                let shallow = divided(depth, block * block, uneven)?;
                 let (tall, wide) = (height.saturating_mul(block), width.saturating_mul(block));
                 if first {
                     ([n, block, block, shallow, height, width], [0, 3, 4, 1, 5, 2], [n, shallow, tall, wide])

@@ -262,9 +262,11 @@ impl Kernel for SplitV {
         let sizes = context.input(1)?;
         if !sizes.shape().is_vector() || sizes.num_elements() != context.num_outputs() {
             return Err(Status::invalid_argument(format!(
-                "size_splits must be 1-D with {} elements, got shape {}",
-                context.num_outputs(),
-                sizes.shape()
+                "size of the split_tensor must be 1-D and have the same elements as outputs got {} -D and {} elements; there are \
+                 {} outputs",
+                sizes.shape().rank(),
+                sizes.num_elements(),
+                context.num_outputs()
             )));
         }
         let sizes = sizes_of(sizes)?;

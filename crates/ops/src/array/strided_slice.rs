@@ -267,16 +267,14 @@ fn index_values(tensor: &Tensor) -> Result<Vec<i64>> {
 
 /// Works out a slice from the inputs `1..4`.
 fn spec_of(context: &OpContext<'_>, shape: &Shape, masks: SliceMasks) -> Result<SliceSpec> {
-    let vector = |index: usize| {
-        let tensor = context.input(index)?;
-        if !tensor.shape().is_vector() {
-            return Err(Status::invalid_argument(format!(
-                "Expected begin, end, and strides to be 1D equal size tensors, but got shape {} instead.",
-                tensor.shape()
-            )));
-        }
-        index_values(tensor)
-    };
+    let shapes = [context.input(1)?.shape(), context.input(2)?.shape(), context.input(3)?.shape()];
+    if !shapes[0].is_vector() || shapes[1] != shapes[0] || shapes[2] != shapes[0] {
+        return Err(Status::invalid_argument(format!(
+            "Expected begin, end, and strides to be 1D equal size tensors, but got shapes {}, {}, and {} instead.",
+            shapes[0], shapes[1], shapes[2]
+        )));
+    }
+    let vector = |index: usize| index_values(context.input(index)?);
     SliceSpec::new(shape, &vector(1)?, &vector(2)?, &vector(3)?, masks)
 }
 

@@ -200,7 +200,7 @@ impl Kernel for InvertPermutation {
 fn inverse(permutation: &Tensor) -> Result<Tensor> {
     if !permutation.shape().is_vector() {
         return Err(Status::invalid_argument(format!(
-            "invert_permutation expects a 1D vector, got {}",
+            "invert_permutation expects a 1D vector. It has shape {}",
             permutation.shape()
         )));
     }

@@ -363,7 +363,11 @@ impl Kernel for InsertMany {
         let (keys, values) = (context.input(1)?, context.input(2)?);
         let component = usize::try_from(self.component).ok().filter(|&index| index < barrier.dtypes.len());
         let component = component.ok_or_else(|| {
-            Status::invalid_argument(format!("The component ID is out of range {} > num_components", self.component))
+            Status::invalid_argument(format!(
+                "The component ID is out of range {} > num_components (= {})",
+                self.component,
+                barrier.dtypes.len()
+            ))
         })?;
         if values.dtype() != barrier.dtypes[component] {
             return Err(Status::invalid_argument(format!(

@@ -65,6 +65,12 @@ pub(super) trait Dataset: Send + Sync {
     fn cardinality(&self) -> i64 {
         UNKNOWN
     }
+
+    /// Returns whether a batch of this dataset fails as a whole: TensorFlow joins a map and the batch after it to one op, in
+    /// which an element that fails takes along the others of its batch.
+    fn fails_by_batch(&self) -> bool {
+        false
+    }
 }
 
 /// Goes through the elements of a dataset.

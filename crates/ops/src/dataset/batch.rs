@@ -59,7 +59,8 @@ const BATCH: &[KernelDef] = &[KernelDef::any(|_| {
     dataset_kernel(|context| {
         let last = context.num_inputs() - 1;
         let drop_remainder = last > 1 && argument(context, last, "drop_remainder")?;
-        Batch::new(input_dataset(context, 0)?, argument(context, 1, "batch_size")?, drop_remainder, None)
+        let batch = Batch::new(input_dataset(context, 0)?, argument(context, 1, "batch_size")?, drop_remainder, None)?;
+        Ok(if batch.input.fails_by_batch() { batch.that_fails_whole() } else { batch })
     })
 })];
 const PADDED: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {

@@ -188,6 +188,10 @@ impl Dataset for Map {
     fn cardinality(&self) -> i64 {
         mapped_cardinality(&*self.input, self.preserves)
     }
+
+    fn fails_by_batch(&self) -> bool {
+        true
+    }
 }
 
 /// Returns how many elements there are of a dataset after a function that may end it early.
@@ -266,6 +270,10 @@ impl Dataset for ParallelMap {
 
     fn cardinality(&self) -> i64 {
         mapped_cardinality(&*self.input, self.preserves)
+    }
+
+    fn fails_by_batch(&self) -> bool {
+        true
     }
 }
 

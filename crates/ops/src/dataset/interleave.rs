@@ -85,7 +85,13 @@ const FLAT_MAP: &[KernelDef] = &[KernelDef::any(|builder| {
     let captured = CapturedFunctionDef::new(builder, "f")?;
     dataset_kernel(move |context| {
         let function = captured.bind(context)?;
-        Ok(Interleave { input: input_dataset(context, 0)?, function, cycle_length: 1, block_length: i64::MAX })
+        Ok(Interleave {
+            input: input_dataset(context, 0)?,
+            function,
+            cycle_length: 1,
+            block_length: i64::MAX,
+            is_parallel: false,
+        })
     })
 })];
 const LEGACY: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
@@ -108,7 +114,7 @@ const LEGACY: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
             _ => {}
         }
         let (input, function) = (input_dataset(context, 0)?, captured.bind(context)?);
-        Ok(Interleave { input, function, cycle_length: checked_cycle(cycle_length)?, block_length })
+        Ok(Interleave { input, function, cycle_length: checked_cycle(cycle_length)?, block_length, is_parallel: true })
     })
 })];
 const INTERLEAVE: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
@@ -127,8 +133,9 @@ const INTERLEAVE: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| 
             return Err(Status::invalid_argument("block_length must be greater than zero."));
         }
         let cycle_length = checked_cycle(cycle_length)?;
-        let function = captured.bind(context)?;
-        Ok(Interleave { input: input_dataset(context, 0)?, function, cycle_length, block_length })
+        let (input, function) = (input_dataset(context, 0)?, captured.bind(context)?);
+        let is_parallel = context.num_inputs() > end + 2;
+        Ok(Interleave { input, function, cycle_length, block_length, is_parallel })
     })
 })];
 
@@ -146,6 +153,7 @@ struct Interleave {
     function: CapturedFunction,
     cycle_length: usize,
     block_length: i64,
+    is_parallel: bool,
 }
 
 impl Dataset for Interleave {
@@ -158,6 +166,7 @@ impl Dataset for Interleave {
             current: 0,
             taken: 0,
             block_length: self.block_length,
+            is_parallel: self.is_parallel,
             nesting,
         }))
     }
@@ -178,6 +187,8 @@ struct InterleaveIterator {
     /// How many elements of the current block were taken.
     taken: i64,
     block_length: i64,
+    /// Whether it is one of the ops whose datasets run ahead: there an error takes the place of an element in its block.
+    is_parallel: bool,
     nesting: Nesting,
 }
 
@@ -185,6 +196,25 @@ impl InterleaveIterator {
     fn turn(&mut self) {
         self.current = (self.current + 1) % self.open.len();
         self.taken = 0;
+    }
+
+    /// Counts an element of the current block.
+    fn count(&mut self) {
+        self.taken += 1;
+        if self.taken == self.block_length {
+            self.turn();
+        }
+    }
+
+    /// Returns an error of the current dataset, or of making one.
+    fn failed(&mut self, status: Status, step: &Step) -> Status {
+        if self.is_parallel && !step.cancellation.is_cancelled() {
+            match self.open[self.current] {
+                Some(_) => self.count(),
+                None => self.turn(),
+            }
+        }
+        status
     }
 }
 
@@ -203,28 +233,31 @@ impl DatasetIterator for InterleaveIterator {
             loop {
                 turn(step).await?;
                 if let Some(open) = &mut self.open[self.current] {
-                    match open.iterator.next(step).await? {
-                        Some(element) => {
-                            self.taken += 1;
-                            if self.taken == self.block_length {
-                                self.turn();
-                            }
+                    match open.iterator.next(step).await {
+                        Ok(Some(element)) => {
+                            self.count();
                             return Ok(Some(element));
                         }
-                        None => {
+                        Ok(None) => {
                             self.open[self.current] = None;
                             self.num_open -= 1;
                             self.turn();
                         }
+                        Err(status) => return Err(self.failed(status, step)),
                     }
                 } else if let Some(input) = &mut self.input {
-                    match input.next(step).await? {
-                        Some(element) => {
-                            let opened = opened(&self.function, element, &self.nesting, step).await?;
+                    let opened = match input.next(step).await {
+                        Ok(Some(element)) => opened(&self.function, element, &self.nesting, step).await.map(Some),
+                        Ok(None) => Ok(None),
+                        Err(status) => Err(status),
+                    };
+                    match opened {
+                        Ok(Some(opened)) => {
                             self.open[self.current] = Some(opened);
                             self.num_open += 1;
                         }
-                        None => self.input = None,
+                        Ok(None) => self.input = None,
+                        Err(status) => return Err(self.failed(status, step)),
                     }
                 } else if self.num_open == 0 {
                     return Ok(None);

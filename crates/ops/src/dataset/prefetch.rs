@@ -31,7 +31,11 @@ pub(super) const OPS: &[Op] = &[dataset_op(
                 0 => input,
                 -1 => Arc::new(Prefetch { input, size: DEFAULT_BUFFER_SIZE }),
                 size if size > 0 => Arc::new(Prefetch { input, size: size.min(MAX_BUFFER_SIZE) as usize }),
-                _ => return Err(Status::invalid_argument("buffer_size must be >= 0 or set to be -1 for auto-tuning")),
+                _ => {
+                    return Err(Status::invalid_argument(
+                        "buffer_size must be >= 0 or set buffer_size to be -1 for auto-tuning",
+                    ));
+                }
             })
         })
     })],

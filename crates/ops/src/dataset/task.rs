@@ -176,18 +176,39 @@ impl<T> Future for Promise<T> {
 /// Calls a function of the graph on this thread, as far as it goes.
 pub(super) fn call(function: &Function, args: Vec<Tensor>, step: &Arc<Step>) -> Promise<Result<Vec<Tensor>>> {
     let (fulfil, results) = promise();
-    function.run(args, step, Box::new(move |result| fulfil.set(result)));
+    run_on_its_own(function, args, step, fulfil);
     results
 }
 
 /// Calls a function of the graph on another thread.
 pub(super) fn call_elsewhere(function: &Function, args: Vec<Tensor>, step: &Arc<Step>) -> Promise<Result<Vec<Tensor>>> {
     let (fulfil, results) = promise();
-    let (function, inner) = (function.clone(), step.clone());
-    step.runner.spawn(Box::new(move || {
-        function.run(args, &inner, Box::new(move |result| fulfil.set(result)));
-    }));
+    let (function, outer) = (function.clone(), step.clone());
+    step.runner.spawn(Box::new(move || run_on_its_own(&function, args, &outer, fulfil)));
     results
+}
+
+/// Runs a function in a step of its own. A node that fails cancels its step, and an error in the function of one element must
+/// leave alone the calls for other elements and whoever goes on to the next. The end of `step` ends the call as well.
+fn run_on_its_own(function: &Function, args: Vec<Tensor>, step: &Arc<Step>, fulfil: Fulfil<Result<Vec<Tensor>>>) {
+    let own = Cancellation::new();
+    let cancelled = own.clone();
+    let token = match step.cancellation.register(move |status| cancelled.cancel(status)) {
+        Ok(token) => token,
+        Err(status) => return fulfil.set(Err(status)),
+    };
+    let registration = Registration { cancellation: step.cancellation.clone(), token };
+    let within = Arc::new(Step {
+        cancellation: own,
+        rendezvous: Arc::new(LocalRendezvous::new()),
+        step_resources: Arc::new(ResourceManager::new()),
+        ..step.for_function(CallFrame::default().at_depth(step.frame.depth()), None)
+    });
+    let done = move |results| {
+        drop(registration);
+        fulfil.set(results);
+    };
+    function.run(args, &within, Box::new(done));
 }
 
 /// Does something that waits for files, on a thread for that. Whoever comes next waits until it is done, also when this step

@@ -62,6 +62,8 @@ pub(super) const OPS: &[Op] = &[
         OpFlags::NONE,
         HINTS,
     ),
+    // What it names makes other pipelines of the same elements: how they are split among tasks, which steps are joined.
+    hint("RewriteDataset", &[INPUT, "rewrite_name: string"]),
     hint("NonSerializableDataset", &[INPUT]),
     hint("ExperimentalNonSerializableDataset", &[INPUT]),
     hint("MaxIntraOpParallelismDataset", &[INPUT, "max_intra_op_parallelism: int64"]),
@@ -145,8 +147,12 @@ impl DatasetIterator for TakeIterator {
         if self.left == 0 {
             return ready(Ok(None));
         }
-        self.left -= 1;
-        self.input.next(step)
+        Box::pin(async move {
+            // An element that fails is not one of those that are taken.
+            let element = self.input.next(step).await?;
+            self.left -= 1;
+            Ok(element)
+        })
     }
 
     fn save<'a>(&'a mut self, step: &'a Arc<Step>) -> Saving<'a> {
@@ -196,14 +202,28 @@ impl DatasetIterator for SkipIterator {
             return self.input.next(step);
         }
         Box::pin(async move {
-            while self.left > 0 {
-                turn(step).await?;
-                if self.input.next(step).await?.is_none() {
-                    self.left = 0;
-                    return Ok(None);
+            // After an error TensorFlow leaves out as many once more. A step that is cancelled changes nothing of that.
+            let mut left = self.left;
+            while left > 0 {
+                let skipped = match turn(step).await {
+                    Ok(()) => self.input.next(step).await,
+                    Err(status) => Err(status),
+                };
+                match skipped {
+                    Ok(Some(_)) => left -= 1,
+                    Ok(None) => {
+                        self.left = 0;
+                        return Ok(None);
+                    }
+                    Err(status) => {
+                        if step.cancellation.is_cancelled() {
+                            self.left = left;
+                        }
+                        return Err(status);
+                    }
                 }
-                self.left -= 1;
             }
+            self.left = 0;
             self.input.next(step).await
         })
     }
@@ -393,16 +413,22 @@ impl DatasetIterator for ZipIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
         Box::pin(async move {
             let mut element = Element::new();
+            let mut failed = None;
             for input in &mut self.inputs {
-                match input.next(step).await? {
-                    Some(part) if !self.ended => element.extend(part),
-                    _ => {
+                match input.next(step).await {
+                    Ok(Some(part)) if !self.ended => element.extend(part),
+                    Ok(_) => {
                         self.ended = true;
                         return Ok(None);
                     }
+                    Err(status) if step.cancellation.is_cancelled() => return Err(status),
+                    // The others lose the element as well, so that what belongs together stays together.
+                    Err(status) => {
+                        failed.get_or_insert(status);
+                    }
                 }
             }
-            Ok(Some(element))
+            failed.map_or(Ok(Some(element)), Err)
         })
     }
 

@@ -69,8 +69,13 @@ pub(crate) mod tests {
             found.map(|index| FunctionHandle(index as u64)).ok_or_else(|| Status::not_found(name))
         }
 
-        fn run(&self, handle: FunctionHandle, args: Vec<Tensor>, _: &Arc<Step>, done: FunctionDone) {
+        fn run(&self, handle: FunctionHandle, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
             let results = (self.functions[handle.0 as usize].1)(args);
+            if let Err(status) = &results {
+                // As the executor does when a node fails.
+                step.rendezvous.abort(status.clone().derived());
+                step.cancellation.cancel(status.clone().derived());
+            }
             if self.answers_elsewhere {
                 std::thread::spawn(move || done(results));
             } else {

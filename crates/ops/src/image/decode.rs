@@ -327,7 +327,11 @@ impl Decode {
     fn check_format(&self, format: Format) -> Result<()> {
         let refused = match (self.reader, format) {
             (Reader::Bmp, Format::Bmp) | (Reader::JpegWindow, Format::Jpeg) | (Reader::Any, _) => return Ok(()),
-            (Reader::Bmp, _) => format!("Trying to decode {} format using DecodeBmp op.", format.name()),
+            (Reader::Bmp, _) => format!(
+                "Trying to decode {} format using DecodeBmp op. Use `decode_{}` or `decode_image` instead.",
+                format.name(),
+                format.name().to_lowercase()
+            ),
             (Reader::JpegWindow, _) => {
                 format!("DecodeAndCropJpeg operation can run on JPEG only, but detected {}.", format.name())
             }

@@ -62,7 +62,7 @@ impl<F: Field> Matrices<F> {
         let tensor = context.input(index)?;
         let rank = tensor.shape().rank();
         if rank < 2 {
-            return Err(Status::invalid_argument(format!("Input tensor {index} must have rank >= 2")));
+            return Err(Status::invalid_argument(format!("Input tensor {index} must have rank >= 2, got {rank}")));
         }
         let (rows, columns) = (tensor.shape().size(rank - 2), tensor.shape().size(rank - 1));
         Ok(Matrices { values: load(tensor)?, batch: tensor.shape().slice(0, rank - 2), rows, columns })

@@ -95,7 +95,7 @@ impl Kernel for Assert {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let condition = context.input(0)?;
         if !condition.shape().is_scalar() {
-            return Err(Status::invalid_argument("In[0] should be a scalar."));
+            return Err(Status::invalid_argument(format!("In[0] should be a scalar: {}", condition.shape())));
         }
         if condition.to_scalar::<bool>()? {
             return Ok(());

@@ -242,9 +242,15 @@ impl<T: Weight> Kernel for RaggedBincount<T> {
         let (splits, values, size) = (context.slice::<i64>(0)?, context.input(1)?, size_of(context.input(2)?)?);
         let weights = weights_of::<T>(values, context.input(3)?)?;
         let total = values.num_elements() as i64;
-        if splits.first() != Some(&0) || splits.last() != Some(&total) {
+        let (Some(first), Some(last)) = (splits.first(), splits.last()) else {
+            return Err(Status::invalid_argument("Splits must be non-empty"));
+        };
+        if *first != 0 {
+            return Err(Status::invalid_argument(format!("Splits must start with 0, not with {first}")));
+        }
+        if *last != total {
             return Err(Status::invalid_argument(format!(
-                "Splits must start with 0 and end with the number of values, {total}"
+                "Splits must end with the number of values, got {last} instead of {total}"
             )));
         }
         if !splits.is_sorted() {
@@ -280,7 +286,7 @@ impl<T: Element + AsPrimitive<f64>> Kernel for HistogramFixedWidth<T> {
         let (values, range, bins) = (context.slice::<T>(0)?, context.input(1)?, context.input(2)?);
         if !range.shape().is_vector() || range.num_elements() != 2 {
             return Err(Status::invalid_argument(format!(
-                "value_range should be a vector of 2 elements, not {}",
+                "value_range should be a vector of 2 elements. It has shape {}",
                 range.shape()
             )));
         }

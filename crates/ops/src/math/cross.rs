@@ -72,7 +72,7 @@ impl<T: Element> Kernel for Cross<T> {
         }
         if a.shape().last() != Some(&3) {
             return Err(Status::failed_precondition(format!(
-                "Cross-products are only defined for 3-element vectors, got shape {}",
+                "Cross-products are only defined for 3-element vectors. They have shape {}",
                 a.shape()
             )));
         }

@@ -340,7 +340,7 @@ fn picked<'a>(context: &'a OpContext<'_>) -> Result<Picked<'a>> {
     let (data, index, ids) = (context.input(0)?, context.input(1)?, context.input(2)?);
     let shape = data.shape();
     if shape.rank() < 1 {
-        return Err(Status::invalid_argument("data must be at least rank 1"));
+        return Err(Status::invalid_argument("Shape must be at least rank 1: data is a scalar"));
     }
     let (index, ids) = vectors(index, ids)?;
     check_sorted(&ids)?;
@@ -474,14 +474,16 @@ impl<T: Element + Float> Kernel for ReduceGrad<T> {
         }
         let rows = rows.to_index()?;
         if rows < 0 {
-            return Err(Status::invalid_argument("output_dim0 must be >= 0"));
+            return Err(Status::invalid_argument(format!("Expected a non-negative size, got {rows} for output_dim0")));
         }
         if let Some(row) = index.iter().find(|&&row| row < 0 || row >= rows) {
             return Err(Status::invalid_argument(format!("Index {row} out of range [0, {rows}).")));
         }
         let segments = shape.dim(0);
         if let Some(id) = ids.iter().find(|&&id| id < 0 || id >= segments) {
-            return Err(Status::invalid_argument(format!("Segment id {id} out of range [0, {segments}).")));
+            return Err(Status::invalid_argument(format!(
+                "Invalid number of segments: segment id {id} is out of range [0, {segments})."
+            )));
         }
         let row_len = shape.slice(1, shape.rank()).num_elements();
         let values = gradient.as_slice::<T>()?;

@@ -320,6 +320,13 @@ fn parameter<'a>(tensor: &'a Tensor, channels: usize, name: &str) -> Result<std:
         return Err(Status::invalid_argument(format!("{name} must be 1-dimensional{}", tensor.shape())));
     }
     if tensor.num_elements() != channels {
+        let name = match name {
+            "mean" => "When is_training=false, mean",
+            "variance" => "When is_training=false, variance",
+            "saved mean" => "reserve_space_1",
+            "saved variance" => "reserve_space_2",
+            name => name,
+        };
         return Err(Status::invalid_argument(format!(
             "{name} must have the same number of elements as the channels of x, got {} and {channels}",
             tensor.num_elements()

@@ -66,11 +66,11 @@ fn padded_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 /// Returns how many elements of a size there are in so many bytes.
 fn check_length(length: i64, size: i64) -> Result<i64> {
     if length <= 0 {
-        return Err(Status::invalid_argument(format!("`fixed_length` ({length}) must be greater than zero.")));
+        return Err(Status::invalid_argument(format!("fixed_length ({length}) must be greater than zero.")));
     }
     if length % size != 0 {
         return Err(Status::invalid_argument(format!(
-            "`fixed_length` ({length}) must be a multiple of the size of `out_type` ({size})"
+            "fixed_length ({length}) must be a multiple of the size of out_type ({size})"
         )));
     }
     Ok(length / size)

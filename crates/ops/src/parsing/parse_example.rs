@@ -334,7 +334,7 @@ impl Kernel for ParseExample {
             }
             _ => {
                 return Err(Status::invalid_argument(format!(
-                    "Expected serialized to be a scalar or a vector, got shape: {}",
+                    "Expected serialized to be a scalar or vector, got shape: {}",
                     serialized.shape()
                 )));
             }

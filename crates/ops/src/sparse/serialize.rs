@@ -335,7 +335,9 @@ fn unpacked(serialized: &Tensor) -> Result<Vec<Tensor>> {
     }
     let tensor = |(position, text): (usize, &bytes::Bytes)| {
         let parsed = TensorProto::decode(text.clone()).ok();
-        parsed.ok_or_else(|| Status::invalid_argument(format!("Could not parse serialized_sparse[{position}]")))
+        parsed.ok_or_else(|| {
+            Status::invalid_argument(format!("Could not parse serialized proto: serialized_sparse[{position}]"))
+        })
     };
     serialized.strings()?.iter().enumerate().map(|part| tensor_from_proto(&tensor(part)?)).collect()
 }
@@ -345,7 +347,7 @@ impl Kernel for Deserialize {
         let serialized = context.input(0)?;
         let Some((&3, outer)) = serialized.dims().split_last() else {
             return Err(Status::invalid_argument(format!(
-                "Serialized sparse should have 3 as the last dimension but has shape {}",
+                "Serialized sparse should have 3 as the last dimension {}",
                 serialized.shape()
             )));
         };

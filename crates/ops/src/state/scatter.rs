@@ -180,7 +180,7 @@ impl<T: Element, O: RowOperator<T>> Kernel for Scatter<T, O> {
         let variable = context.variable(0)?;
         let values = updates.as_slice::<T>()?;
         if O::DIVIDES && divides_by_zero(&updates)? {
-            return Err(Status::invalid_argument("Integer division by zero"));
+            return Err(Status::invalid_argument("updates must not contain 0: Integer division by zero"));
         }
         update_rows(&variable, &indices, updates.shape(), &mut |tensor, rows, row_len| {
             let table = tensor.make_mut::<T>()?;
@@ -242,15 +242,27 @@ fn update_rows(
     variable.update_rows(|tensor| {
         let shape = tensor.shape();
         let Some(&num_rows) = shape.dims().first() else {
-            return Err(Status::invalid_argument(format!("params must be at least 1-D, got shape {shape}")));
+            return Err(Status::invalid_argument(format!(
+                "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got updates.shape \
+                 {updates}, indices.shape {}, params.shape {shape}: params must be at least 1-D, got shape {shape}",
+                indices.shape()
+            )));
         };
         let row = shape.slice(1, shape.rank());
         if !updates.is_scalar() && *updates != indices.shape().concat(&row)? {
-            return Err(Status::invalid_argument(format!(
+            let mut message = format!(
                 "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got updates.shape \
                  {updates}, indices.shape {}, params.shape {shape}",
                 indices.shape()
-            )));
+            );
+            if !updates.dims().starts_with(indices.dims()) {
+                let prefix = format!(
+                    "The shape of indices ({}) must be a prefix of the shape of updates ({updates})",
+                    indices.shape()
+                );
+                message = format!("{prefix}. {message}");
+            }
+            return Err(Status::invalid_argument(message));
         }
         let rows = row_indices(indices, num_rows as usize)?;
         let row_len = row.num_elements();

@@ -63,7 +63,10 @@ impl Kernel for Fingerprint {
             }
         }
         let Some(&rows) = data.dims().first() else {
-            return Err(Status::invalid_argument("`data` should have at least one dimension"));
+            return Err(Status::invalid_argument(format!(
+                "`data` should have at least one dimension: {}",
+                data.shape()
+            )));
         };
         let rows = rows as usize;
         let output = Tensor::build(Shape::new(&[rows as i64, FINGERPRINT_BYTES as i64])?, |output: &mut [u8]| {

@@ -120,7 +120,7 @@ fn reduced_axes(axes: &[i64], rank: usize) -> Result<SmallVec<[usize; 8]>> {
     let axis = |&axis: &i64| {
         let wrapped = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
         usize::try_from(wrapped).ok().filter(|&axis| axis < rank).ok_or_else(|| {
-            Status::out_of_range(format!("Invalid reduction dimension {axis} for input with {rank} dimensions."))
+            Status::out_of_range(format!("Invalid reduction dimension {axis} for input with {rank} dimension(s)"))
         })
     };
     axes.iter().map(axis).collect()
@@ -255,7 +255,7 @@ impl Kernel for SegmentJoin {
             )));
         }
         if count < 0 {
-            return Err(Status::invalid_argument(format!("num_segments must be >= 0, got {count}")));
+            return Err(Status::invalid_argument(format!("Number of segments must be non-negative but got {count}")));
         }
         let row_shape = data.shape().slice(rank, data.shape().rank());
         let shape = Shape::new(&[count])?.concat(&row_shape)?;
@@ -268,7 +268,10 @@ impl Kernel for SegmentJoin {
             let segment = usize::try_from(id)
                 .ok()
                 .and_then(|id| members.get_mut(id))
-                .ok_or_else(|| Status::invalid_argument(format!("Segment id {id} is out of range [0, {count})")))?;
+                .ok_or_else(|| Status::invalid_argument(format!(
+                        "segment_ids are not allowed to exceed num_segments or to have negative values. Segment id {id} is out \
+                         of range [0, {count})"
+                    )))?;
             segment.push(row);
         }
         let mut values = Vec::with_capacity(shape.num_elements());

@@ -93,6 +93,26 @@ impl TestSession {
         self.typed(op.attr("Targuments", &types[..]))
     }
 
+    /// Goes through a dataset of numbers and returns each element as text, or its error's message.
+    fn drawn(&self, dataset: &Output) -> Vec<String> {
+        let (dtypes, shapes) = ([DType::Int64], [PartialShape::unknown()]);
+        let iterator = iterator(&self.graph, &dtypes, &shapes);
+        let next = iterator_get_next(&iterator, &dtypes, &shapes).remove(0);
+        self.run(&make_iterator(dataset, &iterator), &[]).unwrap();
+        let mut all = Vec::new();
+        loop {
+            match self.fetch(&next, &[]) {
+                Ok(element) => {
+                    let numbers = element.as_slice::<i64>().unwrap().iter();
+                    all.push(numbers.map(i64::to_string).collect::<Vec<_>>().join(" "));
+                }
+                Err(status) if status.code() == Code::OutOfRange => return all,
+                Err(status) => all.push(status.message().to_owned()),
+            }
+            assert!(all.len() < 10, "there is no end: {all:?}");
+        }
+    }
+
     /// Goes through a dataset, `times` over, and returns each component of each element as text.
     pub(super) fn elements(&self, dataset: &Output, times: usize) -> Result<Vec<Vec<Tensor>>> {
         let (dtypes, shapes) = ([DType::Int64], [PartialShape::unknown()]);
@@ -200,6 +220,27 @@ fn functions_run_on_elements() {
         let mapped = session.typed(op.attr("f", func("add_one")).attr("Targuments", &[][..] as &[DType]));
         assert_eq!(session.numbers(&mapped), [1, 2, 3, 4, 5]);
     }
+}
+
+#[test]
+fn an_error_takes_the_place_of_its_element_and_no_other() {
+    let session = session();
+    let range = session.range(5);
+    let parallel = |calls: i64| {
+        let op = session.graph.op("ParallelMapDatasetV2").input(&range).inputs(&[]).input(&session.number(calls));
+        session.typed(op.attr("f", func("fail_on_two")).attr("Targuments", &[][..] as &[DType]))
+    };
+    let mapped = session.with_function("MapDataset", &range, "f", "fail_on_two", &[]);
+    let ignored = |dataset: &Output| session.on("IgnoreErrorsDataset", dataset, &[]);
+    for dataset in [&mapped, &parallel(1), &parallel(3), &session.on("PrefetchDataset", &mapped, &[2])] {
+        assert_eq!(session.drawn(dataset), ["0", "1", "two", "3", "4"]);
+        assert_eq!(session.drawn(&ignored(dataset)), ["0", "1", "3", "4"]);
+    }
+    let drop = session.graph.constant_tensor(&Tensor::scalar(false));
+    let op = session.graph.op("MapAndBatchDataset").input(&range).inputs(&[]).input(&session.number(2));
+    let op = op.input(&session.number(2)).input(&drop).attr("f", func("fail_on_two"));
+    let batches = session.typed(op.attr("Targuments", &[][..] as &[DType]));
+    assert_eq!(session.drawn(&batches), ["0 1", "two", "4"]);
 }
 
 #[test]
