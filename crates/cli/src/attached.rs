@@ -3,10 +3,10 @@
 
 use crate::{Failure, done, say};
 use cluster::{ClusterSpec, Server, TfConfig};
+use ferroflow::SessionConfig;
 use ferroflow::session::Target;
 use ferroflow::train::Queue;
 use ferroflow::{Code, DType, Graph, Operation, PartialShape, Result, Status};
-use proto::ConfigProto;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -124,8 +124,8 @@ fn close_queue(target: &Target, own: &str) -> Result<()> {
     target.session(&graph, &filtered(&[own]))?.run_ops(&[&close])
 }
 
-fn filtered(devices: &[&str]) -> ConfigProto {
-    ConfigProto { device_filters: devices.iter().map(|device| (*device).to_owned()).collect(), ..Default::default() }
+fn filtered(devices: &[&str]) -> SessionConfig {
+    SessionConfig::new().device_filters(devices.iter().copied())
 }
 
 fn on_queue(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Result<Operation>) -> Result<Operation> {
