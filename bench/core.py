@@ -24,6 +24,13 @@ SECONDS = _figures.seconds(2)
 ROUNDS = _figures.rounds(5)
 
 
+def null_step():
+    """What a step costs by itself: a variable is read, and what is made of it written back."""
+    v = tf.get_variable("v", [], initializer=tf.zeros_initializer())
+    return {"feeds": {}, "fetches": [tf.assign_sub(v, tf.identity(v) * 0.5)], "targets": [], "bar": 3.0, "per_step": 1,
+            "unit": "steps"}
+
+
 def chain():
     x = tf.placeholder(tf.float32, [], name="x")
     y = x
@@ -70,6 +77,7 @@ def cnn():
 
 
 CASES = {
+    "null step": null_step,
     "chain of 1,000 scalar adds": chain,
     "MLP 784-100-10, batch 100, Adam": mlp,
     "CNN 5x5x32, 5x5x64, 512, 10, batch 100": cnn,

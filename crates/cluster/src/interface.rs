@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{Result, Tensor};
 
-/// An answer comes to whoever polls it, and dropping it before it has come cancels what was asked for, begun or not.
+/// The answer to a call, for whoever polls it; dropping it gives up whatever of the call has not been done by then.
 pub type Answer<T> = BoxFuture<'static, Result<T>>;
 
 /// What a client asks of the server that it is connected to.
