@@ -51,7 +51,7 @@ pub fn train(directory: &std::path::Path, steps: i64) -> Result<f32> {
     let step = AdamOptimizer::new(rate).minimize(&loss, Some(&global_step))?;
     let (averages, weights) = (ExponentialMovingAverage::new(0.95, Some(&global_step)), trainable_variables(&g)?);
     let train = g.control_dependencies(&[step], |g| averages.apply(g, &weights))?;
-    let assigned = weights.iter().filter_map(|weight| Some(weight.assign(&averages.average(weight)?)));
+    let assigned = weights.iter().filter_map(|weight| Some(weight.assign(averages.average(weight)?.value())));
     let averaged: Vec<Operation> = assigned.collect();
     let (test_x, test_y) = get_batch(&g, &path("test.tfrecords"), false, 500)?;
     let accuracy = network(&test_x, false).argmax(1).equal(&test_y).cast(DType::Float).mean();

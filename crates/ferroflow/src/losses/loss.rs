@@ -1,24 +1,13 @@
 //! The losses themselves, and [`Loss`], which knows what all of them can be told.
 
+pub use ops::nn::Labels;
+
 use super::collection::LOSSES;
 use super::weights::{broadcast_weights, check_weights, to_float, without_last_axis};
 use crate::compose::{self, cast, check_same_shape, kept, node, number_with, reduce, reduce_all, with_number};
 use crate::train::Number;
 use graph::{Graph, Output};
 use tensor::{DType, Result, Status};
-
-/// What is right.
-///
-/// ```
-/// use ferroflow::losses::{self, Labels, Predictions};
-/// use ferroflow::{Graph, Tensor};
-///
-/// let g = Graph::new();
-/// let (x, y) = (g.constant_tensor(&Tensor::scalar(1f32)), g.constant_tensor(&Tensor::scalar(2f32)));
-/// let loss = losses::mean_squared_error(Labels(&y), Predictions(&x)).build();
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Labels<'a>(pub &'a Output);
 
 /// What a model predicts, in the form of the labels.
 ///
