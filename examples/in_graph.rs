@@ -18,7 +18,7 @@ pub fn train(steps: usize) -> Result<(f32, f32)> {
     let towers = x.split(2, 0).into_iter().zip(y.split(2, 0)).zip(0..).map(|((x, y), worker)| {
         ReplicaDeviceSetter::for_worker(&cluster, worker).scope(&g, |_| {
             let loss = x.apply(&model).softmax_cross_entropy(Labels(&y)).mean();
-            Ok((optimizer.compute_gradients(&loss, &Default::default())?, loss))
+            Ok::<_, Status>((optimizer.compute_gradients(&loss, &Default::default())?, loss))
         })
     });
     let (gradients, losses): (Vec<_>, Vec<Output>) = towers.collect::<Result<Vec<_>>>()?.into_iter().unzip();

@@ -23,7 +23,7 @@ pub fn train(target: Target, cluster: &ClusterSpec, flags: &Flags) -> Result<(u6
         let count = flags.get("replicas_to_aggregate", workers)?;
         let sync = SyncReplicasOptimizer::new(adam, count, Some(workers))?;
         let train = sync.minimize(&cross_entropy, Some(&step))?;
-        Ok((x, y_, cross_entropy, step, train, Some(sync.make_session_run_hook(task == 0, None)?)))
+        Ok::<_, Status>((x, y_, cross_entropy, step, train, Some(sync.make_session_run_hook(task == 0, None)?)))
     })?;
     let filters = ["/job:ps".to_owned(), format!("/job:worker/task:{task}")];
     let config = SessionConfig::new().allow_soft_placement(true).device_filters(filters);
@@ -39,7 +39,8 @@ pub fn train(target: Target, cluster: &ClusterSpec, flags: &Flags) -> Result<(u6
         local_step += 1;
     }
     let (images, labels) = mnist.validation.all()?;
-    let (loss,) = session.raw_session()?.runner().feed(&x, images).feed(&y_, labels).fetch(&cross_entropy).run_as()?;
+    let raw = session.raw_session()?;
+    let (loss,) = raw.runner().feed(&x, images).feed(&y_, labels).fetch(&cross_entropy).run_as()?;
     session.close().map(|()| (local_step, loss))
 }
 

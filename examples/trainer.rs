@@ -33,5 +33,6 @@ pub fn train(server: &Server, cluster: &ClusterSpec, flags: &Flags) -> Result<(i
 
 fn main() -> Result<()> {
     let flags = Flags::from_env();
-    flags.run_task(|server, cluster| Ok(println!("(step, loss): {:?}", train(server, cluster, &flags)?))).map(drop)
+    println!("(step, loss): {:?}", flags.run_task(|server, cluster| train(server, cluster, &flags))?);
+    Ok(())
 }

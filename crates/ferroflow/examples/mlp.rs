@@ -5,7 +5,7 @@ use ferroflow::layers::{Activation, Apply, Dense};
 use ferroflow::prelude::*;
 use ferroflow::train::{AdamOptimizer, global_variables_initializer};
 
-fn train() -> ferroflow::Result<f32> {
+pub fn train() -> ferroflow::Result<f32> {
     let (g, digits) = (Graph::new(), Mnist::builtin()?);
     let (x, y) = (g.placeholder::<f32>((None, 784)), g.placeholder::<f32>((None, 10)));
     let logits = x.apply(&Dense::new(100).activation(Activation::Relu)).apply(&Dense::new(10));

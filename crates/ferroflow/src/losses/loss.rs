@@ -1,5 +1,7 @@
 //! The losses themselves, and [`Loss`], which knows what all of them can be told.
 
+pub use ops::nn::Labels;
+
 use super::collection::LOSSES;
 use super::weights::{broadcast_weights, check_weights, to_float, without_last_axis};
 use crate::compose::{self, cast, check_same_shape, kept, node, number_with, reduce, reduce_all, with_number};

@@ -164,7 +164,8 @@ impl RunMetadata {
     ///
     /// let g = Graph::new();
     /// let sum = g.placeholder::<f32>([2]) + 2.0;
-    /// let run = Session::new(&g)?.runner().feed(&sum.op.input(0), [1f32, 2.0]).fetch(&sum);
+    /// let session = Session::new(&g)?;
+    /// let run = session.runner().feed(&sum.op.input(0), [1f32, 2.0]).fetch(&sum);
     /// let (_, metadata) = run.options(RunOptions::new().output_partition_graphs(true)).run_with_metadata()?;
     /// assert!(metadata.unwrap_or_default().partition_graphs()?[0].contains("AddV2"));
     /// # Ok::<(), ferroflow::Status>(())

@@ -47,8 +47,8 @@ impl<T: Element + Clone> FromTensor for Vec<T> {
 ///
 /// let g = Graph::new();
 /// let x = g.placeholder::<f32>((None, 2));
-/// let run = Session::new(&g)?.runner();
-/// let (doubled,): (Array2<f32>,) = run.feed(&x, array![[1f32, 2.0], [3.0, 4.0]].t()).fetch(&(&x * 2.0)).run_as()?;
+/// let session = Session::new(&g)?;
+/// let (doubled,): (Array2<f32>,) = session.runner().feed(&x, array![[1f32, 2.0], [3.0, 4.0]].t()).fetch(&(&x * 2.0)).run_as()?;
 /// assert_eq!(doubled, array![[2.0, 6.0], [4.0, 8.0]]);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
