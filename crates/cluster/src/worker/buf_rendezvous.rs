@@ -38,7 +38,7 @@ impl BufRendezvous {
             Entry::Vacant(vacant) => {
                 vacant.insert(Slot::Provided { tensor, taken });
             }
-            Entry::Occupied(mut occupied) => {
+            Entry::Occupied(occupied) => {
                 if let Slot::Provided { .. } = occupied.get() {
                     return Err(Status::internal(format!("BufRendezvous::ProvideBuf already called for key {key}")));
                 }

@@ -9,10 +9,8 @@ mod kernel_op;
 mod reduce;
 mod reduction;
 
-pub use all_to_all::*;
 pub use broadcast::*;
 pub use gather::*;
-pub use group::*;
 pub use reduce::*;
 
 use kernel::{Op, OpFlags};
