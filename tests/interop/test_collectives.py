@@ -416,7 +416,7 @@ KILLED = {
 }
 
 
-# TensorFlow's master waits for a task that is gone, with collective ops or without.
+# A step that a master of TensorFlow runs on all tasks does not end when one of them dies, so only our masters are asked to.
 DEATHS = [(mix, in_one_graph) for mix in KILLED for in_one_graph in (False, True)
           if not in_one_graph or (KILLED[mix][0] == OURS and harness.default_kind() != harness.TENSORFLOW)]
 
