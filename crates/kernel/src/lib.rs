@@ -5,7 +5,6 @@
 
 mod callback;
 mod cancellation;
-mod collective;
 mod context;
 mod evaluate;
 mod function;
@@ -21,9 +20,6 @@ mod variable;
 
 pub use callback::{Asking, Attendance, Callback, CallbackDone, CallbackHub};
 pub use cancellation::{Cancellation, CancellationToken};
-pub use collective::{
-    CollectiveCall, CollectiveDone, CollectiveGroup, CollectiveKind, Collectives, Reduction, ReductionPlan,
-};
 pub use context::{AsyncContext, Completion, OpContext, Outputs, Value, Values};
 pub use evaluate::evaluate;
 pub use function::{
@@ -37,6 +33,9 @@ pub use registry::{Op, OpRegistry};
 pub use rendezvous::{FrameAndIteration, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, Transfer};
 pub use resource::{Resource, ResourceCache, ResourceManager};
 pub use step::{CallFrame, Logger, Runner, SessionState, Step, Trace};
+pub use step::{
+    CollectiveCall, CollectiveDone, CollectiveGroup, CollectiveKind, Collectives, Reduction, ReductionPlan,
+};
 pub use variable::Variable;
 
 pub use graph::builder::{Grad, Gradient, GradientArgs, IndexedSlices};

@@ -1,7 +1,13 @@
 //! [`Step`]: what all nodes of a step share.
 
+mod collective;
+
+pub use collective::{
+    CollectiveCall, CollectiveDone, CollectiveGroup, CollectiveKind, Collectives, Reduction, ReductionPlan,
+};
+
 use crate::timer::run_after;
-use crate::{BoxedKernel, Cancellation, Collectives, FunctionRuntime, Rendezvous, ResourceManager};
+use crate::{BoxedKernel, Cancellation, FunctionRuntime, Rendezvous, ResourceManager};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;

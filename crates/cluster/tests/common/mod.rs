@@ -96,6 +96,8 @@ impl TestCluster {
                 let start = |(job, index, _)| {
                     let mut config = ServerConfig::new(spec.clone(), job, index).unwrap();
                     config.transport = transport;
+                    let experimental = config.default_session_config.experimental.get_or_insert_default();
+                    experimental.collective_group_leader = "/job:ps/replica:0/task:0".to_owned();
                     Server::start(config, ops::registry(), handle.clone()).unwrap()
                 };
                 TestCluster { _watchdog, servers: spec.tasks().map(start).collect(), runtime, embedded: None }

@@ -2,13 +2,13 @@
 //! has a device join one.
 
 use super::FLAGS;
+use super::communicator::Communicator;
 use super::kernel_op::{collectives_of, positive_size, timeout_attr};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, CollectiveGroup, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef,
-    Resource, ResourceManager, ShapeContext, shape,
+    ResourceManager, ShapeContext, shape,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 use tensor::{PartialShape, Result, Status, Tensor};
 
@@ -49,42 +49,6 @@ fn two_scalars(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A group that a device has joined. It numbers the ops that the device runs in it.
-pub(super) struct Communicator {
-    group: CollectiveGroup,
-    timeout: Option<Duration>,
-    next_instance_key: AtomicI32,
-}
-
-impl Communicator {
-    /// Returns the group.
-    pub fn group(&self) -> &CollectiveGroup {
-        &self.group
-    }
-
-    /// Returns how long ops in the group may wait.
-    pub fn timeout(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    /// Returns the key of the next op that the device runs in the group.
-    pub fn next_instance_key(&self) -> i32 {
-        self.next_instance_key.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-impl Resource for Communicator {
-    fn type_name(&self) -> &'static str {
-        "N10tensorflow12_GLOBAL__N_123CollectiveGroupResourceE"
-    }
-
-    fn describe(&self) -> String {
-        let CollectiveGroup { key, size, rank, .. } = &self.group;
-        let rank = rank.map_or(-1, |rank| rank as i64);
-        format!("Collective Group with group_key = {key}, group_size = {size}, rank = {rank}")
-    }
-}
-
 /// The container of communicators.
 const CONTAINER: &str = "collective_op_group";
 
@@ -123,9 +87,7 @@ impl AsyncKernel for InitializeCommunicator {
         let step = context.step().clone();
         let begun = self.group(&context.op()).and_then(|group| {
             let name = format!("{}:r{:04}", group.key, group.rank.unwrap_or_default());
-            let next_instance_key = AtomicI32::new(0);
-            let communicator =
-                Arc::new(Communicator { group: group.clone(), timeout: self.timeout, next_instance_key });
+            let communicator = Arc::new(Communicator::new(group.clone()));
             let collectives = collectives_of(&step, &self.name)?;
             step.resources.create(CONTAINER, &name, communicator.clone())?;
             Ok((collectives, group, name, communicator))

@@ -1,7 +1,7 @@
 //! [`CollectiveOp`]: the kernel that all collective ops share. They differ in what they do, and in how their group is named: by
 //! attributes, by inputs, or by a communicator.
 
-use super::group::Communicator;
+use super::communicator::Communicator;
 use kernel::{
     AsyncContext, AsyncKernel, AttrMap, BoxedKernel, CollectiveCall, CollectiveGroup, CollectiveKind, Collectives,
     KernelBuilder, OpContext, Step,

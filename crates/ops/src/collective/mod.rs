@@ -3,6 +3,7 @@
 
 mod all_to_all;
 mod broadcast;
+mod communicator;
 mod gather;
 mod group;
 mod kernel_op;

@@ -1,7 +1,8 @@
 //! [`Collectives`]: what collective ops ask of the worker that runs them. It finds the other members of a group and moves tensors
 //! between them; what a reduction computes is the op's own business ([`Reduction`]).
 
-use crate::{FrameAndIteration, Step};
+use super::Step;
+use crate::FrameAndIteration;
 use std::sync::Arc;
 use std::time::Duration;
 use tensor::{DType, Result, Shape, Tensor};
