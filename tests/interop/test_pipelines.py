@@ -128,6 +128,18 @@ PIPELINES = {
     "ignored_error_in_parallel_map": lambda: Dataset.range(6).map(fails_on(3), num_parallel_calls=2).apply(E.ignore_errors()),
     "ignored_error_in_map_and_batch": lambda: Dataset.range(9).apply(E.map_and_batch(fails_on(4), 3)).apply(E.ignore_errors()),
     "ignored_error_before_prefetch": lambda: Dataset.range(6).map(fails_on(3)).prefetch(2).apply(E.ignore_errors()),
+    "error_before_filtered_batch": lambda: Dataset.range(9).map(fails_on(4)).filter(lambda x: x >= 0).batch(3),
+    "error_before_padded_batch": lambda: Dataset.range(9).map(fails_on(4)).padded_batch(3, []),
+    "error_before_window": lambda: Dataset.range(9).map(fails_on(4)).window(3).flat_map(lambda w: w.batch(3)),
+    "error_before_take": lambda: Dataset.range(8).map(fails_on(2)).take(4),
+    "error_before_skip": lambda: Dataset.range(8).map(fails_on(2)).skip(4),
+    "error_before_zip": lambda: Dataset.zip((Dataset.range(8).map(fails_on(2)), Dataset.range(8))),
+    "error_in_parallel_interleave": lambda: Dataset.range(4).interleave(
+        lambda x: Dataset.range(4).map(fails_on(1)), cycle_length=2, num_parallel_calls=2),
+    "error_of_parallel_interleave": lambda: Dataset.range(4).interleave(
+        lambda x: Dataset.from_tensors(fails_on(1)(x)).repeat(2), cycle_length=2, num_parallel_calls=2),
+    "error_before_parallel_interleave": lambda: Dataset.range(4).map(fails_on(1)).interleave(
+        lambda x: Dataset.from_tensors(x).repeat(2), cycle_length=2, num_parallel_calls=2),
     "error_in_filter": lambda: Dataset.range(8).filter(lambda x: fails_on(2)(x) < 6),
     "error_in_scan": lambda: Dataset.range(6).apply(E.scan(np.float32(0), lambda s, x: (s + 1, fails_on(2)(x) + s))),
     "error_in_interleave": lambda: Dataset.range(4).interleave(lambda x: Dataset.range(4).map(fails_on(1)), cycle_length=2),
@@ -176,6 +188,7 @@ def test_a_closed_queue_ends_a_map(shared_cluster):
     lambda: Dataset.range(6).interleave(lambda x: Dataset.range(x), cycle_length=2).repeat(2).skip(1).take(25),
     lambda: Dataset.zip((Dataset.range(20), Dataset.range(3).concatenate(Dataset.range(30)))).shard(2, 1),
     lambda: Dataset.range(20).map(lambda x: x + 1, num_parallel_calls=3).apply(E.scan(np.int64(0), lambda s, x: (s + x, s))),
+    lambda: Dataset.range(20).map(lambda x: x * 2).filter(lambda x: x % 3 > 0),
     lambda: Dataset.range(20).apply(E.unique()).cache().apply(E.take_while(lambda x: x < 15)),
 ])
 def test_the_position_of_an_iterator_is_saved_and_restored(shared_cluster, tmp_path, make):

@@ -13,6 +13,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import kernels, op_def_registry
 
+import error_texts
 import harness
 import reference
 
@@ -359,8 +360,8 @@ def compare(what, dtype, expected, got, case, tolerances=TOLERANCES):
         got.astype(wide), expected.astype(wide), rtol=max(case.rtol or 0, rtol), atol=max(case.atol or 0, atol), err_msg=what)
 
 
-def check_failure(expression, target):
-    """Fails unless both refuse an expression with the same code, or the server with any code where TensorFlow crashes."""
+def check_failure(case, expression, target):
+    """Fails unless both refuse an expression with the same code and text, or the server with any code where TensorFlow crashes."""
     with tf.Graph().as_default() as graph:
         given = Given()
         fetches = expression(given)
@@ -369,7 +370,7 @@ def check_failure(expression, target):
     with tf.Session(target, graph=graph) as session:
         got = ending(session, fetches, given.feed)
     assert expected is not None, "TensorFlow takes it"
-    assert_same_ending(got, expected)
+    assert_same_ending(case, got, expected)
 
 
 def ending(session, fetches, feed):
@@ -381,10 +382,12 @@ def ending(session, fetches, feed):
         return error
 
 
-def assert_same_ending(got, expected):
-    """Fails unless a step ended with TensorFlow's code, or with any where TensorFlow crashed."""
+def assert_same_ending(case, got, expected):
+    """Fails unless a step ended with TensorFlow's code and text, or with any where TensorFlow crashed."""
     if isinstance(expected, reference.Crashed):
         harness.note(expected)
         assert got is not None, f"it is taken, and {expected}"
     else:
         assert type(got) is type(expected), f"{got}\nTensorFlow: {expected}"
+        if expected is not None:
+            error_texts.check(case, expected, got)

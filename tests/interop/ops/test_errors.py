@@ -65,7 +65,7 @@ def endings(server):
 @pytest.mark.parametrize("name", sorted(SAME))
 def test_ends_as_in_tensorflow(endings, name):
     expected, got = endings[name]["tensorflow"], endings[name]["ours"]
-    side_by_side.assert_same_ending(got, expected)
+    side_by_side.assert_same_ending(f"test_errors {name}", got, expected)
     assert got is None or not PANIC.search(got.message), got.message
 
 

@@ -288,4 +288,4 @@ FAILURES = {
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_failure(op_server, name):
-    side_by_side.check_failure(FAILURES[name], op_server.target)
+    side_by_side.check_failure(f"test_math {name}", FAILURES[name], op_server.target)

@@ -91,7 +91,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("name", sorted(FAILURES))
 def test_failures_have_the_same_code(op_server, name):
-    side_by_side.check_failure(FAILURES[name], op_server.target)
+    side_by_side.check_failure(f"test_sets {name}", FAILURES[name], op_server.target)
 
 
 def test_vocabularies_that_change(op_server, tmp_path):

@@ -175,7 +175,9 @@ impl Dataset for Interleave {
 /// A dataset of the cycle, and the element that it was made from.
 struct Open {
     element: Element,
-    iterator: Box<dyn DatasetIterator>,
+    /// Not there, and then neither is an element, where the dataset could not be made: it holds its place in the cycle until
+    /// its next turn.
+    iterator: Option<Box<dyn DatasetIterator>>,
 }
 
 struct InterleaveIterator {
@@ -209,10 +211,11 @@ impl InterleaveIterator {
     /// Returns an error of the current dataset, or of making one.
     fn failed(&mut self, status: Status, step: &Step) -> Status {
         if self.is_parallel && !step.cancellation.is_cancelled() {
-            match self.open[self.current] {
-                Some(_) => self.count(),
-                None => self.turn(),
+            if self.open[self.current].is_none() {
+                self.open[self.current] = Some(Open { element: Element::new(), iterator: None });
+                self.num_open += 1;
             }
+            self.count();
         }
         status
     }
@@ -224,7 +227,7 @@ async fn opened(function: &CapturedFunction, element: Element, nesting: &Nesting
     let [dataset] = &results[..] else {
         return Err(Status::invalid_argument("Function must return a single dataset."));
     };
-    Ok(Open { element, iterator: dataset_of(dataset)?.iterator(nesting.deeper()?)? })
+    Ok(Open { element, iterator: Some(dataset_of(dataset)?.iterator(nesting.deeper()?)?) })
 }
 
 impl DatasetIterator for InterleaveIterator {
@@ -233,7 +236,11 @@ impl DatasetIterator for InterleaveIterator {
             loop {
                 turn(step).await?;
                 if let Some(open) = &mut self.open[self.current] {
-                    match open.iterator.next(step).await {
+                    let next = match &mut open.iterator {
+                        Some(iterator) => iterator.next(step).await,
+                        None => Ok(None),
+                    };
+                    match next {
                         Ok(Some(element)) => {
                             self.count();
                             return Ok(Some(element));
@@ -272,7 +279,9 @@ impl DatasetIterator for InterleaveIterator {
             let mut position = Position::of::<Self>().size(self.current).number(self.taken).size(self.open.len());
             for open in &mut self.open {
                 position = match open {
-                    Some(open) => position.flag(true).element(&open.element).within(&mut *open.iterator, step).await?,
+                    Some(open) => {
+                        position.flag(true).element(&open.element).within_maybe(&mut open.iterator, step).await?
+                    }
                     None => position.flag(false),
                 };
             }
@@ -291,8 +300,11 @@ impl DatasetIterator for InterleaveIterator {
                 turn(step).await?;
                 if reader.flag()? {
                     let element = reader.element()?;
-                    let mut open = opened(&self.function, element, &self.nesting, step).await?;
-                    reader.within(&mut *open.iterator, step).await?;
+                    let mut open = match element.is_empty() {
+                        true => Open { element, iterator: None },
+                        false => opened(&self.function, element, &self.nesting, step).await?,
+                    };
+                    reader.within_or_ended(&mut open.iterator, step).await?;
                     self.open[slot] = Some(open);
                     self.num_open += 1;
                 }
