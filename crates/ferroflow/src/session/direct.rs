@@ -27,6 +27,18 @@ const COMPILED_MAX: usize = 1024;
 const PARTIAL_RUNS_MAX: usize = 1024;
 
 /// Runs a graph in this process.
+///
+/// ```
+/// use ferroflow::session::DirectSession;
+/// use ferroflow::{Graph, Session, ops};
+///
+/// let g = Graph::new();
+/// let one = g.constant(1f32);
+/// // `Session::new` does the same.
+/// let session = Session::with_backend(&g, Box::new(DirectSession::new(ops::registry())));
+/// assert_eq!(session.eval::<f32>(&one)?, 1.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct DirectSession {
     registry: &'static OpRegistry,
     graph: RwLock<NodeGraph>,
@@ -55,11 +67,30 @@ struct Compiled {
 
 impl DirectSession {
     /// Makes a session with an empty graph over these ops.
+    ///
+    /// ```
+    /// use ferroflow::session::{DirectSession, SessionBackend};
+    ///
+    /// let session = DirectSession::new(ferroflow::ops::registry());
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(registry: &'static OpRegistry) -> DirectSession {
         DirectSession::with_config(registry, &ConfigProto::default())
     }
 
     /// As [`new`](Self::new), with settings: `graph_options` say how graphs are optimized.
+    ///
+    /// ```
+    /// use ferroflow::session::DirectSession;
+    /// use ferroflow::{Graph, Session, ops};
+    ///
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let backend = DirectSession::with_config(ops::registry(), &Default::default());
+    /// assert_eq!(Session::with_backend(&g, Box::new(backend)).eval::<f32>(&one)?, 1.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn with_config(registry: &'static OpRegistry, config: &ConfigProto) -> DirectSession {
         DirectSession {
             registry,

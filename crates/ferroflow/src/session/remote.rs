@@ -9,6 +9,20 @@ use tensor::{Result, Status, Tensor};
 use tokio::runtime::{Handle, Runtime};
 
 /// A session on a master. It is created when the first nodes arrive, as TensorFlow's clients do.
+///
+/// ```
+/// use ferroflow::distributed::create_local_server;
+/// use ferroflow::session::MasterSession;
+/// use ferroflow::{Graph, Session};
+///
+/// let server = create_local_server()?;
+/// let g = Graph::new();
+/// let one = g.constant(1f32);
+/// // `Session::on_master` does the same.
+/// let backend = MasterSession::new(server.master(), Default::default())?;
+/// assert_eq!(Session::with_backend(&g, Box::new(backend)).eval::<f32>(&one)?, 1.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct MasterSession {
     master: Arc<dyn MasterInterface>,
     runtime: Handle,
@@ -24,11 +38,33 @@ struct Open {
 
 impl MasterSession {
     /// Makes a session on a master in this process.
+    ///
+    /// ```
+    /// use ferroflow::distributed::create_local_server;
+    /// use ferroflow::session::{MasterSession, SessionBackend};
+    ///
+    /// let server = create_local_server()?;
+    /// MasterSession::new(server.master(), Default::default())?.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(master: Arc<dyn MasterInterface>, config: ConfigProto) -> Result<MasterSession> {
         Ok(MasterSession { master, runtime: runtime()?, config, session: Mutex::new(None) })
     }
 
     /// Makes a session on the server at `grpc://host:port`.
+    ///
+    /// ```
+    /// use ferroflow::distributed::create_local_server;
+    /// use ferroflow::session::MasterSession;
+    /// use ferroflow::{Graph, Session};
+    ///
+    /// let server = create_local_server()?;
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let backend = MasterSession::connect(&server.target(), Default::default())?;
+    /// assert_eq!(Session::with_backend(&g, Box::new(backend)).eval::<f32>(&one)?, 1.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn connect(target: &str, config: ConfigProto) -> Result<MasterSession> {
         let address = target
             .strip_prefix("grpc://")
@@ -153,6 +189,12 @@ impl RunOptions {
 }
 
 /// Returns the runtime on which this process's servers and connections run; it is started when first needed.
+///
+/// ```
+/// let answer = ferroflow::session::runtime()?.block_on(async { 42 });
+/// assert_eq!(answer, 42);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn runtime() -> Result<Handle> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let runtime = RUNTIME.get_or_init(|| tokio::runtime::Builder::new_multi_thread().enable_all().build().ok());
