@@ -9,9 +9,33 @@ use std::sync::Arc;
 use tensor::{DType, Result, Shape, Status, Tensor};
 
 /// Builds a first value of a type and shape. Partitioned variables are given the shape of the part and that of the whole.
+///
+/// ```
+/// use ferroflow::initializers::Initializer;
+/// use ferroflow::variable_scope::get_variable;
+/// use ferroflow::{Graph, Session};
+/// use std::sync::Arc;
+///
+/// let seven: Initializer = Arc::new(|g, shape, _dtype| Ok(g.constant(7f32) + g.constant(vec![0f32; shape.num_elements()])));
+/// let g = Graph::new();
+/// let w = get_variable(&g, "w", &[2])?.initializer(seven).get()?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[w.initializer()])?;
+/// assert_eq!(session.run(&[w.value()])?[0].to_vec::<f32>()?, [7.0, 7.0]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub type Initializer = Arc<dyn Fn(&Graph, &Shape, DType) -> Result<Output> + Send + Sync>;
 
 /// Starts with zeros.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::zeros()(&g, &Shape::new(&[2])?, DType::Float)?;
+/// assert_eq!(Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?, [0.0, 0.0]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn zeros() -> Initializer {
     Arc::new(|graph, shape, dtype| match dtype {
         DType::String | DType::Bool => filled_with(graph, "zeros", &Tensor::zeros(dtype, Shape::scalar())?, shape),
@@ -20,16 +44,48 @@ pub fn zeros() -> Initializer {
 }
 
 /// Starts with ones.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::ones()(&g, &Shape::new(&[2])?, DType::Int32)?;
+/// assert_eq!(Session::new(&g)?.run(&[&first])?[0].to_vec::<i32>()?, [1, 1]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn ones() -> Initializer {
     Arc::new(|graph, shape, dtype| filled(graph, "ones", 1.0, dtype, shape))
 }
 
 /// Starts with one number everywhere.
+///
+/// ```
+/// use ferroflow::layers::{Apply, Dense};
+/// use ferroflow::prelude::*;
+/// use ferroflow::{initializers, train::global_variables_initializer};
+///
+/// let g = Graph::new();
+/// let y = g.constant([[1f32, 2.0]]).apply(&Dense::new(1).kernel_initializer(initializers::constant(0.5)));
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// assert_eq!(session.run(&[&y])?[0].to_vec::<f32>()?, [1.5]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn constant(value: f64) -> Initializer {
     Arc::new(move |graph, shape, dtype| filled_constant(graph, "Const", value, dtype, shape))
 }
 
 /// Starts with a given value.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, Tensor, initializers};
+///
+/// let g = Graph::new();
+/// let pretrained = Tensor::vector(&[0.1f32, 0.2]);
+/// let first = initializers::tensor(pretrained)(&g, &Shape::new(&[2])?, DType::Float)?;
+/// assert_eq!(Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?, [0.1, 0.2]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn tensor(value: Tensor) -> Initializer {
     Arc::new(move |graph, shape, _| {
         if value.shape() != shape {
@@ -41,6 +97,16 @@ pub fn tensor(value: Tensor) -> Initializer {
 }
 
 /// Starts with normally distributed numbers.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::random_normal(5.0, 0.1, Some(1))(&g, &Shape::new(&[100])?, DType::Float)?;
+/// let values = Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?;
+/// assert!((values.iter().sum::<f32>() / 100.0 - 5.0).abs() < 0.1);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn random_normal(mean: f64, stddev: f64, seed: Option<i64>) -> Initializer {
     Arc::new(move |graph, shape, dtype| {
         normal(graph, "random_normal", "RandomStandardNormal", mean, stddev, seed, shape, dtype)
@@ -48,6 +114,16 @@ pub fn random_normal(mean: f64, stddev: f64, seed: Option<i64>) -> Initializer {
 }
 
 /// Starts with normally distributed numbers no farther from the mean than two standard deviations.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::truncated_normal(0.0, 0.1, Some(1))(&g, &Shape::new(&[100])?, DType::Float)?;
+/// let values = Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?;
+/// assert!(values.iter().all(|value| value.abs() <= 0.2));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn truncated_normal(mean: f64, stddev: f64, seed: Option<i64>) -> Initializer {
     Arc::new(move |graph, shape, dtype| {
         normal(graph, "truncated_normal", "TruncatedNormal", mean, stddev, seed, shape, dtype)
@@ -55,11 +131,29 @@ pub fn truncated_normal(mean: f64, stddev: f64, seed: Option<i64>) -> Initialize
 }
 
 /// Starts with numbers between two others.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::random_uniform(-1.0, 1.0, Some(1))(&g, &Shape::new(&[100])?, DType::Float)?;
+/// let values = Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?;
+/// assert!(values.iter().all(|value| (-1.0..1.0).contains(value)));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn random_uniform(minimum: f64, maximum: f64, seed: Option<i64>) -> Initializer {
     Arc::new(move |graph, shape, dtype| uniform(graph, minimum, maximum, seed, shape, dtype))
 }
 
 /// Which side of a layer [`variance_scaling`] looks at.
+///
+/// ```
+/// use ferroflow::initializers::{Distribution, FanMode, variance_scaling};
+/// use ferroflow::layers::Dense;
+///
+/// // The initializer of He and others, for layers with ReLU.
+/// let layer = Dense::new(10).kernel_initializer(variance_scaling(2.0, FanMode::In, Distribution::TruncatedNormal, None));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FanMode {
     /// The inputs.
@@ -71,6 +165,13 @@ pub enum FanMode {
 }
 
 /// How [`variance_scaling`] draws.
+///
+/// ```
+/// use ferroflow::initializers::{Distribution, FanMode, variance_scaling};
+/// use ferroflow::layers::Dense;
+///
+/// let layer = Dense::new(10).kernel_initializer(variance_scaling(1.0, FanMode::Out, Distribution::Uniform, None));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
     /// A normal distribution, cut off at two standard deviations.
@@ -82,6 +183,19 @@ pub enum Distribution {
 }
 
 /// Starts with numbers whose variance is `scale` over the size of the layer.
+///
+/// ```
+/// use ferroflow::initializers::{Distribution, FanMode, variance_scaling};
+/// use ferroflow::{DType, Graph, Session, Shape};
+///
+/// let g = Graph::new();
+/// let he = variance_scaling(2.0, FanMode::In, Distribution::UntruncatedNormal, Some(1));
+/// let first = he(&g, &Shape::new(&[50, 40])?, DType::Float)?;
+/// let values = Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?;
+/// let variance = values.iter().map(|value| value * value).sum::<f32>() / 2000.0;
+/// assert!((variance - 2.0 / 50.0).abs() < 0.01);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn variance_scaling(scale: f64, mode: FanMode, distribution: Distribution, seed: Option<i64>) -> Initializer {
     /// The standard deviation of a unit normal distribution that is cut off at two.
     const TRUNCATED_STDDEV: f64 = 0.879_625_661_034_239_8;
@@ -110,11 +224,31 @@ pub fn variance_scaling(scale: f64, mode: FanMode, distribution: Distribution, s
 }
 
 /// Starts with uniform numbers as Glorot and Bengio advise; variables do unless told otherwise.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::glorot_uniform(Some(1))(&g, &Shape::new(&[3, 3])?, DType::Float)?;
+/// let values = Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?;
+/// // The limit is the root of 6 over inputs and outputs.
+/// assert!(values.iter().all(|value| value.abs() <= 1.0));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn glorot_uniform(seed: Option<i64>) -> Initializer {
     variance_scaling(1.0, FanMode::Average, Distribution::Uniform, seed)
 }
 
 /// Starts with normal numbers as Glorot and Bengio advise.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::glorot_normal(Some(1))(&g, &Shape::new(&[3, 3])?, DType::Float)?;
+/// assert_eq!(Session::new(&g)?.run(&[&first])?[0].dims(), [3, 3]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn glorot_normal(seed: Option<i64>) -> Initializer {
     variance_scaling(1.0, FanMode::Average, Distribution::TruncatedNormal, seed)
 }

@@ -25,6 +25,17 @@ use graph::{Graph, Operation, Output};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// How the elements of a tensor are given out.
+///
+/// ```
+/// use ferroflow::input::{InputOptions, range_input_producer};
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let options = InputOptions { num_epochs: Some(2), shuffle: false, ..InputOptions::default() };
+/// let queue = range_input_producer(&g, 3, &options)?;
+/// assert_eq!(queue.handle().op.op_type(), "FIFOQueueV2");
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct InputOptions {
     /// How often each element is given out; without it, for ever.
@@ -46,6 +57,23 @@ impl Default for InputOptions {
 }
 
 /// Adds a queue of strings, such as names of files, and its runner.
+///
+/// ```
+/// use ferroflow::input::{InputOptions, string_input_producer};
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{Coordinator, start_queue_runners};
+///
+/// let g = Graph::new();
+/// let options = InputOptions { shuffle: false, ..InputOptions::default() };
+/// let names = string_input_producer(&g, &["a.tfrecord", "b.tfrecord"], &options)?;
+/// let name = names.dequeue(&[DType::String])?.output(0);
+/// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
+/// start_queue_runners(&session, &coordinator)?;
+/// assert_eq!(session.run(&[&name])?[0].strings()?[0], "a.tfrecord");
+/// coordinator.request_stop(None);
+/// coordinator.join(std::time::Duration::from_secs(10))?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn string_input_producer(graph: &Graph, strings: &[&str], options: &InputOptions) -> Result<Queue> {
     if strings.is_empty() {
         return Err(Status::invalid_argument("string_input_producer requires a non-null input tensor"));
@@ -58,11 +86,45 @@ pub fn string_input_producer(graph: &Graph, strings: &[&str], options: &InputOpt
 }
 
 /// Adds a queue of the rows of a tensor, and its runner.
+///
+/// ```
+/// use ferroflow::input::{InputOptions, input_producer};
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{Coordinator, start_queue_runners};
+///
+/// let g = Graph::new();
+/// let options = InputOptions { shuffle: false, ..InputOptions::default() };
+/// let rows = input_producer(&g.constant([[1f32, 2.0], [3.0, 4.0]]), &options)?;
+/// let row = rows.dequeue(&[DType::Float])?.output(0);
+/// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
+/// start_queue_runners(&session, &coordinator)?;
+/// assert_eq!(session.run(&[&row])?[0].to_vec::<f32>()?, [1.0, 2.0]);
+/// coordinator.request_stop(None);
+/// coordinator.join(std::time::Duration::from_secs(10))?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn input_producer(rows: &Output, options: &InputOptions) -> Result<Queue> {
     rows.graph().name_scope("input_producer", |graph| input_producer_in(graph, rows, options))
 }
 
 /// Adds a queue of the numbers below a limit, and its runner.
+///
+/// ```
+/// use ferroflow::input::{InputOptions, range_input_producer};
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{Coordinator, start_queue_runners};
+///
+/// let g = Graph::new();
+/// let options = InputOptions { shuffle: false, ..InputOptions::default() };
+/// let number = range_input_producer(&g, 3, &options)?.dequeue(&[DType::Int32])?.output(0);
+/// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
+/// start_queue_runners(&session, &coordinator)?;
+/// let numbers = [session.eval::<i32>(&number)?, session.eval::<i32>(&number)?, session.eval::<i32>(&number)?];
+/// assert_eq!(numbers, [0, 1, 2]);
+/// coordinator.request_stop(None);
+/// coordinator.join(std::time::Duration::from_secs(10))?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn range_input_producer(graph: &Graph, limit: i32, options: &InputOptions) -> Result<Queue> {
     graph.name_scope("input_producer", |graph| {
         let range: Vec<i32> = (0..limit).collect();
@@ -89,6 +151,20 @@ fn input_producer_in(graph: &Graph, rows: &Output, options: &InputOptions) -> Re
 
 /// Returns a tensor that can be read so many times, after which reading it is the end of the input (`OutOfRange`). The
 /// count is a local variable.
+///
+/// ```
+/// use ferroflow::input::limit_epochs;
+/// use ferroflow::prelude::*;
+/// use ferroflow::{Code, train::local_variables_initializer};
+///
+/// let g = Graph::new();
+/// let twice = limit_epochs(&g.constant(7f32), Some(2))?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&local_variables_initializer(&g)?])?;
+/// assert_eq!((session.eval::<f32>(&twice)?, session.eval::<f32>(&twice)?), (7.0, 7.0));
+/// assert_eq!(session.eval::<f32>(&twice).unwrap_err().code(), Code::OutOfRange);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn limit_epochs(tensor: &Output, num_epochs: Option<i64>) -> Result<Output> {
     let Some(num_epochs) = num_epochs else { return Ok(tensor.clone()) };
     if num_epochs <= 0 {
@@ -108,6 +184,27 @@ pub fn limit_epochs(tensor: &Output, num_epochs: Option<i64>) -> Result<Output> 
 }
 
 /// Reads records from files.
+///
+/// ```
+/// use ferroflow::input::{InputOptions, Reader, string_input_producer};
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{Coordinator, start_queue_runners};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("lines.txt");
+/// # let path = path.to_str().unwrap();
+/// std::fs::write(path, "first\nsecond\n").unwrap();
+///
+/// let g = Graph::new();
+/// let names = string_input_producer(&g, &[path], &InputOptions::default())?;
+/// let (_key, line) = Reader::text_line(&g, 0)?.read(&names)?;
+/// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
+/// start_queue_runners(&session, &coordinator)?;
+/// assert_eq!(session.run(&[&line])?[0].strings()?[0], "first");
+/// assert_eq!(session.run(&[&line])?[0].strings()?[0], "second");
+/// coordinator.request_stop(None);
+/// coordinator.join(std::time::Duration::from_secs(10))?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Reader {
     handle: Output,
@@ -115,16 +212,43 @@ pub struct Reader {
 
 impl Reader {
     /// Adds a reader of TFRecords.
+    ///
+    /// ```
+    /// use ferroflow::input::{Compression, Reader};
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// assert_eq!(Reader::tf_record(&g, Compression::Gzip)?.handle().op.op_type(), "TFRecordReaderV2");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn tf_record(graph: &Graph, compression: Compression) -> Result<Reader> {
         Reader::from_op(graph.op("TFRecordReaderV2").attr("compression_type", compression.attr()).try_build()?)
     }
 
     /// Adds a reader of the lines of text files, without the first few.
+    ///
+    /// ```
+    /// use ferroflow::input::Reader;
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// // A table whose first line names the columns.
+    /// assert_eq!(Reader::text_line(&g, 1)?.handle().op.op_type(), "TextLineReaderV2");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn text_line(graph: &Graph, skip_header_lines: i64) -> Result<Reader> {
         Reader::from_op(graph.op("TextLineReaderV2").attr("skip_header_lines", skip_header_lines).try_build()?)
     }
 
     /// Adds a reader of records of as many bytes each, between a header and a footer.
+    ///
+    /// ```
+    /// use ferroflow::input::Reader;
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// // CIFAR-10: a label and 32 × 32 pixels of three colours.
+    /// let reader = Reader::fixed_length_record(&g, 1 + 32 * 32 * 3, 0, 0)?;
+    /// assert_eq!(reader.handle().op.op_type(), "FixedLengthRecordReaderV2");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn fixed_length_record(
         graph: &Graph,
         record_bytes: i64,
@@ -136,6 +260,14 @@ impl Reader {
     }
 
     /// Adds a reader whose records are whole files.
+    ///
+    /// ```
+    /// use ferroflow::input::Reader;
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// assert_eq!(Reader::whole_file(&g)?.handle().op.op_type(), "WholeFileReaderV2");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn whole_file(graph: &Graph) -> Result<Reader> {
         Reader::from_op(graph.op("WholeFileReaderV2").try_build()?)
     }
@@ -145,17 +277,47 @@ impl Reader {
     }
 
     /// Returns the handle.
+    ///
+    /// ```
+    /// use ferroflow::{DType, Graph, input::Reader};
+    ///
+    /// let g = Graph::new();
+    /// assert_eq!(Reader::whole_file(&g)?.handle().dtype(), DType::Resource);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn handle(&self) -> &Output {
         &self.handle
     }
 
     /// Adds the next record, as its key and its content; names of files are taken from the queue when one is at its end.
+    ///
+    /// ```
+    /// use ferroflow::input::{InputOptions, Reader, string_input_producer};
+    /// use ferroflow::{DType, Graph};
+    ///
+    /// let g = Graph::new();
+    /// let names = string_input_producer(&g, &["cat.jpg", "dog.jpg"], &InputOptions::default())?;
+    /// let (name, bytes) = Reader::whole_file(&g)?.read(&names)?;
+    /// assert_eq!((name.dtype(), bytes.dtype()), (DType::String, DType::String));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn read(&self, names: &Queue) -> Result<(Output, Output)> {
         let op = self.handle.graph().op("ReaderReadV2").input(&self.handle).input(names.handle()).try_build()?;
         Ok((op.output(0), op.output(1)))
     }
 
     /// Adds up to so many next records, as vectors of keys and of contents.
+    ///
+    /// ```
+    /// use ferroflow::input::{Compression, InputOptions, Reader, string_input_producer};
+    /// use ferroflow::{Graph, PartialShape};
+    ///
+    /// let g = Graph::new();
+    /// let names = string_input_producer(&g, &["train.tfrecord"], &InputOptions::default())?;
+    /// let (_keys, records) = Reader::tf_record(&g, Compression::None)?.read_up_to(&names, 64)?;
+    /// assert_eq!(records.shape(), PartialShape::from([-1]));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn read_up_to(&self, names: &Queue, count: i64) -> Result<(Output, Output)> {
         let graph = self.handle.graph();
         let count = graph.constant_tensor(&Tensor::scalar(count));
@@ -165,6 +327,17 @@ impl Reader {
 }
 
 /// How batches are made.
+///
+/// ```
+/// use ferroflow::Graph;
+/// use ferroflow::input::{BatchOptions, batch};
+///
+/// let g = Graph::new();
+/// let options = BatchOptions { batch_size: 2, allow_smaller_final_batch: true, ..BatchOptions::default() };
+/// let batches = batch(&[g.constant([1f32, 2.0])], &options)?;
+/// assert_eq!(batches[0].shape(), ferroflow::PartialShape::from([-1, 2]));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct BatchOptions {
     /// Elements in a batch.
@@ -198,6 +371,18 @@ impl Default for BatchOptions {
 }
 
 /// How batches are shuffled.
+///
+/// ```
+/// use ferroflow::Graph;
+/// use ferroflow::input::{BatchOptions, ShuffleOptions, shuffle_batch};
+///
+/// let g = Graph::new();
+/// let shuffle = ShuffleOptions { min_after_dequeue: 1000, seed: Some(7) };
+/// let options = BatchOptions { batch_size: 32, capacity: 2000, ..BatchOptions::default() };
+/// let batches = shuffle_batch(&[g.constant(1f32)], &options, &shuffle)?;
+/// assert_eq!(batches[0].shape(), ferroflow::PartialShape::from([32]));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShuffleOptions {
     /// How many elements stay in the queue, so that they mix.
@@ -207,21 +392,75 @@ pub struct ShuffleOptions {
 }
 
 /// Adds batches of tensors, in their order, by a queue with its runner.
+///
+/// ```
+/// use ferroflow::input::{BatchOptions, InputOptions, batch, range_input_producer};
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{Coordinator, start_queue_runners};
+///
+/// let g = Graph::new();
+/// let options = InputOptions { shuffle: false, ..InputOptions::default() };
+/// let number = range_input_producer(&g, 4, &options)?.dequeue(&[DType::Int32])?.output(0);
+/// let numbers = batch(&[number], &BatchOptions { batch_size: 4, ..BatchOptions::default() })?.remove(0);
+/// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
+/// start_queue_runners(&session, &coordinator)?;
+/// assert_eq!(session.run(&[&numbers])?[0].to_vec::<i32>()?, [0, 1, 2, 3]);
+/// coordinator.request_stop(None);
+/// coordinator.join(std::time::Duration::from_secs(10))?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn batch(tensors: &[Output], options: &BatchOptions) -> Result<Vec<Output>> {
     make_batches("batch", &[tensors], options, None)
 }
 
 /// Adds batches of tensors in a random order.
+///
+/// ```
+/// use ferroflow::input::{BatchOptions, ShuffleOptions, shuffle_batch};
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let (image, label) = (g.constant([0f32; 784]), g.constant(3i64));
+/// let options = BatchOptions { batch_size: 100, capacity: 2000, ..BatchOptions::default() };
+/// let batches = shuffle_batch(&[image, label], &options, &ShuffleOptions { min_after_dequeue: 1000, seed: None })?;
+/// assert_eq!(batches[0].shape(), PartialShape::from([100, 784]));
+/// assert_eq!(batches[1].shape(), PartialShape::from([100]));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn shuffle_batch(tensors: &[Output], options: &BatchOptions, shuffle: &ShuffleOptions) -> Result<Vec<Output>> {
     make_batches("shuffle_batch", &[tensors], options, Some(shuffle))
 }
 
 /// Adds batches of what several sources give, each of which has a thread.
+///
+/// ```
+/// use ferroflow::input::{BatchOptions, batch_join};
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let (first, second) = ([g.constant(1f32)], [g.constant(2f32)]);
+/// let batches = batch_join(&[&first, &second], &BatchOptions { batch_size: 8, ..BatchOptions::default() })?;
+/// assert_eq!(batches[0].shape(), PartialShape::from([8]));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn batch_join(sources: &[&[Output]], options: &BatchOptions) -> Result<Vec<Output>> {
     make_batches("batch_join", sources, options, None)
 }
 
 /// Adds batches of what several sources give, in a random order.
+///
+/// ```
+/// use ferroflow::input::{BatchOptions, ShuffleOptions, shuffle_batch_join};
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let (first, second) = ([g.constant(1f32)], [g.constant(2f32)]);
+/// let options = BatchOptions { batch_size: 8, ..BatchOptions::default() };
+/// let shuffle = ShuffleOptions { min_after_dequeue: 16, seed: None };
+/// let batches = shuffle_batch_join(&[&first, &second], &options, &shuffle)?;
+/// assert_eq!(batches[0].shape(), PartialShape::from([8]));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn shuffle_batch_join(
     sources: &[&[Output]],
     options: &BatchOptions,

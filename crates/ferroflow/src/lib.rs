@@ -1,14 +1,47 @@
 //! Distributed TensorFlow in Rust: build a graph, run it in this process or on a cluster, train.
 //!
+//! This page is a tutorial in five steps: [tensors](#1-tensors), [graphs](#2-a-graph), [training](#3-training),
+//! [checkpoints](#4-a-checkpoint) and [clusters](#5-a-cluster). [`layers`], [`losses`] and [`metrics`] have what larger models are
+//! made of.
+//!
+//! # 1. Tensors
+//!
+//! A [`Tensor`] is a value: elements of one type in a shape. Numbers, strings, arrays, slices and vectors become tensors
+//! wherever one is expected, and come out of one again.
+//!
 //! ```
-//! use ferroflow::{Graph, Session};
+//! use ferroflow::prelude::*;
+//!
+//! let matrix = Tensor::try_from([[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
+//! assert_eq!((matrix.dtype(), matrix.dims()), (DType::Float, &[2, 3][..]));
+//! assert_eq!(matrix.view::<f32, 2>()?.get([1, 2]), Some(&6.0));
+//! assert_eq!(matrix.to_vec::<f32>()?.iter().sum::<f32>(), 21.0);
+//! # Ok::<(), Status>(())
+//! ```
+//!
+//! # 2. A graph
+//!
+//! A [`Graph`] says what is to be computed, and a [`Session`] computes it. An [`Output`] is what will be a tensor when the graph
+//! runs; operators and methods make further ones of it. A placeholder is fed in every run, and `None` is a size that isn't known yet.
+//!
+//! ```
+//! use ferroflow::prelude::*;
 //!
 //! let g = Graph::new();
-//! let hello = g.constant("Hello, distributed TensorFlow!");
+//! let x = g.placeholder::<f32>((None, 2));
+//! let w = g.constant([[1f32], [10.0]]);
+//! let y = x.matmul(&w) + 0.5;
+//!
 //! let session = Session::new(&g)?;
-//! assert_eq!(session.run(&[&hello])?[0].strings()?[0], "Hello, distributed TensorFlow!");
-//! # Ok::<(), ferroflow::Status>(())
+//! let values = session.runner().feed(&x, [[1f32, 2.0], [3.0, 4.0]]).fetch(&y).run()?;
+//! assert_eq!(values[0].to_vec::<f32>()?, [21.5, 43.5]);
+//! # Ok::<(), Status>(())
 //! ```
+//!
+//! # 3. Training
+//!
+//! A [`Variable`] keeps its value from run to run. An [optimizer](train) adds the gradients and the operation that changes the
+//! variables, and a run with that operation as its target is one step.
 //!
 //! A program that fits a line:
 //!
@@ -33,6 +66,65 @@
 //!     Ok(())
 //! }
 //! ```
+//!
+//! # 4. A checkpoint
+//!
+//! A [`Saver`](train::Saver) writes the variables to files, and reads them. The files are TensorFlow's, and so are the names of
+//! the variables: a model trained here is restored there, and the other way round.
+//!
+//! ```
+//! use ferroflow::prelude::*;
+//! use ferroflow::train::{Saver, global_variables_initializer, latest_checkpoint};
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let directory = directory.path().to_str().unwrap();
+//!
+//! let g = Graph::new();
+//! let w = Variable::new(&g, "w", &g.constant([1f32, 2.0]));
+//! let saver = Saver::new(&g)?;
+//! let session = Session::new(&g)?;
+//! session.run_ops(&[&global_variables_initializer(&g)?])?;
+//! saver.save(&session, &format!("{directory}/model"), Some(100))?;
+//!
+//! let later = Session::new(&g)?;
+//! saver.restore(&later, &latest_checkpoint(directory)?.unwrap())?;
+//! assert_eq!(later.run(&[w.value()])?[0].to_vec::<f32>()?, [1.0, 2.0]);
+//! # Ok::<(), Status>(())
+//! ```
+//!
+//! [`Supervisor`](train::Supervisor) and [`MonitoredSession`](train::MonitoredSession) save by themselves, and go on from the newest
+//! checkpoint after a restart.
+//!
+//! # 5. A cluster
+//!
+//! A cluster is a set of jobs, each of which has tasks: parameter servers hold the variables, and workers compute. A device
+//! scope says which task a node belongs to. Here all tasks are in this process. With `ferroflow server` on each machine it is the same
+//! program with [`Session::connect`] and `grpc://host:port`, or one with [`distributed::start_server`].
+//!
+//! ```
+//! use ferroflow::distributed::{ClusterSpec, start_embedded};
+//! use ferroflow::prelude::*;
+//! use ferroflow::train::{GradientDescentOptimizer, ReplicaDeviceSetter, global_variables_initializer};
+//!
+//! let spec = ClusterSpec::new().with_job("ps", &["ps0:2222"])?.with_job("worker", &["worker0:2222"])?;
+//! let cluster = start_embedded(&spec)?;
+//!
+//! let g = Graph::new();
+//! // Variables on the parameter servers, everything else on the worker.
+//! let (w, train) = ReplicaDeviceSetter::new(1).worker_device("/job:worker/task:0")?.scope(&g, |g| {
+//!     let w = Variable::new(g, "w", &g.constant(4f32));
+//!     let train = GradientDescentOptimizer::new(0.25).minimize(&w.value().square(), None)?;
+//!     Ok::<_, Status>((w, train))
+//! })?;
+//! assert_eq!(w.op().device(), "/job:ps/task:0");
+//!
+//! let session = Session::on_master(&g, cluster.master("worker", 0)?, ferroflow::SessionConfig::new())?;
+//! session.run_ops(&[&global_variables_initializer(&g)?])?;
+//! session.run_ops(&[&train])?;
+//! assert_eq!(session.eval::<f32>(w.value())?, 2.0);
+//! # Ok::<(), Status>(())
+//! ```
+//!
+//! # Mistakes
 //!
 //! Building neither panics nor needs `?`. The first mistake stays in the graph, what is built after it does nothing, and whatever runs
 //! or differentiates the graph returns it:
@@ -72,8 +164,160 @@ pub mod variable;
 mod variable_operators;
 pub mod variable_scope;
 
-pub use ::graph::builder::{Collection, Grad, IndexedSlices, LoopOptions};
-pub use ::graph::{DeviceName, Graph, Operation, Output};
+/// # Examples
+///
+/// Names, devices and control dependencies hold for what a closure builds:
+///
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let count = Variable::new(&g, "count", &g.constant(0f32));
+/// let add = count.assign_add(&g.constant(1f32));
+/// let after = g.control_dependencies(&[add], |g| {
+///     g.name_scope("report", |g| g.device("/cpu:0", |g| g.constant(10f32) + 0.0))
+/// });
+/// assert_eq!((after.op.name().as_str(), after.op.device().as_str()), ("report/AddV2", "/device:CPU:0"));
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[count.initializer()])?;
+/// assert_eq!((session.eval::<f32>(&after)?, session.eval::<f32>(count.value())?), (10.0, 1.0));
+/// # Ok::<(), Status>(())
+/// ```
+///
+/// Conditionals and loops:
+///
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let x = g.placeholder::<f32>(());
+/// let size = g.cond(&x.less(0.0), |_| vec![-&x], |_| vec![&x + 0.0]);
+/// let doubled = g.while_loop(&size, |_, v| v[0].less(100.0), |_, v| vec![&v[0] * 2.0]);
+/// let values = Session::new(&g)?.runner().feed(&x, -7f32).fetch(&doubled[0]).run()?;
+/// assert_eq!(values[0].to_scalar::<f32>()?, 112.0);
+/// # Ok::<(), Status>(())
+/// ```
+///
+/// Gradients, and any op by its name:
+///
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let x = g.constant([1f32, 2.0, 3.0]);
+/// let cubes = g.op("Mul").name("cubes").input(&x.square()).input(&x).output();
+/// let gradient = g.gradients(&[cubes], &[x])?.remove(0).unwrap().to_dense();
+/// assert_eq!(Session::new(&g)?.run(&[&gradient])?[0].to_vec::<f32>()?, [3.0, 12.0, 27.0]);
+/// # Ok::<(), Status>(())
+/// ```
+///
+/// GraphDefs go both ways:
+///
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// g.name_scope("model", |g| g.constant(42i32));
+/// let copy = Graph::new();
+/// copy.import(&g.to_graph_def())?;
+/// assert_eq!(Session::new(&copy)?.eval::<i32>(&copy.output("model/Const:0")?)?, 42);
+/// # Ok::<(), Status>(())
+/// ```
+#[doc(inline)]
+pub use ::graph::Graph;
+
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let sum = g.name_scope("total", |g| g.constant(1f32) + 2.0);
+/// let op: &Operation = &sum.op;
+/// assert_eq!((op.name().as_str(), op.op_type().as_str(), op.num_inputs()), ("total/AddV2", "AddV2", 2));
+/// assert_eq!(op.input(0).op.op_type(), "Const");
+/// ```
+#[doc(inline)]
+pub use ::graph::Operation;
+
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let x: Output = g.placeholder::<f32>((None, 3));
+/// let y = 1f32 - &x * 2.0;
+/// assert_eq!((y.dtype(), y.shape()), (DType::Float, PartialShape::from([-1, 3])));
+/// assert_eq!(x.name(), "Placeholder:0");
+/// ```
+#[doc(inline)]
+pub use ::graph::Output;
+
+/// ```
+/// use ferroflow::DeviceName;
+///
+/// let device = DeviceName::parse("/job:ps/task:1/cpu:0")?;
+/// assert_eq!((device.job.as_deref(), device.task), (Some("ps"), Some(1)));
+/// assert_eq!(device.to_string(), "/job:ps/task:1/device:CPU:0");
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+#[doc(inline)]
+pub use ::graph::DeviceName;
+
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let summaries: ferroflow::Collection = "summaries";
+/// g.add_to_collection(summaries, &g.constant("a summary"));
+/// assert_eq!(g.collection(summaries).len(), 1);
+/// ```
+#[doc(inline)]
+pub use ::graph::builder::Collection;
+
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::Grad;
+///
+/// let g = Graph::new();
+/// let table = Variable::new(&g, "table", &g.constant([[1f32], [2.0], [3.0]]));
+/// let rows = table.value().gather(&g.constant([2i32]));
+/// // Only the row that was looked up has a gradient.
+/// let gradient: Grad = g.gradients(&[rows], &[table.value().clone()])?.remove(0).unwrap();
+/// assert!(matches!(gradient, Grad::Slices(_)));
+/// # Ok::<(), Status>(())
+/// ```
+#[doc(inline)]
+pub use ::graph::builder::Grad;
+
+/// ```
+/// use ferroflow::IndexedSlices;
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let slices = IndexedSlices {
+///     values: g.constant([[1f32], [2.0], [4.0]]),
+///     indices: g.constant([0i32, 2, 2]),
+///     dense_shape: Some(g.constant([3i32, 1])),
+/// };
+/// assert_eq!(Session::new(&g)?.run(&[&slices.to_dense()])?[0].to_vec::<f32>()?, [1.0, 0.0, 6.0]);
+/// # Ok::<(), Status>(())
+/// ```
+#[doc(inline)]
+pub use ::graph::builder::IndexedSlices;
+
+/// ```
+/// use ferroflow::LoopOptions;
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// // A vector that grows has another shape in every iteration.
+/// let options = LoopOptions { shape_invariants: vec![Some(PartialShape::from([-1]))], ..LoopOptions::default() };
+/// let start = [g.constant([1f32])];
+/// let grown = g.while_loop_with(&start, &options, |_, v| v[0].sum().less(8.0), |_, v| vec![v[0].concat(&v[0], 0)]);
+/// assert_eq!(Session::new(&g)?.run(&[&grown[0]])?[0].num_elements(), 8);
+/// # Ok::<(), Status>(())
+/// ```
+#[doc(inline)]
+pub use ::graph::builder::LoopOptions;
+
 pub use session::{Callable, PartialRun, RunMetadata, RunOptions, Session, SessionConfig};
 pub use tensor::{Code, DType, IntoTensor, PartialShape, Result, Shape, Status, Tensor};
 pub use tensor::{MemoryState, memory_limit, memory_state, set_memory_limit, set_session_memory_limit};

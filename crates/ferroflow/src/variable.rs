@@ -5,26 +5,76 @@ use parking_lot::Mutex;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// The collections that variables are added to.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::variable::collections;
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant(1f32));
+/// assert_eq!(g.collection(collections::TRAINABLE_VARIABLES)[0].name(), w.handle().name());
+/// ```
 pub mod collections {
     /// All variables that are saved and shared.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::variable::collections::GLOBAL_VARIABLES, "variables");
+    /// ```
     pub const GLOBAL_VARIABLES: &str = "variables";
     /// The variables that optimizers change.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::variable::collections::TRAINABLE_VARIABLES, "trainable_variables");
+    /// ```
     pub const TRAINABLE_VARIABLES: &str = "trainable_variables";
     /// Variables of one worker only.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::variable::collections::LOCAL_VARIABLES, "local_variables");
+    /// ```
     pub const LOCAL_VARIABLES: &str = "local_variables";
     /// The step counter.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::variable::collections::GLOBAL_STEP, "global_step");
+    /// ```
     pub const GLOBAL_STEP: &str = "global_step";
     /// Variables of which a moving average is kept.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::variable::collections::MOVING_AVERAGE_VARIABLES, "moving_average_variables");
+    /// ```
     pub const MOVING_AVERAGE_VARIABLES: &str = "moving_average_variables";
     /// The operations that train.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::variable::collections::TRAIN_OP, "train_op");
+    /// ```
     pub const TRAIN_OP: &str = "train_op";
     /// Tensors with serialized summaries.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::variable::collections::SUMMARIES, "summaries");
+    /// ```
     pub const SUMMARIES: &str = "summaries";
     /// The operations that fill tables.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::variable::collections::TABLE_INITIALIZERS, "table_initializer");
+    /// ```
     pub const TABLE_INITIALIZERS: &str = "table_initializer";
 }
 
 /// How a variable is kept.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::variable::Kind;
+///
+/// let g = Graph::new();
+/// let w = Variable::builder(&g, "w").kind(Kind::Resource).build_constant(&Tensor::scalar(1f32));
+/// assert_eq!((w.kind(), w.op().op_type().as_str()), (Kind::Resource, "VarHandleOp"));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Behind a ref edge (`VariableV2`), as TensorFlow 1 does by default.
@@ -35,6 +85,20 @@ pub enum Kind {
 }
 
 /// A variable in a graph.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::global_variables_initializer;
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant([1f32, 2.0]));
+/// let double = w.assign(&(w.value() * 2.0));
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&double])?;
+/// assert_eq!(session.run(&[w.value()])?[0].to_vec::<f32>()?, [2.0, 4.0]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Variable {
     handle: Output,
@@ -49,6 +113,16 @@ pub struct Variable {
 }
 
 /// Which part of a partitioned variable a variable is.
+///
+/// ```
+/// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
+///
+/// let g = ferroflow::Graph::new();
+/// let table = get_variable(&g, "table", &[4, 8])?.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+/// let slice = table.parts()[1].save_slice().unwrap();
+/// assert_eq!((slice.full_name.as_str(), slice.offset.as_slice()), ("table", &[2, 0][..]));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveSlice {
     /// The name of the whole.
@@ -63,6 +137,20 @@ pub struct SaveSlice {
 
 impl SaveSlice {
     /// Returns the specification that the save and restore ops take, such as `10 20 0,5:0,20`.
+    ///
+    /// ```
+    /// use ferroflow::Shape;
+    /// use ferroflow::variable::SaveSlice;
+    ///
+    /// let slice = SaveSlice {
+    ///     full_name: "table".to_owned(),
+    ///     full_shape: Shape::new(&[10, 20])?,
+    ///     offset: vec![5, 0],
+    ///     shape: Shape::new(&[5, 20])?,
+    /// };
+    /// assert_eq!(slice.spec(), "10 20 5,5:0,20");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn spec(&self) -> String {
         let dims: Vec<String> = self.full_shape.dims().iter().map(i64::to_string).collect();
         let parts: Vec<String> =
@@ -85,6 +173,18 @@ struct Record {
 }
 
 /// A variable about to be added.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::variable::{VariableBuilder, trainable_variables};
+///
+/// let g = Graph::new();
+/// let builder: VariableBuilder<'_> = Variable::builder(&g, "mean").trainable(false);
+/// let mean = builder.build_constant(&Tensor::scalar(0f32));
+/// assert_eq!(mean.name(), "mean");
+/// assert!(trainable_variables(&g)?.is_empty());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[must_use = "the variable is added by `build`"]
 pub struct VariableBuilder<'a> {
     graph: &'a Graph,
@@ -114,11 +214,27 @@ impl Variable {
     }
 
     /// Starts a variable.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::builder(&g, "w").build_constant(&Tensor::vector(&[1f32, 2.0]));
+    /// assert_eq!(w.shape(), &PartialShape::from([2]));
+    /// ```
     pub fn builder<'a>(graph: &'a Graph, name: &str) -> VariableBuilder<'a> {
         Variable::in_graph(graph, name)
     }
 
     /// As [`builder`](Self::builder), for code that has the inner builder only.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::in_graph(&g, "w").build_constant(&Tensor::scalar(1f32));
+    /// assert_eq!(w.name(), "w");
+    /// ```
     pub fn in_graph<'a>(graph: &'a Graph, name: &str) -> VariableBuilder<'a> {
         VariableBuilder {
             graph,
@@ -131,12 +247,34 @@ impl Variable {
     }
 
     /// Makes a trainable variable with an initial value.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(3f32));
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[w.initializer()])?;
+    /// assert_eq!(session.eval::<f32>(w.value())?, 3.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn new(graph: &Graph, name: &str, initial_value: &Output) -> Variable {
         Variable::builder(graph, name).build_from(initial_value)
     }
 
     /// Returns the variable that a collection holds the handle of.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::variable::collections;
+    ///
+    /// let g = Graph::new();
+    /// Variable::new(&g, "w", &g.constant(3f32));
+    /// let handle = g.collection(collections::GLOBAL_VARIABLES).remove(0);
+    /// assert_eq!(Variable::from_handle(&handle)?.name(), "w");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn from_handle(handle: &Output) -> Result<Variable> {
         let graph = handle.graph();
         graph.finish()?;
@@ -180,12 +318,35 @@ impl Variable {
     }
 
     /// Returns the graph.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(3f32));
+    /// assert!(w.graph().same(&g));
+    /// ```
     pub fn graph(&self) -> &Graph {
         self.handle.graph()
     }
 
     /// Returns the value at the place where the program is: for a resource variable a read of its own, as TensorFlow adds
     /// one wherever a variable is used.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::variable::Kind;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::builder(&g, "w").kind(Kind::Resource).build_constant(&Tensor::scalar(1f32));
+    /// let add = w.assign_add(&g.constant(1f32));
+    /// // Read after the addition, whatever else the step does.
+    /// let after = g.control_dependencies(&[add], |_| w.read());
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[w.initializer()])?;
+    /// assert_eq!(session.eval::<f32>(&after)?, 2.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn read(&self) -> Output {
         match self.kind {
@@ -201,11 +362,31 @@ impl Variable {
     }
 
     /// Returns which part of a partitioned variable this is.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// // A variable that is not partitioned is a part of nothing.
+    /// assert_eq!(Variable::new(&g, "w", &g.constant(1f32)).save_slice(), None);
+    /// ```
     pub fn save_slice(&self) -> Option<&SaveSlice> {
         self.slice.as_ref()
     }
 
     /// Says which part of a partitioned variable this is.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::variable::SaveSlice;
+    ///
+    /// let g = Graph::new();
+    /// let mut part = Variable::new(&g, "table/part_1", &g.constant([1f32, 2.0]));
+    /// let (full_shape, shape) = (Shape::new(&[4])?, Shape::new(&[2])?);
+    /// part.set_save_slice(SaveSlice { full_name: "table".to_owned(), full_shape, offset: vec![2], shape });
+    /// assert_eq!(part.save_slice().unwrap().spec(), "4 2,2");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn set_save_slice(&mut self, slice: SaveSlice) {
         let known = self.graph().extension::<Known>();
         let edge = self.handle.edge();
@@ -216,68 +397,200 @@ impl Variable {
     }
 
     /// Returns the ref or the resource handle.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(3f32));
+    /// assert!(w.handle().is_ref());
+    /// ```
     pub fn handle(&self) -> &Output {
         &self.handle
     }
 
     /// Returns the value, read when it is needed.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant([3f32, 4.0]));
+    /// let norm = w.value().square().sum().sqrt();
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[w.initializer()])?;
+    /// assert_eq!(session.eval::<f32>(&norm)?, 5.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn value(&self) -> &Output {
         &self.value
     }
 
     /// Returns the operation that sets the initial value.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::Code;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(3f32));
+    /// let session = Session::new(&g)?;
+    /// assert_eq!(session.eval::<f32>(w.value()).unwrap_err().code(), Code::FailedPrecondition);
+    /// session.run_ops(&[w.initializer()])?;
+    /// assert_eq!(session.eval::<f32>(w.value())?, 3.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn initializer(&self) -> &Operation {
         &self.initializer
     }
 
     /// Returns the initial value.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let first = Variable::new(&g, "first", &g.constant(3f32));
+    /// // The same first value, without waiting for the first variable.
+    /// let second = Variable::new(&g, "second", first.initial_value());
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[second.initializer()])?;
+    /// assert_eq!(session.eval::<f32>(second.value())?, 3.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn initial_value(&self) -> &Output {
         &self.initial_value
     }
 
     /// Returns how the variable is kept.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::variable::Kind;
+    ///
+    /// let g = Graph::new();
+    /// assert_eq!(Variable::new(&g, "w", &g.constant(1f32)).kind(), Kind::Ref);
+    /// ```
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// Returns the type of the elements.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// assert_eq!(Variable::new(&g, "w", &g.constant(1i64)).dtype(), DType::Int64);
+    /// ```
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// Returns the shape.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// assert_eq!(Variable::new(&g, "w", &g.constant([[1f32, 2.0]])).shape(), &PartialShape::from([1, 2]));
+    /// ```
     pub fn shape(&self) -> &PartialShape {
         &self.shape
     }
 
     /// Returns whether optimizers change it.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::variable::create_global_step;
+    ///
+    /// let g = Graph::new();
+    /// assert!(Variable::new(&g, "w", &g.constant(1f32)).is_trainable());
+    /// assert!(!create_global_step(&g).is_trainable());
+    /// ```
     pub fn is_trainable(&self) -> bool {
         self.trainable
     }
 
     /// Returns the name of the variable's node.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = g.name_scope("layer", |g| Variable::new(g, "w", &g.constant(1f32)));
+    /// assert_eq!(w.name(), "layer/w");
+    /// ```
     pub fn name(&self) -> String {
         self.handle.op.name()
     }
 
     /// Returns the operation that holds the variable.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(1f32));
+    /// let beside = g.colocate_with(w.op(), |g| g.constant(2f32));
+    /// assert_eq!(beside.op.attrs().colocation(), ["w"]);
+    /// ```
     pub fn op(&self) -> &Operation {
         &self.handle.op
     }
 
     /// Adds an operation that sets the value.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(1f32));
+    /// let set = w.assign(&g.constant(5f32));
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&set])?;
+    /// assert_eq!(session.eval::<f32>(w.value())?, 5.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn assign(&self, value: &Output) -> Operation {
         self.update("Assign", "AssignVariableOp", value)
     }
 
     /// Adds an operation that adds to the value.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let count = Variable::new(&g, "count", &g.constant(0i64));
+    /// let add = count.assign_add(&g.constant(2i64));
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[count.initializer()])?;
+    /// session.run_ops(&[&add])?;
+    /// assert_eq!(session.eval::<i64>(count.value())?, 2);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn assign_add(&self, delta: &Output) -> Operation {
         self.update("AssignAdd", "AssignAddVariableOp", delta)
     }
 
     /// Adds an operation that subtracts from the value.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(5f32));
+    /// let step = w.assign_sub(&g.constant(2f32));
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[w.initializer()])?;
+    /// session.run_ops(&[&step])?;
+    /// assert_eq!(session.eval::<f32>(w.value())?, 3.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn assign_sub(&self, delta: &Output) -> Operation {
         self.update("AssignSub", "AssignSubVariableOp", delta)
@@ -292,30 +605,73 @@ impl Variable {
 
 impl VariableBuilder<'_> {
     /// Sets whether optimizers change the variable; they do unless told otherwise.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let mean = Variable::builder(&g, "mean").trainable(false).build_constant(&Tensor::scalar(0f32));
+    /// assert!(!mean.is_trainable());
+    /// ```
     pub fn trainable(mut self, trainable: bool) -> Self {
         self.trainable = trainable;
         self
     }
 
     /// Sets how the variable is kept.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::variable::Kind;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::builder(&g, "w").kind(Kind::Resource).build_constant(&Tensor::scalar(0f32));
+    /// assert_eq!(w.handle().dtype(), DType::Resource);
+    /// ```
     pub fn kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
         self
     }
 
     /// Sets the collections, instead of `variables` (and `trainable_variables`).
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::variable::{collections, global_variables, local_variables};
+    ///
+    /// let g = Graph::new();
+    /// Variable::builder(&g, "seen").collections(&[collections::LOCAL_VARIABLES]).build_constant(&Tensor::scalar(0f32));
+    /// assert_eq!((global_variables(&g)?.len(), local_variables(&g)?.len()), (0, 1));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn collections(mut self, collections: &[&'static str]) -> Self {
         self.collections = Some(collections.to_vec());
         self
     }
 
     /// Sets whether later values must have the initial value's shape; they must unless told otherwise.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let seen = Variable::builder(&g, "seen").validate_shape(false).build_constant(&Tensor::vector(&[0f32]));
+    /// assert_eq!(seen.shape().rank(), None);
+    /// ```
     pub fn validate_shape(mut self, validate_shape: bool) -> Self {
         self.validate_shape = validate_shape;
         self
     }
 
     /// Adds the variable; `initial_value` builds its first value in the variable's name scope, placed with it.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::builder(&g, "w").build(|g| g.constant([0.5f32; 4]) * 2.0);
+    /// assert!(w.initial_value().op.name().starts_with("w/Initializer/"));
+    /// ```
     #[track_caller]
     pub fn build(self, initial_value: impl FnOnce(&Graph) -> Output) -> Variable {
         let (graph, kind) = (self.graph, self.kind);
@@ -323,12 +679,29 @@ impl VariableBuilder<'_> {
     }
 
     /// As [`build`](Self::build), but adds no variable when `initial_value` fails.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let missing = Variable::builder(&g, "w").try_build(|_| Err(Status::not_found("no file")));
+    /// assert_eq!(missing.unwrap_err().message(), "no file");
+    /// assert!(g.operation("w").is_none());
+    /// ```
     #[track_caller]
     pub fn try_build(self, initial_value: impl FnOnce(&Graph) -> Result<Output>) -> Result<Variable> {
         self.add(|graph, scope| in_initializer(graph, scope, initial_value))
     }
 
     /// Adds the variable with a first value that is in the graph already.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::builder(&g, "w").build_from(&g.constant(1f32));
+    /// assert_eq!(w.initial_value().name(), "Const:0");
+    /// ```
     #[track_caller]
     pub fn build_from(self, initial_value: &Output) -> Variable {
         let (graph, kind) = (self.graph, self.kind);
@@ -336,6 +709,14 @@ impl VariableBuilder<'_> {
     }
 
     /// Adds the variable with a constant as its first value.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::builder(&g, "w").build_constant(&Tensor::scalar(1f32));
+    /// assert_eq!(w.initial_value().name(), "w/initial_value:0");
+    /// ```
     #[track_caller]
     pub fn build_constant(self, value: &Tensor) -> Variable {
         let (graph, kind) = (self.graph, self.kind);
@@ -471,26 +852,84 @@ pub(crate) fn named_constant(graph: &Graph, name: &str, value: &Tensor) -> Outpu
 }
 
 /// Returns the variables of a collection.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::variable::{collections, variables_in};
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant(1f32));
+/// g.add_to_collection(collections::MOVING_AVERAGE_VARIABLES, w.handle());
+/// assert_eq!(variables_in(&g, collections::MOVING_AVERAGE_VARIABLES)?[0].name(), "w");
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn variables_in(graph: &Graph, collection: &str) -> Result<Vec<Variable>> {
     graph.collection(collection).iter().map(Variable::from_handle).collect()
 }
 
 /// Returns all variables that are saved and shared.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::variable::{create_global_step, global_variables};
+///
+/// let g = Graph::new();
+/// Variable::new(&g, "w", &g.constant(1f32));
+/// create_global_step(&g);
+/// let names: Vec<String> = global_variables(&g)?.iter().map(Variable::name).collect();
+/// assert_eq!(names, ["w", "global_step"]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn global_variables(graph: &Graph) -> Result<Vec<Variable>> {
     variables_in(graph, collections::GLOBAL_VARIABLES)
 }
 
 /// Returns the variables that optimizers change.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::variable::{create_global_step, trainable_variables};
+///
+/// let g = Graph::new();
+/// Variable::new(&g, "w", &g.constant(1f32));
+/// create_global_step(&g);
+/// let names: Vec<String> = trainable_variables(&g)?.iter().map(Variable::name).collect();
+/// assert_eq!(names, ["w"]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn trainable_variables(graph: &Graph) -> Result<Vec<Variable>> {
     variables_in(graph, collections::TRAINABLE_VARIABLES)
 }
 
 /// Returns the variables of one worker only.
+///
+/// ```
+/// use ferroflow::metrics;
+/// use ferroflow::prelude::*;
+/// use ferroflow::variable::local_variables;
+///
+/// let g = Graph::new();
+/// assert!(local_variables(&g)?.is_empty());
+/// metrics::mean(&g.constant([1f32, 2.0])).build();
+/// assert_eq!(local_variables(&g)?.len(), 2);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn local_variables(graph: &Graph) -> Result<Vec<Variable>> {
     variables_in(graph, collections::LOCAL_VARIABLES)
 }
 
 /// Returns the `global_step` variable, when there is one.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::variable::{create_global_step, get_global_step};
+///
+/// let g = Graph::new();
+/// assert!(get_global_step(&g)?.is_none());
+/// create_global_step(&g);
+/// assert_eq!(get_global_step(&g)?.map(|step| step.name()), Some("global_step".to_owned()));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn get_global_step(graph: &Graph) -> Result<Option<Variable>> {
     if let Some(handle) = graph.collection(collections::GLOBAL_STEP).first() {
         return Variable::from_handle(handle).map(Some);
@@ -502,6 +941,22 @@ pub fn get_global_step(graph: &Graph) -> Result<Option<Variable>> {
 }
 
 /// Returns a `global_step` variable: an `int64` scalar that starts at 0 and isn't trained.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{GradientDescentOptimizer, global_variables_initializer};
+/// use ferroflow::variable::create_global_step;
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(1f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&train])?;
+/// assert_eq!(session.eval::<i64>(step.value())?, 1);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[track_caller]
 pub fn create_global_step(graph: &Graph) -> Variable {
     Variable::builder(graph, "global_step")

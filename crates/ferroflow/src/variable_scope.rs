@@ -23,6 +23,18 @@ use tensor::{DType, PartialShape, Result, Shape, Status};
 pub type Regularizer = Arc<dyn Fn(&Output) -> Output + Send + Sync>;
 
 /// Whether a scope makes variables or finds those that are there.
+///
+/// ```
+/// use ferroflow::variable_scope::{Reuse, get_variable, variable_scope};
+///
+/// let g = ferroflow::Graph::new();
+/// let get = |reuse| variable_scope(&g, "model", reuse, |g| get_variable(g, "w", &[2])?.get());
+/// assert!(get(Reuse::Existing).is_err());
+/// let made = get(Reuse::New)?;
+/// assert_eq!(get(Reuse::Auto)?.name(), made.name());
+/// assert!(get(Reuse::New).is_err());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reuse {
     /// A name that is taken is an error.
@@ -247,6 +259,16 @@ fn joined(outer: &str, name: &str) -> String {
 }
 
 /// A variable about to be made or found.
+///
+/// ```
+/// use ferroflow::variable_scope::get_variable;
+/// use ferroflow::{Graph, initializers};
+///
+/// let g = Graph::new();
+/// let bias = get_variable(&g, "bias", &[3])?.initializer(initializers::zeros()).trainable(false).get()?;
+/// assert_eq!((bias.name().as_str(), bias.is_trainable()), ("bias", false));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[must_use = "the variable is made by `get`"]
 pub struct VariableRequest<'a> {
     graph: &'a Graph,
@@ -263,6 +285,16 @@ pub struct VariableRequest<'a> {
 
 /// Starts a variable of a name in the current variable scope: `float`, trainable, with Glorot's uniform initializer
 /// (zeros when it isn't floating), unless told otherwise.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::variable_scope::get_variable;
+///
+/// let g = Graph::new();
+/// let w = get_variable(&g, "w", &[2, 3])?.get()?;
+/// assert_eq!((w.dtype(), w.shape()), (DType::Float, &PartialShape::from([2, 3])));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn get_variable<'a>(graph: &'a Graph, name: &str, dims: &[i64]) -> Result<VariableRequest<'a>> {
     Ok(VariableRequest {
         graph,
@@ -280,48 +312,132 @@ pub fn get_variable<'a>(graph: &'a Graph, name: &str, dims: &[i64]) -> Result<Va
 
 impl VariableRequest<'_> {
     /// Sets the type of the elements.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::get_variable;
+    /// use ferroflow::{DType, Graph, initializers};
+    ///
+    /// let g = Graph::new();
+    /// let count = get_variable(&g, "count", &[])?.dtype(DType::Int64).initializer(initializers::zeros()).get()?;
+    /// assert_eq!(count.dtype(), DType::Int64);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
         self
     }
 
     /// Sets the first value.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::get_variable;
+    /// use ferroflow::{Graph, Session, initializers};
+    ///
+    /// let g = Graph::new();
+    /// let w = get_variable(&g, "w", &[2])?.initializer(initializers::constant(0.5)).get()?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[w.initializer()])?;
+    /// assert_eq!(session.run(&[w.value()])?[0].to_vec::<f32>()?, [0.5, 0.5]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn initializer(mut self, initializer: Initializer) -> Self {
         self.initializer = Some(initializer);
         self
     }
 
     /// Sets whether optimizers change it.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::get_variable;
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// assert!(!get_variable(&g, "w", &[2])?.trainable(false).get()?.is_trainable());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn trainable(mut self, trainable: bool) -> Self {
         self.trainable = trainable;
         self
     }
 
     /// Sets how it is kept.
+    ///
+    /// ```
+    /// use ferroflow::variable::Kind;
+    /// use ferroflow::variable_scope::get_variable;
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// assert_eq!(get_variable(&g, "w", &[2])?.kind(Kind::Resource).get()?.kind(), Kind::Resource);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
         self
     }
 
     /// Sets the collections.
+    ///
+    /// ```
+    /// use ferroflow::variable::{collections, local_variables};
+    /// use ferroflow::variable_scope::get_variable;
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// get_variable(&g, "seen", &[])?.collections(&[collections::LOCAL_VARIABLES]).get()?;
+    /// assert_eq!(local_variables(&g)?[0].name(), "seen");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn collections(mut self, collections: &[&'static str]) -> Self {
         self.collections = Some(collections.to_vec());
         self
     }
 
     /// Sets what is added to the regularization losses when the variable is made.
+    ///
+    /// ```
+    /// use ferroflow::layers::regularizers;
+    /// use ferroflow::losses::get_regularization_losses;
+    /// use ferroflow::variable_scope::get_variable;
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// get_variable(&g, "w", &[2])?.regularizer(regularizers::l2(0.01)).get()?;
+    /// assert_eq!(get_regularization_losses(&g).len(), 1);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn regularizer(mut self, regularizer: Regularizer) -> Self {
         self.regularizer = Some(regularizer);
         self
     }
 
     /// Sets what an optimizer makes of the variable's value after it has changed it.
+    ///
+    /// ```
+    /// use ferroflow::layers::constraints;
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::{GradientDescentOptimizer, global_variables_initializer};
+    /// use ferroflow::variable_scope::get_variable;
+    ///
+    /// let g = Graph::new();
+    /// let w = get_variable(&g, "w", &[])?.constraint(constraints::non_negative()).get()?;
+    /// let train = GradientDescentOptimizer::new(100.0).minimize(w.value(), None)?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// session.run_ops(&[&train])?;
+    /// assert_eq!(session.eval::<f32>(w.value())?, 0.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn constraint(mut self, constraint: Constraint) -> Self {
         self.constraint = Some(constraint);
         self
     }
 
     /// Makes the variable, or finds it.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::get_variable;
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// assert_eq!(get_variable(&g, "w", &[2])?.get()?.name(), "w");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn get(mut self) -> Result<Variable> {
         let scope = OpenScope::current(self.graph);
         self.take_defaults(&scope);
@@ -384,6 +500,16 @@ impl VariableRequest<'_> {
     }
 
     /// Makes the variable, or finds it, in parts along one axis, as `partitioner` says.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// let table = get_variable(&g, "table", &[5, 8])?.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+    /// let names: Vec<String> = table.parts().iter().map(|part| part.name()).collect();
+    /// assert_eq!(names, ["table/part_0", "table/part_1"]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn get_partitioned(mut self, partitioner: &dyn Partitioner) -> Result<PartitionedVariable> {
         let counts = partitioner.parts(&self.shape, self.dtype);
         let mut cut: Vec<(usize, i64)> = counts.iter().copied().enumerate().filter(|(_, parts)| *parts > 1).collect();
@@ -435,12 +561,42 @@ impl VariableRequest<'_> {
 }
 
 /// Decides how a variable is cut.
+///
+/// ```
+/// use ferroflow::variable_scope::{Partitioner, get_variable};
+/// use ferroflow::{DType, Graph, Shape};
+///
+/// /// A part for each row.
+/// struct Rows;
+///
+/// impl Partitioner for Rows {
+///     fn parts(&self, shape: &Shape, _dtype: DType) -> Vec<i64> {
+///         let mut parts = vec![1; shape.rank()];
+///         parts[0] = shape.dim(0);
+///         parts
+///     }
+/// }
+///
+/// let g = Graph::new();
+/// assert_eq!(get_variable(&g, "table", &[3, 8])?.get_partitioned(&Rows)?.parts().len(), 3);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub trait Partitioner {
     /// Returns the number of parts along each axis; more than one along one axis at most.
     fn parts(&self, shape: &Shape, dtype: DType) -> Vec<i64>;
 }
 
 /// Cuts every variable into as many parts along one axis.
+///
+/// ```
+/// use ferroflow::PartialShape;
+/// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
+///
+/// let g = ferroflow::Graph::new();
+/// let table = get_variable(&g, "table", &[5, 8])?.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+/// assert_eq!(table.parts()[0].shape(), &PartialShape::from([3, 8]));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct FixedSizePartitioner {
     /// The number of parts.
     pub num_shards: i64,
@@ -459,6 +615,16 @@ impl Partitioner for FixedSizePartitioner {
 }
 
 /// Cuts variables so that no part has more bytes than this.
+///
+/// ```
+/// use ferroflow::variable_scope::{VariableAxisSizePartitioner, get_variable};
+///
+/// let g = ferroflow::Graph::new();
+/// let partitioner = VariableAxisSizePartitioner { max_shard_bytes: 64, axis: 0, max_shards: None };
+/// // Two rows of eight floats are 64 bytes.
+/// assert_eq!(get_variable(&g, "table", &[6, 8])?.get_partitioned(&partitioner)?.parts().len(), 3);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct VariableAxisSizePartitioner {
     /// The largest size of a part in bytes.
     pub max_shard_bytes: i64,
@@ -484,6 +650,15 @@ impl Partitioner for VariableAxisSizePartitioner {
 }
 
 /// Cuts variables into at most so many parts, none smaller than a number of bytes.
+///
+/// ```
+/// use ferroflow::variable_scope::{MinMaxVariablePartitioner, get_variable};
+///
+/// let g = ferroflow::Graph::new();
+/// let partitioner = MinMaxVariablePartitioner { max_partitions: 4, axis: 0, min_slice_bytes: 96 };
+/// assert_eq!(get_variable(&g, "table", &[6, 8])?.get_partitioned(&partitioner)?.parts().len(), 2);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct MinMaxVariablePartitioner {
     /// The largest number of parts.
     pub max_partitions: i64,
@@ -506,6 +681,17 @@ impl Partitioner for MinMaxVariablePartitioner {
 }
 
 /// A variable in parts.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
+///
+/// let g = Graph::new();
+/// let table = get_variable(&g, "table", &[4, 2])?.get_partitioned(&FixedSizePartitioner { num_shards: 4, axis: 0 })?;
+/// assert_eq!((table.name(), table.parts().len()), ("table", 4));
+/// assert_eq!(table.as_tensor().shape(), PartialShape::from([4, 2]));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct PartitionedVariable {
     parts: Vec<Variable>,
@@ -515,16 +701,49 @@ pub struct PartitionedVariable {
 
 impl PartitionedVariable {
     /// Returns the parts.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// let table = get_variable(&g, "table", &[4])?.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+    /// assert_eq!(table.parts()[1].save_slice().unwrap().offset, [2]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn parts(&self) -> &[Variable] {
         &self.parts
     }
 
     /// Returns the name of the whole.
+    ///
+    /// ```
+    /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// let table = get_variable(&g, "table", &[4])?.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+    /// assert_eq!(table.name(), "table");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Adds the value of the whole.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::global_variables_initializer;
+    /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
+    /// use ferroflow::initializers;
+    ///
+    /// let g = Graph::new();
+    /// let request = get_variable(&g, "table", &[3])?.initializer(initializers::ones());
+    /// let whole = request.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?.as_tensor();
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// assert_eq!(session.run(&[&whole])?[0].to_vec::<f32>()?, [1.0, 1.0, 1.0]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn as_tensor(&self) -> graph::Output {
         let values: Vec<graph::Output> = self.parts.iter().map(Variable::read).collect();

@@ -5,3 +5,8 @@ pub mod deep_graph;
 pub mod fuzz;
 pub mod mutated_graph;
 pub mod random_graph;
+
+/// The Rust code of the tutorial, which is tested as documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tutorial.md")]
+pub struct Tutorial;

@@ -26,10 +26,31 @@ use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
 
 /// Pixels in a row and rows in an image.
+///
+/// ```
+/// use ferroflow::data::mnist::{IMAGE_PIXELS, IMAGE_SIZE};
+///
+/// assert_eq!(IMAGE_SIZE * IMAGE_SIZE, IMAGE_PIXELS);
+/// ```
 pub const IMAGE_SIZE: usize = 28;
 /// Pixels in an image.
+///
+/// ```
+/// use ferroflow::Graph;
+/// use ferroflow::data::mnist::IMAGE_PIXELS;
+///
+/// let images = Graph::new().placeholder::<f32>((None, IMAGE_PIXELS as i64));
+/// assert_eq!(images.shape(), ferroflow::PartialShape::from([-1, 784]));
+/// ```
 pub const IMAGE_PIXELS: usize = IMAGE_SIZE * IMAGE_SIZE;
 /// Kinds of digits.
+///
+/// ```
+/// use ferroflow::data::mnist::NUM_CLASSES;
+/// use ferroflow::layers::Dense;
+///
+/// let logits = Dense::new(NUM_CLASSES as i64);
+/// ```
 pub const NUM_CLASSES: usize = 10;
 
 const TRAIN_IMAGES: &str = "train-images-idx3-ubyte";
@@ -52,6 +73,16 @@ const CHECKSUMS: &str = "SHA256SUMS";
 const UNPACKED_BYTES_MAX: u64 = 1 << 30;
 
 /// The digits, split as TensorFlow's tutorials split them.
+///
+/// ```
+/// # #[cfg(feature = "digits")] {
+/// use ferroflow::data::mnist::Mnist;
+///
+/// let digits = Mnist::builtin()?;
+/// assert_eq!((digits.train.len(), digits.validation.len(), digits.test.len()), (13_750, 1_250, 2_500));
+/// # }
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Mnist {
     /// The digits to train on.
@@ -63,6 +94,17 @@ pub struct Mnist {
 }
 
 /// Images and their labels.
+///
+/// ```
+/// # #[cfg(feature = "digits")] {
+/// use ferroflow::data::mnist::{Digits, Mnist};
+///
+/// let test: Digits = Mnist::builtin()?.test;
+/// let (images, labels) = test.all()?;
+/// assert_eq!((images.dims(), labels.dims()), (&[2500, 784][..], &[2500, 10][..]));
+/// # }
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Digits {
     images: Arc<[u8]>,
@@ -74,6 +116,15 @@ pub struct Digits {
 impl Mnist {
     /// Returns the digits that come with the library: 15,000 to train on and 2,500 to test on. The feature `digits`, which
     /// is on by default, brings them along.
+    ///
+    /// ```
+    /// # #[cfg(feature = "digits")] {
+    /// use ferroflow::data::mnist::Mnist;
+    ///
+    /// assert_eq!(Mnist::builtin()?.test.len(), 2_500);
+    /// # }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[cfg(feature = "digits")]
     pub fn builtin() -> Result<Mnist> {
         Mnist::from_files(
@@ -85,6 +136,15 @@ impl Mnist {
     }
 
     /// Reads the four idx files of a directory, gzipped or not, and checks them as this module says.
+    ///
+    /// ```
+    /// use ferroflow::Code;
+    /// use ferroflow::data::mnist::Mnist;
+    ///
+    /// // A directory with train-images-idx3-ubyte.gz and the other three.
+    /// let mnist = Mnist::from_dir("/no/such/directory");
+    /// assert_eq!(mnist.err().unwrap().code(), Code::NotFound);
+    /// ```
     pub fn from_dir(directory: impl AsRef<Path>) -> Result<Mnist> {
         let directory = directory.as_ref();
         let checksums = match std::fs::read_to_string(directory.join(CHECKSUMS)) {
@@ -148,27 +208,69 @@ impl Digits {
     }
 
     /// Returns how many digits there are.
+    ///
+    /// ```
+    /// # #[cfg(feature = "digits")] {
+    /// assert_eq!(ferroflow::data::mnist::Mnist::builtin()?.test.len(), 2_500);
+    /// # }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Returns whether there are none.
+    ///
+    /// ```
+    /// # #[cfg(feature = "digits")] {
+    /// assert!(!ferroflow::data::mnist::Mnist::builtin()?.validation.is_empty());
+    /// # }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Returns every digit: images of `[n, 784]` with pixels from 0 to 1, and labels of `[n, 10]` with a 1 for the digit.
+    ///
+    /// ```
+    /// # #[cfg(feature = "digits")] {
+    /// let (images, labels) = ferroflow::data::mnist::Mnist::builtin()?.validation.all()?;
+    /// assert!(images.as_slice::<f32>()?.iter().all(|pixel| (0.0..=1.0).contains(pixel)));
+    /// // One 1 for each digit.
+    /// assert_eq!(labels.as_slice::<f32>()?.iter().sum::<f32>(), labels.dims()[0] as f32);
+    /// # }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn all(&self) -> Result<(Tensor, Tensor)> {
         let indices: Vec<usize> = (0..self.len).collect();
         self.gather(&indices)
     }
 
     /// Returns the label of a digit.
+    ///
+    /// ```
+    /// # #[cfg(feature = "digits")] {
+    /// let test = ferroflow::data::mnist::Mnist::builtin()?.test;
+    /// assert!(test.label(0).is_some_and(|label| label < 10));
+    /// assert_eq!(test.label(test.len()), None);
+    /// # }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn label(&self, index: usize) -> Option<u8> {
         (index < self.len).then(|| self.labels[self.first + index])
     }
 
     /// Returns batches without end: each epoch has every digit once, in another order that `seed` decides.
+    ///
+    /// ```
+    /// # #[cfg(feature = "digits")] {
+    /// let train = ferroflow::data::mnist::Mnist::builtin()?.train;
+    /// let (mut one, mut same) = (train.batches(7), train.batches(7));
+    /// assert_eq!(one.next_batch(8)?.1.to_vec::<f32>()?, same.next_batch(8)?.1.to_vec::<f32>()?);
+    /// # }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn batches(&self, seed: u64) -> Batches {
         let mut batches = Batches {
             digits: self.clone(),
@@ -201,6 +303,17 @@ impl Digits {
 }
 
 /// Batches of digits, in an order that changes every epoch.
+///
+/// ```
+/// # #[cfg(feature = "digits")] {
+/// use ferroflow::data::mnist::{Batches, Mnist};
+///
+/// let mut batches: Batches = Mnist::builtin()?.train.batches(7);
+/// let (images, labels) = batches.next_batch(100)?;
+/// assert_eq!((images.dims()[0], labels.dims()[0]), (100, 100));
+/// # }
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Batches {
     digits: Digits,
@@ -211,6 +324,15 @@ pub struct Batches {
 
 impl Batches {
     /// Returns the next `size` digits, across the end of an epoch if need be.
+    ///
+    /// ```
+    /// # #[cfg(feature = "digits")] {
+    /// let mut batches = ferroflow::data::mnist::Mnist::builtin()?.train.batches(7);
+    /// let (images, _labels) = batches.next_batch(32)?;
+    /// assert_eq!(images.dims(), [32, 784]);
+    /// # }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn next_batch(&mut self, size: usize) -> Result<(Tensor, Tensor)> {
         if self.order.is_empty() {
             return Err(Status::out_of_range("there are no digits"));

@@ -7,7 +7,6 @@ use super::weights::{broadcast_weights, check_weights, to_float, without_last_ax
 use crate::compose::{self, cast, check_same_shape, kept, node, number_with, reduce, reduce_all, with_number};
 use crate::train::Number;
 use graph::{Graph, Output};
-pub use ops::nn::Labels;
 use tensor::{DType, Result, Status};
 
 /// What a model predicts, in the form of the labels.

@@ -45,6 +45,19 @@ pub trait SessionBackend: Send + Sync {
 }
 
 /// Runs a graph. Nodes that are added to the graph later are sent along with the next run.
+///
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let x = g.placeholder::<f32>([-1]);
+/// let session = Session::new(&g)?;
+/// // What is added later is there in the next run.
+/// let sum = x.sum();
+/// let values = session.runner().feed(&x, [1f32, 2.0, 3.0]).fetch(&sum).run()?;
+/// assert_eq!(values[0].to_scalar::<f32>()?, 6.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone)]
 pub struct Session {
     shared: Arc<Shared>,
@@ -67,16 +80,48 @@ struct Sent {
 
 impl Session {
     /// Makes a session that runs the graph in this process.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let sum = g.constant(1f32) + 2.0;
+    /// assert_eq!(Session::new(&g)?.eval::<f32>(&sum)?, 3.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(graph: &Graph) -> Result<Session> {
         Session::connect(graph, "")
     }
 
     /// Makes a session on the server at `grpc://host:port`; an empty target means this process.
+    ///
+    /// ```
+    /// use ferroflow::distributed::create_local_server;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let server = create_local_server()?;
+    /// let g = Graph::new();
+    /// let sum = g.constant(1f32) + 2.0;
+    /// let session = Session::connect(&g, &server.target())?;
+    /// assert_eq!(session.eval::<f32>(&sum)?, 3.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn connect(graph: &Graph, target: &str) -> Result<Session> {
         Session::connect_with(graph, target, SessionConfig::default())
     }
 
     /// As [`connect`](Self::connect), with settings such as device filters, soft placement and how graphs are optimized.
+    ///
+    /// ```
+    /// use ferroflow::SessionConfig;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let session = Session::connect_with(&g, "", SessionConfig::new().allow_soft_placement(true))?;
+    /// assert_eq!(session.eval::<f32>(&one)?, 1.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn connect_with(graph: &Graph, target: &str, config: impl Into<SessionConfig>) -> Result<Session> {
         graph.finish()?;
         let config = config.into();
@@ -87,6 +132,19 @@ impl Session {
     }
 
     /// Makes a session on a master in this process, such as an embedded cluster's.
+    ///
+    /// ```
+    /// use ferroflow::distributed::{ClusterSpec, start_embedded};
+    /// use ferroflow::SessionConfig;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let cluster = start_embedded(&ClusterSpec::new().with_job("worker", &["a:1", "b:1"])?)?;
+    /// let g = Graph::new();
+    /// let there = g.device("/job:worker/task:1", |g| g.constant(2f32) * 3.0);
+    /// let session = Session::on_master(&g, cluster.master("worker", 0)?, SessionConfig::new())?;
+    /// assert_eq!(session.eval::<f32>(&there)?, 6.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn on_master(
         graph: &Graph,
         master: Arc<dyn cluster::MasterInterface>,
@@ -97,11 +155,31 @@ impl Session {
     }
 
     /// Makes a session over a backend of your own.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::{SessionConfig, ops, session::ClientSession};
+    ///
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let session = Session::with_backend(&g, Box::new(ClientSession::local(ops::registry(), SessionConfig::new().into())?));
+    /// assert_eq!(session.eval::<f32>(&one)?, 1.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn with_backend(graph: &Graph, backend: Box<dyn SessionBackend>) -> Session {
         Session { shared: Arc::new(Shared { backend, graph: graph.clone(), sent: Mutex::default() }) }
     }
 
     /// Returns the graph.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let session = Session::new(&Graph::new())?;
+    /// let two = session.graph().constant(2f32);
+    /// assert_eq!(session.eval::<f32>(&two)?, 2.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn graph(&self) -> &Graph {
         &self.shared.graph
     }
@@ -112,6 +190,17 @@ impl Session {
     }
 
     /// Returns the values of some outputs.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let x = g.constant([1f32, 2.0]);
+    /// let values = Session::new(&g)?.run(&[&(&x * 2.0), &x.sum()])?;
+    /// assert_eq!(values[0].to_vec::<f32>()?, [2.0, 4.0]);
+    /// assert_eq!(values[1].to_scalar::<f32>()?, 3.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn run(&self, fetches: &[&Output]) -> Result<Vec<Tensor>> {
         let mut runner = self.runner();
         for fetch in fetches {
@@ -121,6 +210,19 @@ impl Session {
     }
 
     /// Runs operations for their effects.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let count = Variable::new(&g, "count", &g.constant(0f32));
+    /// let add = count.assign_add(&g.constant(1f32));
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[count.initializer()])?;
+    /// session.run_ops(&[&add])?;
+    /// assert_eq!(session.eval::<f32>(count.value())?, 1.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn run_ops(&self, operations: &[&Operation]) -> Result<()> {
         let mut runner = self.runner();
         for operation in operations {
@@ -129,16 +231,14 @@ impl Session {
         runner.run().map(drop)
     }
 
-    /// Returns the value of an output as a Rust value: a number, a string, a vector of all elements, a tensor.
+    /// Returns the value of a scalar output.
     ///
     /// ```
-    /// use ferroflow::{Graph, Session};
+    /// use ferroflow::prelude::*;
     ///
     /// let g = Graph::new();
-    /// let x = g.constant([1f32, 2.0]);
-    /// let session = Session::new(&g)?;
-    /// assert_eq!(session.eval::<Vec<f32>>(&(&x * 2.0))?, [2.0, 4.0]);
-    /// assert_eq!(session.eval::<String>(&g.constant("hello"))?, "hello");
+    /// let mean = g.constant([1f32, 2.0]).mean();
+    /// assert_eq!(Session::new(&g)?.eval::<f32>(&mean)?, 1.5);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn eval<T: FromTensor>(&self, fetch: &Output) -> Result<T> {
@@ -146,11 +246,35 @@ impl Session {
     }
 
     /// Returns the value of a scalar output of type `int32` or `int64`, such as a step counter.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::variable::create_global_step;
+    ///
+    /// let g = Graph::new();
+    /// let step = create_global_step(&g);
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[step.initializer()])?;
+    /// assert_eq!(session.eval_index(step.value())?, 0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn eval_index(&self, fetch: &Output) -> Result<i64> {
         self.run(&[fetch])?.first().map_or_else(|| Err(Status::internal("no value")), Tensor::to_index)
     }
 
     /// Starts a run with feeds, fetches and targets.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let (x, y) = (g.placeholder::<f32>(()), g.placeholder::<f32>(()));
+    /// let product = &x * &y;
+    /// let session = Session::new(&g)?;
+    /// let values = session.runner().feed(&x, 6f32).feed(&y, 7f32).fetch(&product).run()?;
+    /// assert_eq!(values[0].to_scalar::<f32>()?, 42.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn runner(&self) -> Runner<'_> {
         Runner {
             session: self,
@@ -218,6 +342,17 @@ impl Session {
     }
 
     /// Ends the session; runs that are under way fail.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let session = Session::new(&g)?;
+    /// session.close()?;
+    /// assert!(session.eval::<f32>(&one).is_err());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn close(&self) -> Result<()> {
         self.shared.backend.close()
     }
@@ -251,6 +386,18 @@ fn borrowed(names: &[String]) -> Vec<&str> {
 }
 
 /// A step that is fed and fetched bit by bit.
+///
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let (a, b) = (g.placeholder::<f32>(()), g.placeholder::<f32>(()));
+/// let (double, sum) = (&a * 2.0, &a + &b);
+/// let step = Session::new(&g)?.partial_run_setup(&[&a, &b], &[&double, &sum], &[])?;
+/// let doubled = step.run(&[(&a, 3f32.into())], &[&double])?.remove(0);
+/// assert_eq!(step.run(&[(&b, doubled)], &[&sum])?[0].to_scalar::<f32>()?, 9.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct PartialRun {
     session: Session,
     handle: String,
@@ -258,6 +405,17 @@ pub struct PartialRun {
 
 impl PartialRun {
     /// Feeds what was prepared to be fed, and returns what was prepared to be fetched; each only once.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let a = g.placeholder::<f32>(());
+    /// let double = &a * 2.0;
+    /// let step = Session::new(&g)?.partial_run_setup(&[&a], &[&double], &[])?;
+    /// assert_eq!(step.run(&[(&a, 3f32.into())], &[&double])?[0].to_scalar::<f32>()?, 6.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn run(&self, feeds: &[(&Output, Tensor)], fetches: &[&Output]) -> Result<Vec<Tensor>> {
         let names: Vec<String> = feeds.iter().map(|(output, _)| output.name()).collect();
         let feeds: Vec<(&str, Tensor)> =
@@ -268,6 +426,20 @@ impl PartialRun {
 }
 
 /// A run about to be done.
+///
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let x = g.placeholder::<f32>((None, 2));
+/// let total = Variable::new(&g, "total", &g.constant(0f32));
+/// let add = total.assign_add(&x.sum());
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[total.initializer()])?;
+/// session.runner().feed(&x, [[1f32, 2.0], [3.0, 4.0]]).target(&add).run()?;
+/// assert_eq!(session.eval::<f32>(total.value())?, 10.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[must_use = "nothing happens until `run`"]
 pub struct Runner<'a> {
     session: &'a Session,
@@ -312,6 +484,16 @@ impl Runner<'_> {
     }
 
     /// Asks for an output's value.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let x = g.constant([1f32, 2.0]);
+    /// let values = Session::new(&g)?.runner().fetch(&x.sum()).fetch(&x.mean()).run()?;
+    /// assert_eq!((f32::try_from(&values[0])?, f32::try_from(&values[1])?), (3.0, 1.5));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn fetch(mut self, output: &Output) -> Self {
         self.check_graph(&output.op);
         self.fetches.push(output.name());
@@ -319,6 +501,17 @@ impl Runner<'_> {
     }
 
     /// Runs an operation for its effects.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(1f32));
+    /// let session = Session::new(&g)?;
+    /// session.runner().target(w.initializer()).run()?;
+    /// assert_eq!(session.eval::<f32>(w.value())?, 1.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn target(mut self, operation: &Operation) -> Self {
         self.check_graph(operation);
         self.targets.push(operation.name());
@@ -326,30 +519,84 @@ impl Runner<'_> {
     }
 
     /// Gives a value by name.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let _double = g.name_scope("model", |g| g.placeholder::<f32>(()) * 2.0);
+    /// let session = Session::new(&g)?;
+    /// let run = session.runner().feed_name("model/Placeholder:0", Tensor::scalar(3f32)).fetch_name("model/Mul:0");
+    /// assert_eq!(run.run()?[0].to_scalar::<f32>()?, 6.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn feed_name(mut self, name: &str, value: Tensor) -> Self {
         self.feeds.push((name.to_owned(), value));
         self
     }
 
     /// Asks for a value by name, `node:port`.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let _answer = g.name_scope("model", |g| g.constant(42i32));
+    /// let values = Session::new(&g)?.runner().fetch_name("model/Const:0").run()?;
+    /// assert_eq!(values[0].to_scalar::<i32>()?, 42);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn fetch_name(mut self, name: &str) -> Self {
         self.fetches.push(name.to_owned());
         self
     }
 
     /// Runs an operation by name.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(1f32));
+    /// let session = Session::new(&g)?;
+    /// session.runner().target_name("w/Assign").run()?;
+    /// assert_eq!(session.eval::<f32>(w.value())?, 1.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn target_name(mut self, name: &str) -> Self {
         self.targets.push(name.to_owned());
         self
     }
 
     /// Sets how the run is done.
+    ///
+    /// ```
+    /// use ferroflow::RunOptions;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let options = RunOptions::new().full_trace(true);
+    /// let (_, metadata) = Session::new(&g)?.runner().fetch(&one).options(options).run_with_metadata()?;
+    /// assert!(metadata.is_some());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn options(mut self, options: RunOptions) -> Self {
         self.options = options;
         self
     }
 
     /// Runs, and returns the values asked for.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let x = g.placeholder::<i32>([3]);
+    /// let values = Session::new(&g)?.runner().feed(&x, [1i32, 2, 3]).fetch(&(&x * &x)).run()?;
+    /// assert_eq!(values[0].to_vec::<i32>()?, [1, 4, 9]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn run(self) -> Result<Vec<Tensor>> {
         self.run_with_metadata().map(|(values, _)| values)
     }
@@ -372,6 +619,19 @@ impl Runner<'_> {
     }
 
     /// Runs, and returns the values asked for and what was recorded of the run.
+    ///
+    /// ```
+    /// use ferroflow::RunOptions;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let sum = g.constant(1f32) + 2.0;
+    /// let options = RunOptions::new().full_trace(true);
+    /// let (values, metadata) = Session::new(&g)?.runner().fetch(&sum).options(options).run_with_metadata()?;
+    /// assert_eq!(values[0].to_scalar::<f32>()?, 3.0);
+    /// assert!(!metadata.unwrap_or_default().node_runs().is_empty());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn run_with_metadata(self) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
         self.session.send_new_nodes()?;
         if let Some(status) = self.mistake {
@@ -387,6 +647,18 @@ impl Runner<'_> {
 }
 
 /// A prepared run.
+///
+/// ```
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let x = g.placeholder::<f32>(());
+/// let square = Session::new(&g)?.make_callable(&[&x], &[&x.square()], &[])?;
+/// for n in [1f32, 2.0, 3.0] {
+///     assert_eq!(square.call(&[n.into()])?[0].to_scalar::<f32>()?, n * n);
+/// }
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct Callable {
     session: Session,
     feeds: Vec<String>,
@@ -396,6 +668,17 @@ pub struct Callable {
 
 impl Callable {
     /// Runs with these feeds, in the order in which they were declared.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let x = g.placeholder::<f32>(());
+    /// let double = Session::new(&g)?.make_callable(&[&x], &[&(&x * 2.0)], &[])?;
+    /// assert_eq!(double.call(&[4f32.into()])?[0].to_scalar::<f32>()?, 8.0);
+    /// assert!(double.call(&[]).is_err());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn call(&self, feeds: &[Tensor]) -> Result<Vec<Tensor>> {
         if feeds.len() != self.feeds.len() {
             return Err(Status::invalid_argument(format!(

@@ -8,6 +8,17 @@ use std::sync::Arc;
 use tensor::Result;
 
 /// Where a session's graph runs.
+///
+/// ```
+/// use ferroflow::distributed::create_local_server;
+/// use ferroflow::session::Target;
+///
+/// let server = create_local_server()?;
+/// let targets = [Target::Local, Target::from(server.target()), Target::from(&server)];
+/// assert_eq!(format!("{:?}", targets[0]), "this process");
+/// assert_eq!(format!("{:?}", targets[1]), server.target());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Default)]
 pub enum Target {
     /// In this process, without a cluster.
@@ -21,6 +32,17 @@ pub enum Target {
 
 impl Target {
     /// Makes a session there.
+    ///
+    /// ```
+    /// use ferroflow::Graph;
+    /// use ferroflow::session::Target;
+    ///
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let session = Target::Local.session(&g, &Default::default())?;
+    /// assert_eq!(session.eval::<f32>(&one)?, 1.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn session(&self, graph: &Graph, config: &SessionConfig) -> Result<Session> {
         match self {
             Target::Local => Session::connect_with(graph, "", config),

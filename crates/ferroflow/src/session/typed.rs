@@ -3,12 +3,32 @@
 use tensor::{Complex32, Complex64, Element, Result, Status, Tensor, bf16, f16};
 
 /// A Rust value that a tensor can become.
+///
+/// ```
+/// use ferroflow::Tensor;
+/// use ferroflow::session::FromTensor;
+///
+/// assert_eq!(f32::from_tensor(&Tensor::scalar(2f32))?, 2.0);
+/// assert_eq!(Vec::<i32>::from_tensor(&Tensor::vector(&[1i32, 2]))?, [1, 2]);
+/// assert!(f32::from_tensor(&Tensor::vector(&[1f32, 2.0])).is_err());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub trait FromTensor: Sized {
     /// Converts a tensor; an error when its type or shape is another.
     fn from_tensor(tensor: &Tensor) -> Result<Self>;
 }
 
 /// Several Rust values, one for each fetch.
+///
+/// ```
+/// use ferroflow::Tensor;
+/// use ferroflow::session::FromTensors;
+///
+/// let fetched = [Tensor::scalar(2f32), Tensor::string("two")];
+/// let (number, name) = <(f32, String)>::from_tensors(&fetched)?;
+/// assert_eq!((number, name.as_str()), (2.0, "two"));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub trait FromTensors: Sized {
     /// Converts the fetched tensors; an error when there are more or fewer.
     fn from_tensors(tensors: &[Tensor]) -> Result<Self>;

@@ -19,6 +19,20 @@ use tensor::{Result, Status, Tensor};
 const TAGS_MAX: usize = 100_000;
 
 /// Writes events to a file of a directory. Cloning shares it.
+///
+/// ```
+/// use ferroflow::summary::FileWriter;
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+///
+/// let writer = FileWriter::new(logdir)?;
+/// for step in 0..10 {
+///     writer.add_scalar("loss", 1.0 / (step + 1) as f32, step)?;
+/// }
+/// writer.close()?;
+/// assert!(std::fs::metadata(writer.path()).unwrap().len() > 0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone)]
 pub struct FileWriter {
     shared: Arc<Shared>,
@@ -60,11 +74,30 @@ impl SessionStatus {
 
 impl FileWriter {
     /// Makes an event file in a directory, which is made when it isn't there.
+    ///
+    /// ```
+    /// use ferroflow::summary::FileWriter;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// let writer = FileWriter::new(&format!("{logdir}/run_1"))?;
+    /// assert!(std::path::Path::new(writer.path()).exists());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(logdir: &str) -> Result<FileWriter> {
         FileWriter::with_suffix(logdir, "")
     }
 
     /// As [`new`](Self::new), with something at the end of the file's name.
+    ///
+    /// ```
+    /// use ferroflow::summary::FileWriter;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// assert!(FileWriter::with_suffix(logdir, ".eval")?.path().ends_with(".eval"));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn with_suffix(logdir: &str, suffix: &str) -> Result<FileWriter> {
         let files = Arc::new(FileSystems::local());
         let writer = EventsWriter::create_in(files, logdir, suffix, now(), FlushPolicy::default())?;
@@ -74,16 +107,47 @@ impl FileWriter {
     }
 
     /// Returns the directory.
+    ///
+    /// ```
+    /// use ferroflow::summary::FileWriter;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// assert_eq!(FileWriter::new(logdir)?.logdir(), logdir);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn logdir(&self) -> &str {
         &self.shared.logdir
     }
 
     /// Returns where the file is.
+    ///
+    /// ```
+    /// use ferroflow::summary::FileWriter;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// assert!(FileWriter::new(logdir)?.path().contains("events.out.tfevents."));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn path(&self) -> &str {
         &self.shared.path
     }
 
     /// Writes a summary, as a summary op makes it.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::summary::{self, FileWriter};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// let g = Graph::new();
+    /// let loss = summary::scalar("loss", &g.constant(0.5f32))?;
+    /// let values = Session::new(&g)?.run(&[&loss])?;
+    /// FileWriter::new(logdir)?.add_summary(&values[0], 10)?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn add_summary(&self, summary: &Tensor, step: i64) -> Result<()> {
         let [bytes] = summary.strings()? else {
             return Err(Status::invalid_argument("a serialized summary must be one string"));
@@ -107,6 +171,15 @@ impl FileWriter {
     }
 
     /// Writes one number under a tag.
+    ///
+    /// ```
+    /// use ferroflow::summary::FileWriter;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// FileWriter::new(logdir)?.add_scalar("accuracy", 0.95, 1000)?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn add_scalar(&self, tag: &str, number: f32, step: i64) -> Result<()> {
         let value = Some(value::Value::SimpleValue(number));
         let value = Value { tag: tag.to_owned(), value, ..Default::default() };
@@ -114,16 +187,54 @@ impl FileWriter {
     }
 
     /// Writes the graph.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, summary::FileWriter};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// let g = Graph::new();
+    /// g.constant(1f32);
+    /// let writer = FileWriter::new(logdir)?;
+    /// writer.add_graph(&g)?;
+    /// writer.flush()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn add_graph(&self, graph: &Graph) -> Result<()> {
         self.write(What::GraphDef(graph.to_graph_def().encode_to_vec().into()), 0)
     }
 
     /// Writes a MetaGraph.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, summary::FileWriter, train::meta_graph::export_meta_graph};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// FileWriter::new(logdir)?.add_meta_graph(&export_meta_graph(&Graph::new(), None))?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn add_meta_graph(&self, meta: &MetaGraph) -> Result<()> {
         self.write(What::MetaGraphDef(meta.to_bytes().into()), 0)
     }
 
     /// Writes what was recorded of a run under a tag that isn't taken.
+    ///
+    /// ```
+    /// use ferroflow::summary::FileWriter;
+    /// use ferroflow::{Graph, RunOptions, Session};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// let g = Graph::new();
+    /// let sum = g.constant(1f32) + 2.0;
+    /// let options = RunOptions::new().full_trace(true);
+    /// let (_, metadata) = Session::new(&g)?.runner().fetch(&sum).options(options).run_with_metadata()?;
+    /// let (writer, metadata) = (FileWriter::new(logdir)?, metadata.unwrap_or_default());
+    /// writer.add_run_metadata(&metadata, "step 1", 1)?;
+    /// assert!(writer.add_run_metadata(&metadata, "step 1", 2).is_err());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn add_run_metadata(&self, metadata: &RunMetadata, tag: &str, step: i64) -> Result<()> {
         let mut state = self.shared.state.lock();
         if state.run_tags.len() >= TAGS_MAX || !state.run_tags.insert(tag.to_owned()) {
@@ -134,6 +245,15 @@ impl FileWriter {
     }
 
     /// Writes that a session began, ended or saved.
+    ///
+    /// ```
+    /// use ferroflow::summary::{FileWriter, SessionStatus};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// FileWriter::new(logdir)?.add_session_log(SessionStatus::Stop, None, 100)?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn add_session_log(&self, status: SessionStatus, checkpoint: Option<&str>, step: i64) -> Result<()> {
         let log = SessionLog {
             status: status.to_proto() as i32,
@@ -144,11 +264,33 @@ impl FileWriter {
     }
 
     /// Makes everything so far visible to readers.
+    ///
+    /// ```
+    /// use ferroflow::summary::FileWriter;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// let writer = FileWriter::new(logdir)?;
+    /// writer.add_scalar("loss", 0.5, 1)?;
+    /// writer.flush()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn flush(&self) -> Result<()> {
         self.shared.state.lock().writer.as_mut().map_or(Ok(()), EventsWriter::flush)
     }
 
     /// Flushes and closes; nothing can be written afterwards.
+    ///
+    /// ```
+    /// use ferroflow::summary::FileWriter;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// let writer = FileWriter::new(logdir)?;
+    /// writer.close()?;
+    /// assert!(writer.add_scalar("loss", 0.5, 1).is_err());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn close(&self) -> Result<()> {
         let writer = self.shared.state.lock().writer.take();
         writer.map_or(Ok(()), EventsWriter::close)

@@ -13,9 +13,33 @@ use proto::summary_metadata::PluginData;
 use tensor::{Result, Tensor};
 
 /// How many pictures of a batch are kept, unless told otherwise.
+///
+/// ```
+/// use ferroflow::summary::{self, DEFAULT_MAX_IMAGES};
+///
+/// let g = ferroflow::Graph::new();
+/// let pictures = g.constant(vec![0f32; 2 * 4 * 4]);
+/// let pictures = ferroflow::ops::TensorOps::reshape(&pictures, [2, 4, 4, 1]);
+/// assert_eq!(summary::image("digits", &pictures, DEFAULT_MAX_IMAGES)?.op.op_type(), "ImageSummary");
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub const DEFAULT_MAX_IMAGES: i64 = 3;
 
 /// Adds the value of a scalar under a name, which becomes its tag.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::summary::{self, FileWriter};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+///
+/// let g = Graph::new();
+/// let loss = summary::scalar("loss", &g.constant(0.5f32))?;
+/// let writer = FileWriter::new(logdir)?;
+/// writer.add_summary(&Session::new(&g)?.run(&[&loss])?[0], 1)?;
+/// writer.close()?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn scalar(name: &str, value: &Output) -> Result<Output> {
     in_collection(in_scope(name, value, |graph, whole, tag| {
         let tag = named_constant(graph, "tags", &Tensor::string(tag.to_owned()));
@@ -24,6 +48,17 @@ pub fn scalar(name: &str, value: &Output) -> Result<Output> {
 }
 
 /// Adds how the elements of a tensor are spread.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::summary;
+///
+/// let g = Graph::new();
+/// let weights = summary::histogram("weights", &g.constant([0.1f32, 0.2, 0.3]))?;
+/// let serialized = Session::new(&g)?.run(&[&weights])?;
+/// assert!(!serialized[0].strings()?[0].is_empty());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn histogram(name: &str, values: &Output) -> Result<Output> {
     in_collection(in_scope(name, values, |graph, whole, tag| {
         let tag = named_constant(graph, "tag", &Tensor::string(tag.to_owned()));
@@ -32,6 +67,17 @@ pub fn histogram(name: &str, values: &Output) -> Result<Output> {
 }
 
 /// Adds pictures, `[batch, height, width, channels]` with 1, 3 or 4 channels; at most `max_images` of a batch.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::summary;
+///
+/// let g = Graph::new();
+/// let pictures = g.constant([0.5f32; 4 * 4 * 3]).reshape([1, 4, 4, 3]);
+/// let summary = summary::image("input", &pictures, 1)?;
+/// assert!(!Session::new(&g)?.run(&[&summary])?[0].strings()?[0].is_empty());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn image(name: &str, pictures: &Output, max_images: i64) -> Result<Output> {
     in_collection(in_scope(name, pictures, |graph, whole, tag| {
         let tag = named_constant(graph, "tag", &Tensor::string(tag.to_owned()));
@@ -41,6 +87,16 @@ pub fn image(name: &str, pictures: &Output, max_images: i64) -> Result<Output> {
 }
 
 /// Adds text, a tensor of strings, which TensorBoard shows as Markdown.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::summary;
+///
+/// let g = Graph::new();
+/// let notes = summary::text("notes", &g.constant("**learning rate** 0.1"))?;
+/// assert!(!Session::new(&g)?.run(&[&notes])?[0].strings()?[0].is_empty());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn text(name: &str, text: &Output) -> Result<Output> {
     let plugin_data = PluginData { plugin_name: "text".to_owned(), ..Default::default() };
     let metadata = SummaryMetadata { plugin_data: Some(plugin_data), ..Default::default() }.encode_to_vec();
@@ -53,11 +109,35 @@ pub fn text(name: &str, text: &Output) -> Result<Output> {
 }
 
 /// Adds one summary of several.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::summary;
+///
+/// let g = Graph::new();
+/// let loss = summary::scalar("loss", &g.constant(0.5f32))?;
+/// let rate = summary::scalar("learning_rate", &g.constant(0.1f32))?;
+/// let both = summary::merge(&g, &[loss, rate])?;
+/// assert_eq!(both.op.op_type(), "MergeSummary");
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn merge(graph: &Graph, summaries: &[Output]) -> Result<Output> {
     graph.name_scope("Merge", |graph| Ok(graph.op("MergeSummary").inputs(summaries).try_build()?.output(0)))
 }
 
 /// Adds one summary of all that the graph has; none when it has none.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::summary;
+///
+/// let g = Graph::new();
+/// assert!(summary::merge_all(&g)?.is_none());
+/// summary::scalar("loss", &g.constant(0.5f32))?;
+/// summary::scalar("learning_rate", &g.constant(0.1f32))?;
+/// assert_eq!(summary::merge_all(&g)?.unwrap().op.num_inputs(), 2);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn merge_all(graph: &Graph) -> Result<Option<Output>> {
     let all = graph.collection(collections::SUMMARIES);
     if all.is_empty() { Ok(None) } else { merge(graph, &all).map(Some) }

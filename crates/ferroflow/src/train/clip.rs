@@ -6,6 +6,16 @@ use graph::builder::{Grad, IndexedSlices};
 use tensor::{Result, Status, Tensor};
 
 /// Adds `x` with every element moved into `minimum..=maximum`.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::clip_by_value;
+///
+/// let g = Graph::new();
+/// let clipped = clip_by_value(&g.constant([-3f32, 0.5, 7.0]), -1.0, 1.0)?;
+/// assert_eq!(Session::new(&g)?.run(&[&clipped])?[0].to_vec::<f32>()?, [-1.0, 0.5, 1.0]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn clip_by_value(x: &Output, minimum: impl Into<Number>, maximum: impl Into<Number>) -> Result<Output> {
     x.graph().name_scope("clip_by_value", |graph| {
         let upper = binary(graph, "Minimum", "Minimum", x, maximum)?;
@@ -14,6 +24,16 @@ pub fn clip_by_value(x: &Output, minimum: impl Into<Number>, maximum: impl Into<
 }
 
 /// Adds `x` scaled down, where its Euclidean norm is larger than `norm`, to have that norm.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::clip_by_norm;
+///
+/// let g = Graph::new();
+/// let clipped = clip_by_norm(&g.constant([30f32, 40.0]), 5.0)?;
+/// assert_eq!(Session::new(&g)?.run(&[&clipped])?[0].to_vec::<f32>()?, [3.0, 4.0]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn clip_by_norm(x: &Output, norm: f64) -> Result<Output> {
     x.graph().name_scope("clip_by_norm", |graph| {
         let length = euclidean(x)?;
@@ -25,6 +45,16 @@ pub fn clip_by_norm(x: &Output, norm: f64) -> Result<Output> {
 }
 
 /// Adds the Euclidean norm of all gradients together.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::global_norm;
+///
+/// let g = Graph::new();
+/// let gradients = [Some(g.constant([3f32]).into()), None, Some(g.constant([4f32]).into())];
+/// assert_eq!(Session::new(&g)?.eval::<f32>(&global_norm(&gradients)?)?, 5.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn global_norm(gradients: &[Option<Grad>]) -> Result<Output> {
     let values: Vec<&Output> = gradients.iter().flatten().map(values).collect();
     let Some(first) = values.first() else {
@@ -45,6 +75,26 @@ pub fn global_norm(gradients: &[Option<Grad>]) -> Result<Output> {
 
 /// Adds the gradients scaled down together, where their common norm is larger than `clip_norm`, to have that norm; returns
 /// them and the norm that they had. A norm that isn't finite makes everything NaN, so that nobody trains on.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{GradientDescentOptimizer, GradientOptions, clip_by_global_norm};
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let optimizer = GradientDescentOptimizer::new(1.0);
+/// let (gradients, variables): (Vec<_>, Vec<_>) =
+///     optimizer.compute_gradients(&w.value().square(), &GradientOptions::default())?.into_iter().unzip();
+/// let (clipped, norm) = clip_by_global_norm(&gradients, 1.0)?;
+/// let clipped: Vec<_> = clipped.into_iter().zip(variables).collect();
+/// let train = optimizer.apply_gradients(&clipped, None, None)?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[w.initializer()])?;
+/// assert_eq!(session.eval::<f32>(&norm)?, 8.0);
+/// session.run_ops(&[&train])?;
+/// assert_eq!(session.eval::<f32>(w.value())?, 3.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn clip_by_global_norm(gradients: &[Option<Grad>], clip_norm: f64) -> Result<(Vec<Option<Grad>>, Output)> {
     let norm = global_norm(gradients)?;
     let clipped = norm.graph().name_scope("clip_by_global_norm", |graph| -> Result<_> {

@@ -7,6 +7,24 @@ use std::time::{Duration, Instant};
 use tensor::{Code, Result, Status};
 
 /// Lets several threads stop together. Cloning shares it.
+///
+/// ```
+/// use ferroflow::train::Coordinator;
+/// use std::time::Duration;
+///
+/// let coordinator = Coordinator::new();
+/// coordinator.spawn("waits", |coordinator| {
+///     coordinator.wait_for_stop(None);
+///     Ok(())
+/// })?;
+/// coordinator.spawn("ends", |coordinator| {
+///     coordinator.request_stop(None);
+///     Ok(())
+/// })?;
+/// coordinator.join(Duration::from_secs(10))?;
+/// assert!(coordinator.should_stop());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone)]
 pub struct Coordinator {
     shared: Arc<Shared>,
@@ -34,11 +52,26 @@ const DAEMON_GRACE: Duration = Duration::from_millis(500);
 
 impl Coordinator {
     /// Makes a coordinator for which only the end of the input (`OutOfRange`) is a clean stop.
+    ///
+    /// ```
+    /// use ferroflow::train::Coordinator;
+    ///
+    /// assert!(!Coordinator::new().should_stop());
+    /// ```
     pub fn new() -> Coordinator {
         Coordinator::with_clean_stops(&[Code::OutOfRange])
     }
 
     /// Makes a coordinator for which these codes are clean stops.
+    ///
+    /// ```
+    /// use ferroflow::train::Coordinator;
+    /// use ferroflow::{Code, Status};
+    ///
+    /// let coordinator = Coordinator::with_clean_stops(&[Code::Cancelled]);
+    /// coordinator.request_stop(Some(Status::cancelled("enough")));
+    /// assert!(coordinator.should_stop() && coordinator.failure().is_none());
+    /// ```
     pub fn with_clean_stops(codes: &[Code]) -> Coordinator {
         let shared =
             Shared { state: Mutex::new(State::default()), changed: Condvar::new(), clean_stops: codes.to_vec() };
@@ -46,6 +79,14 @@ impl Coordinator {
     }
 
     /// Asks all threads to stop; the first failure is what `join` returns.
+    ///
+    /// ```
+    /// use ferroflow::{Status, train::Coordinator};
+    ///
+    /// let coordinator = Coordinator::new();
+    /// coordinator.request_stop(Some(Status::data_loss("a broken file")));
+    /// assert_eq!(coordinator.join(std::time::Duration::ZERO).unwrap_err().message(), "a broken file");
+    /// ```
     pub fn request_stop(&self, failure: Option<Status>) {
         let mut state = self.shared.state.lock();
         if let Some(status) = failure
@@ -60,6 +101,15 @@ impl Coordinator {
     }
 
     /// Forgets that a stop was asked for.
+    ///
+    /// ```
+    /// use ferroflow::train::Coordinator;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// coordinator.request_stop(None);
+    /// coordinator.clear_stop();
+    /// assert!(!coordinator.should_stop());
+    /// ```
     pub fn clear_stop(&self) {
         let mut state = self.shared.state.lock();
         state.stopped = false;
@@ -67,16 +117,49 @@ impl Coordinator {
     }
 
     /// Returns whether a stop was asked for.
+    ///
+    /// ```
+    /// use ferroflow::train::Coordinator;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let mut steps = 0;
+    /// while !coordinator.should_stop() {
+    ///     steps += 1;
+    ///     if steps == 3 {
+    ///         coordinator.request_stop(None);
+    ///     }
+    /// }
+    /// assert_eq!(steps, 3);
+    /// ```
     pub fn should_stop(&self) -> bool {
         self.shared.state.lock().stopped
     }
 
     /// Returns the failure that stopped the threads, when there was one.
+    ///
+    /// ```
+    /// use ferroflow::{Status, train::Coordinator};
+    ///
+    /// let coordinator = Coordinator::new();
+    /// coordinator.request_stop(Some(Status::unavailable("the task is gone")));
+    /// coordinator.request_stop(Some(Status::cancelled("because of that")));
+    /// assert_eq!(coordinator.failure().unwrap().message(), "the task is gone");
+    /// ```
     pub fn failure(&self) -> Option<Status> {
         self.shared.state.lock().failure.clone()
     }
 
     /// Waits until a stop is asked for, at most so long; returns whether it was.
+    ///
+    /// ```
+    /// use ferroflow::train::Coordinator;
+    /// use std::time::Duration;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// assert!(!coordinator.wait_for_stop(Some(Duration::from_millis(1))));
+    /// coordinator.request_stop(None);
+    /// assert!(coordinator.wait_for_stop(None));
+    /// ```
     pub fn wait_for_stop(&self, timeout: Option<Duration>) -> bool {
         let mut state = self.shared.state.lock();
         let until = timeout.map(|timeout| Instant::now() + timeout);
@@ -94,12 +177,34 @@ impl Coordinator {
     }
 
     /// Runs `body` on a thread of its own. When it fails, all are asked to stop.
+    ///
+    /// ```
+    /// use ferroflow::{Status, train::Coordinator};
+    ///
+    /// let coordinator = Coordinator::new();
+    /// coordinator.spawn("fails", |_| Err(Status::internal("broken")))?;
+    /// assert!(coordinator.join(std::time::Duration::from_secs(10)).is_err());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn spawn(&self, name: &str, body: impl FnOnce(&Coordinator) -> Result<()> + Send + 'static) -> Result<()> {
         self.start(name, false, body)
     }
 
     /// As [`spawn`](Self::spawn) for a thread that may hang in a step until its session is closed: [`join`](Self::join)
     /// doesn't wait for it for long.
+    ///
+    /// ```
+    /// use ferroflow::train::Coordinator;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// coordinator.spawn_daemon("watches", |coordinator| {
+    ///     coordinator.wait_for_stop(None);
+    ///     Ok(())
+    /// })?;
+    /// coordinator.request_stop(None);
+    /// coordinator.join(std::time::Duration::from_secs(10))?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn spawn_daemon(
         &self,
         name: &str,
@@ -145,6 +250,20 @@ impl Coordinator {
     }
 
     /// Waits for all threads to end; after a stop was asked for, at most `grace`. Returns the failure, when there was one.
+    ///
+    /// ```
+    /// use ferroflow::train::Coordinator;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::sync::Arc;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let done = Arc::new(AtomicBool::new(false));
+    /// let worker_done = done.clone();
+    /// coordinator.spawn("works", move |_| Ok(worker_done.store(true, Ordering::SeqCst)))?;
+    /// coordinator.join(std::time::Duration::from_secs(10))?;
+    /// assert!(done.load(Ordering::SeqCst));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn join(&self, grace: Duration) -> Result<()> {
         let mut state = self.shared.state.lock();
         while state.running + state.running_daemons > 0 && !state.stopped {

@@ -9,6 +9,12 @@ use std::sync::Arc;
 use tensor::{PartialShape, Result, Status};
 
 /// The ops that are put on parameter servers unless told otherwise.
+///
+/// ```
+/// use ferroflow::train::STANDARD_PS_OPS;
+///
+/// assert!(STANDARD_PS_OPS.contains(&"VariableV2") && !STANDARD_PS_OPS.contains(&"MatMul"));
+/// ```
 pub const STANDARD_PS_OPS: &[&str] = &[
     "Variable",
     "VariableV2",
@@ -27,6 +33,13 @@ pub const STANDARD_PS_OPS: &[&str] = &[
 ];
 
 /// What a strategy is told of a node that goes to a parameter server.
+///
+/// ```
+/// use ferroflow::train::{PsOp, byte_size_load};
+///
+/// assert_eq!(byte_size_load(&PsOp { op: "VariableV2", name: "w", bytes: Some(400) })?, 400.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct PsOp<'a> {
     /// The op.
     pub op: &'a str,
@@ -37,12 +50,42 @@ pub struct PsOp<'a> {
 }
 
 /// Chooses one of the parameter servers.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{PlacementStrategy, PsOp, ReplicaDeviceSetter};
+/// use std::sync::Arc;
+///
+/// /// Embeddings have a task of their own.
+/// struct ByName;
+///
+/// impl PlacementStrategy for ByName {
+///     fn choose(&self, op: &PsOp<'_>) -> ferroflow::Result<u32> {
+///         Ok(op.name.contains("embedding").into())
+///     }
+/// }
+///
+/// let g = Graph::new();
+/// let setter = ReplicaDeviceSetter::new(2).strategy(Arc::new(ByName));
+/// let table = setter.scope(&g, |g| Variable::new(g, "embedding", &g.constant([0f32; 4])));
+/// assert_eq!(table.op().device(), "/job:ps/task:1");
+/// ```
 pub trait PlacementStrategy: Send + Sync {
     /// Returns the index of the task.
     fn choose(&self, op: &PsOp<'_>) -> Result<u32>;
 }
 
 /// Gives the parameter servers one node after the other.
+///
+/// ```
+/// use ferroflow::train::{PlacementStrategy, PsOp, RoundRobinStrategy};
+///
+/// let strategy = RoundRobinStrategy::new(2);
+/// let op = PsOp { op: "VariableV2", name: "w", bytes: None };
+/// let chosen = [strategy.choose(&op)?, strategy.choose(&op)?, strategy.choose(&op)?];
+/// assert_eq!(chosen, [0, 1, 0]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct RoundRobinStrategy {
     tasks: u32,
     next: Mutex<u32>,
@@ -50,6 +93,14 @@ pub struct RoundRobinStrategy {
 
 impl RoundRobinStrategy {
     /// Makes a strategy over this many tasks.
+    ///
+    /// ```
+    /// use ferroflow::train::{ReplicaDeviceSetter, RoundRobinStrategy};
+    /// use std::sync::Arc;
+    ///
+    /// // What a setter does unless told otherwise.
+    /// let setter = ReplicaDeviceSetter::new(3).strategy(Arc::new(RoundRobinStrategy::new(3)));
+    /// ```
     pub fn new(tasks: u32) -> RoundRobinStrategy {
         RoundRobinStrategy { tasks: tasks.max(1), next: Mutex::new(0) }
     }
@@ -65,6 +116,16 @@ impl PlacementStrategy for RoundRobinStrategy {
 }
 
 /// Gives every node to the parameter server that has least so far.
+///
+/// ```
+/// use ferroflow::train::{GreedyLoadBalancingStrategy, PlacementStrategy, PsOp, byte_size_load};
+///
+/// let strategy = GreedyLoadBalancingStrategy::new(2, byte_size_load);
+/// let variable = |bytes| PsOp { op: "VariableV2", name: "w", bytes: Some(bytes) };
+/// let chosen = [strategy.choose(&variable(100))?, strategy.choose(&variable(10))?, strategy.choose(&variable(10))?];
+/// assert_eq!(chosen, [0, 1, 1]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct GreedyLoadBalancingStrategy {
     loads: Mutex<Vec<f64>>,
     load: fn(&PsOp<'_>) -> Result<f64>,
@@ -72,6 +133,14 @@ pub struct GreedyLoadBalancingStrategy {
 
 impl GreedyLoadBalancingStrategy {
     /// Makes a strategy over this many tasks; `load` tells how much a node adds, such as [`byte_size_load`].
+    ///
+    /// ```
+    /// use ferroflow::train::{GreedyLoadBalancingStrategy, ReplicaDeviceSetter, byte_size_load};
+    /// use std::sync::Arc;
+    ///
+    /// let strategy = GreedyLoadBalancingStrategy::new(3, byte_size_load);
+    /// let setter = ReplicaDeviceSetter::new(3).strategy(Arc::new(strategy));
+    /// ```
     pub fn new(tasks: u32, load: fn(&PsOp<'_>) -> Result<f64>) -> GreedyLoadBalancingStrategy {
         GreedyLoadBalancingStrategy { loads: Mutex::new(vec![0.0; tasks.max(1) as usize]), load }
     }
@@ -93,6 +162,14 @@ impl PlacementStrategy for GreedyLoadBalancingStrategy {
 }
 
 /// Returns the size of a variable in bytes; one whose shape isn't known is an error.
+///
+/// ```
+/// use ferroflow::train::{PsOp, byte_size_load};
+///
+/// assert_eq!(byte_size_load(&PsOp { op: "VariableV2", name: "w", bytes: Some(400) })?, 400.0);
+/// assert!(byte_size_load(&PsOp { op: "VariableV2", name: "w", bytes: None }).is_err());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn byte_size_load(op: &PsOp<'_>) -> Result<f64> {
     let bytes = op.bytes.ok_or_else(|| {
         Status::invalid_argument(format!(
@@ -104,6 +181,23 @@ pub fn byte_size_load(op: &PsOp<'_>) -> Result<f64> {
 }
 
 /// Puts variables on the tasks of a job `ps`, and everything else on a worker.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::ReplicaDeviceSetter;
+///
+/// let g = Graph::new();
+/// let setter = ReplicaDeviceSetter::new(2).worker_device("/job:worker/task:3")?;
+/// let (w, b, y) = setter.scope(&g, |g| {
+///     let w = Variable::new(g, "w", &g.constant(1f32));
+///     let b = Variable::new(g, "b", &g.constant(0f32));
+///     let y = g.constant(2f32) * w.value() + b.value();
+///     (w, b, y)
+/// });
+/// assert_eq!((w.op().device(), b.op().device()), ("/job:ps/task:0".into(), "/job:ps/task:1".into()));
+/// assert_eq!(y.op.device(), "/job:worker/task:3");
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone)]
 pub struct ReplicaDeviceSetter {
     ps_tasks: u32,
@@ -116,6 +210,14 @@ pub struct ReplicaDeviceSetter {
 
 impl ReplicaDeviceSetter {
     /// Makes a setter over this many parameter servers, in turns, for the worker `/job:worker`.
+    ///
+    /// ```
+    /// use ferroflow::DeviceName;
+    /// use ferroflow::train::ReplicaDeviceSetter;
+    ///
+    /// let setter = ReplicaDeviceSetter::new(1);
+    /// assert_eq!(setter.device("MatMul", "y", None, &DeviceName::default()), "/job:worker");
+    /// ```
     pub fn new(ps_tasks: u32) -> ReplicaDeviceSetter {
         ReplicaDeviceSetter {
             ps_tasks,
@@ -148,36 +250,93 @@ impl ReplicaDeviceSetter {
     }
 
     /// Sets the job of the parameter servers.
+    ///
+    /// ```
+    /// use ferroflow::DeviceName;
+    /// use ferroflow::train::ReplicaDeviceSetter;
+    ///
+    /// let setter = ReplicaDeviceSetter::new(1).ps_device("/job:parameters")?;
+    /// assert_eq!(setter.device("VariableV2", "w", None, &DeviceName::default()), "/job:parameters/task:0");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn ps_device(mut self, device: &str) -> Result<Self> {
         self.ps_device = DeviceName::parse(device)?;
         Ok(self)
     }
 
     /// Sets the device of everything else.
+    ///
+    /// ```
+    /// use ferroflow::DeviceName;
+    /// use ferroflow::train::ReplicaDeviceSetter;
+    ///
+    /// let setter = ReplicaDeviceSetter::new(1).worker_device("/job:worker/task:1")?;
+    /// assert_eq!(setter.device("MatMul", "y", None, &DeviceName::default()), "/job:worker/task:1");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn worker_device(mut self, device: &str) -> Result<Self> {
         self.worker_device = DeviceName::parse(device)?;
         Ok(self)
     }
 
     /// Sets whether a device that a node asks for itself is completed (it is unless told otherwise) or left alone.
+    ///
+    /// ```
+    /// use ferroflow::DeviceName;
+    /// use ferroflow::train::ReplicaDeviceSetter;
+    ///
+    /// let asked = DeviceName::parse("/cpu:0")?;
+    /// let merged = ReplicaDeviceSetter::new(1).device("MatMul", "y", None, &asked);
+    /// let left_alone = ReplicaDeviceSetter::new(1).merge_devices(false).device("MatMul", "y", None, &asked);
+    /// assert_eq!((merged.as_str(), left_alone.as_str()), ("/job:worker/device:CPU:0", "/device:CPU:0"));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn merge_devices(mut self, merge_devices: bool) -> Self {
         self.merge_devices = merge_devices;
         self
     }
 
     /// Sets the ops that are put on parameter servers.
+    ///
+    /// ```
+    /// use ferroflow::DeviceName;
+    /// use ferroflow::train::ReplicaDeviceSetter;
+    ///
+    /// let setter = ReplicaDeviceSetter::new(1).ps_ops(&["VariableV2", "FIFOQueueV2"]);
+    /// assert_eq!(setter.device("FIFOQueueV2", "tokens", None, &DeviceName::default()), "/job:ps/task:0");
+    /// ```
     pub fn ps_ops(mut self, ops: &[&str]) -> Self {
         self.ps_ops = ops.iter().map(|op| (*op).to_owned()).collect();
         self
     }
 
     /// Sets how a parameter server is chosen.
+    ///
+    /// ```
+    /// use ferroflow::DeviceName;
+    /// use ferroflow::train::{GreedyLoadBalancingStrategy, ReplicaDeviceSetter, byte_size_load};
+    /// use std::sync::Arc;
+    ///
+    /// let strategy = GreedyLoadBalancingStrategy::new(2, byte_size_load);
+    /// let setter = ReplicaDeviceSetter::new(2).strategy(Arc::new(strategy));
+    /// let device = |bytes| setter.device("VariableV2", "w", Some(bytes), &DeviceName::default());
+    /// assert_eq!((device(100).as_str(), device(10).as_str()), ("/job:ps/task:0", "/job:ps/task:1"));
+    /// ```
     pub fn strategy(mut self, strategy: Arc<dyn PlacementStrategy>) -> Self {
         self.strategy = strategy;
         self
     }
 
     /// Runs `body` so that the nodes that it makes are placed by this setter.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::ReplicaDeviceSetter;
+    ///
+    /// let g = Graph::new();
+    /// let w = ReplicaDeviceSetter::new(1).scope(&g, |g| Variable::new(g, "w", &g.constant(1f32)));
+    /// assert_eq!(w.op().device(), "/job:ps/task:0");
+    /// ```
     pub fn scope<R>(&self, graph: &Graph, body: impl FnOnce(&Graph) -> R) -> R {
         if self.ps_tasks == 0 {
             return body(graph);
@@ -192,6 +351,15 @@ impl ReplicaDeviceSetter {
     }
 
     /// Returns the device for a node that asks for `asked` itself; the size of its value in bytes helps some strategies.
+    ///
+    /// ```
+    /// use ferroflow::DeviceName;
+    /// use ferroflow::train::ReplicaDeviceSetter;
+    ///
+    /// let setter = ReplicaDeviceSetter::new(2);
+    /// assert_eq!(setter.device("VariableV2", "w", Some(4), &DeviceName::default()), "/job:ps/task:0");
+    /// assert_eq!(setter.device("VariableV2", "b", Some(4), &DeviceName::default()), "/job:ps/task:1");
+    /// ```
     pub fn device(&self, op: &str, name: &str, bytes: Option<u64>, asked: &DeviceName) -> String {
         if !self.merge_devices && *asked != DeviceName::default() {
             return asked.to_string();

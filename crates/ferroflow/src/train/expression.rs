@@ -6,6 +6,19 @@ use graph::{Graph, Operation, Output};
 use tensor::{DType, Result, Status, Tensor};
 
 /// A number that a program gives as such, or as a tensor that is computed every step.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{GradientDescentOptimizer, Number};
+///
+/// let g = Graph::new();
+/// let fed = g.placeholder::<f32>(());
+/// let rates: [Number; 2] = [0.1.into(), (&fed).into()];
+/// for rate in rates {
+///     let optimizer = GradientDescentOptimizer::new(rate);
+///     assert_eq!(optimizer.name(), "GradientDescent");
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub enum Number {
     /// A constant.

@@ -15,6 +15,14 @@ use storage::file_system::path;
 use tensor::{Result, Status, Tensor};
 
 /// When something is done again.
+///
+/// ```
+/// use ferroflow::train::{Every, LoggingTensorHook, StepCounterHook};
+/// use std::time::Duration;
+///
+/// let often = StepCounterHook::new(Every::Steps(100), None);
+/// let seldom = StepCounterHook::new(Every::Time(Duration::from_secs(600)), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     /// After so many steps.
@@ -60,6 +68,22 @@ fn step_of(values: &RunValues) -> Result<i64> {
 }
 
 /// Ends training at a global step.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let mut session = MonitoredSession::training(&g).hook(StopAtStepHook::at(10)).build()?;
+/// while !session.should_stop() {
+///     session.run(&RunArgs::new().target(&train))?;
+/// }
+/// assert_eq!(session.raw_session()?.eval::<i64>(step.value())?, 10);
+/// session.close()?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct StopAtStepHook {
     num_steps: Option<i64>,
     last_step: Option<i64>,
@@ -68,11 +92,44 @@ pub struct StopAtStepHook {
 
 impl StopAtStepHook {
     /// Ends training at this global step.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = MonitoredSession::training(&g).hook(StopAtStepHook::at(3)).build()?;
+    /// let mut steps = 0;
+    /// session.run_until_stopped(|session| {
+    ///     steps += 1;
+    ///     session.run(&RunArgs::new().target(&train)).map(drop)
+    /// })?;
+    /// assert_eq!(steps, 3);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn at(last_step: i64) -> StopAtStepHook {
         StopAtStepHook { num_steps: None, last_step: Some(last_step), step: None }
     }
 
     /// Ends training this many global steps after where it starts.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// // However far earlier runs have come.
+    /// let session = MonitoredSession::training(&g).hook(StopAtStepHook::after(3)).build()?;
+    /// let mut steps = 0;
+    /// session.run_until_stopped(|session| {
+    ///     steps += 1;
+    ///     session.run(&RunArgs::new().target(&train)).map(drop)
+    /// })?;
+    /// assert_eq!(steps, 3);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn after(num_steps: i64) -> StopAtStepHook {
         StopAtStepHook { num_steps: Some(num_steps), last_step: None, step: None }
     }
@@ -108,6 +165,26 @@ impl SessionRunHook for StopAtStepHook {
 /// Saves checkpoints: at the start, every so often, and at the end; and the graph beside them, as `graph.pbtxt`.
 ///
 /// A start from the newest checkpoint leaves that one as it is.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// use std::sync::Arc;
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let hook = CheckpointSaverHook::new(logdir, Every::Steps(2), Arc::new(Saver::new(&g)?));
+/// let mut session = MonitoredSession::training(&g).hook(hook).build()?;
+/// for _ in 0..4 {
+///     session.run(&RunArgs::new().target(&train))?;
+/// }
+/// session.close()?;
+/// assert_eq!(latest_checkpoint(logdir)?, Some(format!("{logdir}/model.ckpt-4")));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct CheckpointSaverHook {
     directory: String,
     prefix: String,
@@ -120,6 +197,20 @@ pub struct CheckpointSaverHook {
 
 impl CheckpointSaverHook {
     /// Saves into a directory.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use std::{sync::Arc, time::Duration};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let saver = Arc::new(Saver::new(&g)?);
+    /// let hook = CheckpointSaverHook::new(logdir, Every::Time(Duration::from_secs(600)), saver);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(directory: &str, every: Every, saver: Arc<Saver>) -> CheckpointSaverHook {
         CheckpointSaverHook {
             directory: directory.to_owned(),
@@ -133,6 +224,21 @@ impl CheckpointSaverHook {
     }
 
     /// Sets the event file that tells of checkpoints.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::summary::FileWriter;
+    /// use std::sync::Arc;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let saver = Arc::new(Saver::new(&g)?);
+    /// let hook = CheckpointSaverHook::new(logdir, Every::Steps(100), saver).writer(FileWriter::new(logdir)?);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn writer(mut self, writer: FileWriter) -> Self {
         self.writer = Some(writer);
         self
@@ -194,6 +300,26 @@ impl SessionRunHook for CheckpointSaverHook {
 }
 
 /// Writes a summary every so often.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// use ferroflow::summary::{self, FileWriter};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let weight = summary::scalar("weight", w.value())?;
+/// let writer = FileWriter::new(logdir)?;
+/// let hook = SummarySaverHook::new(Every::Steps(1), writer.clone(), &weight);
+/// let mut session = MonitoredSession::training(&g).hook(hook).build()?;
+/// session.run(&RunArgs::new().target(&train))?;
+/// session.close()?;
+/// assert!(std::fs::metadata(writer.path()).unwrap().len() > 0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct SummarySaverHook {
     timer: Timer,
     writer: FileWriter,
@@ -205,6 +331,20 @@ pub struct SummarySaverHook {
 
 impl SummarySaverHook {
     /// Writes `summary` to an event file.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::summary::{self, FileWriter};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let weight = summary::scalar("weight", w.value())?;
+    /// let hook = SummarySaverHook::new(Every::Steps(100), FileWriter::new(logdir)?, &weight);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(every: Every, writer: FileWriter, summary: &Output) -> SummarySaverHook {
         let timer = Timer::new(every);
         SummarySaverHook { timer, writer, summary: summary.clone(), step: None, next_step: None, is_asked: false }
@@ -242,6 +382,23 @@ impl SessionRunHook for SummarySaverHook {
 }
 
 /// Writes how many steps are done in a second.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// use ferroflow::summary::FileWriter;
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let hook = StepCounterHook::new(Every::Steps(10), Some(FileWriter::new(logdir)?));
+/// let mut session = MonitoredSession::training(&g).hook(hook).build()?;
+/// session.run(&RunArgs::new().target(&train))?;
+/// session.close()?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct StepCounterHook {
     timer: Timer,
     writer: Option<FileWriter>,
@@ -250,6 +407,12 @@ pub struct StepCounterHook {
 
 impl StepCounterHook {
     /// Counts; with a writer, into an event file too.
+    ///
+    /// ```
+    /// use ferroflow::train::{Every, StepCounterHook};
+    ///
+    /// let hook = StepCounterHook::new(Every::Steps(100), None);
+    /// ```
     pub fn new(every: Every, writer: Option<FileWriter>) -> StepCounterHook {
         StepCounterHook { timer: Timer::new(every), writer, step: None }
     }
@@ -281,6 +444,25 @@ impl SessionRunHook for StepCounterHook {
 }
 
 /// Logs the values of scalars and short tensors every so often.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// use std::sync::mpsc::channel;
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let (lines, logged) = channel();
+/// let hook = LoggingTensorHook::with_log(&[("w", w.value())], Every::Steps(1), move |line| {
+///     lines.send(line.to_owned()).unwrap();
+/// });
+/// let mut session = MonitoredSession::training(&g).hook(hook).build()?;
+/// session.run(&RunArgs::new().target(&train))?;
+/// session.close()?;
+/// assert!(logged.recv().unwrap().contains("w = "));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct LoggingTensorHook {
     every: Every,
     tensors: Vec<(String, Output)>,
@@ -292,11 +474,31 @@ pub struct LoggingTensorHook {
 
 impl LoggingTensorHook {
     /// Logs tensors by name; `Every::Steps` counts the runs of this session.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let hook = LoggingTensorHook::new(&[("w", w.value())], Every::Steps(100));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(tensors: &[(&str, &Output)], every: Every) -> LoggingTensorHook {
         LoggingTensorHook::with_log(tensors, every, |line| tracing::info!("{line}"))
     }
 
     /// As [`new`](Self::new), with a function that takes the lines.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let hook = LoggingTensorHook::with_log(&[("w", w.value())], Every::Steps(100), |line| println!("{line}"));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn with_log(
         tensors: &[(&str, &Output)],
         every: Every,
@@ -351,6 +553,19 @@ fn show(name: &str, value: &Tensor) -> String {
 }
 
 /// Ends training when the loss isn't a number any more.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let loss = w.value() * f32::NAN;
+/// let mut session = MonitoredSession::training(&g).hook(NanTensorHook::new(&loss, true)).build()?;
+/// assert!(session.run(&RunArgs::new().target(&train)).is_err());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct NanTensorHook {
     loss: Output,
     is_failure: bool,
@@ -358,11 +573,33 @@ pub struct NanTensorHook {
 
 impl NanTensorHook {
     /// Returns the error for a loss that isn't a number.
+    ///
+    /// ```
+    /// use ferroflow::Graph;
+    /// use ferroflow::train::NanTensorHook;
+    ///
+    /// let g = Graph::new();
+    /// let status = NanTensorHook::diverged(&g.name_scope("loss", |g| g.constant(f32::NAN)));
+    /// assert!(status.message().contains("loss"));
+    /// ```
     pub fn diverged(loss: &Output) -> Status {
         Status::invalid_argument(format!("Model diverged with loss = NaN ({})", loss.name()))
     }
 
     /// Fails when the loss isn't a number; with `is_failure` false, asks to stop instead.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let loss = w.value() * f32::NAN;
+    /// let mut session = MonitoredSession::training(&g).hook(NanTensorHook::new(&loss, false)).build()?;
+    /// session.run(&RunArgs::new().target(&train))?;
+    /// assert!(session.should_stop());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(loss: &Output, is_failure: bool) -> NanTensorHook {
         NanTensorHook { loss: loss.clone(), is_failure }
     }
@@ -393,9 +630,35 @@ impl SessionRunHook for NanTensorHook {
 }
 
 /// The values that a [`FinalOpsHook`] has taken.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// # let g = Graph::new();
+/// # let step = create_global_step(&g);
+/// # let w = Variable::new(&g, "w", &g.constant(4f32));
+/// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let (hook, values): (FinalOpsHook, FinalValues) = FinalOpsHook::new(RunArgs::new().fetch(step.value()));
+/// assert!(values.lock().is_none());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub type FinalValues = Arc<Mutex<Option<Vec<Tensor>>>>;
 
 /// Runs something once at the end.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let (hook, values) = FinalOpsHook::new(RunArgs::new().fetch(step.value()));
+/// let mut session = MonitoredSession::training(&g).hook(hook).build()?;
+/// session.run(&RunArgs::new().target(&train))?;
+/// session.close()?;
+/// assert_eq!(values.lock().as_ref().unwrap()[0].to_scalar::<i64>()?, 1);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct FinalOpsHook {
     args: RunArgs,
     values: FinalValues,
@@ -403,6 +666,17 @@ pub struct FinalOpsHook {
 
 impl FinalOpsHook {
     /// Makes the hook, and the place where the values will be.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let (hook, values) = FinalOpsHook::new(RunArgs::new().fetch(w.value()));
+    /// MonitoredSession::training(&g).hook(hook).build()?.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(args: RunArgs) -> (FinalOpsHook, FinalValues) {
         let values = FinalValues::default();
         (FinalOpsHook { args, values: values.clone() }, values)
@@ -418,6 +692,21 @@ impl SessionRunHook for FinalOpsHook {
 }
 
 /// Holds a worker back until others have come to a global step.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// // Each worker begins 100 steps after the one before it, so that they don't all pull at the first weights.
+/// let task_index = 0;
+/// let mut session = MonitoredSession::training(&g).hook(GlobalStepWaiterHook::new(100 * task_index)).build()?;
+/// session.run(&RunArgs::new().target(&train))?;
+/// session.close()?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct GlobalStepWaiterHook {
     wait_until_step: i64,
     step: Option<Variable>,
@@ -426,6 +715,12 @@ pub struct GlobalStepWaiterHook {
 
 impl GlobalStepWaiterHook {
     /// Waits for this global step before the first run.
+    ///
+    /// ```
+    /// use ferroflow::train::GlobalStepWaiterHook;
+    ///
+    /// let hook = GlobalStepWaiterHook::new(100);
+    /// ```
     pub fn new(wait_until_step: i64) -> GlobalStepWaiterHook {
         GlobalStepWaiterHook { wait_until_step, step: None, is_done: wait_until_step <= 0 }
     }

@@ -7,22 +7,74 @@ use graph::{Graph, Operation, Output};
 use tensor::{DType, PartialShape, Result, Shape, Tensor};
 
 /// Adds the operation that sets the first values of these variables.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::variables_initializer;
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant(3f32));
+/// let init = variables_initializer(&g, &[w.clone()], "init_w")?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&init])?;
+/// assert_eq!(session.eval::<f32>(w.value())?, 3.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn variables_initializer(graph: &Graph, variables: &[Variable], name: &str) -> Result<Operation> {
     let initializers: Vec<Operation> = variables.iter().map(|variable| variable.initializer().clone()).collect();
     group(graph, &initializers, name)
 }
 
 /// Adds the operation that sets the first values of all variables that are saved and shared.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::global_variables_initializer;
+///
+/// let g = Graph::new();
+/// let (w, b) = (Variable::new(&g, "w", &g.constant(3f32)), Variable::new(&g, "b", &g.constant(1f32)));
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// assert_eq!(session.eval::<f32>(&(w.value() + b.value()))?, 4.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn global_variables_initializer(graph: &Graph) -> Result<Operation> {
     variables_initializer(graph, &global_variables(graph)?, "init")
 }
 
 /// Adds the operation that sets the first values of the variables of one worker only.
+///
+/// ```
+/// use ferroflow::metrics;
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::local_variables_initializer;
+///
+/// let g = Graph::new();
+/// let mean = metrics::mean(&g.constant([1f32, 2.0])).build();
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&local_variables_initializer(&g)?])?;
+/// assert_eq!(session.eval::<f32>(&mean.update)?, 1.5);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn local_variables_initializer(graph: &Graph) -> Result<Operation> {
     variables_initializer(graph, &local_variables(graph)?, "init")
 }
 
 /// Adds a vector with the names of those of the variables that have no value; without variables, of all.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::report_uninitialized_variables;
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant(3f32));
+/// let missing = report_uninitialized_variables(&g, None)?;
+/// let session = Session::new(&g)?;
+/// assert_eq!(session.run(&[&missing])?[0].to_strings()?, ["w"]);
+/// session.run_ops(&[w.initializer()])?;
+/// assert_eq!(session.run(&[&missing])?[0].num_elements(), 0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn report_uninitialized_variables(graph: &Graph, variables: Option<&[Variable]>) -> Result<Output> {
     let all = match variables {
         Some(variables) => variables.to_vec(),

@@ -6,6 +6,20 @@ use graph::{Graph, Output};
 use tensor::{DType, Result, Status, Tensor};
 
 /// Adds `learning_rate * decay_rate ^ (global_step / decay_steps)`; with `staircase` the exponent is a whole number.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::exponential_decay;
+/// use ferroflow::variable::create_global_step;
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let rate = exponential_decay(0.1, &step, 100.0, 0.5, true)?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&step.assign(&g.constant(250i64))])?;
+/// assert!((session.eval::<f32>(&rate)? - 0.025).abs() < 1e-6);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn exponential_decay(
     learning_rate: impl Into<Number>,
     global_step: &Variable,
@@ -23,6 +37,20 @@ pub fn exponential_decay(
 }
 
 /// Adds `learning_rate * exp(-decay_rate * global_step / decay_steps)`.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::natural_exp_decay;
+/// use ferroflow::variable::create_global_step;
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let rate = natural_exp_decay(1.0, &step, 100.0, 1.0, false)?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&step.assign(&g.constant(100i64))])?;
+/// assert!((session.eval::<f32>(&rate)? - (-1f32).exp()).abs() < 1e-6);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn natural_exp_decay(
     learning_rate: impl Into<Number>,
     global_step: &Variable,
@@ -41,6 +69,20 @@ pub fn natural_exp_decay(
 }
 
 /// Adds `learning_rate / (1 + decay_rate * global_step / decay_steps)`.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::inverse_time_decay;
+/// use ferroflow::variable::create_global_step;
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let rate = inverse_time_decay(1.0, &step, 100.0, 1.0, false)?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&step.assign(&g.constant(300i64))])?;
+/// assert_eq!(session.eval::<f32>(&rate)?, 0.25);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn inverse_time_decay(
     learning_rate: impl Into<Number>,
     global_step: &Variable,
@@ -60,6 +102,20 @@ pub fn inverse_time_decay(
 
 /// Adds a learning rate that goes from `learning_rate` to `end_learning_rate` within `decay_steps`, and stays there; with
 /// `cycle` it starts again, each time with a longer way.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::polynomial_decay;
+/// use ferroflow::variable::create_global_step;
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let rate = polynomial_decay(1.0, &step, 100.0, 0.0, 1.0, false)?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&step.assign(&g.constant(25i64))])?;
+/// assert_eq!(session.eval::<f32>(&rate)?, 0.75);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn polynomial_decay(
     learning_rate: impl Into<Number>,
     global_step: &Variable,
@@ -89,6 +145,20 @@ pub fn polynomial_decay(
 }
 
 /// Adds a learning rate that falls along half a cosine to `alpha` times itself within `decay_steps`.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::cosine_decay;
+/// use ferroflow::variable::create_global_step;
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let rate = cosine_decay(1.0, &step, 100.0, 0.0)?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&step.assign(&g.constant(50i64))])?;
+/// assert!((session.eval::<f32>(&rate)? - 0.5).abs() < 1e-6);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn cosine_decay(
     learning_rate: impl Into<Number>,
     global_step: &Variable,
@@ -112,6 +182,20 @@ pub fn cosine_decay(
 }
 
 /// Adds a learning rate that is `values[i]` up to and including step `boundaries[i]`, and the last value afterwards.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::piecewise_constant;
+/// use ferroflow::variable::create_global_step;
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let rate = piecewise_constant(&step, &[100, 200], &[0.1, 0.01, 0.001])?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&step.assign(&g.constant(150i64))])?;
+/// assert_eq!(session.eval::<f32>(&rate)?, 0.01);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn piecewise_constant(global_step: &Variable, boundaries: &[i64], values: &[f64]) -> Result<Output> {
     if boundaries.len() + 1 != values.len() {
         return Err(Status::invalid_argument("The length of boundaries should be 1 less than the length of values"));

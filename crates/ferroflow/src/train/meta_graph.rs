@@ -28,6 +28,18 @@ const VARIABLE_COLLECTIONS: &[&str] = &[
 ];
 
 /// Returns the MetaGraph of a graph.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::meta_graph::{export_meta_graph, import_meta_graph};
+///
+/// let g = Graph::new();
+/// Variable::new(&g, "w", &g.constant(3f32));
+/// let copy = Graph::new();
+/// import_meta_graph(&copy, &export_meta_graph(&g, None))?;
+/// assert_eq!(copy.num_nodes(), g.num_nodes());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn export_meta_graph(graph: &Graph, saver: Option<&Saver>) -> MetaGraph {
     let mut meta = MetaGraphDef {
         meta_info_def: Some(MetaInfoDef { tensorflow_version: "1.15.0".to_owned(), ..Default::default() }),
@@ -59,6 +71,21 @@ pub fn export_meta_graph(graph: &Graph, saver: Option<&Saver>) -> MetaGraph {
 
 impl Saver {
     /// Writes a checkpoint and, beside it, the graph as `PREFIX-STEP.meta`.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// let path = Saver::new(&g)?.save_with_meta_graph(&session, &format!("{logdir}/model"), Some(7))?;
+    /// assert!(std::path::Path::new(&format!("{path}.meta")).exists());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn save_with_meta_graph(&self, session: &Session, prefix: &str, global_step: Option<i64>) -> Result<String> {
         let written = self.save(session, prefix, global_step)?;
         let meta = export_meta_graph(session.graph(), Some(self));
@@ -68,6 +95,21 @@ impl Saver {
 }
 
 /// Adds a MetaGraph's nodes and collections to a graph; returns its saver, when it has one.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::Saver;
+/// use ferroflow::train::meta_graph::{export_meta_graph, import_meta_graph};
+/// use ferroflow::variable::global_variables;
+///
+/// let g = Graph::new();
+/// Variable::new(&g, "w", &g.constant(3f32));
+/// let meta = export_meta_graph(&g, Some(&Saver::new(&g)?));
+/// let copy = Graph::new();
+/// assert!(import_meta_graph(&copy, &meta)?.is_some());
+/// assert_eq!(global_variables(&copy)?[0].name(), "w");
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn import_meta_graph(graph: &Graph, MetaGraph(meta): &MetaGraph) -> Result<Option<Saver>> {
     let def = meta.graph_def.as_ref().ok_or_else(|| Status::invalid_argument("a MetaGraph without a graph"))?;
     graph.import(def)?;
@@ -107,6 +149,27 @@ pub fn import_meta_graph(graph: &Graph, MetaGraph(meta): &MetaGraph) -> Result<O
 }
 
 /// Reads a MetaGraph that was written beside a checkpoint.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// use ferroflow::train::meta_graph::{import_meta_graph, read_meta_graph};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// let path = Saver::new(&g)?.save_with_meta_graph(&session, &format!("{logdir}/model"), Some(1))?;
+///
+/// let meta = read_meta_graph(&std::fs::read(format!("{path}.meta")).unwrap())?;
+/// let copy = Graph::new();
+/// let saver = import_meta_graph(&copy, &meta)?.unwrap();
+/// saver.restore(&Session::new(&copy)?, &path)?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn read_meta_graph(content: &[u8]) -> Result<MetaGraph> {
     MetaGraph::from_bytes(content)
 }

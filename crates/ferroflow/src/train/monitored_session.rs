@@ -33,6 +33,22 @@ use std::time::Duration;
 use tensor::{Code, Result, Status, Tensor};
 
 /// A monitored session about to be made.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let builder: MonitoredSessionBuilder = MonitoredSession::training(&g);
+/// let session = builder.checkpoint_dir(logdir).hook(StopAtStepHook::at(5)).build()?;
+/// session.run_until_stopped(|session| session.run(&RunArgs::new().target(&train)).map(drop))?;
+/// assert_eq!(latest_checkpoint(logdir)?, Some(format!("{logdir}/model.ckpt-5")));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[must_use = "the session is made by `build`"]
 pub struct MonitoredSessionBuilder {
     graph: Graph,
@@ -53,6 +69,24 @@ pub struct MonitoredSessionBuilder {
 
 /// A session for a training loop. Steps that fail with `Unavailable` or `Aborted`, because a task was lost, are done
 /// again in a new session, which the chief restores from the newest checkpoint.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let mut session = MonitoredSession::training(&g).hook(StopAtStepHook::at(3)).build()?;
+/// let mut last = f32::MAX;
+/// while !session.should_stop() {
+///     let values = session.run(&RunArgs::new().target(&train).fetch(w.value()))?;
+///     last = values[0].to_scalar::<f32>()?;
+/// }
+/// session.close()?;
+/// assert!(last < 4.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct MonitoredSession {
     graph: Graph,
     target: Target,
@@ -77,6 +111,19 @@ struct Live {
 
 impl MonitoredSession {
     /// Starts a session for training: in this process, for a chief, without a directory for checkpoints.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let mut session = MonitoredSession::training(&g).build()?;
+    /// let values = session.run(&RunArgs::new().fetch(w.value()))?;
+    /// assert_eq!(values[0].to_scalar::<f32>()?, 4.0);
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn training(graph: &Graph) -> MonitoredSessionBuilder {
         MonitoredSessionBuilder {
             graph: graph.clone(),
@@ -97,6 +144,20 @@ impl MonitoredSession {
     }
 
     /// Returns whether the loop should end: a hook has asked for it, or a thread has failed.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let mut session = MonitoredSession::training(&g).hook(StopAtStepHook::at(1)).build()?;
+    /// assert!(!session.should_stop());
+    /// session.run(&RunArgs::new().target(&train))?;
+    /// assert!(session.should_stop());
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn should_stop(&self) -> bool {
         if self.stop.should_stop() {
             return true;
@@ -110,36 +171,125 @@ impl MonitoredSession {
     }
 
     /// Returns what ends the session from another thread, also while it waits for the chief.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = MonitoredSession::training(&g).build()?;
+    /// session.stop_handle().request_stop(None);
+    /// assert!(session.should_stop());
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn stop_handle(&self) -> Coordinator {
         self.stop.clone()
     }
 
     /// Returns whether the session was made already.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let mut session = MonitoredSession::training(&g).build()?;
+    /// assert!(!session.is_live());
+    /// session.run(&RunArgs::new().target(&train))?;
+    /// assert!(session.is_live());
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn is_live(&self) -> bool {
         self.live.is_some()
     }
 
     /// Returns the session as it is now; after a recovery it is another one.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let mut session = MonitoredSession::training(&g).build()?;
+    /// // Without the hooks.
+    /// assert_eq!(session.raw_session()?.eval::<f32>(w.value())?, 4.0);
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn raw_session(&mut self) -> Result<Session> {
         self.live().map(|live| live.session.clone())
     }
 
     /// Returns the graph.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = MonitoredSession::training(&g).build()?;
+    /// assert!(session.graph().same(&g));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
     /// Returns how often the session was made again.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let mut session = MonitoredSession::training(&g).build()?;
+    /// session.run(&RunArgs::new().target(&train))?;
+    /// assert_eq!(session.recoveries(), 0);
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn recoveries(&self) -> u64 {
         self.recoveries
     }
 
     /// Returns the parts of the graph that it uses.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = MonitoredSession::training(&g).build()?;
+    /// assert!(session.scaffold().saver.is_some());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn scaffold(&self) -> &Scaffold {
         &self.scaffold
     }
 
     /// Runs a step with the hooks, again if a task was lost meanwhile.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let mut session = MonitoredSession::training(&g).build()?;
+    /// session.run(&RunArgs::new().target(&train))?;
+    /// let values = session.run(&RunArgs::new().fetch(step.value()))?;
+    /// assert_eq!(values[0].to_scalar::<i64>()?, 1);
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn run(&mut self, args: &RunArgs) -> Result<Vec<Tensor>> {
         loop {
             self.live()?;
@@ -160,6 +310,22 @@ impl MonitoredSession {
     }
 
     /// Runs `step` until the session should stop or the input ends, then closes.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = MonitoredSession::training(&g).hook(StopAtStepHook::at(5)).build()?;
+    /// let mut steps = 0;
+    /// session.run_until_stopped(|session| {
+    ///     steps += 1;
+    ///     session.run(&RunArgs::new().target(&train)).map(drop)
+    /// })?;
+    /// assert_eq!(steps, 5);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn run_until_stopped(mut self, mut step: impl FnMut(&mut MonitoredSession) -> Result<()>) -> Result<()> {
         while !self.should_stop() {
             match step(&mut self) {
@@ -175,6 +341,22 @@ impl MonitoredSession {
     }
 
     /// Ends: the hooks have their last word, the threads stop, the session is closed. Returns the first failure.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let mut session = MonitoredSession::training(&g).checkpoint_dir(logdir).build()?;
+    /// session.run(&RunArgs::new().target(&train))?;
+    /// // The last checkpoint is saved here.
+    /// session.close()?;
+    /// assert_eq!(latest_checkpoint(logdir)?, Some(format!("{logdir}/model.ckpt-1")));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn close(mut self) -> Result<()> {
         let Some(live) = self.live.take() else { return Ok(()) };
         let mut result = match live.coordinator.failure() {
@@ -302,18 +484,56 @@ fn merge_options(options: &mut RunOptions, other: &RunOptions) {
 
 impl MonitoredSessionBuilder {
     /// Sets where the graph runs.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::distributed::create_local_server;
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let server = create_local_server()?;
+    /// let mut session = MonitoredSession::training(&g).target(server.target()).build()?;
+    /// session.run(&RunArgs::new().target(&train))?;
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn target(mut self, target: impl Into<Target>) -> Self {
         self.target = target.into();
         self
     }
 
     /// Sets how sessions are made, such as device filters.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = MonitoredSession::training(&g).config(ferroflow::SessionConfig::new()).build()?;
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn config(mut self, config: impl Into<SessionConfig>) -> Self {
         self.config = config.into();
         self
     }
 
     /// Sets whether this task initializes, saves and restores for all.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let task_index = 1;
+    /// // Waits for the chief, and neither saves nor restores.
+    /// let session = MonitoredSession::training(&g).is_chief(task_index == 0).build()?;
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn is_chief(mut self, is_chief: bool) -> Self {
         self.is_chief = is_chief;
         self
@@ -321,66 +541,204 @@ impl MonitoredSessionBuilder {
 
     /// Sets the directory of checkpoints and events. A chief that saves there keeps others out as long as the session lives:
     /// building it fails with `FailedPrecondition` when another process has the directory.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// for expected in [0, 1] {
+    ///     // The second time it goes on from the checkpoint.
+    ///     let mut session = MonitoredSession::training(&g).checkpoint_dir(logdir).build()?;
+    ///     assert_eq!(session.raw_session()?.eval::<i64>(step.value())?, expected);
+    ///     session.run(&RunArgs::new().target(&train))?;
+    ///     session.close()?;
+    /// }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn checkpoint_dir(mut self, directory: &str) -> Self {
         self.checkpoint_dir = Some(directory.to_owned());
         self
     }
 
     /// Sets parts of the graph that the session uses.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let set = w.assign(&g.constant(7f32));
+    /// let scaffold = Scaffold::new().init_fn(move |session| session.run_ops(&[&set]));
+    /// let mut session = MonitoredSession::training(&g).scaffold(scaffold).build()?;
+    /// assert_eq!(session.raw_session()?.eval::<f32>(w.value())?, 7.0);
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn scaffold(mut self, scaffold: Scaffold) -> Self {
         self.scaffold = scaffold;
         self
     }
 
     /// Adds a hook.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = MonitoredSession::training(&g).hook(StopAtStepHook::at(100)).build()?;
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn hook(mut self, hook: impl SessionRunHook + 'static) -> Self {
         self.hooks.push(Box::new(hook));
         self
     }
 
     /// Adds a hook for the chief; others drop it.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let hook = LoggingTensorHook::new(&[("w", w.value())], Every::Steps(100));
+    /// let session = MonitoredSession::training(&g).is_chief(false).chief_only_hook(hook).build()?;
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn chief_only_hook(mut self, hook: impl SessionRunHook + 'static) -> Self {
         self.chief_only_hooks.push(Box::new(hook));
         self
     }
 
     /// Sets how often the chief saves checkpoints; none means never.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let builder = MonitoredSession::training(&g).checkpoint_dir(logdir).save_checkpoint(Some(Every::Steps(100)));
+    /// builder.build()?.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn save_checkpoint(mut self, every: Option<Every>) -> Self {
         self.save_checkpoint = every;
         self
     }
 
     /// Sets how often the chief writes summaries; none means never.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let builder = MonitoredSession::training(&g).checkpoint_dir(logdir).save_summaries(Some(Every::Steps(10)));
+    /// builder.build()?.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn save_summaries(mut self, every: Option<Every>) -> Self {
         self.save_summaries = every;
         self
     }
 
     /// Sets after how many steps the chief writes the rate of steps; none means never.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// MonitoredSession::training(&g).checkpoint_dir(logdir).log_step_count_steps(None).build()?.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn log_step_count_steps(mut self, steps: Option<i64>) -> Self {
         self.log_step_count = steps;
         self
     }
 
     /// Sets how long threads may take to stop.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// MonitoredSession::training(&g).stop_grace_secs(30).build()?.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn stop_grace_secs(mut self, secs: u64) -> Self {
         self.stop_grace = Duration::from_secs(secs);
         self
     }
 
     /// Sets how often a waiting worker says what it waits for.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// MonitoredSession::training(&g).is_chief(false).recovery_wait_secs(5).build()?.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn recovery_wait_secs(mut self, secs: u64) -> Self {
         self.recovery_wait = Duration::from_secs(secs);
         self
     }
 
     /// Sets how long a worker waits for the chief; none means for ever.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::Code;
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let mut session = MonitoredSession::training(&g).is_chief(false).max_wait_secs(Some(0)).build()?;
+    /// // There is no chief.
+    /// assert_eq!(session.run(&RunArgs::new().target(&train)).unwrap_err().code(), Code::DeadlineExceeded);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn max_wait_secs(mut self, secs: Option<u64>) -> Self {
         self.max_wait = secs.map(Duration::from_secs);
         self
     }
 
     /// Completes the graph. The session itself is made when it is first used.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = MonitoredSession::training(&g).build()?;
+    /// assert!(!session.is_live());
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn build(mut self) -> Result<MonitoredSession> {
         for hook in self.hooks.iter_mut().chain(self.chief_only_hooks.iter_mut().filter(|_| self.is_chief)) {
             hook.begin(&self.graph)?;

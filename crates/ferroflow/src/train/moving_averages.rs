@@ -9,6 +9,24 @@ use std::collections::HashMap;
 use tensor::{DType, Result, Status};
 
 /// Keeps averages: `average = decay * average + (1 - decay) * variable`.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{ExponentialMovingAverage, global_variables_initializer};
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant(0f32));
+/// let averages = ExponentialMovingAverage::new(0.9, None);
+/// let update = averages.apply(&g, &[w.clone()])?;
+/// let set = w.assign(&g.constant(10f32));
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&set])?;
+/// session.run_ops(&[&update])?;
+/// let average = averages.average(&w).unwrap();
+/// assert!((session.eval::<f32>(average.value())? - 1.0).abs() < 1e-5);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct ExponentialMovingAverage {
     decay: f64,
     num_updates: Option<Variable>,
@@ -19,6 +37,15 @@ pub struct ExponentialMovingAverage {
 impl ExponentialMovingAverage {
     /// Makes averages with a decay. With the number of updates so far, such as the global step, early averages follow
     /// faster: the decay is at most `(1 + n) / (10 + n)`.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::ExponentialMovingAverage;
+    /// use ferroflow::variable::create_global_step;
+    ///
+    /// let g = Graph::new();
+    /// let averages = ExponentialMovingAverage::new(0.999, Some(&create_global_step(&g)));
+    /// ```
     pub fn new(decay: f64, num_updates: Option<&Variable>) -> ExponentialMovingAverage {
         ExponentialMovingAverage {
             decay,
@@ -29,6 +56,19 @@ impl ExponentialMovingAverage {
     }
 
     /// Makes the averages of these variables, and returns the operation that updates them.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::ExponentialMovingAverage;
+    /// use ferroflow::variable::trainable_variables;
+    ///
+    /// let g = Graph::new();
+    /// Variable::new(&g, "w", &g.constant(0f32));
+    /// let averages = ExponentialMovingAverage::new(0.9, None);
+    /// averages.apply(&g, &trainable_variables(&g)?)?;
+    /// assert!(g.operation("w/ExponentialMovingAverage").is_some());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn apply(&self, graph: &Graph, variables: &[Variable]) -> Result<Operation> {
         for variable in variables {
             if !variable.dtype().is_floating() {
@@ -61,16 +101,51 @@ impl ExponentialMovingAverage {
     }
 
     /// Returns the average of a variable.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::ExponentialMovingAverage;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(0f32));
+    /// let averages = ExponentialMovingAverage::new(0.9, None);
+    /// assert!(averages.average(&w).is_none());
+    /// averages.apply(&g, &[w.clone()])?;
+    /// assert_eq!(averages.average(&w).unwrap().name(), "w/ExponentialMovingAverage");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn average(&self, variable: &Variable) -> Option<Variable> {
         self.averages.lock().get(&variable.name()).cloned()
     }
 
     /// Returns the name that the average of a variable has, in checkpoints too.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::ExponentialMovingAverage;
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(0f32));
+    /// assert_eq!(ExponentialMovingAverage::new(0.9, None).average_name(&w), "w/ExponentialMovingAverage");
+    /// ```
     pub fn average_name(&self, variable: &Variable) -> String {
         format!("{}/{}", variable.name(), self.name)
     }
 
     /// Returns what a saver needs to restore the averages into the variables themselves, for evaluation.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::{ExponentialMovingAverage, Saver, SaverOptions};
+    ///
+    /// // The graph that evaluates has the variable only, and takes the average for it.
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(0f32));
+    /// let variables = ExponentialMovingAverage::new(0.9, None).variables_to_restore(&[w], &[]);
+    /// assert_eq!(variables[0].0, "w/ExponentialMovingAverage");
+    /// let saver = Saver::with_options(&g, SaverOptions { variables: Some(variables), ..SaverOptions::default() })?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn variables_to_restore(&self, averaged: &[Variable], others: &[Variable]) -> Vec<(String, Variable)> {
         let averaged = averaged.iter().map(|variable| (self.average_name(variable), variable.clone()));
         averaged.chain(others.iter().map(|variable| (variable.name(), variable.clone()))).collect()

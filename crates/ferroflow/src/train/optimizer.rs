@@ -12,9 +12,32 @@ use std::collections::HashMap;
 use tensor::{DType, Result, Status, Tensor};
 
 /// A gradient with its variable; without one, nothing flows to the variable.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{GradientAndVariable, GradientDescentOptimizer, GradientOptions};
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let optimizer = GradientDescentOptimizer::new(0.1);
+/// let gradients: Vec<GradientAndVariable> = optimizer.compute_gradients(&w.value().square(), &GradientOptions::default())?;
+/// assert!(gradients[0].0.is_some() && gradients[0].1.name() == "w");
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub type GradientAndVariable = (Option<Grad>, Variable);
 
 /// How much of the gradients is computed before any is used.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{GateGradients, GradientDescentOptimizer, GradientOptions};
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let options = GradientOptions { gate_gradients: GateGradients::Graph, ..GradientOptions::default() };
+/// let train = GradientDescentOptimizer::new(0.1).minimize_with(&w.value().square(), None, &options)?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GateGradients {
     /// Nothing waits.
@@ -27,6 +50,18 @@ pub enum GateGradients {
 }
 
 /// What `compute_gradients` can be told.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{GradientDescentOptimizer, GradientOptions};
+///
+/// let g = Graph::new();
+/// let (w, frozen) = (Variable::new(&g, "w", &g.constant(4f32)), Variable::new(&g, "frozen", &g.constant(4f32)));
+/// let loss = (w.value() * frozen.value()).square();
+/// let options = GradientOptions { variables: Some(vec![w.clone()]), ..GradientOptions::default() };
+/// assert_eq!(GradientDescentOptimizer::new(0.1).compute_gradients(&loss, &options)?.len(), 1);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct GradientOptions {
     /// The variables; without them, the trainable ones.
@@ -38,6 +73,14 @@ pub struct GradientOptions {
 }
 
 /// The variables and tensors that an optimizer has made.
+///
+/// ```
+/// use ferroflow::train::{GradientDescentOptimizer, Optimizer, OptimizerState};
+///
+/// let optimizer = GradientDescentOptimizer::new(0.1);
+/// let _state: &OptimizerState = optimizer.state();
+/// assert!(optimizer.variables().is_empty());
+/// ```
 #[derive(Default)]
 pub struct OptimizerState {
     slots: Mutex<HashMap<(String, String), Variable>>,
@@ -48,6 +91,22 @@ pub struct OptimizerState {
 }
 
 /// Changes variables so that a loss becomes smaller.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{MomentumOptimizer, global_variables_initializer};
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let optimizer = MomentumOptimizer::new(0.1, 0.9);
+/// let train = optimizer.minimize(&w.value().square(), None)?;
+/// assert_eq!(optimizer.slot(&w, "momentum").unwrap().name(), "w/Momentum");
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&train])?;
+/// assert!((session.eval::<f32>(w.value())? - 3.2).abs() < 1e-6);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub trait Optimizer: Send + Sync {
     /// Returns the name, which the operation that applies the gradients has too.
     fn name(&self) -> &str;

@@ -10,6 +10,23 @@ use std::sync::Arc;
 use tensor::{Code, Result, Status};
 
 /// Fills a queue by running enqueue operations, one thread for each.
+///
+/// ```
+/// use ferroflow::input::{InputOptions, range_input_producer};
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{Coordinator, QueueRunner};
+///
+/// let g = Graph::new();
+/// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+/// let more = queue.enqueue(&[g.constant(7i32)])?;
+/// let runner = QueueRunner::new(queue.handle(), &[more])?;
+/// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
+/// runner.create_threads(&session, &coordinator)?;
+/// assert_eq!(session.eval::<i32>(&queue.dequeue(&[DType::Int32])?.output(0))?, 7);
+/// coordinator.request_stop(None);
+/// coordinator.join(std::time::Duration::from_secs(10))?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct QueueRunner {
     name: String,
@@ -28,6 +45,19 @@ struct Runners {
 
 impl QueueRunner {
     /// Adds the operations that close the queue, and makes a runner of the enqueue operations.
+    ///
+    /// ```
+    /// use ferroflow::Graph;
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    /// use ferroflow::train::{QueueRunner, add_queue_runner};
+    ///
+    /// let g = Graph::new();
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// // Two threads enqueue.
+    /// let more = queue.enqueue(&[g.constant(7i32)])?;
+    /// add_queue_runner(&g, QueueRunner::new(queue.handle(), &[more.clone(), more])?);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(queue: &Output, enqueue: &[Operation]) -> Result<QueueRunner> {
         let graph = queue.graph();
         let name = queue.op.name();
@@ -45,12 +75,38 @@ impl QueueRunner {
     }
 
     /// Returns the name of the queue.
+    ///
+    /// ```
+    /// use ferroflow::Graph;
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    /// use ferroflow::train::QueueRunner;
+    ///
+    /// let g = Graph::new();
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// assert_eq!(QueueRunner::new(queue.handle(), &[])?.name(), queue.handle().op.name());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Starts the threads. The queue is closed when all of them have come to the end of their input, and the coordinator's
     /// stop cancels what waits. A runner that runs already starts nothing.
+    ///
+    /// ```
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    /// use ferroflow::train::{Coordinator, QueueRunner};
+    /// use ferroflow::{Graph, Session};
+    ///
+    /// let g = Graph::new();
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// let runner = QueueRunner::new(queue.handle(), &[queue.enqueue(&[g.constant(7i32)])?])?;
+    /// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
+    /// runner.create_threads(&session, &coordinator)?;
+    /// coordinator.request_stop(None);
+    /// coordinator.join(std::time::Duration::from_secs(10))?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn create_threads(&self, session: &Session, coordinator: &Coordinator) -> Result<()> {
         let running = session.graph().extension::<Runners>().running.clone();
         if !running.lock().insert((session.id(), self.name.clone())) {
@@ -125,11 +181,37 @@ pub(super) fn queue_runners(graph: &Graph) -> Vec<QueueRunner> {
 }
 
 /// Adds a runner to those that [`start_queue_runners`] starts.
+///
+/// ```
+/// use ferroflow::Graph;
+/// use ferroflow::input::{InputOptions, range_input_producer};
+/// use ferroflow::train::{QueueRunner, add_queue_runner};
+///
+/// let g = Graph::new();
+/// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+/// add_queue_runner(&g, QueueRunner::new(queue.handle(), &[queue.enqueue(&[g.constant(7i32)])?])?);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn add_queue_runner(graph: &Graph, runner: QueueRunner) {
     graph.extension::<Runners>().all.lock().push(runner);
 }
 
 /// Starts the graph's queue runners that don't run yet.
+///
+/// ```
+/// use ferroflow::input::{InputOptions, range_input_producer};
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::{Coordinator, start_queue_runners};
+///
+/// let g = Graph::new();
+/// let number = range_input_producer(&g, 1, &InputOptions::default())?.dequeue(&[DType::Int32])?.output(0);
+/// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
+/// start_queue_runners(&session, &coordinator)?;
+/// assert_eq!(session.eval::<i32>(&number)?, 0);
+/// coordinator.request_stop(None);
+/// coordinator.join(std::time::Duration::from_secs(10))?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn start_queue_runners(session: &Session, coordinator: &Coordinator) -> Result<()> {
     let runners = session.graph().extension::<Runners>().all.lock().clone();
     for runner in runners {
@@ -139,6 +221,21 @@ pub fn start_queue_runners(session: &Session, coordinator: &Coordinator) -> Resu
 }
 
 /// A queue in a graph, with the operations on it that input pipelines use.
+///
+/// ```
+/// use ferroflow::ops::data_flow::{QueueSpec, fifo_queue};
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::Queue;
+///
+/// let g = Graph::new();
+/// let queue = Queue::new(fifo_queue(&g, &QueueSpec { capacity: 10, dtypes: &[DType::Float], shapes: &[], shared_name: "" }));
+/// let put = queue.enqueue(&[g.constant(1.5f32)])?;
+/// let take = queue.dequeue(&[DType::Float])?.output(0);
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&put])?;
+/// assert_eq!(session.eval::<f32>(&take)?, 1.5);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Queue {
     handle: Output,
@@ -146,16 +243,44 @@ pub struct Queue {
 
 impl Queue {
     /// Wraps a queue's handle.
+    ///
+    /// ```
+    /// use ferroflow::ops::data_flow::{QueueSpec, fifo_queue};
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::Queue;
+    ///
+    /// let g = Graph::new();
+    /// let handle = fifo_queue(&g, &QueueSpec { capacity: 10, dtypes: &[DType::Float], shapes: &[], shared_name: "" });
+    /// assert_eq!(Queue::new(handle.clone()).handle().name(), handle.name());
+    /// ```
     pub fn new(handle: Output) -> Queue {
         Queue { handle }
     }
 
     /// Returns the handle.
+    ///
+    /// ```
+    /// use ferroflow::Graph;
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    ///
+    /// let queue = range_input_producer(&Graph::new(), 3, &InputOptions::default())?;
+    /// assert_eq!(queue.handle().op.op_type(), "FIFOQueueV2");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn handle(&self) -> &Output {
         &self.handle
     }
 
     /// Returns the node that makes the queue.
+    ///
+    /// ```
+    /// use ferroflow::Graph;
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    ///
+    /// let queue = range_input_producer(&Graph::new(), 3, &InputOptions::default())?;
+    /// assert_eq!(queue.id(), queue.handle().op.id());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn id(&self) -> NodeId {
         self.handle.op.id()
     }
@@ -171,11 +296,35 @@ impl Queue {
     }
 
     /// Adds an operation that puts one element into the queue.
+    ///
+    /// ```
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    /// use ferroflow::{Graph, Session};
+    ///
+    /// let g = Graph::new();
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&queue.enqueue(&[g.constant(7i32)])?])?;
+    /// assert_eq!(session.eval::<i32>(&queue.size()?)?, 1);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn enqueue(&self, components: &[Output]) -> Result<Operation> {
         self.put("QueueEnqueue", "enqueue", components)
     }
 
     /// Adds an operation that puts the rows of the components into the queue.
+    ///
+    /// ```
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    /// use ferroflow::{Graph, Session};
+    ///
+    /// let g = Graph::new();
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&queue.enqueue_many(&[g.constant([7i32, 8])])?])?;
+    /// assert_eq!(session.eval::<i32>(&queue.size()?)?, 2);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn enqueue_many(&self, components: &[Output]) -> Result<Operation> {
         self.put("QueueEnqueueMany", "EnqueueMany", components)
     }
@@ -187,12 +336,37 @@ impl Queue {
     }
 
     /// Adds an operation that takes one element out of the queue.
+    ///
+    /// ```
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    /// use ferroflow::{DType, Graph, Session};
+    ///
+    /// let g = Graph::new();
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&queue.enqueue(&[g.constant(7i32)])?])?;
+    /// assert_eq!(session.eval::<i32>(&queue.dequeue(&[DType::Int32])?.output(0))?, 7);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn dequeue(&self, types: &[tensor::DType]) -> Result<Operation> {
         let op = self.handle.graph().op(&self.op_name("QueueDequeue")).name(&self.scoped("Dequeue"));
         op.input(&self.handle).attr("component_types", types).try_build()
     }
 
     /// Adds an operation that takes several elements as one batch; with `up_to`, fewer when the queue is closed.
+    ///
+    /// ```
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    /// use ferroflow::{DType, Graph, Session};
+    ///
+    /// let g = Graph::new();
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// let pair = queue.dequeue_many(&g.constant(2i32), &[DType::Int32], false)?.output(0);
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&queue.enqueue_many(&[g.constant([7i32, 8])])?])?;
+    /// assert_eq!(session.run(&[&pair])?[0].to_vec::<i32>()?, [7, 8]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn dequeue_many(&self, count: &Output, types: &[tensor::DType], up_to: bool) -> Result<Operation> {
         let (op, what) = if up_to { ("QueueDequeueUpTo", "DequeueUpTo") } else { ("QueueDequeueMany", "DequeueMany") };
         if count.dtype() != tensor::DType::Int32 {
@@ -203,6 +377,16 @@ impl Queue {
     }
 
     /// Adds the number of elements in the queue.
+    ///
+    /// ```
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    /// use ferroflow::{Graph, Session};
+    ///
+    /// let g = Graph::new();
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// assert_eq!(Session::new(&g)?.eval::<i32>(&queue.size()?)?, 0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn size(&self) -> Result<Output> {
         let op = self.handle.graph().op(&self.op_name("QueueSize")).name(&self.scoped("Size"));
         Ok(op.input(&self.handle).try_build()?.output(0))

@@ -21,6 +21,18 @@ use storage::file_system::{FileSystem, FileSystems, create_temporary, path};
 use tensor::{Code, DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// What a saver can be told.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// # let g = Graph::new();
+/// # let step = create_global_step(&g);
+/// # let w = Variable::new(&g, "w", &g.constant(4f32));
+/// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let options = SaverOptions { max_to_keep: 2, variables: Some(vec![("weight".into(), w)]), ..SaverOptions::default() };
+/// let saver = Saver::with_options(&g, options)?;
+/// assert_eq!(saver.to_def().max_to_keep, 2);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SaverOptions {
     /// The variables by the names that they have in checkpoints; without them, all global ones under their own names.
@@ -51,6 +63,27 @@ impl Default for SaverOptions {
 }
 
 /// Saves and restores variables.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let saver = Saver::new(&g)?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&train])?;
+/// let path = saver.save(&session, &format!("{logdir}/model"), Some(1))?;
+///
+/// let other = Session::new(&g)?;
+/// saver.restore(&other, &path)?;
+/// assert_eq!(other.eval::<f32>(w.value())?, session.eval::<f32>(w.value())?);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct Saver {
     filename: String,
     save: String,
@@ -82,11 +115,33 @@ struct Saved {
 
 impl Saver {
     /// Adds a saver of all global variables.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let saver = Saver::new(&g)?;
+    /// assert!(saver.last_checkpoints().is_empty());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(graph: &Graph) -> Result<Saver> {
         Saver::with_options(graph, SaverOptions::default())
     }
 
     /// Adds a saver.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let saver = Saver::with_options(&g, SaverOptions { max_to_keep: 0, ..SaverOptions::default() })?;
+    /// assert_eq!(saver.to_def().max_to_keep, 0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn with_options(graph: &Graph, options: SaverOptions) -> Result<Saver> {
         let saved = saved_tensors(graph, &options)?;
         if saved.is_empty() {
@@ -106,6 +161,17 @@ impl Saver {
     }
 
     /// Makes a saver over nodes that are in the graph already, such as an imported MetaGraph's.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let def = Saver::new(&g)?.to_def();
+    /// assert_eq!(Saver::from_def(def.clone()).to_def(), def);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn from_def(def: SaverDef) -> Saver {
         let keep_every_seconds = f64::from(def.keep_checkpoint_every_n_hours) * 3600.0;
         Saver {
@@ -123,11 +189,37 @@ impl Saver {
     }
 
     /// Returns what a MetaGraph says of the saver.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let def = Saver::new(&g)?.to_def();
+    /// assert_eq!(def.filename_tensor_name, "save/Const:0");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn to_def(&self) -> SaverDef {
         self.def.clone()
     }
 
     /// Writes a checkpoint `PREFIX-STEP` and makes it its directory's newest; returns its name.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// let path = Saver::new(&g)?.save(&session, &format!("{logdir}/model"), Some(7))?;
+    /// assert_eq!(path, format!("{logdir}/model-7"));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn save(&self, session: &Session, prefix: &str, global_step: Option<i64>) -> Result<String> {
         let directory = path::dirname(prefix);
         let directory = if directory.is_empty() { "." } else { directory };
@@ -157,6 +249,24 @@ impl Saver {
     }
 
     /// Reads a checkpoint.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let saver = Saver::new(&g)?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// saver.save(&session, &format!("{logdir}/model"), None)?;
+    /// session.run_ops(&[&train])?;
+    /// saver.restore(&session, &latest_checkpoint(logdir)?.unwrap())?;
+    /// assert_eq!(session.eval::<f32>(w.value())?, 4.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn restore(&self, session: &Session, checkpoint: &str) -> Result<()> {
         if !self.files.exists(&meta_filename(checkpoint))? {
             return Err(Status::invalid_argument(format!(
@@ -232,11 +342,47 @@ impl Saver {
     }
 
     /// Returns the checkpoints that are kept, oldest first.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let saver = Saver::with_options(&g, SaverOptions { max_to_keep: 2, ..SaverOptions::default() })?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// for step in 1..=3 {
+    ///     saver.save(&session, &format!("{logdir}/model"), Some(step))?;
+    /// }
+    /// assert_eq!(saver.last_checkpoints(), [format!("{logdir}/model-2"), format!("{logdir}/model-3")]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn last_checkpoints(&self) -> Vec<String> {
         self.kept.lock().checkpoints.iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// Takes over the checkpoints of a directory's state, after a restart.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// let path = Saver::new(&g)?.save(&session, &format!("{logdir}/model"), Some(1))?;
+    /// // After a restart.
+    /// let saver = Saver::new(&g)?;
+    /// saver.recover_last_checkpoints(&[path.clone()])?;
+    /// assert_eq!(saver.last_checkpoints(), [path]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn recover_last_checkpoints(&self, checkpoints: &[String]) -> Result<()> {
         let mut kept = self.kept.lock();
         for checkpoint in checkpoints {
@@ -252,6 +398,24 @@ impl Saver {
     ///
     /// With it there is no need to save when training begins: that would keep what other workers have made of the variables
     /// since they were restored, even if it is good for nothing.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let saver = Saver::new(&g)?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// let prefix = format!("{logdir}/model");
+    /// assert_eq!(saver.newest_step(&prefix), None);
+    /// saver.save(&session, &prefix, Some(7))?;
+    /// assert_eq!(saver.newest_step(&prefix), Some(7));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn newest_step(&self, prefix: &str) -> Option<i64> {
         let kept = self.kept.lock();
         let (name, _) = kept.checkpoints.last()?;
@@ -295,6 +459,22 @@ impl Saver {
 }
 
 /// Returns the newest checkpoint of a directory, when there is one.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+/// # let g = Graph::new();
+/// # let step = create_global_step(&g);
+/// # let w = Variable::new(&g, "w", &g.constant(4f32));
+/// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// assert_eq!(latest_checkpoint(logdir)?, None);
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// let path = Saver::new(&g)?.save(&session, &format!("{logdir}/model"), Some(7))?;
+/// assert_eq!(latest_checkpoint(logdir)?, Some(path));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn latest_checkpoint(directory: &str) -> Result<Option<String>> {
     checkpoint_state::latest_checkpoint(&FileSystems::local(), directory, None)
 }

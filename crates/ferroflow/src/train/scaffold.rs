@@ -10,6 +10,21 @@ use std::sync::Arc;
 use tensor::{Result, Tensor};
 
 /// The parts of a graph that a supervised session needs. Cloning shares the graph.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let set = w.assign(&g.constant(7f32));
+/// let scaffold = Scaffold::new().init_fn(move |session| session.run_ops(&[&set]));
+/// let mut session = MonitoredSession::training(&g).scaffold(scaffold).build()?;
+/// assert_eq!(session.raw_session()?.eval::<f32>(w.value())?, 7.0);
+/// session.close()?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Scaffold {
     /// How variables get their first values; without an operation, by their initializers.
@@ -28,23 +43,65 @@ pub struct Scaffold {
 
 impl Scaffold {
     /// Makes a scaffold in which everything is still to be made.
+    ///
+    /// ```
+    /// use ferroflow::train::Scaffold;
+    ///
+    /// assert!(Scaffold::new().saver.is_none());
+    /// ```
     pub fn new() -> Scaffold {
         Scaffold::default()
     }
 
     /// Sets the operation that gives variables their first values.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let init = global_variables_initializer(&g)?;
+    /// let scaffold = Scaffold::new().init_op(&init).finalize(&g)?;
+    /// assert_eq!(scaffold.init.op.unwrap().name(), init.name());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn init_op(mut self, op: &Operation) -> Self {
         self.init.op = Some(op.clone());
         self
     }
 
     /// Adds a value that is fed to the init operation.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// let g = Graph::new();
+    /// let first = g.placeholder::<f32>(());
+    /// let w = Variable::builder(&g, "w").build_from(&first);
+    /// let scaffold = Scaffold::new().init_feed(&first, 2.5f32);
+    /// let mut session = MonitoredSession::training(&g).scaffold(scaffold).build()?;
+    /// assert_eq!(session.raw_session()?.eval::<f32>(w.value())?, 2.5);
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn init_feed(mut self, output: &Output, value: impl Into<Tensor>) -> Self {
         self.init.feeds.push((output.clone(), value.into()));
         self
     }
 
     /// Sets a function that runs after the init operation, and only when there was no checkpoint.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let load = w.assign(&g.constant(7f32));
+    /// let scaffold = Scaffold::new().init_fn(move |session| session.run_ops(&[&load]));
+    /// assert!(scaffold.init.function.is_some());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn init_fn(mut self, function: impl Fn(&Session) -> Result<()> + Send + Sync + 'static) -> Self {
         let function: InitFn = Arc::new(function);
         self.init.function = Some(function);
@@ -52,24 +109,71 @@ impl Scaffold {
     }
 
     /// Sets the operation that every task runs for itself.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let local = local_variables_initializer(&g)?;
+    /// let scaffold = Scaffold::new().local_init_op(&local).finalize(&g)?;
+    /// assert_eq!(scaffold.local_init_op.unwrap().name(), local.name());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn local_init_op(mut self, op: &Operation) -> Self {
         self.local_init_op = Some(op.clone());
         self
     }
 
     /// Sets the summary.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let weight = ferroflow::summary::scalar("weight", w.value())?;
+    /// let scaffold = Scaffold::new().summary_op(&weight).finalize(&g)?;
+    /// assert_eq!(scaffold.summary_op.unwrap().name(), weight.name());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn summary_op(mut self, op: &Output) -> Self {
         self.summary_op = Some(op.clone());
         self
     }
 
     /// Sets the saver.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let saver = Saver::with_options(&g, SaverOptions { max_to_keep: 2, ..SaverOptions::default() })?;
+    /// let scaffold = Scaffold::new().saver(std::sync::Arc::new(saver)).finalize(&g)?;
+    /// assert_eq!(scaffold.saver.unwrap().to_def().max_to_keep, 2);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn saver(mut self, saver: Arc<Saver>) -> Self {
         self.saver = Some(saver);
         self
     }
 
     /// Makes what is still missing.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let scaffold = Scaffold::new().finalize(&g)?;
+    /// assert!(scaffold.init.op.is_some() && scaffold.ready_op.is_some() && scaffold.saver.is_some());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn finalize(mut self, graph: &Graph) -> Result<Scaffold> {
         if self.init.op.is_none() {
             self.init.op = Some(global_variables_initializer(graph)?);

@@ -18,9 +18,33 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 const NAMES_MAX: usize = 5;
 
 /// A function that initializes what operations can't.
+///
+/// ```
+/// use ferroflow::train::InitFn;
+/// use std::sync::Arc;
+///
+/// let init: InitFn = Arc::new(|session| {
+///     println!("the graph has {} nodes", session.graph().num_nodes());
+///     Ok(())
+/// });
+/// ```
 pub type InitFn = Arc<dyn Fn(&Session) -> Result<()> + Send + Sync>;
 
 /// How variables get their first values when there is no checkpoint.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// use ferroflow::session::Target;
+/// # let g = Graph::new();
+/// # let step = create_global_step(&g);
+/// # let w = Variable::new(&g, "w", &g.constant(4f32));
+/// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let init = Initialization { op: Some(global_variables_initializer(&g)?), ..Initialization::default() };
+/// let manager = SessionManager::new(&g);
+/// let session = manager.prepare_session(&Target::Local, &Default::default(), &RestoreFrom::default(), &init, None)?;
+/// assert_eq!(session.eval::<f32>(w.value())?, 4.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Initialization {
     /// The operation that sets them.
@@ -32,6 +56,27 @@ pub struct Initialization {
 }
 
 /// Where a session's variables may come from.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// use ferroflow::session::Target;
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+/// # let g = Graph::new();
+/// # let step = create_global_step(&g);
+/// # let w = Variable::new(&g, "w", &g.constant(4f32));
+/// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let saver = std::sync::Arc::new(Saver::new(&g)?);
+/// let first = Session::new(&g)?;
+/// first.run_ops(&[&global_variables_initializer(&g)?])?;
+/// saver.save(&first, &format!("{logdir}/model"), Some(1))?;
+///
+/// let from = RestoreFrom { saver: Some(saver), directory: Some(logdir.to_owned()), ..RestoreFrom::default() };
+/// let init = Initialization::default();
+/// let session = SessionManager::new(&g).prepare_session(&Target::Local, &Default::default(), &from, &init, None)?;
+/// assert_eq!(session.eval::<f32>(w.value())?, 4.0);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct RestoreFrom {
     /// What reads checkpoints.
@@ -45,6 +90,22 @@ pub struct RestoreFrom {
 }
 
 /// Makes sessions that are ready to train.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// use ferroflow::session::Target;
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let missing = report_uninitialized_variables(&g, None)?;
+/// let manager = SessionManager::new(&g).ready_op(Some(&missing));
+/// let init = Initialization { op: Some(global_variables_initializer(&g)?), ..Initialization::default() };
+/// let session = manager.prepare_session(&Target::Local, &Default::default(), &RestoreFrom::default(), &init, None)?;
+/// session.run_ops(&[&train])?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone)]
 pub struct SessionManager {
     graph: Graph,
@@ -66,6 +127,13 @@ struct Lacking {
 
 impl SessionManager {
     /// Makes a manager of a graph's sessions that asks nothing of them.
+    ///
+    /// ```
+    /// use ferroflow::Graph;
+    /// use ferroflow::train::SessionManager;
+    ///
+    /// let manager = SessionManager::new(&Graph::new());
+    /// ```
     pub fn new(graph: &Graph) -> SessionManager {
         SessionManager {
             graph: graph.clone(),
@@ -79,24 +147,64 @@ impl SessionManager {
     }
 
     /// Sets the operation that initializes what every session has for itself.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let local = local_variables_initializer(&g)?;
+    /// let manager = SessionManager::new(&g).local_init_op(Some(&local));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn local_init_op(mut self, op: Option<&Operation>) -> Self {
         self.local_init_op = op.cloned();
         self
     }
 
     /// Sets the vector of names of variables without values: a session is ready when it is empty.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let missing = report_uninitialized_variables(&g, None)?;
+    /// let manager = SessionManager::new(&g).ready_op(Some(&missing));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn ready_op(mut self, op: Option<&Output>) -> Self {
         self.ready_op = op.cloned();
         self
     }
 
     /// Sets what must be empty before the local initialization can run.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let missing = report_uninitialized_variables(&g, Some(&[step]))?;
+    /// let manager = SessionManager::new(&g).ready_for_local_init_op(Some(&missing));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn ready_for_local_init_op(mut self, op: Option<&Output>) -> Self {
         self.ready_for_local_init_op = op.cloned();
         self
     }
 
     /// Sets how often it is said what is waited for.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::SessionManager};
+    /// use std::time::Duration;
+    ///
+    /// let manager = SessionManager::new(&Graph::new()).recovery_wait(Duration::from_secs(5));
+    /// ```
     pub fn recovery_wait(mut self, recovery_wait: Duration) -> Self {
         self.recovery_wait = recovery_wait;
         self
@@ -104,18 +212,47 @@ impl SessionManager {
 
     /// Sets how often a waiting worker looks by itself. The chief tells it at once when all is ready, unless it is one of
     /// TensorFlow's.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::SessionManager};
+    /// use std::time::Duration;
+    ///
+    /// let manager = SessionManager::new(&Graph::new()).look_every(Duration::from_secs(1));
+    /// ```
     pub fn look_every(mut self, pause: Duration) -> Self {
         self.longest_pause = pause;
         self
     }
 
     /// Sets whose stop ends the waiting.
+    ///
+    /// ```
+    /// use ferroflow::Graph;
+    /// use ferroflow::train::{Coordinator, SessionManager};
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let manager = SessionManager::new(&Graph::new()).coordinator(&coordinator);
+    /// ```
     pub fn coordinator(mut self, coordinator: &Coordinator) -> Self {
         self.coordinator = coordinator.clone();
         self
     }
 
     /// Makes a session and restores its variables, or initializes them when there is no checkpoint. This is for the chief.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::session::Target;
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let init = Initialization { op: Some(global_variables_initializer(&g)?), ..Initialization::default() };
+    /// let manager = SessionManager::new(&g);
+    /// let session = manager.prepare_session(&Target::Local, &Default::default(), &RestoreFrom::default(), &init, None)?;
+    /// assert_eq!(session.eval::<i64>(step.value())?, 0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn prepare_session(
         &self,
         target: &Target,
@@ -156,6 +293,21 @@ impl SessionManager {
     }
 
     /// Makes a session and restores its variables from a checkpoint; returns whether it is ready.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::session::Target;
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let missing = report_uninitialized_variables(&g, None)?;
+    /// let manager = SessionManager::new(&g).ready_op(Some(&missing));
+    /// let (_session, is_ready) =
+    ///     manager.recover_session(&Target::Local, &Default::default(), &RestoreFrom::default(), None)?;
+    /// assert!(!is_ready);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn recover_session(
         &self,
         target: &Target,
@@ -195,6 +347,24 @@ impl SessionManager {
     }
 
     /// Makes a session and waits until another one, the chief's, has given the variables values.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{distributed::create_local_server, session::Target};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let server = create_local_server()?;
+    /// let chief = Session::connect(&g, &server.target())?;
+    /// chief.run_ops(&[&global_variables_initializer(&g)?])?;
+    ///
+    /// let missing = report_uninitialized_variables(&g, None)?;
+    /// let manager = SessionManager::new(&g).ready_op(Some(&missing));
+    /// let worker = manager.wait_for_session(&Target::from(server.target()), &Default::default(), None)?;
+    /// assert_eq!(worker.eval::<f32>(w.value())?, 4.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn wait_for_session(
         &self,
         target: &Target,

@@ -7,6 +7,20 @@ use std::cell::Cell;
 use tensor::{Result, Tensor};
 
 /// What is asked of a run.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let mut session = MonitoredSession::training(&g).build()?;
+/// let values = session.run(&RunArgs::new().target(&train).fetch(step.value()))?;
+/// assert_eq!(values.len(), 1);
+/// session.close()?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RunArgs {
     pub(super) feeds: Vec<(String, Tensor)>,
@@ -17,29 +31,85 @@ pub struct RunArgs {
 
 impl RunArgs {
     /// Asks for nothing yet.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::{MonitoredSession, RunArgs}};
+    ///
+    /// let mut session = MonitoredSession::training(&Graph::new()).build()?;
+    /// // To run nothing is a mistake.
+    /// assert!(session.run(&RunArgs::new()).is_err());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new() -> RunArgs {
         RunArgs::default()
     }
 
     /// Gives a value for an output.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::{MonitoredSession, RunArgs};
+    ///
+    /// let g = Graph::new();
+    /// let x = g.placeholder::<f32>(());
+    /// let double = &x * 2.0;
+    /// let values = MonitoredSession::training(&g).build()?.run(&RunArgs::new().feed(&x, 3f32).fetch(&double))?;
+    /// assert_eq!(values[0].to_scalar::<f32>()?, 6.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn feed(mut self, output: &Output, value: impl Into<Tensor>) -> Self {
         self.feeds.push((output.name(), value.into()));
         self
     }
 
     /// Asks for an output's value.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::{MonitoredSession, RunArgs};
+    ///
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let values = MonitoredSession::training(&g).build()?.run(&RunArgs::new().fetch(&one))?;
+    /// assert_eq!(values[0].to_scalar::<f32>()?, 1.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn fetch(mut self, output: &Output) -> Self {
         self.fetches.push(output.name());
         self
     }
 
     /// Runs an operation for its effects.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let mut session = MonitoredSession::training(&g).build()?;
+    /// session.run(&RunArgs::new().target(&train))?;
+    /// assert_eq!(session.raw_session()?.eval::<i64>(step.value())?, 1);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn target(mut self, operation: &Operation) -> Self {
         self.targets.push(operation.name());
         self
     }
 
     /// Sets how the run is done; what one asks to record is recorded for all.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::RunOptions;
+    /// use ferroflow::train::{MonitoredSession, RunArgs};
+    ///
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let args = RunArgs::new().fetch(&one).options(RunOptions::default());
+    /// assert_eq!(MonitoredSession::training(&g).build()?.run(&args)?.len(), 1);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn options(mut self, options: RunOptions) -> Self {
         self.options = options;
         self
@@ -57,6 +127,27 @@ impl RunArgs {
 }
 
 /// The run that is about to be done or was done.
+///
+/// ```
+/// use ferroflow::train::{RunArgs, RunContext, RunValues, SessionRunHook};
+///
+/// /// Stops after the first run.
+/// struct Once;
+///
+/// impl SessionRunHook for Once {
+///     fn after_run(&mut self, context: &RunContext<'_>, _values: &RunValues) -> ferroflow::Result<()> {
+///         context.request_stop();
+///         Ok(())
+///     }
+/// }
+///
+/// let g = ferroflow::Graph::new();
+/// let one = g.constant(1f32);
+/// let mut session = ferroflow::train::MonitoredSession::training(&g).hook(Once).build()?;
+/// session.run(&RunArgs::new().fetch(&one))?;
+/// assert!(session.should_stop());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct RunContext<'a> {
     session: &'a Session,
     coordinator: &'a Coordinator,
@@ -70,32 +161,93 @@ impl<'a> RunContext<'a> {
     }
 
     /// Returns the session.
+    ///
+    /// ```
+    /// use ferroflow::train::{RunContext, RunValues};
+    ///
+    /// fn after_run(context: &RunContext<'_>, _values: &RunValues) -> ferroflow::Result<()> {
+    ///     println!("the graph has {} nodes", context.session().graph().num_nodes());
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn session(&self) -> &Session {
         self.session
     }
 
     /// Returns what stops the threads.
+    ///
+    /// ```
+    /// use ferroflow::train::{RunContext, RunValues};
+    ///
+    /// fn after_run(context: &RunContext<'_>, _values: &RunValues) -> ferroflow::Result<()> {
+    ///     println!("the threads should stop: {}", context.coordinator().should_stop());
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn coordinator(&self) -> &Coordinator {
         self.coordinator
     }
 
     /// Returns what the program asked for.
+    ///
+    /// ```
+    /// use ferroflow::train::{RunArgs, RunContext};
+    ///
+    /// fn before_run(context: &RunContext<'_>) -> ferroflow::Result<RunArgs> {
+    ///     println!("the program asks for {:?}", context.original_args());
+    ///     Ok(RunArgs::new())
+    /// }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn original_args(&self) -> &RunArgs {
         self.original
     }
 
     /// Asks the program to end after this run.
+    ///
+    /// ```
+    /// use ferroflow::train::{RunContext, RunValues};
+    ///
+    /// fn after_run(context: &RunContext<'_>, values: &RunValues) -> ferroflow::Result<()> {
+    ///     if values.results[0].to_scalar::<f32>()? < 0.01 {
+    ///         context.request_stop();
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn request_stop(&self) {
         self.stop.set(true);
     }
 
     /// Returns whether a hook asked the program to end.
+    ///
+    /// ```
+    /// use ferroflow::train::{RunContext, RunValues};
+    ///
+    /// fn after_run(context: &RunContext<'_>, _values: &RunValues) -> ferroflow::Result<()> {
+    ///     if context.stop_requested() {
+    ///         println!("this was the last run");
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn stop_requested(&self) -> bool {
         self.stop.get()
     }
 }
 
 /// What a run gave to one hook.
+///
+/// ```
+/// use ferroflow::train::{RunContext, RunValues};
+///
+/// fn after_run(_context: &RunContext<'_>, values: &RunValues) -> ferroflow::Result<()> {
+///     println!("the loss is {}", values.results[0].to_scalar::<f32>()?);
+///     Ok(())
+/// }
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct RunValues {
     /// The values that the hook asked for.
     pub results: Vec<Tensor>,
@@ -104,6 +256,38 @@ pub struct RunValues {
 }
 
 /// Takes part in the life of a monitored session. Each method does nothing unless it is written.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+///
+/// /// Ends training when the weight is small.
+/// struct StopWhenSmall(Output);
+///
+/// impl SessionRunHook for StopWhenSmall {
+///     fn before_run(&mut self, _context: &RunContext<'_>) -> ferroflow::Result<RunArgs> {
+///         Ok(RunArgs::new().fetch(&self.0))
+///     }
+///
+///     fn after_run(&mut self, context: &RunContext<'_>, values: &RunValues) -> ferroflow::Result<()> {
+///         if values.results[0].to_scalar::<f32>()? < 1.0 {
+///             context.request_stop();
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let mut session = MonitoredSession::training(&g).hook(StopWhenSmall(w.value().clone())).build()?;
+/// while !session.should_stop() {
+///     session.run(&RunArgs::new().target(&train))?;
+/// }
+/// assert!(session.raw_session()?.eval::<f32>(w.value())? < 1.0);
+/// session.close()?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub trait SessionRunHook: Send {
     /// Is called once, while nodes can still be added to the graph.
     fn begin(&mut self, _graph: &Graph) -> Result<()> {

@@ -7,6 +7,19 @@ use graph::{Graph, Output};
 use tensor::{Result, Shape, Status};
 
 /// The first value of a slot.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::slot::{SlotInitial, create_slot};
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant([1f32, 2.0]));
+/// let slot = create_slot(&w, "accumulator", SlotInitial::Constant(0.1))?;
+/// let session = Session::new(&g)?;
+/// session.run_ops(&[slot.initializer()])?;
+/// assert_eq!(session.run(&[slot.value()])?[0].to_vec::<f32>()?, [0.1, 0.1]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub enum SlotInitial<'a> {
     /// Zeros in the shape of the variable.
     Zeros,
@@ -21,6 +34,17 @@ pub enum SlotInitial<'a> {
 }
 
 /// Makes a variable `PRIMARY/NAME` beside its primary.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::train::slot::{SlotInitial, create_slot};
+///
+/// let g = Graph::new();
+/// let w = Variable::new(&g, "w", &g.constant([1f32, 2.0]));
+/// let slot = create_slot(&w, "momentum", SlotInitial::Zeros)?;
+/// assert_eq!((slot.name().as_str(), slot.is_trainable()), ("w/momentum", false));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn create_slot(primary: &Variable, name: &str, initial: SlotInitial<'_>) -> Result<Variable> {
     let graph = primary.graph();
     let wanted = format!("{}/{name}", primary.name());

@@ -58,6 +58,20 @@ impl<T> Choice<T> {
 }
 
 /// A supervisor about to be made.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+/// # let g = Graph::new();
+/// # let step = create_global_step(&g);
+/// # let w = Variable::new(&g, "w", &g.constant(4f32));
+/// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let builder: SupervisorBuilder = Supervisor::builder(&g).logdir(logdir).save_model_secs(60);
+/// let supervisor = builder.build()?;
+/// assert_eq!(supervisor.save_path(), Some(format!("{logdir}/model.ckpt").as_str()));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[must_use = "the supervisor is made by `build`"]
 pub struct SupervisorBuilder {
     graph: Graph,
@@ -81,6 +95,26 @@ pub struct SupervisorBuilder {
 }
 
 /// Oversees a training program.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+/// let supervisor = Supervisor::builder(&g).logdir(logdir).build()?;
+/// supervisor.managed_session("", |session| {
+///     while !supervisor.should_stop() && session.eval::<i64>(step.value())? < 10 {
+///         session.run_ops(&[&train])?;
+///     }
+///     supervisor.save(session).map(drop)
+/// })?;
+/// assert_eq!(latest_checkpoint(logdir)?, Some(format!("{logdir}/model.ckpt-10")));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct Supervisor {
     graph: Graph,
     is_chief: bool,
@@ -103,6 +137,13 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Starts a supervisor of a chief without a log directory.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// assert!(Supervisor::builder(&Graph::new()).build()?.is_chief());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn builder(graph: &Graph) -> SupervisorBuilder {
         SupervisorBuilder {
             graph: graph.clone(),
@@ -127,37 +168,105 @@ impl Supervisor {
     }
 
     /// Returns whether this task initializes, saves and restores for all.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// let task_index = 1;
+    /// assert!(!Supervisor::builder(&Graph::new()).is_chief(task_index == 0).build()?.is_chief());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn is_chief(&self) -> bool {
         self.is_chief
     }
 
     /// Returns what stops the threads.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).build()?;
+    /// supervisor.coordinator().request_stop(None);
+    /// assert!(supervisor.should_stop());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn coordinator(&self) -> &Coordinator {
         &self.coordinator
     }
 
     /// Returns what makes the sessions.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, session::Target, train::Supervisor};
+    ///
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let supervisor = Supervisor::builder(&g).build()?;
+    /// let session = supervisor.session_manager().wait_for_session(&Target::Local, &Default::default(), None)?;
+    /// assert_eq!(session.eval::<f32>(&one)?, 1.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn session_manager(&self) -> &SessionManager {
         &self.manager
     }
 
     /// Returns the saver.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// assert!(Supervisor::builder(&g).build()?.saver().is_some());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn saver(&self) -> Option<&Arc<Saver>> {
         self.saver.as_ref()
     }
 
     /// Returns the prefix of the checkpoints.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// assert_eq!(Supervisor::builder(&Graph::new()).build()?.save_path(), None);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn save_path(&self) -> Option<&str> {
         self.save_path.as_deref()
     }
 
     /// Returns the writer of events; only the chief of a supervisor with a log directory has one.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).logdir(logdir).build()?;
+    /// supervisor.summary_writer().unwrap().add_scalar("accuracy", 0.95, 10)?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn summary_writer(&self) -> Option<&FileWriter> {
         self.writer.as_ref()
     }
 
     /// Makes a session: the chief restores or initializes the variables, others wait until it has. The chief's services
     /// (saving checkpoints and summaries) and the graph's queue runners are started.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let supervisor = Supervisor::builder(&g).build()?;
+    /// let session = supervisor.prepare_or_wait_for_session("")?;
+    /// assert_eq!(session.eval::<f32>(w.value())?, 4.0);
+    /// supervisor.stop()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn prepare_or_wait_for_session(&self, target: impl Into<Target>) -> Result<Session> {
         let target = target.into();
         self.coordinator.clear_stop();
@@ -189,6 +298,21 @@ impl Supervisor {
 
     /// Runs `body` with a session; afterwards everything is stopped and the session closed. The first failure of any of
     /// the threads is returned; the end of the input is none.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let supervisor = Supervisor::builder(&g).build()?;
+    /// let last = supervisor.managed_session("", |session| {
+    ///     session.run_ops(&[&train])?;
+    ///     session.eval::<i64>(step.value())
+    /// })?;
+    /// assert_eq!(last, 1);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn managed_session<R>(&self, target: impl Into<Target>, body: impl FnOnce(&Session) -> Result<R>) -> Result<R> {
         let session = self.prepare_or_wait_for_session(target)?;
         let result = body(&session);
@@ -207,6 +331,22 @@ impl Supervisor {
     }
 
     /// Starts what the chief does beside training: checkpoints, summaries and the step rate, each on a thread.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let supervisor = Supervisor::builder(&g).logdir(logdir).build()?;
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// supervisor.start_standard_services(&session)?;
+    /// supervisor.stop()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn start_standard_services(&self, session: &Session) -> Result<()> {
         if !self.is_chief {
             return Err(Status::failed_precondition("Only chief supervisor can start standard services."));
@@ -263,6 +403,20 @@ impl Supervisor {
     }
 
     /// Writes a checkpoint now; returns its name, or none without a log directory.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let supervisor = Supervisor::builder(&g).logdir(logdir).build()?;
+    /// let saved = supervisor.managed_session("", |session| supervisor.save(session))?;
+    /// assert_eq!(saved, Some(format!("{logdir}/model.ckpt-0")));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn save(&self, session: &Session) -> Result<Option<String>> {
         let (Some(saver), Some(prefix)) = (&self.saver, &self.save_path) else { return Ok(None) };
         self.lock_directory()?;
@@ -281,6 +435,23 @@ impl Supervisor {
     }
 
     /// Writes a summary that a step has computed.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let weight = ferroflow::summary::scalar("weight", w.value())?;
+    /// let supervisor = Supervisor::builder(&g).logdir(logdir).without_summary_op().build()?;
+    /// supervisor.managed_session("", |session| {
+    ///     let summary = session.run(&[&weight])?.remove(0);
+    ///     supervisor.summary_computed(session, &summary, None)
+    /// })?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn summary_computed(&self, session: &Session, summary: &Tensor, global_step: Option<i64>) -> Result<()> {
         let Some(writer) = &self.writer else {
             return Err(Status::failed_precondition("Writing a summary requires a summary writer."));
@@ -294,6 +465,20 @@ impl Supervisor {
     }
 
     /// Starts queue runners: these, or all of the graph. Those that run already are left alone.
+    ///
+    /// ```
+    /// use ferroflow::input::{InputOptions, range_input_producer};
+    /// use ferroflow::{DType, Graph, Session, train::Supervisor};
+    ///
+    /// let g = Graph::new();
+    /// let number = range_input_producer(&g, 1, &InputOptions::default())?.dequeue(&[DType::Int32])?.output(0);
+    /// let supervisor = Supervisor::builder(&g).build()?;
+    /// let session = Session::new(&g)?;
+    /// supervisor.start_queue_runners(&session, None)?;
+    /// assert_eq!(session.eval::<i32>(&number)?, 0);
+    /// supervisor.stop()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn start_queue_runners(&self, session: &Session, runners: Option<&[QueueRunner]>) -> Result<()> {
         match runners {
             None => start_queue_runners(session, &self.coordinator),
@@ -302,6 +487,18 @@ impl Supervisor {
     }
 
     /// Calls `body` at once and then every so often on a thread of its own, until all stop; a failure stops all.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    /// use std::{sync::mpsc::channel, time::Duration};
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).build()?;
+    /// let (sender, called) = channel();
+    /// supervisor.loop_every(Duration::from_secs(60), "tells", move || Ok(sender.send(()).unwrap_or_default()))?;
+    /// called.recv().unwrap();
+    /// supervisor.stop()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn loop_every(
         &self,
         every: Duration,
@@ -319,16 +516,49 @@ impl Supervisor {
     }
 
     /// Returns whether training should end.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).build()?;
+    /// assert!(!supervisor.should_stop());
+    /// supervisor.request_stop(None);
+    /// assert!(supervisor.should_stop());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn should_stop(&self) -> bool {
         self.coordinator.should_stop()
     }
 
     /// Asks everything to stop, and says why when it is a failure.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, Status, train::Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).build()?;
+    /// supervisor.request_stop(Some(Status::data_loss("a broken file")));
+    /// assert_eq!(supervisor.stop().unwrap_err().message(), "a broken file");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn request_stop(&self, failure: Option<Status>) {
         self.coordinator.request_stop(failure);
     }
 
     /// Stops all threads and closes the event file; returns the first failure, when there was one.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let supervisor = Supervisor::builder(&g).build()?;
+    /// let session = supervisor.prepare_or_wait_for_session("")?;
+    /// session.run_ops(&[&train])?;
+    /// supervisor.stop()?;
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn stop(&self) -> Result<()> {
         self.coordinator.request_stop(None);
         let joined = self.coordinator.join(self.stop_grace);
@@ -361,6 +591,13 @@ fn save(
 
 impl SupervisorBuilder {
     /// Sets whether this task initializes, saves and restores for all.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// assert!(!Supervisor::builder(&Graph::new()).is_chief(false).build()?.is_chief());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn is_chief(mut self, is_chief: bool) -> Self {
         self.is_chief = is_chief;
         self
@@ -368,126 +605,352 @@ impl SupervisorBuilder {
 
     /// Sets the directory of checkpoints and events. A chief that saves there keeps others out until it stops: its session fails
     /// with `FailedPrecondition` when another process has the directory.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// for expected in [0, 1] {
+    ///     // The second time it goes on from the checkpoint.
+    ///     let supervisor = Supervisor::builder(&g).logdir(logdir).build()?;
+    ///     supervisor.managed_session("", |session| {
+    ///         assert_eq!(session.eval::<i64>(step.value())?, expected);
+    ///         session.run_ops(&[&train])?;
+    ///         supervisor.save(session).map(drop)
+    ///     })?;
+    /// }
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn logdir(mut self, logdir: &str) -> Self {
         self.logdir = Some(logdir.to_owned());
         self
     }
 
     /// Sets how sessions are made, such as device filters.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).config(ferroflow::SessionConfig::new()).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn config(mut self, config: impl Into<SessionConfig>) -> Self {
         self.config = config.into();
         self
     }
 
     /// Sets the operation that gives variables their first values, in place of all variables' initializers.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let init = variables_initializer(&g, &[w.clone(), step.clone()], "init_both")?;
+    /// let supervisor = Supervisor::builder(&g).init_op(&init).build()?;
+    /// assert_eq!(supervisor.managed_session("", |session| session.eval::<f32>(w.value()))?, 4.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn init_op(mut self, op: &Operation) -> Self {
         self.init_op = Choice::Given(op.clone());
         self
     }
 
     /// Leaves out the operation that gives variables their first values.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let init = global_variables_initializer(&g)?;
+    /// let builder = Supervisor::builder(&g).without_init_op();
+    /// let supervisor = builder.init_fn(move |session| session.run_ops(&[&init])).build()?;
+    /// assert_eq!(supervisor.managed_session("", |session| session.eval::<f32>(w.value()))?, 4.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn without_init_op(mut self) -> Self {
         self.init_op = Choice::Without;
         self
     }
 
     /// Adds a value that is fed to the init operation.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::train::Supervisor;
+    ///
+    /// let g = Graph::new();
+    /// let first = g.placeholder::<f32>(());
+    /// let w = Variable::new(&g, "w", &first);
+    /// let supervisor = Supervisor::builder(&g).init_feed(&first, 2.5f32).build()?;
+    /// assert_eq!(supervisor.managed_session("", |session| session.eval::<f32>(w.value()))?, 2.5);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn init_feed(mut self, output: &Output, value: impl Into<Tensor>) -> Self {
         self.init_feeds.push((output.clone(), value.into()));
         self
     }
 
     /// Sets a function that runs after the init operation, and only when there was no checkpoint.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let load = w.assign(&g.constant(7f32));
+    /// let supervisor = Supervisor::builder(&g).init_fn(move |session| session.run_ops(&[&load])).build()?;
+    /// assert_eq!(supervisor.managed_session("", |session| session.eval::<f32>(w.value()))?, 7.0);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn init_fn(mut self, function: impl Fn(&Session) -> Result<()> + Send + Sync + 'static) -> Self {
         self.init_fn = Some(Arc::new(function));
         self
     }
 
     /// Sets the operation that every task runs for itself, in place of the initializers of local variables and tables.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let local = local_variables_initializer(&g)?;
+    /// let supervisor = Supervisor::builder(&g).local_init_op(&local).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn local_init_op(mut self, op: &Operation) -> Self {
         self.local_init_op = Choice::Given(op.clone());
         self
     }
 
     /// Sets the vector of names of variables without values, in place of that of all variables.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let missing = report_uninitialized_variables(&g, Some(&[w]))?;
+    /// let supervisor = Supervisor::builder(&g).ready_op(&missing).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn ready_op(mut self, op: &Output) -> Self {
         self.ready_op = Choice::Given(op.clone());
         self
     }
 
     /// Takes every session for ready.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let supervisor = Supervisor::builder(&g).is_chief(false).without_ready_op().build()?;
+    /// // There is no chief to wait for, and nothing is waited for.
+    /// let session = supervisor.prepare_or_wait_for_session("")?;
+    /// assert!(session.eval::<f32>(w.value()).is_err());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn without_ready_op(mut self) -> Self {
         self.ready_op = Choice::Without;
         self
     }
 
     /// Sets what must be empty before the local init operation can run.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let missing = report_uninitialized_variables(&g, Some(&[step]))?;
+    /// let supervisor = Supervisor::builder(&g).ready_for_local_init_op(&missing).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn ready_for_local_init_op(mut self, op: &Output) -> Self {
         self.ready_for_local_init_op = Some(op.clone());
         self
     }
 
     /// Sets the saver, in place of one of all global variables.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let saver = Saver::with_options(&g, SaverOptions { max_to_keep: 2, ..SaverOptions::default() })?;
+    /// let supervisor = Supervisor::builder(&g).saver(std::sync::Arc::new(saver)).build()?;
+    /// assert_eq!(supervisor.saver().unwrap().to_def().max_to_keep, 2);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn saver(mut self, saver: Arc<Saver>) -> Self {
         self.saver = Choice::Given(saver);
         self
     }
 
     /// Saves no checkpoints.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// assert!(Supervisor::builder(&g).without_saver().build()?.saver().is_none());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn without_saver(mut self) -> Self {
         self.saver = Choice::Without;
         self
     }
 
     /// Sets the summary, in place of all summaries merged.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let weight = ferroflow::summary::scalar("weight", w.value())?;
+    /// let supervisor = Supervisor::builder(&g).summary_op(&weight).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn summary_op(mut self, op: &Output) -> Self {
         self.summary_op = Choice::Given(op.clone());
         self
     }
 
     /// Writes no summaries by itself.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).without_summary_op().build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn without_summary_op(mut self) -> Self {
         self.summary_op = Choice::Without;
         self
     }
 
     /// Sets the step counter, in place of the variable `global_step`.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let count = Variable::builder(&g, "count").trainable(false).build_constant(&Tensor::scalar(5i64));
+    /// let supervisor = Supervisor::builder(&g).logdir(logdir).global_step(&count).build()?;
+    /// let saved = supervisor.managed_session("", |session| supervisor.save(session))?;
+    /// assert_eq!(saved, Some(format!("{logdir}/model.ckpt-5")));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn global_step(mut self, step: &Variable) -> Self {
         self.global_step = Choice::Given(step.clone());
         self
     }
 
     /// Sets how often checkpoints are saved; 0 means never.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).save_model_secs(60).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn save_model_secs(mut self, secs: u64) -> Self {
         self.save_model_secs = secs;
         self
     }
 
     /// Sets how often summaries are written; 0 means never.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).save_summaries_secs(10).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn save_summaries_secs(mut self, secs: u64) -> Self {
         self.save_summaries_secs = secs;
         self
     }
 
     /// Sets how often a waiting worker says what it waits for. It notices at once when it is there.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).is_chief(false).recovery_wait_secs(1.0).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn recovery_wait_secs(mut self, secs: f64) -> Self {
         self.recovery_wait_secs = secs;
         self
     }
 
     /// Sets how long threads may take to stop.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).stop_grace_secs(30).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn stop_grace_secs(mut self, secs: u64) -> Self {
         self.stop_grace_secs = secs;
         self
     }
 
     /// Sets the name of the checkpoints in the log directory.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::Supervisor};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// let supervisor = Supervisor::builder(&Graph::new()).logdir(logdir).checkpoint_basename("mnist").build()?;
+    /// assert!(supervisor.save_path().unwrap().ends_with("/mnist"));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn checkpoint_basename(mut self, name: &str) -> Self {
         self.checkpoint_basename = name.to_owned();
         self
     }
 
     /// Makes the supervisor. The graph should be complete by now.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
+    /// let supervisor = Supervisor::builder(&g).build()?;
+    /// assert!(supervisor.saver().is_some());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn build(self) -> Result<Supervisor> {
         let graph = self.graph;
         let init_op = self.init_op.or_default(|| global_variables_initializer(&graph).map(Some))?;

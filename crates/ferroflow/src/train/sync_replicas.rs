@@ -15,6 +15,23 @@ use parking_lot::Mutex;
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
 /// Averages the gradients of several workers and applies them with another optimizer.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+///
+/// let g = Graph::new();
+/// let step = create_global_step(&g);
+/// let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let optimizer = SyncReplicasOptimizer::new(GradientDescentOptimizer::new(0.1), 1, Some(1))?;
+/// let train = optimizer.minimize(&w.value().square(), Some(&step))?;
+/// let hook = optimizer.make_session_run_hook(true, None)?;
+/// let mut session = MonitoredSession::training(&g).hook(hook).hook(StopAtStepHook::at(3)).build()?;
+/// while !session.should_stop() {
+///     session.run(&RunArgs::new().target(&train))?;
+/// }
+/// session.close()?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct SyncReplicasOptimizer<O> {
     optimizer: O,
     replicas_to_aggregate: i32,
@@ -37,6 +54,14 @@ struct Built {
 impl<O: Optimizer> SyncReplicasOptimizer<O> {
     /// Wraps an optimizer: a step is done when `replicas_to_aggregate` gradients have come from `total_num_replicas`
     /// workers. With fewer than there are workers, the slowest are left out; with more, some give several.
+    ///
+    /// ```
+    /// use ferroflow::train::{GradientDescentOptimizer, SyncReplicasOptimizer};
+    ///
+    /// // Of four workers, the slowest is left out of every step.
+    /// let optimizer = SyncReplicasOptimizer::new(GradientDescentOptimizer::new(0.1), 3, Some(4))?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn new(optimizer: O, replicas_to_aggregate: i32, total_num_replicas: Option<i32>) -> Result<Self> {
         let total_num_replicas = total_num_replicas.unwrap_or(replicas_to_aggregate);
         if replicas_to_aggregate < 1 || total_num_replicas < 1 {
@@ -53,31 +78,105 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
     }
 
     /// Returns the optimizer that applies the averages.
+    ///
+    /// ```
+    /// use ferroflow::train::{AdamOptimizer, Optimizer, SyncReplicasOptimizer};
+    ///
+    /// let optimizer = SyncReplicasOptimizer::new(AdamOptimizer::new(0.001), 2, None)?;
+    /// assert_eq!(optimizer.inner().name(), "Adam");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn inner(&self) -> &O {
         &self.optimizer
     }
 
     /// Returns the runner that applies gradients and hands out tokens; the chief starts it.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// let optimizer = SyncReplicasOptimizer::new(GradientDescentOptimizer::new(0.1), 1, Some(1))?;
+    /// let train = optimizer.minimize(&w.value().square(), Some(&step))?;
+    /// let runner = optimizer.chief_queue_runner()?;
+    /// assert!(runner.name().contains("sync_token_q"));
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn chief_queue_runner(&self) -> Result<QueueRunner> {
         Ok(self.built("chief_queue_runner")?.chief_queue_runner)
     }
 
     /// Returns the operation that workers other than the chief run to take over the global step.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// let optimizer = SyncReplicasOptimizer::new(GradientDescentOptimizer::new(0.1), 1, Some(1))?;
+    /// let train = optimizer.minimize(&w.value().square(), Some(&step))?;
+    /// let is_chief = false;
+    /// let local_init = if is_chief { optimizer.chief_init_op()? } else { optimizer.local_step_init_op()? };
+    /// let supervisor = Supervisor::builder(&g).is_chief(is_chief).local_init_op(&local_init).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn local_step_init_op(&self) -> Result<Operation> {
         Ok(self.built("local_step_init_op")?.local_step_init)
     }
 
     /// Returns the operation that the chief runs to start the accumulators at the global step.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// let optimizer = SyncReplicasOptimizer::new(GradientDescentOptimizer::new(0.1), 1, Some(1))?;
+    /// let train = optimizer.minimize(&w.value().square(), Some(&step))?;
+    /// let supervisor = Supervisor::builder(&g).local_init_op(&optimizer.chief_init_op()?).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn chief_init_op(&self) -> Result<Operation> {
         Ok(self.built("chief_init_op")?.chief_init)
     }
 
     /// Returns the names of the variables that must have values before local steps can start.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// let optimizer = SyncReplicasOptimizer::new(GradientDescentOptimizer::new(0.1), 1, Some(1))?;
+    /// let train = optimizer.minimize(&w.value().square(), Some(&step))?;
+    /// let ready = optimizer.ready_for_local_init_op()?;
+    /// let supervisor = Supervisor::builder(&g).ready_for_local_init_op(&ready).build()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn ready_for_local_init_op(&self) -> Result<Output> {
         Ok(self.built("ready_for_local_init_op")?.ready_for_local_init)
     }
 
     /// Adds the operation that hands out the first tokens; without a number, as many as gradients are averaged.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// let optimizer = SyncReplicasOptimizer::new(GradientDescentOptimizer::new(0.1), 1, Some(1))?;
+    /// let train = optimizer.minimize(&w.value().square(), Some(&step))?;
+    /// let (tokens, runner) = (optimizer.init_tokens_op(None)?, optimizer.chief_queue_runner()?);
+    /// let builder = Supervisor::builder(&g).local_init_op(&optimizer.chief_init_op()?);
+    /// let supervisor = builder.ready_for_local_init_op(&optimizer.ready_for_local_init_op()?).build()?;
+    /// supervisor.managed_session("", |session| {
+    ///     supervisor.start_queue_runners(session, Some(&[runner]))?;
+    ///     session.run_ops(&[&tokens])?;
+    ///     session.run_ops(&[&train])
+    /// })?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn init_tokens_op(&self, num_tokens: Option<i32>) -> Result<Operation> {
         let built = self.built("init_tokens_op")?;
         let needed = self.replicas_to_aggregate - self.total_num_replicas;

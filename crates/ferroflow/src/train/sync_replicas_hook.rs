@@ -7,6 +7,20 @@ use graph::{Graph, Operation, Output};
 use tensor::{Result, Status};
 
 /// Starts local steps at the global one; the chief also hands out the first tokens and starts to apply gradients.
+///
+/// ```
+/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// # let g = Graph::new();
+/// # let step = create_global_step(&g);
+/// # let w = Variable::new(&g, "w", &g.constant(4f32));
+/// let optimizer = SyncReplicasOptimizer::new(GradientDescentOptimizer::new(0.1), 1, Some(1))?;
+/// let train = optimizer.minimize(&w.value().square(), Some(&step))?;
+/// let hook: SyncReplicasHook = optimizer.make_session_run_hook(true, None)?;
+/// let mut session = MonitoredSession::training(&g).hook(hook).build()?;
+/// session.run(&RunArgs::new().target(&train))?;
+/// session.close()?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub struct SyncReplicasHook {
     local_init: Operation,
     ready: Output,
@@ -16,6 +30,20 @@ pub struct SyncReplicasHook {
 impl<O: Optimizer> SyncReplicasOptimizer<O> {
     /// Returns the hook for a worker of a monitored session; call it after `apply_gradients`. Without a number, the first
     /// tokens are as many as gradients are averaged.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// # let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// let optimizer = SyncReplicasOptimizer::new(GradientDescentOptimizer::new(0.1), 1, Some(1))?;
+    /// let train = optimizer.minimize(&w.value().square(), Some(&step))?;
+    /// let task_index = 1;
+    /// let hook = optimizer.make_session_run_hook(task_index == 0, None)?;
+    /// let session = MonitoredSession::training(&g).is_chief(task_index == 0).hook(hook).build()?;
+    /// session.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn make_session_run_hook(&self, is_chief: bool, num_tokens: Option<i32>) -> Result<SyncReplicasHook> {
         let ready = self.ready_for_local_init_op()?;
         if !is_chief {

@@ -1,4 +1,16 @@
 //! Ops that make, move and reshape tensors.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::array;
+//!
+//! let g = Graph::new();
+//! let rows = array::one_hot(&g.constant([2i32, 0]), 3, 1.0, 0.0);
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let values = kernel::evaluate(ops::registry(), &g.graph(), &[], &[rows.edge()], &step)?;
+//! assert_eq!(values[0].to_vec::<f32>()?, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod bitcast;
 mod broadcast_to;

@@ -1,4 +1,18 @@
 //! Queues, accumulators, tensor arrays, stacks, barriers, staging areas: what graphs hand tensors over with.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::data_flow::{QueueSpec, fifo_queue, queue_dequeue, queue_enqueue};
+//! use tensor::{DType, PartialShape};
+//!
+//! let g = Graph::new();
+//! let spec = QueueSpec { capacity: 10, dtypes: &[DType::Float], shapes: &[PartialShape::from([2])], shared_name: "" };
+//! let queue = fifo_queue(&g, &spec);
+//! queue_enqueue(&queue, &[g.constant([1f32, 2.0])]);
+//! assert_eq!(queue_dequeue(&queue, &[DType::Float])[0].shape(), PartialShape::from([2]));
+//! g.finish()?;
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod accumulator;
 mod accumulator_ops;

@@ -2,6 +2,22 @@
 //!
 //! A dataset is an element of a variant tensor; what it does, it does when an iterator is asked for its next element. An
 //! element may take a while, since functions of the graph may have to run: that is a future, and nobody's thread waits.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::dataset;
+//! use tensor::{DType, PartialShape};
+//!
+//! let g = Graph::new();
+//! let (dtypes, shapes) = ([DType::Int64], [PartialShape::scalar()]);
+//! let numbers = g.op("RangeDataset").input(&g.constant(0i64)).input(&g.constant(3i64)).input(&g.constant(1i64));
+//! let numbers = numbers.attr("output_types", &dtypes[..]).attr("output_shapes", &shapes[..]).output();
+//! let iterator = dataset::iterator(&g, &dtypes, &shapes);
+//! dataset::make_iterator(&numbers, &iterator);
+//! assert_eq!(dataset::iterator_get_next(&iterator, &dtypes, &shapes)[0].dtype(), DType::Int64);
+//! g.finish()?;
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod base;
 mod batch;

@@ -1,4 +1,17 @@
 //! Images: batches of height, width and channels.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::image;
+//!
+//! let g = Graph::new();
+//! let picture = g.constant([[[[1f32], [3.0]], [[1.0], [3.0]]]]);
+//! let larger = image::resize_nearest_neighbor(&picture, 2, 4);
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let values = kernel::evaluate(ops::registry(), &g.graph(), &[], &[larger.edge()], &step)?;
+//! assert_eq!(values[0].to_vec::<f32>()?, [1.0, 1.0, 3.0, 3.0, 1.0, 1.0, 3.0, 3.0]);
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod boxes;
 mod color;

@@ -1,4 +1,15 @@
 //! Files: checkpoints and readers.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::io;
+//!
+//! let g = Graph::new();
+//! let content = io::read_file(&g.constant("notes.txt"));
+//! assert_eq!((content.dtype(), content.shape()), (tensor::DType::String, tensor::PartialShape::scalar()));
+//! g.finish()?;
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod checkpoint;
 mod files;

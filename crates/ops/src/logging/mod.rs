@@ -1,4 +1,15 @@
 //! What nodes tell people: assertions, printed values and summaries.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::logging;
+//!
+//! let g = Graph::new();
+//! let checked = logging::check_numerics(&g.constant([1f32, f32::NAN]), "the loss is no number");
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let status = kernel::evaluate(ops::registry(), &g.graph(), &[], &[checked.edge()], &step).unwrap_err();
+//! assert!(status.message().contains("the loss is no number"));
+//! ```
 
 mod check_numerics;
 mod histogram;

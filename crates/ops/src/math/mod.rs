@@ -1,4 +1,16 @@
 //! Mathematics.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::math;
+//!
+//! let g = Graph::new();
+//! let product = math::matmul(&g.constant([[1f32, 2.0]]), &g.constant([[3f32], [4.0]]));
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let values = kernel::evaluate(ops::registry(), &g.graph(), &[], &[product.edge()], &step)?;
+//! assert_eq!(values[0].to_vec::<f32>()?, [11.0]);
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod add_n;
 mod arg_extreme;

@@ -1,4 +1,16 @@
 //! Neural networks.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::nn;
+//!
+//! let g = Graph::new();
+//! let chances = nn::softmax(&nn::relu(&g.constant([[-1f32, 0.0]])));
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let values = kernel::evaluate(ops::registry(), &g.graph(), &[], &[chances.edge()], &step)?;
+//! assert_eq!(values[0].to_vec::<f32>()?, [0.5, 0.5]);
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod activation;
 mod avg_pool;

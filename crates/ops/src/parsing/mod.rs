@@ -1,4 +1,16 @@
 //! Records to tensors: examples, CSV, raw bytes, numbers in text.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::parsing;
+//!
+//! let g = Graph::new();
+//! let columns = parsing::decode_csv(&g.constant(["1.5,2", "2.5,3"]), &[g.constant([0f32]), g.constant([0i32])]);
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let values = kernel::evaluate(ops::registry(), &g.graph(), &[], &[columns[1].edge()], &step)?;
+//! assert_eq!(values[0].to_vec::<i32>()?, [2, 3]);
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod decode_csv;
 mod decode_raw;

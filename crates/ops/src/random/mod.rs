@@ -1,4 +1,17 @@
 //! Random numbers: the same as TensorFlow's for the same seeds.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::random;
+//! use tensor::DType;
+//!
+//! let g = Graph::new();
+//! let numbers = random::stateless_random_uniform(&g.constant([3i32]), &g.constant([7i32, 1]), DType::Float);
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let values = kernel::evaluate(ops::registry(), &g.graph(), &[], &[numbers.edge()], &step)?;
+//! assert!(values[0].as_slice::<f32>()?.iter().all(|number| (0.0..1.0).contains(number)));
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 /// Lists a kernel of `RandomFill` per floating type.
 macro_rules! float_kernels {

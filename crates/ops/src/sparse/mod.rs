@@ -1,4 +1,17 @@
 //! Sparse tensors: the indices, the values and the shape are a tensor each.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::sparse;
+//!
+//! let g = Graph::new();
+//! let (indices, values) = (g.constant([[0i64, 1], [1, 0]]), g.constant([5f32, 6.0]));
+//! let dense = sparse::sparse_to_dense(&indices, &g.constant([2i64, 2]), &values, &g.constant(0f32));
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let values = kernel::evaluate(ops::registry(), &g.graph(), &[], &[dense.edge()], &step)?;
+//! assert_eq!(values[0].to_vec::<f32>()?, [0.0, 5.0, 6.0, 0.0]);
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod add;
 mod coordinates;

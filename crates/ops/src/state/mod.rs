@@ -1,4 +1,19 @@
 //! Variables: by ref edges and by resource handles, dense and by rows.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::state;
+//! use tensor::{DType, PartialShape};
+//!
+//! let g = Graph::new();
+//! let counter = state::var_handle_op(&g, "counter", DType::Float, &PartialShape::scalar());
+//! let set = state::assign_variable_op(&counter, &g.constant(3f32));
+//! let value = g.control_dependencies(&[set], |_| state::read_variable_op(&counter, DType::Float));
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let values = kernel::evaluate(ops::registry(), &g.graph(), &[], &[value.edge()], &step)?;
+//! assert_eq!(values[0].to_scalar::<f32>()?, 3.0);
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod assign;
 mod gather;

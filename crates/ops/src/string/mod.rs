@@ -1,4 +1,16 @@
 //! Strings.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::string;
+//!
+//! let g = Graph::new();
+//! let joined = string::string_join(&[g.constant("distributed"), g.constant("TensorFlow")], " ");
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let values = kernel::evaluate(ops::registry(), &g.graph(), &[], &[joined.edge()], &step)?;
+//! assert_eq!(values[0].strings()?[0], "distributed TensorFlow");
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 mod as_string;
 mod base64_ops;

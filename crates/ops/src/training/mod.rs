@@ -2,6 +2,24 @@
 //!
 //! To add an optimizer, implement [`Optimizer`](apply::Optimizer) for a struct that holds its attributes, and list its ops
 //! with `training_ops!`.
+//!
+//! ```
+//! use graph::Graph;
+//! use ops::{state, training};
+//! use tensor::{DType, PartialShape};
+//!
+//! let g = Graph::new();
+//! let w = state::var_handle_op(&g, "w", DType::Float, &PartialShape::scalar());
+//! let set = state::assign_variable_op(&w, &g.constant(1f32));
+//! let step = g.control_dependencies(&[set], |g| {
+//!     training::resource_apply_gradient_descent(&w, &g.constant(0.5f32), &g.constant(1f32))
+//! });
+//! let value = g.control_dependencies(&[step], |_| state::read_variable_op(&w, DType::Float));
+//! let step = std::sync::Arc::new(kernel::Step::detached());
+//! let values = kernel::evaluate(ops::registry(), &g.graph(), &[], &[value.edge()], &step)?;
+//! assert_eq!(values[0].to_scalar::<f32>()?, 0.5);
+//! # Ok::<(), tensor::Status>(())
+//! ```
 
 /// Lists the forms of an optimizer's op by ref and by handle, and makes their builder functions.
 macro_rules! training_ops {

@@ -13,17 +13,37 @@ use Input::{Copy, Gradient, Number as Shared, OwnNumber};
 use graph::{Graph, Operation, Output};
 use tensor::Result;
 
+/// An example in the documentation of an optimizer: it is made, told something, and trains a weight.
+macro_rules! example {
+    ($optimizer:ident, $arguments:literal, $told:expr) => {
+        concat!(
+            "\n```\nuse ferroflow::{prelude::*, train::*, variable::create_global_step};\n\nlet g = Graph::new();\n",
+            "let step = create_global_step(&g);\nlet w = Variable::new(&g, \"w\", &g.constant(4f32));\nlet optimizer = ",
+            stringify!($optimizer),
+            "::new(",
+            $arguments,
+            ")",
+            $told,
+            ";\nlet train = optimizer.minimize(&w.value().square(), Some(&step))?;\nlet session = Session::new(&g)?;\n",
+            "session.run_ops(&[&global_variables_initializer(&g)?])?;\nsession.run_ops(&[&train])?;\n",
+            "assert!(session.eval::<f32>(w.value())? < 4.0);\n# Ok::<(), Status>(())\n```"
+        )
+    };
+}
+
 /// Adds what all optimizers can be told, and has them do what their records say.
 macro_rules! declared {
-    ($($optimizer:ident),* $(,)?) => {$(
+    ($($optimizer:ident($arguments:literal)),* $(,)?) => {$(
         impl $optimizer {
             /// Sets the name, which the operation that applies the gradients has too.
+            #[doc = example!($optimizer, $arguments, ".named(\"Trainer\")")]
             pub fn named(mut self, name: &str) -> Self {
                 self.0.set_name(name);
                 self
             }
 
             /// Sets whether updates of one variable exclude each other.
+            #[doc = example!($optimizer, $arguments, ".use_locking(true)")]
             pub fn use_locking(mut self, use_locking: bool) -> Self {
                 self.0.set_use_locking(use_locking);
                 self
@@ -80,10 +100,11 @@ macro_rules! declared {
 
 /// Adds methods that set one number each.
 macro_rules! setters {
-    ($optimizer:ident { $($(#[$doc:meta])* $name:ident: $ty:ty,)* }) => {
+    ($optimizer:ident($arguments:literal) { $($(#[$doc:meta])* $name:ident: $ty:ty = $example:literal,)* }) => {
         impl $optimizer {
             $(
                 $(#[$doc])*
+                #[doc = example!($optimizer, $arguments, concat!(".", stringify!($name), "(", $example, ")"))]
                 pub fn $name(mut self, $name: $ty) -> Self {
                     self.0.set_number(stringify!($name), $name);
                     self
@@ -94,16 +115,16 @@ macro_rules! setters {
 }
 
 declared!(
-    AdadeltaOptimizer,
-    AdagradDaOptimizer,
-    AdagradOptimizer,
-    AdamOptimizer,
-    FtrlOptimizer,
-    GradientDescentOptimizer,
-    MomentumOptimizer,
-    ProximalAdagradOptimizer,
-    ProximalGradientDescentOptimizer,
-    RmsPropOptimizer,
+    AdadeltaOptimizer("0.1"),
+    AdagradDaOptimizer("0.1, &step"),
+    AdagradOptimizer("0.1"),
+    AdamOptimizer("0.1"),
+    FtrlOptimizer("0.1"),
+    GradientDescentOptimizer("0.1"),
+    MomentumOptimizer("0.1, 0.9"),
+    ProximalAdagradOptimizer("0.1"),
+    ProximalGradientDescentOptimizer("0.1"),
+    RmsPropOptimizer("0.1"),
 );
 
 const LEARNING_RATE: Input = Shared("learning_rate");
@@ -123,10 +144,12 @@ const GRADIENT_DESCENT: Declaration = Declaration {
 };
 
 /// Moves every variable against its gradient.
+#[doc = example!(GradientDescentOptimizer, "0.1", "")]
 pub struct GradientDescentOptimizer(Declared);
 
 impl GradientDescentOptimizer {
     /// Makes the optimizer.
+    #[doc = example!(GradientDescentOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&GRADIENT_DESCENT, vec![("learning_rate", learning_rate.into())]))
     }
@@ -165,16 +188,19 @@ const MOMENTUM: Declaration = Declaration {
 };
 
 /// Moves on in the direction of a decaying sum of the gradients.
+#[doc = example!(MomentumOptimizer, "0.1, 0.9", "")]
 pub struct MomentumOptimizer(Declared);
 
 impl MomentumOptimizer {
     /// Makes the optimizer.
+    #[doc = example!(MomentumOptimizer, "0.1, 0.9", "")]
     pub fn new(learning_rate: impl Into<Number>, momentum: impl Into<Number>) -> Self {
         let given = vec![("learning_rate", learning_rate.into()), ("momentum", momentum.into())];
         Self(Declared::new(&MOMENTUM, given))
     }
 
     /// Sets whether the gradient is taken where the momentum leads.
+    #[doc = example!(MomentumOptimizer, "0.1, 0.9", ".use_nesterov(true)")]
     pub fn use_nesterov(mut self, use_nesterov: bool) -> Self {
         self.0.set_attr("use_nesterov", use_nesterov);
         self
@@ -193,18 +219,20 @@ const ADAGRAD: Declaration = Declaration {
 };
 
 /// Divides the learning rate of each element by the root of the sum of its squared gradients.
+#[doc = example!(AdagradOptimizer, "0.1", "")]
 pub struct AdagradOptimizer(Declared);
 
 impl AdagradOptimizer {
     /// Makes the optimizer with TensorFlow's defaults for the rest.
+    #[doc = example!(AdagradOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&ADAGRAD, vec![("learning_rate", learning_rate.into())]))
     }
 }
 
-setters!(AdagradOptimizer {
+setters!(AdagradOptimizer("0.1") {
     /// Sets the first value of the accumulators.
-    initial_accumulator_value: f64,
+    initial_accumulator_value: f64 = "0.5",
 });
 
 const PROXIMAL_GRADIENT_DESCENT: Declaration = Declaration {
@@ -219,20 +247,22 @@ const PROXIMAL_GRADIENT_DESCENT: Declaration = Declaration {
 };
 
 /// Gradient descent with steps that shrink the weights.
+#[doc = example!(ProximalGradientDescentOptimizer, "0.1", "")]
 pub struct ProximalGradientDescentOptimizer(Declared);
 
 impl ProximalGradientDescentOptimizer {
     /// Makes the optimizer with TensorFlow's defaults for the rest.
+    #[doc = example!(ProximalGradientDescentOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&PROXIMAL_GRADIENT_DESCENT, vec![("learning_rate", learning_rate.into())]))
     }
 }
 
-setters!(ProximalGradientDescentOptimizer {
+setters!(ProximalGradientDescentOptimizer("0.1") {
     /// Sets how much absolute values cost.
-    l1_regularization_strength: impl Into<Number>,
+    l1_regularization_strength: impl Into<Number> = "0.01",
     /// Sets how much squares cost.
-    l2_regularization_strength: impl Into<Number>,
+    l2_regularization_strength: impl Into<Number> = "0.01",
 });
 
 const PROXIMAL_ADAGRAD: Declaration = Declaration {
@@ -247,22 +277,24 @@ const PROXIMAL_ADAGRAD: Declaration = Declaration {
 };
 
 /// Adagrad with steps that shrink the weights.
+#[doc = example!(ProximalAdagradOptimizer, "0.1", "")]
 pub struct ProximalAdagradOptimizer(Declared);
 
 impl ProximalAdagradOptimizer {
     /// Makes the optimizer with TensorFlow's defaults for the rest.
+    #[doc = example!(ProximalAdagradOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&PROXIMAL_ADAGRAD, vec![("learning_rate", learning_rate.into())]))
     }
 }
 
-setters!(ProximalAdagradOptimizer {
+setters!(ProximalAdagradOptimizer("0.1") {
     /// Sets how much absolute values cost.
-    l1_regularization_strength: impl Into<Number>,
+    l1_regularization_strength: impl Into<Number> = "0.01",
     /// Sets how much squares cost.
-    l2_regularization_strength: impl Into<Number>,
+    l2_regularization_strength: impl Into<Number> = "0.01",
     /// Sets the first value of the accumulators.
-    initial_accumulator_value: f64,
+    initial_accumulator_value: f64 = "0.5",
 });
 
 const ADADELTA: Declaration = Declaration {
@@ -284,20 +316,22 @@ const ADADELTA: Declaration = Declaration {
 };
 
 /// Scales steps by the ratio of decaying averages of squared updates and squared gradients.
+#[doc = example!(AdadeltaOptimizer, "0.1", "")]
 pub struct AdadeltaOptimizer(Declared);
 
 impl AdadeltaOptimizer {
     /// Makes the optimizer with TensorFlow's defaults for the rest.
+    #[doc = example!(AdadeltaOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&ADADELTA, vec![("lr", learning_rate.into())]))
     }
 }
 
-setters!(AdadeltaOptimizer {
+setters!(AdadeltaOptimizer("0.1") {
     /// Sets the decay of the averages.
-    rho: impl Into<Number>,
+    rho: impl Into<Number> = "0.5",
     /// Sets what keeps divisors from being zero.
-    epsilon: impl Into<Number>,
+    epsilon: impl Into<Number> = "0.5",
 });
 
 const ADAGRAD_DA: Declaration = Declaration {
@@ -332,10 +366,12 @@ const ADAGRAD_DA: Declaration = Declaration {
 };
 
 /// Adagrad with dual averaging, for sparse linear models.
+#[doc = example!(AdagradDaOptimizer, "0.1, &step", "")]
 pub struct AdagradDaOptimizer(Declared);
 
 impl AdagradDaOptimizer {
     /// Makes the optimizer with TensorFlow's defaults for the rest.
+    #[doc = example!(AdagradDaOptimizer, "0.1, &step", "")]
     pub fn new(learning_rate: impl Into<Number>, global_step: &Variable) -> Self {
         let mut declared = Declared::new(&ADAGRAD_DA, vec![("learning_rate", learning_rate.into())]);
         declared.set_global_step(global_step);
@@ -343,13 +379,13 @@ impl AdagradDaOptimizer {
     }
 }
 
-setters!(AdagradDaOptimizer {
+setters!(AdagradDaOptimizer("0.1, &step") {
     /// Sets the first value of the accumulators of squares.
-    initial_gradient_squared_accumulator_value: f64,
+    initial_gradient_squared_accumulator_value: f64 = "0.5",
     /// Sets how much absolute values cost.
-    l1_regularization_strength: impl Into<Number>,
+    l1_regularization_strength: impl Into<Number> = "0.01",
     /// Sets how much squares cost.
-    l2_regularization_strength: impl Into<Number>,
+    l2_regularization_strength: impl Into<Number> = "0.01",
 });
 
 /// Adds the number of the step that is being made. A copy on the worker spares the task that holds the step counter.
@@ -398,28 +434,31 @@ const RMSPROP_CENTERED: Declaration = Declaration {
 };
 
 /// Divides the gradient by the root of a decaying average of its square.
+#[doc = example!(RmsPropOptimizer, "0.1", "")]
 pub struct RmsPropOptimizer(Declared);
 
 impl RmsPropOptimizer {
     /// Makes the optimizer with TensorFlow's defaults for the rest.
+    #[doc = example!(RmsPropOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&RMSPROP, vec![("learning_rate", learning_rate.into())]))
     }
 
     /// Sets whether the mean of the gradient is taken off its square.
+    #[doc = example!(RmsPropOptimizer, "0.1", ".centered(true)")]
     pub fn centered(mut self, centered: bool) -> Self {
         self.0.set_record(if centered { &RMSPROP_CENTERED } else { &RMSPROP });
         self
     }
 }
 
-setters!(RmsPropOptimizer {
+setters!(RmsPropOptimizer("0.1") {
     /// Sets the decay of the averages.
-    decay: impl Into<Number>,
+    decay: impl Into<Number> = "0.5",
     /// Sets the momentum.
-    momentum: impl Into<Number>,
+    momentum: impl Into<Number> = "0.5",
     /// Sets what keeps divisors from being zero.
-    epsilon: impl Into<Number>,
+    epsilon: impl Into<Number> = "0.5",
 });
 
 const L2_SHRINKAGE: &str = "l2_shrinkage_regularization_strength";
@@ -468,15 +507,18 @@ const FTRL_SHRINKAGE: Declaration = Declaration {
 };
 
 /// The FTRL-Proximal algorithm, for sparse linear models.
+#[doc = example!(FtrlOptimizer, "0.1", "")]
 pub struct FtrlOptimizer(Declared);
 
 impl FtrlOptimizer {
     /// Makes the optimizer with TensorFlow's defaults for the rest.
+    #[doc = example!(FtrlOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&FTRL, vec![("learning_rate", learning_rate.into())]))
     }
 
     /// Sets the cost of squares that doesn't depend on where the weights have been.
+    #[doc = example!(FtrlOptimizer, "0.1", ".l2_shrinkage_regularization_strength(0.01)")]
     pub fn l2_shrinkage_regularization_strength(mut self, l2_shrinkage_regularization_strength: f64) -> Self {
         self.0.set_number(L2_SHRINKAGE, l2_shrinkage_regularization_strength);
         self.0.set_record(if l2_shrinkage_regularization_strength > 0.0 { &FTRL_SHRINKAGE } else { &FTRL });
@@ -484,17 +526,17 @@ impl FtrlOptimizer {
     }
 }
 
-setters!(FtrlOptimizer {
+setters!(FtrlOptimizer("0.1") {
     /// Sets how the learning rate decreases.
-    learning_rate_power: impl Into<Number>,
+    learning_rate_power: impl Into<Number> = "-0.5",
     /// Sets the first value of the accumulators.
-    initial_accumulator_value: f64,
+    initial_accumulator_value: f64 = "0.5",
     /// Sets how much absolute values cost.
-    l1_regularization_strength: impl Into<Number>,
+    l1_regularization_strength: impl Into<Number> = "0.01",
     /// Sets how much squares cost.
-    l2_regularization_strength: impl Into<Number>,
+    l2_regularization_strength: impl Into<Number> = "0.01",
     /// Sets what is added to the root of the accumulators.
-    beta: impl Into<Number>,
+    beta: impl Into<Number> = "0.5",
 });
 
 /// Adds the cost of squares with beta in it, which the kernels don't know.
@@ -527,20 +569,22 @@ const ADAM: Declaration = Declaration {
 };
 
 /// Scales steps by decaying averages of the gradient and of its square.
+#[doc = example!(AdamOptimizer, "0.1", "")]
 pub struct AdamOptimizer(Declared);
 
 impl AdamOptimizer {
     /// Makes the optimizer with TensorFlow's defaults for the rest.
+    #[doc = example!(AdamOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&ADAM, vec![("learning_rate", learning_rate.into())]))
     }
 }
 
-setters!(AdamOptimizer {
+setters!(AdamOptimizer("0.1") {
     /// Sets the decay of the gradient's average.
-    beta1: impl Into<Number>,
+    beta1: impl Into<Number> = "0.5",
     /// Sets the decay of the square's average.
-    beta2: impl Into<Number>,
+    beta2: impl Into<Number> = "0.5",
     /// Sets what keeps divisors from being zero.
-    epsilon: impl Into<Number>,
+    epsilon: impl Into<Number> = "0.5",
 });

@@ -1,0 +1,109 @@
+//! Holds the documentation of `ferroflow` to an example for every public item, and every module of `ops` with functions that
+//! build nodes to one.
+
+use super::rust_files;
+use crate::process;
+use std::path::Path;
+
+/// Files whose public items nobody outside of the crate sees.
+const INNER_FILES: [&str; 2] = ["crates/ferroflow/src/compose.rs", "crates/ferroflow/src/train/declaration.rs"];
+
+/// Items that have no example yet. The list may only become shorter.
+const WITHOUT_EXAMPLE: [&str; 0] = [];
+
+/// What an item of the public interface begins with.
+const KINDS: [&str; 7] = ["fn ", "struct ", "enum ", "trait ", "type ", "const ", "static "];
+
+#[test]
+fn every_public_item_of_the_library_has_an_example() {
+    let mut without = Vec::new();
+    let mut num_items = 0;
+    for path in rust_files() {
+        let shown = shown(&path);
+        if !shown.starts_with("crates/ferroflow/src/") || INNER_FILES.contains(&shown.as_str()) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a source file is readable");
+        for item in public_items(&text) {
+            num_items += 1;
+            if !item.has_example {
+                without.push(format!("{shown}: {}", item.name));
+            }
+        }
+    }
+    assert!(num_items > 500, "the items were not found");
+    let left: Vec<String> = WITHOUT_EXAMPLE.iter().map(|item| (*item).to_string()).collect();
+    assert_eq!(without, left, "the list of items without an example is another");
+}
+
+#[test]
+fn every_module_of_ops_with_builders_has_an_example() {
+    let mut complaints = Vec::new();
+    let mut num_modules = 0;
+    for path in rust_files() {
+        let shown = shown(&path);
+        if !shown.starts_with("crates/ops/src/") || !shown.ends_with("/mod.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a source file is readable");
+        if !text.contains("\npub use ") {
+            continue;
+        }
+        num_modules += 1;
+        if !text.lines().take_while(|line| line.starts_with("//!")).any(|line| line.contains("```")) {
+            complaints.push(format!("{shown}: its documentation has no example"));
+        }
+    }
+    assert!(num_modules > 10, "the modules were not found");
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+struct Item {
+    name: String,
+    has_example: bool,
+}
+
+/// Returns the public items of a source outside of its tests. Examples that a macro writes count as well.
+fn public_items(text: &str) -> Vec<Item> {
+    let mut items = Vec::new();
+    let mut has_example = false;
+    let mut is_in_attribute = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("mod tests {") {
+            break;
+        }
+        let is_documentation = line.starts_with("///") || line.starts_with("#[") || is_in_attribute;
+        if is_documentation {
+            has_example |= line.contains("```") || line.contains("example!(");
+            // An attribute may go over several lines.
+            is_in_attribute = (line.starts_with("#[") || is_in_attribute) && !line.ends_with(']');
+            continue;
+        }
+        if let Some(name) = public_name(line) {
+            items.push(Item { name: name.to_string(), has_example });
+        }
+        // A macro's own repetition of attributes stands between the documentation and the item.
+        has_example &= line.starts_with("$(");
+    }
+    items
+}
+
+fn public_name(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("pub ")?;
+    let rest = KINDS.iter().find_map(|kind| rest.strip_prefix(kind))?;
+    rest.split(|character: char| !character.is_alphanumeric() && character != '_' && character != '$').next()
+}
+
+fn shown(path: &Path) -> String {
+    path.strip_prefix(process::root()).unwrap_or(path).display().to_string()
+}
+
+#[test]
+fn items_and_their_examples_are_found() {
+    let text = "/// Does it.\n///\n/// ```\n/// does_it();\n/// ```\n#[track_caller]\npub fn does_it() {}\n\n\
+                impl Thing {\n    /// Nothing.\n    pub fn nothing(&self) {}\n    pub(crate) fn inner() {}\n}\n\n\
+                #[doc = concat!(\n    \"```\"\n)]\npub struct Written;\nmod tests {\n    pub fn unseen() {}\n}\n";
+    let found: Vec<(String, bool)> = public_items(text).into_iter().map(|item| (item.name, item.has_example)).collect();
+    let expected = [("does_it", true), ("nothing", false), ("Written", true)];
+    assert_eq!(found, expected.map(|(name, has_example)| (name.to_string(), has_example)));
+}
