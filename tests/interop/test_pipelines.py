@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from tensorflow.python.data.ops import dataset_ops
 
 import reference
 
@@ -164,6 +165,39 @@ PIPELINES = {
 @pytest.mark.parametrize("name", list(PIPELINES))
 def test_pipeline(shared_cluster, name):
     compared(shared_cluster, PIPELINES[name], times=2)
+
+
+def raw(name, dataset, **arguments):
+    """Returns what an op makes of a dataset, for ops that the client has no other way to any more."""
+    spec = arguments.pop("spec", dataset.element_spec)
+    types = [spec.dtype]
+    made = getattr(tf.raw_ops, name)(input_dataset=dataset._variant_tensor, output_types=types, output_shapes=[spec.shape], **arguments)
+    return dataset_ops.DatasetV1Adapter(dataset_ops._VariantDataset(made, spec))
+
+
+NUMBERS = tf.TensorSpec([], tf.int64)
+# Ops of older versions, by name: the dataset they are given and their other inputs.
+OLDER = {
+    **{prefix + name: (lambda: Dataset.range(4), arguments) for prefix in ("", "Experimental") for name, arguments in {
+        "NonSerializableDataset": {}, "MaxIntraOpParallelismDataset": {"max_intra_op_parallelism": np.int64(1)},
+        "PrivateThreadPoolDataset": {"num_threads": np.int64(1)}, "BytesProducedStatsDataset": {"tag": "bytes"},
+        "LatencyStatsDataset": {"tag": "latency"}, "SleepDataset": {"sleep_microseconds": np.int64(1)},
+    }.items()},
+    **{prefix + "SlidingWindowDataset": (lambda: Dataset.range(7), {
+        "window_size": np.int64(3), "window_shift": np.int64(2), "window_stride": np.int64(1), "spec": tf.TensorSpec([None], tf.int64),
+    }) for prefix in ("", "Experimental")},
+    "ExperimentalUniqueDataset": (lambda: Dataset.from_tensor_slices(np.int64([1, 2, 1, 3, 2])), {}),
+    "ExperimentalUnbatchDataset": (lambda: Dataset.range(5).batch(2), {"spec": NUMBERS}),
+    "ExperimentalIgnoreErrorsDataset": (lambda: Dataset.range(5).map(fails_on(2)), {}),
+    "AssertCardinalityDataset": (lambda: Dataset.range(4), {"cardinality": np.int64(4)}),
+    "SamplingDataset": (lambda: Dataset.range(30), {"rate": np.float32(0.5), "seed": np.int64(3), "seed2": np.int64(4)}),
+}
+
+
+@pytest.mark.parametrize("name", list(OLDER))
+def test_op_of_an_older_version(shared_cluster, name):
+    make, arguments = OLDER[name]
+    compared(shared_cluster, lambda: raw(name, make(), **arguments), times=2)
 
 
 def test_a_closed_queue_ends_a_map(shared_cluster):

@@ -60,25 +60,28 @@ ELSEWHERE = [
         "DatasetCardinality", "DatasetToSingleElement", "DirectedInterleaveDataset", "ExperimentalGroupByReducerDataset",
         "GroupByWindowDataset", "IgnoreErrorsDataset", "LegacyParallelInterleaveDatasetV2", "RandomDataset", "ReduceDataset",
         "RewriteDataset", "ScanDataset",
-        "SerializeIterator", "TakeWhileDataset", "UniqueDataset", "WindowDataset", "DeserializeIterator"]),
+        "SerializeIterator", "TakeWhileDataset", "UniqueDataset", "WindowDataset", "DeserializeIterator",
+        "AssertCardinalityDataset", "BytesProducedStatsDataset", "ExperimentalBytesProducedStatsDataset",
+        "ExperimentalIgnoreErrorsDataset", "ExperimentalLatencyStatsDataset",
+        "ExperimentalMaxIntraOpParallelismDataset", "ExperimentalNonSerializableDataset",
+        "ExperimentalPrivateThreadPoolDataset", "ExperimentalSleepDataset", "ExperimentalSlidingWindowDataset",
+        "ExperimentalUnbatchDataset", "ExperimentalUniqueDataset", "LatencyStatsDataset",
+        "MaxIntraOpParallelismDataset", "NonSerializableDataset", "PrivateThreadPoolDataset", "SamplingDataset",
+        "SleepDataset", "SlidingWindowDataset"]),
     (STEPS, "tests/interop/test_callbacks.py", ["GeneratorDataset", "PyFunc", "PyFuncStateless"]),
 ]
 
 # Variants and older names of datasets that no test runs beside TensorFlow yet. Whoever adds a case takes its ops out; none is added.
 WITHOUT_CASES = {
-    "AnonymousIterator", "AnonymousIteratorV2", "AnonymousIteratorV3", "AnonymousMemoryCache", "AnonymousRandomSeedGenerator",
-    "AnonymousSeedGenerator", "AssertCardinalityDataset", "BytesProducedStatsDataset", "DeleteIterator", "DeleteMemoryCache",
+    "AnonymousIterator", "AnonymousIteratorV2", "AnonymousIteratorV3", "AnonymousMemoryCache",
+    "AnonymousRandomSeedGenerator", "AnonymousSeedGenerator", "DeleteIterator", "DeleteMemoryCache",
     "DeleteRandomSeedGenerator", "DeleteSeedGenerator", "DummyIterationCounter", "DummyMemoryCache", "DummySeedGenerator",
-    "ExperimentalBytesProducedStatsDataset", "ExperimentalDatasetCardinality", "ExperimentalDirectedInterleaveDataset",
-    "ExperimentalGroupByWindowDataset", "ExperimentalIgnoreErrorsDataset", "ExperimentalIteratorGetDevice",
-    "ExperimentalLatencyStatsDataset", "ExperimentalMapAndBatchDataset", "ExperimentalMapDataset",
-    "ExperimentalMaxIntraOpParallelismDataset", "ExperimentalNonSerializableDataset", "ExperimentalParallelInterleaveDataset",
-    "ExperimentalPrivateThreadPoolDataset", "ExperimentalRandomDataset", "ExperimentalScanDataset", "ExperimentalSleepDataset",
-    "ExperimentalSlidingWindowDataset", "ExperimentalTakeWhileDataset", "ExperimentalUnbatchDataset",
-    "ExperimentalUniqueDataset", "GroupByReducerDataset", "IteratorGetDevice", "LatencyStatsDataset",
-    "MaxIntraOpParallelismDataset", "NonSerializableDataset", "OptimizeDatasetV2", "ParallelFilterDataset",
-    "ParallelInterleaveDataset", "PrivateThreadPoolDataset", "RandomDatasetV2", "SamplingDataset", "ShuffleAndRepeatDatasetV2",
-    "ShuffleDatasetV2", "SleepDataset", "SlidingWindowDataset",
+    "ExperimentalDatasetCardinality", "ExperimentalDirectedInterleaveDataset", "ExperimentalGroupByWindowDataset",
+    "ExperimentalIteratorGetDevice", "ExperimentalMapAndBatchDataset", "ExperimentalMapDataset",
+    "ExperimentalParallelInterleaveDataset", "ExperimentalRandomDataset", "ExperimentalScanDataset",
+    "ExperimentalTakeWhileDataset", "GroupByReducerDataset", "IteratorGetDevice", "OptimizeDatasetV2",
+    "ParallelFilterDataset", "ParallelInterleaveDataset", "RandomDatasetV2", "ShuffleAndRepeatDatasetV2",
+    "ShuffleDatasetV2",
 }
 # Names of other versions, which the client doesn't make any more or not without more of version 2, with the name that has
 # cases: both have the same kernel.
