@@ -429,25 +429,24 @@ def test_a_member_that_dies_is_named_to_all_others(members, mix, in_one_graph, s
     begun = threading.Barrier(size)
     errors = [None] * size
 
-    def member(index, session, fetches, fed):
-        """Runs a step with all, and another one that the last member never begins."""
-        total = run_step(session, fetches, {fed: np.full(1000, index + 1.0)})[0]
-        np.testing.assert_allclose(total, np.full(1000, (size + 1) / 2))
-        begun.wait()
-        if index == size - 1:
-            made.tasks[index].kill()
-            return
-        try:
-            run_step(session, fetches, {fed: np.zeros(1000)})
-        except tf.errors.OpError as error:
-            errors[index] = error
-
     def run(index):
+        """Runs a step with all, and another one that the last member never begins."""
         with tf.Graph().as_default():
             with tf.device(made.devices[index]):
                 fed, fetches = reduce_fed(size)(index)
             with tf.Session(made.tasks[index].target) as session:
-                member(index, session, fetches, fed)
+                total = run_step(session, fetches, {fed: np.full(1000, index + 1.0)})[0]
+                np.testing.assert_allclose(total, np.full(1000, (size + 1) / 2))
+                if index < size - 1:
+                    begun.wait()
+                    try:
+                        run_step(session, fetches, {fed: np.zeros(1000)})
+                    except tf.errors.OpError as error:
+                        errors[index] = error
+            if index == size - 1:
+                # Without a session, whose end would wait for its master.
+                begun.wait()
+                made.tasks[index].kill()
 
     if in_one_graph:
         with tf.Graph().as_default(), tf.Session(made.tasks[0].target) as session:

@@ -31,6 +31,7 @@ no such case are covered by the tests that `tests/interop/ops/test_coverage.py` 
 
 INTERNAL = "made by our passes or by a real master, never by a client"
 STEPS = "needs several steps of one session, or frames of its own"
+MEMBERS = "needs several devices or tasks"
 OTHER = "says something of the task that it runs on"
 ELSEWHERE = [
     (INTERNAL, "crates/ops/src/control_flow/send_recv.rs", ["_Send", "_Recv", "_HostSend", "_HostRecv"]),
@@ -69,6 +70,10 @@ ELSEWHERE = [
         "MaxIntraOpParallelismDataset", "NonSerializableDataset", "PrivateThreadPoolDataset", "SamplingDataset",
         "SleepDataset", "SlidingWindowDataset"]),
     (STEPS, "tests/interop/test_callbacks.py", ["GeneratorDataset", "PyFunc", "PyFuncStateless"]),
+    (MEMBERS, "tests/interop/test_collectives.py", [
+        "CollectiveAllToAllV2", "CollectiveAllToAllV3", "CollectiveAssignGroupV2", "CollectiveBcastRecv", "CollectiveBcastRecvV2",
+        "CollectiveBcastSend", "CollectiveBcastSendV2", "CollectiveGather", "CollectiveGatherV2", "CollectiveInitializeCommunicator",
+        "CollectiveReduce", "CollectiveReduceScatterV2", "CollectiveReduceV2", "CollectiveReduceV3"]),
 ]
 
 # Variants and older names of datasets that no test runs beside TensorFlow yet. Whoever adds a case takes its ops out; none is added.

@@ -38,6 +38,10 @@ struct Sequence {
     next: Option<i64>,
     /// The last step that has failed.
     failed: Option<i64>,
+    /// The last step that has ended.
+    ended: Option<i64>,
+    /// What the leader has told last.
+    told: Option<i64>,
 }
 
 impl StepSequences {
@@ -78,16 +82,20 @@ impl StepSequences {
         }
         let mut delay = FIRST_DELAY;
         let mut asked = 0;
-        let next = loop {
+        let (next, told) = loop {
             let request = proto::GetStepSequenceRequest { graph_key: vec![graph_key] };
             let told = leader()?.get_step_sequence(request).await?;
             let told = told.step_sequence.iter().find(|sequence| sequence.graph_key == graph_key);
             let next = told.ok_or_else(nothing_told)?.next_step_id;
             asked += 1;
             // TensorFlow's leader says -1 while it has none.
-            let is_usable = next >= 0 && known.failed != Some(next);
-            if is_usable || asked == ASKING_MAX {
-                break next;
+            if next >= 0 && known.failed != Some(next) && known.told != Some(next) {
+                break (next, next);
+            }
+            // A leader that tells what it has told before takes no part in the graph, and counts for nobody.
+            let is_told_again = known.told == Some(next) && known.failed != Some(next);
+            if is_told_again || asked == ASKING_MAX {
+                break (known.ended.map_or(next, following), next);
             }
             tokio::time::sleep(delay).await;
             delay *= 2;
@@ -96,7 +104,9 @@ impl StepSequences {
         if sequences.len() >= SEQUENCES_MAX && !sequences.contains_key(&graph_key) {
             return Err(Status::resource_exhausted("too many sequences of steps"));
         }
-        sequences.entry(graph_key).or_default().next = Some(next);
+        let sequence = sequences.entry(graph_key).or_default();
+        sequence.next = Some(next);
+        sequence.told = Some(told);
         Ok(next)
     }
 
@@ -107,11 +117,16 @@ impl StepSequences {
         if !has_succeeded {
             sequence.failed = Some(step_id);
         }
+        sequence.ended = Some(step_id);
         let is_current = sequence.next == Some(step_id);
         if is_current || has_succeeded {
-            sequence.next = (is_current && has_succeeded).then_some(step_id.wrapping_add(1) & STEP_ID_MASK);
+            sequence.next = (is_current && has_succeeded).then_some(following(step_id));
         }
     }
+}
+
+fn following(step_id: i64) -> i64 {
+    step_id.wrapping_add(1) & STEP_ID_MASK
 }
 
 fn nothing_told() -> Status {
