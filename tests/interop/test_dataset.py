@@ -116,7 +116,12 @@ def drawn(session, fetches):
             element = session.run(fetches)
         except tf.errors.OutOfRangeError:
             return elements
-        elements.append([[list(np.shape(value)), [plain(one) for one in np.ravel(value)]] for value in element])
+        elements.append([[list(np.shape(value)), values(value)] for value in element])
+
+
+def values(value):
+    # An array of bytes would lose zeros at the end of each.
+    return [plain(one) for one in ([value] if isinstance(value, bytes) else np.ravel(value))]
 
 
 def plain(value):
