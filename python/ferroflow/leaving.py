@@ -121,17 +121,23 @@ def joining(original):
         until = time.monotonic() + stop_grace_period_secs
         for thread in everyone:
             if not is_queue_runner(thread):
-                thread.join(max(0.0, until - time.monotonic()))
+                join_until(thread, until)
         others = any(thread.is_alive() for thread in everyone if not is_queue_runner(thread))
         if not others:
             runners_until = min(until, time.monotonic() + QUEUE_RUNNERS_SECS)
             for thread in everyone:
-                thread.join(max(0.0, runners_until - time.monotonic()))
+                join_until(thread, runners_until)
             # They end with the session, and are no reason for an error.
             ignore_live_threads = True
         return original(self, threads, stop_grace_period_secs=0, ignore_live_threads=ignore_live_threads)
 
     return join
+
+
+def join_until(thread, until):
+    # One that wasn't started, or that asks for itself, can't be waited for.
+    if thread.is_alive() and thread is not threading.current_thread():
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 def is_queue_runner(thread):

@@ -9,7 +9,7 @@ flags.DEFINE_string("ps_hosts", "", "Comma-separated list of hostname:port pairs
 flags.DEFINE_string("worker_hosts", "", "Comma-separated list of hostname:port pairs")
 flags.DEFINE_string("job_name", "", "ps or worker")
 flags.DEFINE_integer("task_index", 0, "Index of task within the job")
-flags.DEFINE_string("mode", "monitored", "monitored, supervisor, sync, or left: the worker waits for what never comes")
+flags.DEFINE_string("mode", "monitored", "monitored, supervisor or sync")
 flags.DEFINE_integer("train_steps", 20, "Number of global steps")
 FLAGS = flags.FLAGS
 
@@ -36,7 +36,6 @@ def main(_):
         train = optimizer.minimize(loss, global_step=step)
         if FLAGS.mode == "sync":
             hooks.append(optimizer.make_session_run_hook(is_chief))
-        never = tf.FIFOQueue(1, tf.float32, shared_name="never").dequeue()
     if FLAGS.mode == "supervisor":
         supervisor = tf.train.Supervisor(is_chief=is_chief, global_step=step, recovery_wait_secs=FOREVER_SECS)
         with supervisor.managed_session(server.target) as session:
@@ -46,9 +45,6 @@ def main(_):
         creator = (tf.train.ChiefSessionCreator if is_chief else tf.train.WorkerSessionCreator)(master=server.target)
         with tf.train.MonitoredSession(creator, hooks, stop_grace_period_secs=FOREVER_SECS) as session:
             while not session.should_stop():
-                if FLAGS.mode == "left" and not is_chief:
-                    print("WORKER waits", flush=True)
-                    session.run(never)
                 session.run(train)
     print("DONE", FLAGS.task_index, flush=True)
 

@@ -1,4 +1,19 @@
-//! Data sets.
+//! Data: [`Dataset`] pipelines as `tf.data` builds them, and the digits of MNIST.
 
+mod bucket;
+mod dataset;
+mod element;
 pub mod example;
+mod files;
+mod from_iter;
+mod function;
+mod functional;
+mod iterator;
 pub mod mnist;
+
+pub use dataset::{Dataset, PaddedBatch};
+pub use element::{IntoElement, IntoOutputs};
+pub use files::{CsvOptions, RecordOptions};
+pub use iterator::DatasetIterator;
+/// A feature of fixed length of an example, for [`Dataset::parse_example`].
+pub use ops::parsing::FixedLenFeature;

@@ -1,0 +1,356 @@
+//! [`Dataset`]: a pipeline of elements, as `tf.data.Dataset` builds it: its sources, and what needs no function.
+
+use super::element::IntoElement;
+use super::function::mistaken;
+use graph::builder::OpBuilder;
+use graph::{Graph, Output};
+use tensor::{DType, PartialShape, Shape, Status, Tensor};
+
+/// A pipeline of elements in a graph. An element has one or more components, each a tensor of a type and a shape.
+///
+/// The ops are those that TensorFlow's `tf.data` adds, so a pipeline runs wherever its graph runs, draws the same elements in the same
+/// order, and its position is saved by the same ops.
+///
+/// ```
+/// use ferroflow::data::Dataset;
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let squares = Dataset::range(&g, 10).map(|element| element[0].square()).filter(|element| element[0].greater(10)).batch(2, true);
+/// let next = squares.make_one_shot_iterator().get_next();
+/// let session = Session::new(&g)?;
+/// assert_eq!(session.run(&[&next[0]])?[0].to_vec::<i64>()?, [16, 25]);
+/// assert_eq!(session.run(&[&next[0]])?[0].to_vec::<i64>()?, [36, 49]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a dataset does nothing until an iterator draws from it"]
+pub struct Dataset {
+    variant: Output,
+    types: Vec<DType>,
+    shapes: Vec<PartialShape>,
+}
+
+/// How [`Dataset::padded_batch`] makes elements the same size.
+#[derive(Clone, Debug, Default)]
+pub struct PaddedBatch {
+    /// The shape of each component; where a size isn't known, it is the largest in the batch. Without shapes, they are those of the
+    /// dataset.
+    pub shapes: Option<Vec<PartialShape>>,
+    /// What to pad each component with, a scalar; zeros and empty texts if not given.
+    pub values: Option<Vec<Tensor>>,
+    /// Whether the last elements are dropped when they are fewer than a batch.
+    pub drop_remainder: bool,
+}
+
+impl Dataset {
+    /// Wraps a dataset that an op returned, such as a window of another one.
+    pub fn from_variant(variant: &Output, types: &[DType], shapes: &[PartialShape]) -> Dataset {
+        Dataset { variant: variant.clone(), types: types.to_vec(), shapes: shapes.to_vec() }
+    }
+
+    /// Returns a dataset of one element.
+    #[track_caller]
+    pub fn from_tensors(graph: &Graph, element: impl IntoElement) -> Dataset {
+        match constants(graph, element) {
+            Ok(components) => Dataset::from_tensors_of(&components),
+            Err(status) => Dataset::mistaken(graph, "TensorDataset", status),
+        }
+    }
+
+    /// Returns a dataset of one element, whose components are tensors of a graph. There must be one at least.
+    #[track_caller]
+    pub fn from_tensors_of(components: &[Output]) -> Dataset {
+        let shapes: Vec<PartialShape> = components.iter().map(Output::shape).collect();
+        Dataset::from_components("TensorDataset", components, shapes)
+    }
+
+    /// Returns the rows of tensors: as many elements as all of them have rows.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    ///
+    /// let g = ferroflow::Graph::new();
+    /// let rows = Dataset::from_tensor_slices(&g, ([[1f32, 2.0], [3.0, 4.0]], [0i64, 1]));
+    /// assert_eq!(rows.types(), [ferroflow::DType::Float, ferroflow::DType::Int64]);
+    /// # g.finish()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    #[track_caller]
+    pub fn from_tensor_slices(graph: &Graph, element: impl IntoElement) -> Dataset {
+        match constants(graph, element) {
+            Ok(components) => Dataset::from_tensor_slices_of(&components),
+            Err(status) => Dataset::mistaken(graph, "TensorSliceDataset", status),
+        }
+    }
+
+    /// Returns the rows of tensors of a graph, such as placeholders. There must be one at least.
+    #[track_caller]
+    pub fn from_tensor_slices_of(components: &[Output]) -> Dataset {
+        let shapes: Vec<PartialShape> = components.iter().map(|component| row_shape(&component.shape())).collect();
+        Dataset::from_components("TensorSliceDataset", components, shapes)
+    }
+
+    #[track_caller]
+    fn from_components(op: &str, components: &[Output], shapes: Vec<PartialShape>) -> Dataset {
+        let types: Vec<DType> = components.iter().map(Output::dtype).collect();
+        let Some(first) = components.first() else {
+            let graph = Graph::with_ops(ops::registry());
+            return Dataset::mistaken(&graph, op, Status::invalid_argument("a dataset's element has no components"));
+        };
+        let builder = first.graph().op(op).inputs(components).attr("Toutput_types", &types[..]);
+        let variant = builder.attr("output_shapes", &shapes[..]).output();
+        Dataset { variant, types, shapes }
+    }
+
+    /// Returns the numbers from 0 up to, and without, `stop`.
+    #[track_caller]
+    pub fn range(graph: &Graph, stop: i64) -> Dataset {
+        Dataset::range_by(graph, 0, stop, 1)
+    }
+
+    /// Returns the numbers from `start` on, in steps, up to, and without, `stop`.
+    #[track_caller]
+    pub fn range_by(graph: &Graph, start: i64, stop: i64, step: i64) -> Dataset {
+        let inputs = [start, stop, step].map(|number| graph.constant(number));
+        let op = graph.op("RangeDataset").inputs(&inputs);
+        Dataset::built(op, vec![DType::Int64], vec![PartialShape::scalar()])
+    }
+
+    /// Returns elements that have the components of one element of each dataset, until one of them ends. There must be one at least.
+    #[track_caller]
+    pub fn zip(datasets: &[&Dataset]) -> Dataset {
+        let types: Vec<DType> = datasets.iter().flat_map(|dataset| dataset.types.clone()).collect();
+        let shapes: Vec<PartialShape> = datasets.iter().flat_map(|dataset| dataset.shapes.clone()).collect();
+        let Some(first) = datasets.first() else {
+            let graph = Graph::with_ops(ops::registry());
+            return Dataset::mistaken(&graph, "ZipDataset", Status::invalid_argument("there are no datasets to zip"));
+        };
+        let op = first.graph().op("ZipDataset").inputs(datasets.iter().map(|dataset| &dataset.variant));
+        Dataset::built(op.attr("N", datasets.len() as i64), types, shapes)
+    }
+
+    /// Returns the elements of this dataset and then those of another one of the same types.
+    #[track_caller]
+    pub fn concatenate(&self, other: &Dataset) -> Dataset {
+        if self.types != other.types || self.shapes.len() != other.shapes.len() {
+            let what = format!("elements of {:?} don't go behind elements of {:?}", other.types, self.types);
+            return Dataset::mistaken(self.graph(), "ConcatenateDataset", Status::invalid_argument(what));
+        }
+        let shapes = self.shapes.iter().zip(&other.shapes).map(|(one, two)| common_shape(one, two)).collect();
+        let op = self.op("ConcatenateDataset").input(&other.variant);
+        Dataset::built(op, self.types.clone(), shapes)
+    }
+
+    /// Returns the first elements, at most so many; -1 means all.
+    #[track_caller]
+    pub fn take(&self, count: i64) -> Dataset {
+        self.with_number("TakeDataset", count)
+    }
+
+    /// Returns all but the first elements; -1 leaves out all.
+    #[track_caller]
+    pub fn skip(&self, count: i64) -> Dataset {
+        self.with_number("SkipDataset", count)
+    }
+
+    /// Returns the elements so many times over; -1 means without end.
+    #[track_caller]
+    pub fn repeat(&self, count: i64) -> Dataset {
+        self.with_number("RepeatDataset", count)
+    }
+
+    /// Returns one of `num_shards` elements, beginning at `index`: what one of as many workers reads.
+    #[track_caller]
+    pub fn shard(&self, num_shards: i64, index: i64) -> Dataset {
+        let graph = self.graph();
+        let op = self.op("ShardDataset").input(&graph.constant(num_shards)).input(&graph.constant(index));
+        self.like(op)
+    }
+
+    /// Returns the elements in a random order: each is drawn from a buffer of the next ones. With a seed the order is TensorFlow's for
+    /// it; every time through it is another, unless `reshuffle_each_iteration` says no.
+    #[track_caller]
+    pub fn shuffle(&self, buffer_size: i64, seed: Option<i64>, reshuffle_each_iteration: bool) -> Dataset {
+        let graph = self.graph();
+        let (seed, seed2) = graph.random_seeds(seed);
+        let inputs = [buffer_size, seed, seed2].map(|number| graph.constant(number));
+        let op = self.op("ShuffleDataset").inputs(&inputs);
+        self.like(op.attr("reshuffle_each_iteration", reshuffle_each_iteration))
+    }
+
+    /// Keeps the elements from the first time through, in memory, or in files when there is a name for them.
+    #[track_caller]
+    pub fn cache(&self, filename: &str) -> Dataset {
+        let op = self.op("CacheDataset").input(&self.graph().constant(filename));
+        self.like(op)
+    }
+
+    /// Draws elements ahead, so many; -1 leaves the number to the server.
+    #[track_caller]
+    pub fn prefetch(&self, buffer_size: i64) -> Dataset {
+        self.with_number("PrefetchDataset", buffer_size)
+    }
+
+    /// Puts a number before each element's components, beginning at `start`.
+    #[track_caller]
+    pub fn enumerate(&self, start: i64) -> Dataset {
+        Dataset::zip(&[&Dataset::range_by(self.graph(), start, i64::MAX, 1), self])
+    }
+
+    /// Stacks so many elements to one; the last may be of fewer, or is dropped.
+    #[track_caller]
+    pub fn batch(&self, batch_size: i64, drop_remainder: bool) -> Dataset {
+        let graph = self.graph();
+        let op = self.op("BatchDatasetV2").input(&graph.constant(batch_size)).input(&graph.constant(drop_remainder));
+        let rows = drop_remainder.then_some(batch_size);
+        let shapes = self.shapes.iter().map(|shape| batched(shape, rows)).collect();
+        Dataset::built(op, self.types.clone(), shapes)
+    }
+
+    /// Stacks so many elements to one, padded at their ends to the same size.
+    #[track_caller]
+    pub fn padded_batch(&self, batch_size: i64, options: &PaddedBatch) -> Dataset {
+        let size = self.graph().constant(batch_size);
+        self.padded_batch_by(&size, options.drop_remainder.then_some(batch_size), options)
+    }
+
+    /// The same, of a size that a tensor has; `rows` is how many rows every batch is known to have.
+    #[track_caller]
+    pub(super) fn padded_batch_by(&self, size: &Output, rows: Option<i64>, options: &PaddedBatch) -> Dataset {
+        let shapes = options.shapes.as_ref().unwrap_or(&self.shapes);
+        match self.padding(shapes, options) {
+            Ok((sizes, values)) => {
+                let graph = self.graph();
+                let op = self.op("PaddedBatchDatasetV2").input(size).inputs(&sizes);
+                let op = op.inputs(&values).input(&graph.constant(options.drop_remainder));
+                let shapes: Vec<PartialShape> = shapes.iter().map(|shape| batched(shape, rows)).collect();
+                let op = op.attr("Toutput_types", &self.types[..]).attr("N", sizes.len() as i64);
+                let variant = op.attr("output_shapes", &shapes[..]).output();
+                Dataset { variant, types: self.types.clone(), shapes }
+            }
+            Err(status) => Dataset::mistaken(self.graph(), "PaddedBatchDatasetV2", status),
+        }
+    }
+
+    /// Returns the sizes and the values that a padded batch takes.
+    fn padding(&self, shapes: &[PartialShape], options: &PaddedBatch) -> tensor::Result<(Vec<Output>, Vec<Output>)> {
+        let graph = self.graph();
+        let values = options.values.as_ref().map_or(self.types.len(), Vec::len);
+        if shapes.len() != self.types.len() || values != self.types.len() {
+            let count = self.types.len();
+            let what = format!("{} shapes and {values} values for padding, and {count} components", shapes.len());
+            return Err(Status::invalid_argument(what));
+        }
+        let size = |shape: &PartialShape| {
+            let dims = shape.dims().ok_or_else(|| {
+                Status::invalid_argument("a component of unknown rank can't be padded: give its shape")
+            })?;
+            let dims: Vec<i64> = dims.iter().map(|dim| dim.unwrap_or(-1)).collect();
+            Ok(graph.constant_tensor(&Tensor::from_slice(&[dims.len() as i64], &dims)?))
+        };
+        let sizes = shapes.iter().map(size).collect::<tensor::Result<_>>()?;
+        let value = |(index, &dtype): (usize, &DType)| match options.values.as_ref().and_then(|all| all.get(index)) {
+            Some(given) => Ok(graph.constant_tensor(given)),
+            None => Ok(graph.constant_tensor(&Tensor::zeros(dtype, Shape::scalar())?)),
+        };
+        let values = self.types.iter().enumerate().map(value).collect::<tensor::Result<_>>()?;
+        Ok((sizes, values))
+    }
+
+    /// Returns the rows of each element as elements of their own.
+    #[track_caller]
+    pub fn unbatch(&self) -> Dataset {
+        let shapes = self.shapes.iter().map(row_shape).collect();
+        Dataset::built(self.op("UnbatchDataset"), self.types.clone(), shapes)
+    }
+
+    /// Returns windows of `size` elements, each a dataset of its own for every component; `shift` elements lie between the starts of two
+    /// windows and `stride` between two elements of one. [`Dataset::from_variant`] and `flat_map` make elements of them.
+    #[track_caller]
+    pub fn window(&self, size: i64, shift: i64, stride: i64, drop_remainder: bool) -> Dataset {
+        let graph = self.graph();
+        let inputs = [size, shift, stride].map(|number| graph.constant(number));
+        let op = self.op("WindowDataset").inputs(&inputs).input(&graph.constant(drop_remainder));
+        let count = self.types.len();
+        Dataset::built(op, vec![DType::Variant; count], vec![PartialShape::scalar(); count])
+    }
+
+    /// Returns the types of an element's components.
+    pub fn types(&self) -> &[DType] {
+        &self.types
+    }
+
+    /// Returns the shapes of an element's components.
+    pub fn shapes(&self) -> &[PartialShape] {
+        &self.shapes
+    }
+
+    /// Returns the tensor that stands for the dataset.
+    pub fn variant(&self) -> &Output {
+        &self.variant
+    }
+
+    /// Returns the graph.
+    pub fn graph(&self) -> &Graph {
+        self.variant.graph()
+    }
+
+    /// Begins an op of this dataset.
+    #[track_caller]
+    pub(super) fn op(&self, op: &str) -> OpBuilder {
+        self.graph().op(op).input(&self.variant)
+    }
+
+    /// Adds an op whose elements are like those of this dataset.
+    #[track_caller]
+    pub(super) fn like(&self, op: OpBuilder) -> Dataset {
+        Dataset::built(op, self.types.clone(), self.shapes.clone())
+    }
+
+    /// Adds an op that returns a dataset.
+    #[track_caller]
+    pub(super) fn built(op: OpBuilder, types: Vec<DType>, shapes: Vec<PartialShape>) -> Dataset {
+        let variant = op.attr("output_types", &types[..]).attr("output_shapes", &shapes[..]).output();
+        Dataset { variant, types, shapes }
+    }
+
+    /// Keeps a mistake in a graph and returns a dataset that stands for what could not be built.
+    #[track_caller]
+    pub(super) fn mistaken(graph: &Graph, op: &str, status: Status) -> Dataset {
+        let variant = mistaken(graph, op, status).output(0);
+        Dataset { variant, types: vec![DType::Float], shapes: vec![PartialShape::unknown()] }
+    }
+
+    #[track_caller]
+    fn with_number(&self, op: &str, number: i64) -> Dataset {
+        self.like(self.op(op).input(&self.graph().constant(number)))
+    }
+}
+
+fn constants(graph: &Graph, element: impl IntoElement) -> tensor::Result<Vec<Output>> {
+    Ok(element.into_element()?.iter().map(|tensor| graph.constant_tensor(tensor)).collect())
+}
+
+fn batched(shape: &PartialShape, rows: Option<i64>) -> PartialShape {
+    PartialShape::new(&[rows]).concat(shape)
+}
+
+fn row_shape(shape: &PartialShape) -> PartialShape {
+    match shape.rank() {
+        Some(rank) if rank > 0 => shape.slice(1, rank),
+        _ => PartialShape::unknown(),
+    }
+}
+
+/// Returns what two shapes have in common.
+fn common_shape(one: &PartialShape, two: &PartialShape) -> PartialShape {
+    match (one.dims(), two.dims()) {
+        (Some(one), Some(two)) if one.len() == two.len() => {
+            let dims: Vec<Option<i64>> =
+                one.iter().zip(two).map(|(one, two)| one.filter(|size| Some(*size) == *two)).collect();
+            PartialShape::new(&dims)
+        }
+        _ => PartialShape::unknown(),
+    }
+}

@@ -1,0 +1,193 @@
+//! Datasets of Rust iterators, for sessions of this process: the elements are made by a thread of the program, whenever an iterator of
+//! the dataset asks.
+
+use super::Dataset;
+use super::element::IntoElement;
+use cluster::RandomIds;
+use graph::{Graph, Output};
+use kernel::{Callback, CallbackHub};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use tensor::{DType, IntoTensor, PartialShape, Result, Status, Tensor};
+
+impl Dataset {
+    /// Returns the elements of a Rust iterator, from its beginning each time through.
+    ///
+    /// The first element says which types and shapes the components have. The elements come from a thread of this program, so the
+    /// session must be one of this process; on a server elsewhere, the dataset fails with an error that says so.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::{Graph, Session};
+    ///
+    /// let g = Graph::new();
+    /// let words = Dataset::from_iter(&g, ["to", "be", "or", "not"]).batch(4, false);
+    /// let iterator = words.make_initializable_iterator();
+    /// let next = iterator.get_next();
+    /// let session = Session::new(&g)?;
+    /// session.run_ops(&[iterator.initializer().unwrap()])?;
+    /// assert_eq!(session.run(&[&next[0]])?[0].strings()?[3], "not");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    #[track_caller]
+    pub fn from_iter<I>(graph: &Graph, elements: I) -> Dataset
+    where
+        I: IntoIterator + Clone + Send + 'static,
+        I::Item: IntoElement,
+        I::IntoIter: Send + 'static,
+    {
+        match from_iterator(graph, elements) {
+            Ok(dataset) => dataset,
+            Err(status) => Dataset::mistaken(graph, "FlatMapDataset", status),
+        }
+    }
+}
+
+/// The threads that make elements for the datasets of a graph; they end with it.
+#[derive(Default)]
+struct Makers(Mutex<Vec<Maker>>);
+
+/// Ends a thread that makes elements.
+struct Maker(Sender<Message>);
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        let _ = self.0.send(Message::Stop);
+    }
+}
+
+enum Message {
+    Call(Callback),
+    Stop,
+}
+
+/// The functions that the ops call.
+const BEGIN: &str = "from_iter_begin";
+const NEXT: &str = "from_iter_next";
+
+/// How many iterators of one dataset may be under way. One that is left before its end counts until others take its place.
+const UNDER_WAY_MAX: usize = 1024;
+
+#[track_caller]
+fn from_iterator<I>(graph: &Graph, elements: I) -> Result<Dataset>
+where
+    I: IntoIterator + Clone + Send + 'static,
+    I::Item: IntoElement,
+    I::IntoIter: Send + 'static,
+{
+    let first = elements.clone().into_iter().next();
+    let none = || Status::invalid_argument("an iterator without elements doesn't say what its elements are");
+    let first = first.ok_or_else(none)?.into_element()?;
+    let types: Vec<DType> = first.iter().map(Tensor::dtype).collect();
+    let shapes: Vec<PartialShape> = first.iter().map(|tensor| PartialShape::from(tensor.shape())).collect();
+    if types.is_empty() {
+        return Err(Status::invalid_argument("an element without components"));
+    }
+    let client = start(graph, elements, first)?;
+    let call = |graph: &Graph, name: &str, args: &[Output], types: &[DType]| {
+        let op = graph.op("PyFunc").inputs(args).attr("token", format!("{name}@{client}"));
+        let inputs: Vec<DType> = args.iter().map(Output::dtype).collect();
+        op.attr("Tin", &inputs[..]).attr("Tout", types).outputs()
+    };
+    // An element comes with a flag that says whether there was one: at the end it is made up.
+    let with_flag: Vec<DType> = [DType::Bool].into_iter().chain(types.iter().copied()).collect();
+    let flag_and_shapes = || std::iter::once(PartialShape::scalar()).chain(shapes.iter().cloned());
+    let next = |number: &Output| {
+        let made = call(number.graph(), NEXT, std::slice::from_ref(number), &with_flag);
+        made.iter().zip(flag_and_shapes()).for_each(|(output, shape)| drop(output.set_shape(&shape)));
+        made
+    };
+    Ok(Dataset::from_tensors(graph, 0i64).flat_map(|graph, _| {
+        let number = call(graph, BEGIN, &[], &[DType::Int64]).remove(0);
+        let elements = Dataset::range(graph, i64::MAX).map_with(&[&number], |_, outside| next(&outside[0]));
+        elements.take_while(|element| element[0].clone()).map(|element| element[1..].to_vec())
+    }))
+}
+
+/// Starts the thread that makes the elements; returns the id by which ops find it.
+fn start<I>(graph: &Graph, elements: I, first: Vec<Tensor>) -> Result<String>
+where
+    I: IntoIterator + Clone + Send + 'static,
+    I::Item: IntoElement,
+    I::IntoIter: Send + 'static,
+{
+    let ids = RandomIds::from_system();
+    let client = format!("{:016x}{:016x}", ids.next(), ids.next());
+    let (calls, incoming) = channel();
+    let attendance = CallbackHub::of_process().attend(&client, "an iterator of this program")?;
+    let (name, sender) = (client.clone(), calls.clone());
+    let serve = move || {
+        serve(&name, elements, &first, &sender, &incoming);
+        drop(attendance);
+    };
+    let spawned = std::thread::Builder::new().name("dataset elements".to_owned()).spawn(serve);
+    spawned.map_err(|error| Status::resource_exhausted(format!("no thread for a dataset's elements: {error}")))?;
+    graph.extension::<Makers>().0.lock().push(Maker(calls));
+    Ok(client)
+}
+
+/// Answers calls until the graph is gone.
+fn serve<I>(client: &str, elements: I, first: &[Tensor], calls: &Sender<Message>, incoming: &Receiver<Message>)
+where
+    I: IntoIterator + Clone,
+    I::Item: IntoElement,
+{
+    let hub = CallbackHub::of_process();
+    let (mut under_way, mut count) = (BTreeMap::new(), 0i64);
+    loop {
+        let calls = calls.clone();
+        let Ok(_asking) = hub.ask(client, move |call| drop(calls.send(Message::Call(call)))) else { return };
+        let Ok(Message::Call(call)) = incoming.recv() else { return };
+        let answer = match number(&call).map(|at| (at, under_way.get_mut(&at).map(Iterator::next))) {
+            None => {
+                count += 1;
+                under_way.insert(count, elements.clone().into_iter());
+                if under_way.len() > UNDER_WAY_MAX {
+                    under_way.pop_first();
+                }
+                Ok(vec![Tensor::scalar(count)])
+            }
+            Some((_, Some(Some(element)))) => element.into_element().and_then(|element| checked(element, first)),
+            Some((at, Some(None))) => {
+                under_way.remove(&at);
+                made_up(first)
+            }
+            Some((_, None)) => Err(Status::failed_precondition(format!(
+                "more than {UNDER_WAY_MAX} iterators of a dataset are under way"
+            ))),
+        };
+        hub.answer(client, call.id, answer);
+    }
+}
+
+/// Returns the answer that there are no more elements.
+fn made_up(first: &[Tensor]) -> Result<Vec<Tensor>> {
+    let zeros = first.iter().map(|tensor| Tensor::zeros(tensor.dtype(), tensor.shape().clone()));
+    std::iter::once(Ok(flag(false)?)).chain(zeros).collect()
+}
+
+fn flag(value: bool) -> Result<Tensor> {
+    value.into_tensor()
+}
+
+/// Returns the number of an iterator under way; a call without one begins another.
+fn number(call: &Callback) -> Option<i64> {
+    call.args.first()?.to_scalar().ok()
+}
+
+/// Returns an element that is like the first one, behind the flag that there is one.
+fn checked(element: Vec<Tensor>, first: &[Tensor]) -> Result<Vec<Tensor>> {
+    let described = |element: &[Tensor]| {
+        let all: Vec<String> = element.iter().map(|tensor| format!("{} {}", tensor.dtype(), tensor.shape())).collect();
+        all.join(", ")
+    };
+    let same = |(one, two): (&Tensor, &Tensor)| one.dtype() == two.dtype() && one.shape() == two.shape();
+    if element.len() != first.len() || !element.iter().zip(first).all(same) {
+        let (first, given) = (described(first), described(&element));
+        return Err(Status::invalid_argument(format!(
+            "the iterator's first element is {first}, and a later one {given}"
+        )));
+    }
+    Ok(std::iter::once(flag(true)?).chain(element).collect())
+}

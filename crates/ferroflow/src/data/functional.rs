@@ -1,0 +1,182 @@
+//! What a [`Dataset`] does with functions: they are written with graph ops, and run where the dataset runs.
+
+use super::Dataset;
+use super::element::IntoOutputs;
+use super::function::Function;
+use graph::builder::OpBuilder;
+use graph::{Graph, Output};
+use ops::parsing::{FixedLenFeature, parse_example};
+use tensor::{DType, PartialShape, Result, Status};
+
+impl Dataset {
+    /// Returns what a function makes of each element.
+    ///
+    /// The function builds a graph of its own, so it can't use tensors from outside: [`map_with`](Self::map_with) hands them in.
+    #[track_caller]
+    pub fn map<R: IntoOutputs>(&self, function: impl FnOnce(&[Output]) -> R) -> Dataset {
+        self.map_with(&[], |element, _| function(element))
+    }
+
+    /// Returns what a function makes of each element and of tensors from outside, which it gets second.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let factor = g.placeholder::<i64>([]);
+    /// let scaled = Dataset::range(&g, 4).map_with(&[&factor], |element, outside| &element[0] * &outside[0]);
+    /// let iterator = scaled.make_initializable_iterator();
+    /// let next = iterator.get_next();
+    /// let session = Session::new(&g)?;
+    /// session.runner().feed(&factor, 10i64).target(iterator.initializer().unwrap()).run()?;
+    /// session.run(&[&next[0]])?;
+    /// assert_eq!(session.eval::<i64>(&next[0])?, 10);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    #[track_caller]
+    pub fn map_with<R: IntoOutputs>(
+        &self,
+        outside: &[&Output],
+        function: impl FnOnce(&[Output], &[Output]) -> R,
+    ) -> Dataset {
+        match self.define("map", outside, |_, element, outside| function(element, outside).into_outputs()) {
+            Ok(function) => self.mapped(self.calling("MapDataset", "f", outside, &function), &function),
+            Err(status) => Dataset::mistaken(self.graph(), "MapDataset", status),
+        }
+    }
+
+    /// As [`map`](Self::map), for so many elements at once; -1 leaves the number to the server. The order stays.
+    #[track_caller]
+    pub fn parallel_map<R: IntoOutputs>(
+        &self,
+        num_parallel_calls: i64,
+        function: impl FnOnce(&[Output]) -> R,
+    ) -> Dataset {
+        match self.define("map", &[], |_, element, _| function(element).into_outputs()) {
+            Ok(function) => {
+                let op = self.calling("ParallelMapDatasetV2", "f", &[], &function);
+                self.mapped(op.input(&self.graph().constant(num_parallel_calls)), &function)
+            }
+            Err(status) => Dataset::mistaken(self.graph(), "ParallelMapDatasetV2", status),
+        }
+    }
+
+    /// Returns the elements for which a function returns true, a scalar.
+    #[track_caller]
+    pub fn filter(&self, predicate: impl FnOnce(&[Output]) -> Output) -> Dataset {
+        self.filter_with(&[], |element, _| predicate(element))
+    }
+
+    /// As [`filter`](Self::filter), with tensors from outside, which the function gets second.
+    #[track_caller]
+    pub fn filter_with(&self, outside: &[&Output], predicate: impl FnOnce(&[Output], &[Output]) -> Output) -> Dataset {
+        self.chosen("FilterDataset", outside, predicate)
+    }
+
+    /// Returns the elements up to the first for which a function returns false, a scalar.
+    #[track_caller]
+    pub fn take_while(&self, predicate: impl FnOnce(&[Output]) -> Output) -> Dataset {
+        self.chosen("TakeWhileDataset", &[], |element, _| predicate(element))
+    }
+
+    #[track_caller]
+    fn chosen(&self, op: &str, outside: &[&Output], predicate: impl FnOnce(&[Output], &[Output]) -> Output) -> Dataset {
+        let function = self.define("filter", outside, |_, element, outside| vec![predicate(element, outside)]);
+        let function = function.and_then(|function| match function.types[..] {
+            [DType::Bool] => Ok(function),
+            _ => Err(Status::invalid_argument(format!("the function of a filter returns {:?}", function.types))),
+        });
+        match function {
+            Ok(function) => self.like(self.calling(op, "predicate", outside, &function)),
+            Err(status) => Dataset::mistaken(self.graph(), op, status),
+        }
+    }
+
+    /// Returns the elements of the datasets that a function makes of each element, one after the other. It builds them in the graph
+    /// of its arguments.
+    #[track_caller]
+    pub fn flat_map(&self, function: impl FnOnce(&Graph, &[Output]) -> Dataset) -> Dataset {
+        match self.define_dataset("flat_map", function) {
+            Ok((function, inner)) => {
+                let op = self.calling("FlatMapDataset", "f", &[], &function);
+                Dataset::built(op, inner.types().to_vec(), inner.shapes().to_vec())
+            }
+            Err(status) => Dataset::mistaken(self.graph(), "FlatMapDataset", status),
+        }
+    }
+
+    /// As [`flat_map`](Self::flat_map), with `cycle_length` datasets at a time, of which each gives `block_length` elements in turn.
+    #[track_caller]
+    pub fn interleave(
+        &self,
+        cycle_length: i64,
+        block_length: i64,
+        function: impl FnOnce(&Graph, &[Output]) -> Dataset,
+    ) -> Dataset {
+        match self.define_dataset("interleave", function) {
+            Ok((function, inner)) => {
+                let graph = self.graph();
+                let op = self.calling("InterleaveDataset", "f", &[], &function);
+                let op = op.input(&graph.constant(cycle_length)).input(&graph.constant(block_length));
+                Dataset::built(op, inner.types().to_vec(), inner.shapes().to_vec())
+            }
+            Err(status) => Dataset::mistaken(self.graph(), "InterleaveDataset", status),
+        }
+    }
+
+    /// Returns the features of serialized examples, which are the only component: those of one example or of a batch of them.
+    #[track_caller]
+    pub fn parse_example(&self, features: &[FixedLenFeature]) -> Dataset {
+        if self.types() != [DType::String] {
+            let what = format!("examples are one component of type string, not {:?}", self.types());
+            return Dataset::mistaken(self.graph(), "ParseExampleV2", Status::invalid_argument(what));
+        }
+        self.map(|serialized| parse_example(&serialized[0], features))
+    }
+
+    /// Adds a function of an element and of tensors from outside.
+    pub(super) fn define(
+        &self,
+        label: &str,
+        outside: &[&Output],
+        build: impl FnOnce(&Graph, &[Output], &[Output]) -> Vec<Output>,
+    ) -> Result<Function> {
+        self.graph().finish()?;
+        let own = self.types().iter().copied().zip(self.shapes().iter().cloned());
+        let others = outside.iter().map(|output| (output.dtype(), output.shape()));
+        let args: Vec<(DType, PartialShape)> = own.chain(others).collect();
+        let count = self.types().len();
+        Function::define(self.graph(), label, &args, |graph, args| build(graph, &args[..count], &args[count..]))
+    }
+
+    fn define_dataset(
+        &self,
+        label: &str,
+        build: impl FnOnce(&Graph, &[Output]) -> Dataset,
+    ) -> Result<(Function, Dataset)> {
+        let mut made = None;
+        let function = self.define(label, &[], |graph, element, _| {
+            let dataset = build(graph, element);
+            let variant = dataset.variant().clone();
+            made = Some(dataset);
+            vec![variant]
+        })?;
+        made.map(|dataset| (function, dataset)).ok_or_else(|| Status::internal("a function without a dataset"))
+    }
+
+    /// Begins an op of this dataset that calls a function.
+    #[track_caller]
+    fn calling(&self, op: &str, attr: &str, outside: &[&Output], function: &Function) -> OpBuilder {
+        let types: Vec<DType> = outside.iter().map(|output| output.dtype()).collect();
+        let op = self.op(op).inputs(outside.iter().copied());
+        op.attr(attr, function.attr()).attr("Targuments", &types[..])
+    }
+
+    #[track_caller]
+    fn mapped(&self, op: OpBuilder, function: &Function) -> Dataset {
+        // A function makes one element of each.
+        let op = op.attr("preserve_cardinality", true);
+        Dataset::built(op, function.types.clone(), function.shapes.clone())
+    }
+}
