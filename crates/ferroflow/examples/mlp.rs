@@ -10,13 +10,13 @@ pub fn train() -> ferroflow::Result<f32> {
     let (x, y) = (g.placeholder::<f32>((None, 784)), g.placeholder::<f32>((None, 10)));
     let logits = x.apply(&Dense::new(100).activation(Activation::Relu)).apply(&Dense::new(10));
     let loss = logits.softmax_cross_entropy(Labels(&y)).mean();
-    let step = AdamOptimizer::new(0.01).minimize(&loss, None)?;
-    let accuracy = logits.argmax(1).equal(&y.argmax(1)).cast(DType::Float).mean();
+    let step = AdamOptimizer::new(0.003).minimize(&loss, None)?;
+    let accuracy = logits.argmax(1).equal(y.argmax(1)).cast(DType::Float).mean();
 
     let session = Session::new(&g)?; // on a cluster: Session::connect(&g, "grpc://127.0.0.1:2223")?
     session.run_ops(&[&global_variables_initializer(&g)?])?;
     let mut batches = digits.train.batches(0);
-    for _ in 0..500 {
+    for _ in 0..1000 {
         let (images, labels) = batches.next_batch(100)?;
         session.runner().feed(&x, images).feed(&y, labels).target(&step).run()?;
     }

@@ -76,7 +76,7 @@ mistakes! {
     a_step_of_the_wrong_rank: "must be (batch, features)", |g| GruCell::new(4).step(&x(g, &[2]), &State::Tensor(x(g, &[2, 4]))).0;
     a_state_of_another_cell: "one tensor", |g| GruCell::new(4).step(&x(g, &[2, 3]), &State::Lstm { c: x(g, &[2, 4]), h: x(g, &[2, 4]) }).0;
     labels_that_dont_fit: "incompatible", |g| losses::mean_squared_error(Labels(&x(g, &[-1, 3])), Predictions(&x(g, &[-1, 4]))).build();
-    weights_that_dont_fit: "can not be broadcast", |g| losses::mean_squared_error(Labels(&x(g, &[-1, 4])), Predictions(&x(g, &[-1, 4]))).weights(&x(g, &[3])).build();
+    weights_that_dont_fit: "can not be broadcast", |g| losses::mean_squared_error(Labels(&x(g, &[-1, 4])), Predictions(&x(g, &[-1, 4]))).weights(x(g, &[3])).build();
     logits_that_dont_fit: "loss softmax_cross_entropy_loss of ", |g| losses::softmax_cross_entropy(Labels(&x(g, &[-1, 3])), Logits(&x(g, &[-1, 4]))).build();
     no_losses: "no losses to add up", |g| losses::get_total_loss(g, true);
     a_metric_of_shapes_that_dont_fit: "metric mean_squared_error of ", |g| metrics::mean_squared_error(Labels(&x(g, &[3])), Predictions(&x(g, &[4]))).build().value;

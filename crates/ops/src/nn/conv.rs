@@ -683,7 +683,7 @@ mod tests {
             let steps = |step: i64| if format == "NHWC" { [1, step, step, 1] } else { [1, 1, step, step] };
             let x = if format == "NHWC" { x.clone() } else { ramp(&[2, 4, 4, 5], 0.3) };
             check_gradient(&[x, f.clone()], |graph, x| {
-                let op = graph.op("Conv2D").inputs(x).attr("padding", padding.attr()).attr("data_format", format);
+                let op = graph.op("Conv2D").inputs(x).attr("padding", padding).attr("data_format", format);
                 op.attr("strides", &steps(stride)[..]).attr("dilations", &steps(dilation)[..]).output()
             });
         }
