@@ -60,13 +60,11 @@ impl<T> Choice<T> {
 /// A supervisor about to be made.
 ///
 /// ```
-/// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+/// use ferroflow::{prelude::*, train::*};
 /// # let directory = tempfile::tempdir().unwrap();
 /// # let logdir = directory.path().to_str().unwrap();
 /// # let g = Graph::new();
-/// # let step = create_global_step(&g);
 /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-/// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
 /// let builder: SupervisorBuilder = Supervisor::builder(&g).logdir(logdir).save_model_secs(60);
 /// let supervisor = builder.build()?;
 /// assert_eq!(supervisor.save_path(), Some(format!("{logdir}/model.ckpt").as_str()));
@@ -140,7 +138,6 @@ impl Supervisor {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// assert!(Supervisor::builder(&Graph::new()).build()?.is_chief());
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -171,7 +168,6 @@ impl Supervisor {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// let task_index = 1;
     /// assert!(!Supervisor::builder(&Graph::new()).is_chief(task_index == 0).build()?.is_chief());
     /// # Ok::<(), ferroflow::Status>(())
@@ -184,7 +180,6 @@ impl Supervisor {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// let supervisor = Supervisor::builder(&Graph::new()).build()?;
     /// supervisor.coordinator().request_stop(None);
     /// assert!(supervisor.should_stop());
@@ -213,11 +208,9 @@ impl Supervisor {
     /// Returns the saver.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// assert!(Supervisor::builder(&g).build()?.saver().is_some());
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -229,7 +222,6 @@ impl Supervisor {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// assert_eq!(Supervisor::builder(&Graph::new()).build()?.save_path(), None);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -256,11 +248,9 @@ impl Supervisor {
     /// (saving checkpoints and summaries) and the graph's queue runners are started.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let supervisor = Supervisor::builder(&g).build()?;
     /// let session = supervisor.prepare_or_wait_for_session("")?;
     /// assert_eq!(session.eval::<f32>(w.value())?, 4.0);
@@ -333,13 +323,11 @@ impl Supervisor {
     /// Starts what the chief does beside training: checkpoints, summaries and the step rate, each on a thread.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let logdir = directory.path().to_str().unwrap();
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let supervisor = Supervisor::builder(&g).logdir(logdir).build()?;
     /// let session = Session::new(&g)?;
     /// session.run_ops(&[&global_variables_initializer(&g)?])?;
@@ -411,7 +399,6 @@ impl Supervisor {
     /// # let g = Graph::new();
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let supervisor = Supervisor::builder(&g).logdir(logdir).build()?;
     /// let saved = supervisor.managed_session("", |session| supervisor.save(session))?;
     /// assert_eq!(saved, Some(format!("{logdir}/model.ckpt-0")));
@@ -437,13 +424,11 @@ impl Supervisor {
     /// Writes a summary that a step has computed.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let logdir = directory.path().to_str().unwrap();
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let weight = ferroflow::summary::scalar("weight", w.value())?;
     /// let supervisor = Supervisor::builder(&g).logdir(logdir).without_summary_op().build()?;
     /// supervisor.managed_session("", |session| {
@@ -519,7 +504,6 @@ impl Supervisor {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// let supervisor = Supervisor::builder(&Graph::new()).build()?;
     /// assert!(!supervisor.should_stop());
     /// supervisor.request_stop(None);
@@ -594,7 +578,6 @@ impl SupervisorBuilder {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// assert!(!Supervisor::builder(&Graph::new()).is_chief(false).build()?.is_chief());
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -650,7 +633,6 @@ impl SupervisorBuilder {
     /// # let g = Graph::new();
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let init = variables_initializer(&g, &[w.clone(), step.clone()], "init_both")?;
     /// let supervisor = Supervisor::builder(&g).init_op(&init).build()?;
     /// assert_eq!(supervisor.managed_session("", |session| session.eval::<f32>(w.value()))?, 4.0);
@@ -664,11 +646,9 @@ impl SupervisorBuilder {
     /// Leaves out the operation that gives variables their first values.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let init = global_variables_initializer(&g)?;
     /// let builder = Supervisor::builder(&g).without_init_op();
     /// let supervisor = builder.init_fn(move |session| session.run_ops(&[&init])).build()?;
@@ -701,11 +681,9 @@ impl SupervisorBuilder {
     /// Sets a function that runs after the init operation, and only when there was no checkpoint.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let load = w.assign(&g.constant(7f32));
     /// let supervisor = Supervisor::builder(&g).init_fn(move |session| session.run_ops(&[&load])).build()?;
     /// assert_eq!(supervisor.managed_session("", |session| session.eval::<f32>(w.value()))?, 7.0);
@@ -719,11 +697,9 @@ impl SupervisorBuilder {
     /// Sets the operation that every task runs for itself, in place of the initializers of local variables and tables.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let local = local_variables_initializer(&g)?;
     /// let supervisor = Supervisor::builder(&g).local_init_op(&local).build()?;
     /// # Ok::<(), ferroflow::Status>(())
@@ -736,11 +712,9 @@ impl SupervisorBuilder {
     /// Sets the vector of names of variables without values, in place of that of all variables.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let missing = report_uninitialized_variables(&g, Some(&[w]))?;
     /// let supervisor = Supervisor::builder(&g).ready_op(&missing).build()?;
     /// # Ok::<(), ferroflow::Status>(())
@@ -753,11 +727,9 @@ impl SupervisorBuilder {
     /// Takes every session for ready.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let supervisor = Supervisor::builder(&g).is_chief(false).without_ready_op().build()?;
     /// // There is no chief to wait for, and nothing is waited for.
     /// let session = supervisor.prepare_or_wait_for_session("")?;
@@ -776,7 +748,6 @@ impl SupervisorBuilder {
     /// # let g = Graph::new();
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let missing = report_uninitialized_variables(&g, Some(&[step]))?;
     /// let supervisor = Supervisor::builder(&g).ready_for_local_init_op(&missing).build()?;
     /// # Ok::<(), ferroflow::Status>(())
@@ -789,11 +760,9 @@ impl SupervisorBuilder {
     /// Sets the saver, in place of one of all global variables.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let saver = Saver::with_options(&g, SaverOptions { max_to_keep: 2, ..SaverOptions::default() })?;
     /// let supervisor = Supervisor::builder(&g).saver(std::sync::Arc::new(saver)).build()?;
     /// assert_eq!(supervisor.saver().unwrap().to_def().max_to_keep, 2);
@@ -807,11 +776,9 @@ impl SupervisorBuilder {
     /// Saves no checkpoints.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// assert!(Supervisor::builder(&g).without_saver().build()?.saver().is_none());
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -823,11 +790,9 @@ impl SupervisorBuilder {
     /// Sets the summary, in place of all summaries merged.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let weight = ferroflow::summary::scalar("weight", w.value())?;
     /// let supervisor = Supervisor::builder(&g).summary_op(&weight).build()?;
     /// # Ok::<(), ferroflow::Status>(())
@@ -841,7 +806,6 @@ impl SupervisorBuilder {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// let supervisor = Supervisor::builder(&Graph::new()).without_summary_op().build()?;
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -853,13 +817,11 @@ impl SupervisorBuilder {
     /// Sets the step counter, in place of the variable `global_step`.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let logdir = directory.path().to_str().unwrap();
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let count = Variable::builder(&g, "count").trainable(false).build_constant(&Tensor::scalar(5i64));
     /// let supervisor = Supervisor::builder(&g).logdir(logdir).global_step(&count).build()?;
     /// let saved = supervisor.managed_session("", |session| supervisor.save(session))?;
@@ -875,7 +837,6 @@ impl SupervisorBuilder {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// let supervisor = Supervisor::builder(&Graph::new()).save_model_secs(60).build()?;
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -888,7 +849,6 @@ impl SupervisorBuilder {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// let supervisor = Supervisor::builder(&Graph::new()).save_summaries_secs(10).build()?;
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -901,7 +861,6 @@ impl SupervisorBuilder {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// let supervisor = Supervisor::builder(&Graph::new()).is_chief(false).recovery_wait_secs(1.0).build()?;
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -914,7 +873,6 @@ impl SupervisorBuilder {
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
-    ///
     /// let supervisor = Supervisor::builder(&Graph::new()).stop_grace_secs(30).build()?;
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -942,11 +900,9 @@ impl SupervisorBuilder {
     /// Makes the supervisor. The graph should be complete by now.
     ///
     /// ```
-    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
-    /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let supervisor = Supervisor::builder(&g).build()?;
     /// assert!(supervisor.saver().is_some());
     /// # Ok::<(), ferroflow::Status>(())
