@@ -1,7 +1,7 @@
 """Waiting and leaving: who waits says for what, who is done is not waited for, and a worker ends when the chief has.
 
 TensorFlow's workers look for the chief every 30 seconds, its synchronous training waits 120 seconds for threads that never end, and a
-worker whose chief has left waits forever. Here a server tells its program when the chief's program has ended well.
+worker that waits for a chief that has left waits forever. Here a server tells its program when the chief's program has ended well.
 """
 
 import sys
@@ -17,13 +17,13 @@ FIRST_LOOK_SECS, LAST_LOOK_SECS = 0.1, 1.0
 SAYING_SECS = 30
 # How long threads that only fill queues may take to end: they wait in steps that the session's end cancels.
 QUEUE_RUNNERS_SECS = 2
-# How long a step of a worker may take when the chief is done: what it waits for won't come.
-LAST_STEP_SECS = 5
 
 # The exit code for a lost task, which tells a cluster manager that another start may help.
 PEER_LOST = 138
 
 CHIEF_HAS_LEFT = "the chief is done and has left"
+# Set when this task's training has ended because of that.
+CHIEFS_LEAVE = threading.Event()
 
 
 def install():
@@ -51,33 +51,19 @@ def exit_code(error):
 
 
 def is_chiefs_leave(error):
-    return CHIEF_HAS_LEFT in str(getattr(error, "message", ""))
+    """Returns whether an error means only that the chief has left. `Supervisor.managed_session` swallows ours and yields no session."""
+    is_swallowed = isinstance(error, RuntimeError) and "generator didn't yield" in str(error)
+    return CHIEF_HAS_LEFT in str(getattr(error, "message", "")) or (is_swallowed and CHIEFS_LEAVE.is_set())
 
 
 def chief_has_left():
     """Returns the error by which a worker's training ends. Sessions take it for the end of the input."""
     from tensorflow.python.framework import errors
 
-    SAID.say(f"ferroflow: {CHIEF_HAS_LEFT}: this task ends, too")
+    if not CHIEFS_LEAVE.is_set():
+        CHIEFS_LEAVE.set()
+        print(f"ferroflow: {CHIEF_HAS_LEFT}: this task ends, too", file=sys.stderr, flush=True)
     return errors.OutOfRangeError(None, None, CHIEF_HAS_LEFT)
-
-
-class Once:
-    """Says a line once."""
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self._lines = set()
-
-    def say(self, line):
-        with self._lock:
-            is_new = line not in self._lines
-            self._lines.add(line)
-        if is_new:
-            print(line, file=sys.stderr, flush=True)
-
-
-SAID = Once()
 
 
 def wait_for_session(self, master, config=None, max_wait_secs=float("Inf")):
@@ -144,61 +130,18 @@ def is_queue_runner(thread):
     return thread.name.startswith("QueueRunnerThread")
 
 
-class Steps:
-    """The steps under way, of which those that wait for nobody are given up."""
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self._began = {}
-        self._is_watching = False
-
-    def begin(self):
-        key = object()
-        with self._lock:
-            self._began[key] = time.monotonic()
-            starts, self._is_watching = not self._is_watching, True
-        if starts:
-            threading.Thread(target=self._watch, name="ferroflow-steps", daemon=True).start()
-        return key
-
-    def end(self, key):
-        with self._lock:
-            del self._began[key]
-
-    def _watch(self):
-        server.CHIEF_DONE.wait()
-        done = time.monotonic()
-        while True:
-            time.sleep(LAST_STEP_SECS / 10)
-            with self._lock:
-                oldest = min(self._began.values(), default=None)
-            if oldest is not None and time.monotonic() - max(oldest, done) >= LAST_STEP_SECS:
-                # Without its server the step fails, and whoever waits for it sees why.
-                SAID.say(f"ferroflow: {CHIEF_HAS_LEFT}: this task ends, too")
-                server.stop_all()
-                return
-
-
-STEPS = Steps()
-
-
 def running(original, lost):
     """Returns `Session.run` that ends the training of a worker whose chief is done and whose steps fail."""
 
     def run(self, *args, **kwargs):
         if not server.is_training():
             return original(self, *args, **kwargs)
-        if server.STOPPED.is_set():
-            raise chief_has_left()
-        key = STEPS.begin()
         try:
             return original(self, *args, **kwargs)
         except lost as error:
             if not server.CHIEF_DONE.is_set():
                 raise
             raise chief_has_left() from error
-        finally:
-            STEPS.end(key)
 
     run.__doc__ = original.__doc__
     return run

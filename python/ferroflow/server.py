@@ -20,8 +20,6 @@ OUTPUT_LINES_KEPT = 50
 FINISHING_SECS = 30
 # Is set when the program of the chief has ended well, in the processes of the other tasks.
 CHIEF_DONE = threading.Event()
-# Is set when this process has ended its own servers because of that.
-STOPPED = threading.Event()
 SERVERS = []
 # Loaded here, because little is safe between fork and exec.
 LIBC = ctypes.CDLL(None)
@@ -204,13 +202,6 @@ def finish_all():
     """Says that this program has ended well."""
     for server in SERVERS:
         server.finish()
-
-
-def stop_all():
-    """Ends all servers of this process, because the chief has left."""
-    STOPPED.set()
-    for server in SERVERS:
-        server.stop()
 
 
 def is_by_tf_config():

@@ -25,7 +25,7 @@ class WithInput(harness.Process):
 
     def tell(self):
         self._process.stdin.write("go\n")
-        self._process.stdin.close()
+        self._process.stdin.flush()
 
 
 def start(processes, made, mode):
@@ -48,6 +48,9 @@ def test_a_worker_starts_when_the_chief_is_ready_and_both_end(processes, mode):
     ps, chief, worker = start(processes, harness.Cluster(ps=1, workers=2, start=False), mode)
     said = worker.wait_for(lambda line: "waits for the chief: " in line and line, "for what it waits")
     assert "not initialized" in said and "global_step" in said, said
+    chief.tell()
+    worker.wait_for(lambda line: "the chief is ready" in line, "that it need not wait any more")
+    # Not before: a chief that has left when a worker looks for it ends the worker, too.
     chief.tell()
     for process in (chief, worker):
         assert "DONE" in process.expect_success()

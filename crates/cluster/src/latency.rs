@@ -16,7 +16,7 @@ pub(crate) struct Latencies {
     counts: [AtomicU64; CLASSES],
 }
 
-/// What [`Latencies::summary`] tells.
+/// How long the calls of a client took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencySummary {
     /// How many calls there were.

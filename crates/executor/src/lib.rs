@@ -1,6 +1,6 @@
 //! Runs one partition of a graph.
 //!
-//! A graph is compiled once to a [plan](plan): dense arrays of nodes, edges, pending counts and input slots. A step copies
+//! A graph is compiled once to a plan: dense arrays of nodes, edges, pending counts and input slots. A step copies
 //! the counts and runs. All bookkeeping of a step is done by one thread at a time, whoever holds its lock: cheap nodes run
 //! right there, without atomics or hand-overs, while expensive ones and those that may wait run with the lock released.
 //! Whoever finishes a node while the lock is taken leaves the result in a list for the holder, so nobody ever blocks.

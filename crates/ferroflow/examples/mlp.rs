@@ -7,6 +7,7 @@ use ferroflow::train::{AdamOptimizer, global_variables_initializer};
 
 pub fn train() -> ferroflow::Result<f32> {
     let (g, digits) = (Graph::new(), Mnist::builtin()?);
+    g.set_random_seed(1);
     let (x, y) = (g.placeholder::<f32>((None, 784)), g.placeholder::<f32>((None, 10)));
     let logits = x.apply(&Dense::new(100).activation(Activation::Relu)).apply(&Dense::new(10));
     let loss = logits.softmax_cross_entropy(Labels(&y)).mean();

@@ -1,4 +1,4 @@
-//! The text form of messages, as in `graph.pbtxt`: [`parse`] and [`format`].
+//! The text form of messages, as in `graph.pbtxt`: [`parse()`] and [`format()`].
 //!
 //! Both go through the wire form: text becomes the bytes of a message and back, by what the descriptors say of its
 //! fields. What is written is what TensorFlow reads, and the other way round.

@@ -23,9 +23,7 @@ def main(_):
     if FLAGS.job_name == "ps":
         server.join()
     is_chief = FLAGS.task_index == 0
-    if is_chief:
-        print("CHIEF waits", flush=True)
-        sys.stdin.readline()
+    wait_for_go(is_chief)
     with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{FLAGS.task_index}")):
         step = tf.train.get_or_create_global_step()
         weight = tf.Variable(1.0)
@@ -39,14 +37,23 @@ def main(_):
     if FLAGS.mode == "supervisor":
         supervisor = tf.train.Supervisor(is_chief=is_chief, global_step=step, recovery_wait_secs=FOREVER_SECS)
         with supervisor.managed_session(server.target) as session:
+            wait_for_go(is_chief)
             run(session, train, step, supervisor.should_stop)
     else:
         hooks.append(tf.train.StopAtStepHook(last_step=FLAGS.train_steps))
         creator = (tf.train.ChiefSessionCreator if is_chief else tf.train.WorkerSessionCreator)(master=server.target)
         with tf.train.MonitoredSession(creator, hooks, stop_grace_period_secs=FOREVER_SECS) as session:
+            wait_for_go(is_chief)
             while not session.should_stop():
                 session.run(train)
     print("DONE", FLAGS.task_index, flush=True)
+
+
+def wait_for_go(is_chief):
+    """Has the chief wait until somebody tells it to go on: before it makes its session, and before it trains."""
+    if is_chief:
+        print("CHIEF waits", flush=True)
+        sys.stdin.readline()
 
 
 def run(session, train, step, should_stop):

@@ -1,8 +1,8 @@
 //! The passes that a master runs over a graph: graph in, graphs out.
 //!
-//! In the order in which a run is compiled: [`place`] gives every node a device, [`prune`] keeps what a run needs and turns
+//! In the order in which a run is compiled: [`place()`] gives every node a device, [`prune()`] keeps what a run needs and turns
 //! feeds into `_Arg` and fetches into `_Retval` nodes, [`rewrite_for_execution`] turns those into the `_Recv` and `_Send`
-//! nodes of a distributed run, and [`partition`] cuts the graph at device boundaries.
+//! nodes of a distributed run, and [`partition()`] cuts the graph at device boundaries.
 
 pub mod optimize;
 pub mod partition;

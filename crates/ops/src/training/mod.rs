@@ -1,6 +1,6 @@
 //! Optimizer steps: one kernel applies a rule of `numeric::optimizer` to variables given by ref or by handle.
 //!
-//! To add an optimizer, implement [`Optimizer`](apply::Optimizer) for a struct that holds its attributes, and list its ops
+//! To add an optimizer, implement `apply::Optimizer` for a struct that holds its attributes, and list its ops
 //! with `training_ops!`.
 //!
 //! ```
