@@ -200,7 +200,7 @@ fn work(flags: &Flags, place: &Place, target: Target, digits: Mnist) -> Result<(
         if is_reporting && failure.is_for_good() {
             line(FAILED_FOR_GOOD);
         }
-        let code = if failure.is_for_good() { exit::FAILED } else { exit::PEER_LOST };
+        let code = failure.exit_code();
         Failure::from(failure.status).with_code(code)
     })?;
     done::tell(&target, task, &place.device(), ps, flags.existing_servers);

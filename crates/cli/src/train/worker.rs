@@ -3,6 +3,7 @@
 use super::flags::Flags;
 use super::model::Model;
 use super::progress::Steps;
+use crate::exit;
 use ferroflow::data::mnist::Mnist;
 use ferroflow::session::Target;
 use ferroflow::train::{
@@ -69,6 +70,15 @@ impl WorkerFailure {
             // Later, these are also what a task says that was started again and has forgotten everything.
             FailedPrecondition | NotFound | AlreadyExists => !self.has_begun,
             _ => false,
+        }
+    }
+
+    /// Returns the exit code by which a cluster manager knows whether another start may help.
+    pub fn exit_code(&self) -> u8 {
+        match self.status.code() {
+            _ if self.is_for_good() => exit::FAILED,
+            Code::FailedPrecondition | Code::NotFound | Code::AlreadyExists => exit::PEER_LOST,
+            _ => exit::code_of(&self.status),
         }
     }
 }

@@ -24,7 +24,7 @@ impl Dataset {
     /// use ferroflow::prelude::*;
     ///
     /// let g = Graph::new();
-    /// let factor = g.placeholder::<i64>([]);
+    /// let factor = g.placeholder::<i64>(());
     /// let scaled = Dataset::range(&g, 4).map_with(&[&factor], |element, outside| &element[0] * &outside[0]);
     /// let iterator = scaled.make_initializable_iterator();
     /// let next = iterator.get_next();

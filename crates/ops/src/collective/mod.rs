@@ -1,5 +1,18 @@
 //! Collective ops, in which devices of one or several tasks take part as equals: reductions, gathers, broadcasts, exchanges, and
 //! the groups that they work in. The worker moves the tensors ([`kernel::Collectives`]).
+//!
+//! ```
+//! use ops::collective::collective_reduce;
+//!
+//! // Two workers, each with a part of the gradient, get the mean of both.
+//! let g = graph::Graph::new();
+//! for task in 0..2 {
+//!     let worker = format!("/job:worker/task:{task}");
+//!     let mean = g.device(&worker, |g| collective_reduce(&g.constant([1f32, 2.0]), 2, 1, 1, "Add", "Div"));
+//!     assert_eq!(mean.op.op_type(), "CollectiveReduce");
+//! }
+//! # g.finish().unwrap();
+//! ```
 
 mod all_to_all;
 mod broadcast;
