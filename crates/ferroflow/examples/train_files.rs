@@ -96,7 +96,7 @@ fn import(prefix: &str) -> Result<()> {
     let graph = Graph::new();
     let content = std::fs::read(format!("{prefix}.meta"))
         .map_err(|error| Status::not_found(format!("{prefix}.meta: {error}")))?;
-    let saver = import_meta_graph(&graph, &read_meta_graph(&content)?)?;
+    let saver = import_meta_graph(&graph, &read_meta_graph(&content)?.clear_devices())?;
     let saver = saver.ok_or_else(|| Status::not_found("a MetaGraph without a saver"))?;
     let session = Session::new(&graph)?;
     saver.restore(&session, prefix)?;

@@ -45,6 +45,28 @@ impl MetaGraph {
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.encode_to_vec()
     }
+
+    /// Forgets the devices of all nodes, as `clear_devices=True` does in TensorFlow: what was built for a cluster then runs anywhere.
+    ///
+    /// ```
+    /// use ferroflow::train::meta_graph::{export_meta_graph, import_meta_graph};
+    /// use ferroflow::{Graph, Session};
+    ///
+    /// let g = Graph::new();
+    /// let answer = g.device("/job:ps/task:0", |g| g.constant(42));
+    /// let copy = Graph::new();
+    /// import_meta_graph(&copy, &export_meta_graph(&g, None).clear_devices())?;
+    /// assert_eq!(Session::new(&copy)?.eval::<i32>(&copy.output(&answer.name())?)?, 42);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn clear_devices(mut self) -> MetaGraph {
+        if let Some(graph) = &mut self.0.graph_def {
+            let functions = graph.library.iter_mut().flat_map(|library| &mut library.function);
+            let nodes = graph.node.iter_mut().chain(functions.flat_map(|function| &mut function.node_def));
+            nodes.for_each(|node| node.device.clear());
+        }
+        self
+    }
 }
 
 impl From<MetaGraphDef> for MetaGraph {
