@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// How long a server that was told to stop may take, at most: three times as long as it gives what is under way.
@@ -175,9 +176,11 @@ fn bound_elsewhere(server: &Server) -> String {
 fn wait_for_signals() -> Result<oneshot::Receiver<std::io::Result<&'static str>>, Failure> {
     let failed = |error| Failure::new(format!("signals can't be received: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    // Before this returns, since whoever is told that the server is ready may send a signal at once.
+    let listening = runtime.block_on(async { StopSignals::listen() }).map_err(failed)?;
     let (sender, receiver) = oneshot::channel();
     let wait = move || {
-        let told = runtime.block_on(told_to_stop());
+        let told = runtime.block_on(listening.told_to_stop());
         let was_told = told.is_ok();
         let _ = sender.send(told);
         if was_told {
@@ -192,7 +195,6 @@ fn wait_for_signals() -> Result<oneshot::Receiver<std::io::Result<&'static str>>
 
 /// Logs how the server is whenever it gets SIGUSR1.
 async fn tell_when_asked(server: Arc<Server>) {
-    use tokio::signal::unix::{SignalKind, signal};
     let mut asked = match signal(SignalKind::user_defined1()) {
         Ok(asked) => asked,
         Err(error) => return tracing::warn!("SIGUSR1 can't be received: {error}"),
@@ -206,16 +208,27 @@ async fn tell_when_asked(server: Arc<Server>) {
     }
 }
 
-async fn told_to_stop() -> std::io::Result<&'static str> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {
-            crate::exit::note_sigterm();
-            Ok("SIGTERM")
+/// The signals that stop a server.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// Receives the signals from now on.
+    fn listen() -> std::io::Result<StopSignals> {
+        Ok(StopSignals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for one of them, and returns its name.
+    async fn told_to_stop(mut self) -> std::io::Result<&'static str> {
+        tokio::select! {
+            _ = self.terminate.recv() => {
+                crate::exit::note_sigterm();
+                Ok("SIGTERM")
+            }
+            _ = self.interrupt.recv() => Ok("SIGINT"),
         }
-        _ = interrupt.recv() => Ok("SIGINT"),
     }
 }
 

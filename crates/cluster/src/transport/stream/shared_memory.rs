@@ -364,7 +364,8 @@ mod tests {
         }
         let peer = Arc::new(PeerMemory::map(&heap.file().try_clone_to_owned().unwrap()).unwrap());
         let releases = Arc::new(Releases::default());
-        let region = SharedRegion::new(peer.clone(), 64, 299_000, 1, &releases).unwrap();
+        let offset = block.as_ptr().addr() - heap.base.as_ptr().addr();
+        let region = SharedRegion::new(peer.clone(), offset as u64 + 64, 299_000, 1, &releases).unwrap();
         assert!(region.as_ref().iter().all(|&byte| byte == 7));
         for (offset, len) in [(heap.len as u64 - 64, 65), (u64::MAX, 1), (1, 10), (0, usize::MAX)] {
             assert!(SharedRegion::new(peer.clone(), offset, len, 1, &releases).is_err());
