@@ -6,6 +6,7 @@ use ferroflow::layers::{Activation, Apply, Dense};
 use ferroflow::train::{AdamOptimizer, MonitoredSession, ReplicaDeviceSetter, RunArgs, SyncReplicasOptimizer};
 use ferroflow::variable::create_global_step;
 use ferroflow::{Result, SessionConfig, data::mnist::Mnist, flags::Flags, prelude::*, session::Target};
+use std::time::{Duration, Instant};
 
 /// Trains as one worker; returns how many steps it did itself and the cross entropy on the validation digits.
 pub fn train(target: Target, cluster: &ClusterSpec, flags: &Flags) -> Result<(u64, f32)> {
@@ -31,12 +32,16 @@ pub fn train(target: Target, cluster: &ClusterSpec, flags: &Flags) -> Result<(u6
         MonitoredSession::training(&g).target(target).config(config).is_chief(task == 0).recovery_wait_secs(1);
     let mut session = sync.into_iter().fold(builder, |builder, hook| builder.hook(hook)).build()?;
     let (mnist, mut local_step, mut global_step) = (Mnist::builtin()?, 0, 0);
-    let mut batches = mnist.train.batches(u64::from(task));
+    let (mut batches, mut told) = (mnist.train.batches(u64::from(task)), Instant::now());
     while global_step < flags.get("train_steps", 1000)? {
         let (images, labels) = batches.next_batch(flags.get("batch_size", 100)?)?;
         let run = RunArgs::new().feed(&x, images).feed(&y_, labels).target(&train).fetch(&step);
         global_step = session.run(&run)?[0].to_scalar::<i64>()?;
         local_step += 1;
+        if told.elapsed() >= Duration::from_secs(1) {
+            println!("Worker {task}: training step {local_step} done (global step: {global_step})");
+            told = Instant::now();
+        }
     }
     let (images, labels) = mnist.validation.all()?;
     let raw = session.raw_session()?;

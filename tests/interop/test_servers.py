@@ -101,7 +101,7 @@ def test_mistakes_are_named(processes, tmp_path):
             ([f"--cluster_file={tmp_path / 'bad.json'}", *task], {}, "'x' is not a task number"),
             ([f"--server_def={tmp_path / 'bad.pbtxt'}"], {}, "nme"),
             ([], {"TF_CONFIG": "{]"}, "TF_CONFIG is not JSON"),
-            ([], {"TF_CONFIG": '{"cluster": {"ps": ["a:1"]}}'}, "TF_CONFIG has no 'task'"),
+            ([], {"TF_CONFIG": '{"cluster": {"ps": ["a:1"]}}'}, "TF_CONFIG: it has no 'task'"),
             (["--device_count=0"], {}, "CPU devices, not 0"),
             (["--no_such_flag"], {}, "--no_such_flag"),
             ([f"--port={port}"], {}, f"port {port} is in use"),

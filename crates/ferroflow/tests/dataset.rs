@@ -1,5 +1,5 @@
 //! Datasets of the library: Rust iterators, what is wrong with a pipeline, and positions that go on. What pipelines draw is compared
-//! with tf.data in `tests/interop/test_dataset.py`.
+//! with tf.data in `tests/interop/test_rust_datasets.py`.
 
 use ferroflow::data::{Dataset, DatasetIterator, PaddedBatch};
 use ferroflow::distributed::create_local_server;
