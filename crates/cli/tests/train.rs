@@ -276,7 +276,8 @@ fn a_worker_is_killed_and_the_rest_go_on() {
 #[test]
 fn a_ps_is_killed_and_the_workers_go_on_from_the_last_checkpoint_when_it_is_back() {
     let directory = tempfile::tempdir().unwrap();
-    let flags = ["--hidden_units=16", "--train_steps=4000", "--batch_size=20", "--save_checkpoint_secs=0.2"];
+    // So many that the one that comes back late still finds something to do.
+    let flags = ["--hidden_units=16", "--train_steps=12000", "--batch_size=20", "--save_checkpoint_secs=0.2"];
     let logdir = logdir_flag(directory.path());
     let tasks = Tasks::new(1, 2, &[&flags[..], &[&logdir]].concat());
     let mut ps = tasks.start("ps", 0);
@@ -297,7 +298,8 @@ fn a_ps_is_killed_and_the_workers_go_on_from_the_last_checkpoint_when_it_is_back
 #[test]
 fn the_chief_is_killed_and_its_successor_goes_on_from_the_last_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
-    let flags = ["--hidden_units=16", "--train_steps=4000", "--batch_size=20", "--save_checkpoint_secs=0.2"];
+    // So many that the one that comes back late still finds something to do.
+    let flags = ["--hidden_units=16", "--train_steps=12000", "--batch_size=20", "--save_checkpoint_secs=0.2"];
     let logdir = logdir_flag(directory.path());
     let tasks = Tasks::new(1, 2, &[&flags[..], &[&logdir]].concat());
     let mut ps = tasks.start("ps", 0);
