@@ -21,7 +21,7 @@ sys.path.insert(0, str(HERE.parent / "interop"))
 import harness  # noqa: E402
 
 ROUNDS = 2
-# An idle server returns the allocator's memory within two ticks of ten seconds.
+# An idle server asks its allocator for memory to return every ten seconds.
 IDLE_SECONDS = 25
 GROWTH_BYTES_MAX = 16 << 20
 DIFFERENCE_MAX = 1e-4
