@@ -7,7 +7,8 @@ use cluster::{parse_memory_limit, set_memory_limit, set_session_memory_limit};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Returns freed memory to the system while a server is idle: mimalloc purges what was freed only when it is called again.
+/// Returns freed memory to the system while a server is idle: mimalloc purges what was freed only when it is called again, and
+/// looks only at the heap of the thread that calls it. So each thread calls this itself.
 pub fn return_memory_when_idle() {
     cluster::set_idle_hook(|| {
         // SAFETY: collecting may be called at any time, from any thread.

@@ -17,11 +17,12 @@ use crate::worker::{
     CollectiveSetup, LeaderWorker, StderrLogger, StepLog, StepSequences, TracingLogger, Transfers, Worker, watch,
 };
 use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, TfConfig, Transport};
+use executor::idle;
 use foldhash::{HashMap, HashMapExt};
 use kernel::{Logger, OpRegistry};
 use parking_lot::{Mutex, RwLock};
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::sync::watch;
@@ -39,9 +40,6 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 fn turns_per_client() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2))
 }
-
-/// A server on which nothing was computed for as long gives its spare memory back.
-const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// One task of a cluster in this process. Dropping it stops it without draining.
 pub struct Server {
@@ -333,23 +331,22 @@ fn say_who_can_connect(task: &str, bound: &[SocketAddr], allowed_users: &PeerPol
     info!("{task} listens on {addresses}, without encryption: {who}, and {here}");
 }
 
-/// Has idle servers of this process call `give_back`, which returns what the program's allocator holds to the system.
+/// Has every thread of this process that serves or computes call `give_back` while its servers are idle. It returns what the
+/// program's allocator holds for the calling thread to the system.
 ///
 /// Only the program knows its allocator, and an allocator purges freed memory only when it is called. The first hook stays.
 pub fn set_idle_hook(give_back: fn()) {
-    let _ = IDLE_HOOK.set(give_back);
+    idle::set_hook(give_back);
 }
-
-static IDLE_HOOK: OnceLock<fn()> = OnceLock::new();
 
 /// Gives the blocks of steps back while there are no steps, until the server stops.
 async fn give_memory_back(mut stopping: watch::Receiver<bool>) {
-    let mut ticks = tokio::time::interval(IDLE_TIME);
+    let mut ticks = tokio::time::interval(idle::IDLE_TIME);
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                if tensor::Recycler::trim_if_idle() && let Some(give_back) = IDLE_HOOK.get() {
-                    give_back();
+                if tensor::Recycler::trim_if_idle() {
+                    idle::give_back_everywhere();
                 }
             }
             _ = stopping.wait_for(|&is_stopping| is_stopping) => return,

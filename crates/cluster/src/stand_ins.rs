@@ -6,10 +6,12 @@
 //! should never meets any of this.
 
 use executor::ServingThread;
+use executor::idle::{self, IdleThreads};
 use executor::watchdog::{Watched, watch};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// How many threads may be stuck at once before nobody serves.
@@ -17,6 +19,9 @@ pub(crate) const STAND_INS: usize = 8;
 
 /// After how many looks at which nothing is stuck the stand-ins wait again.
 const CALM_LOOKS: u32 = 40;
+
+/// How long a thread that gives memory back waits for the others, at most: nobody is served by it meanwhile.
+const GIVING_BACK_TIME: Duration = Duration::from_millis(20);
 
 /// The stand-ins of one runtime.
 #[derive(Default)]
@@ -26,6 +31,8 @@ pub(crate) struct StandIns {
     /// How many threads of those that serve have not started yet. They come first and may be stuck in the first thing that they do;
     /// the runtime's later threads are for what waits, and have something to do only when they say so.
     expected: AtomicUsize,
+    /// How many threads serve when none is stuck.
+    num_serving: usize,
     state: Mutex<State>,
     changed: Condvar,
     /// The runtime, and this, for tasks to hold.
@@ -39,13 +46,16 @@ struct State {
     /// How many wait, or are on their way to.
     waiting: usize,
     calm_looks: u32,
+    /// How often those that wait were woken to give memory back.
+    wakings: u64,
     is_closed: bool,
 }
 
 impl StandIns {
     /// Makes the stand-ins of a runtime that starts so many threads to serve.
     pub(crate) fn of(num_threads: usize) -> StandIns {
-        StandIns { expected: AtomicUsize::new(num_threads), ..StandIns::default() }
+        let num_serving = num_threads.saturating_sub(STAND_INS);
+        StandIns { expected: AtomicUsize::new(num_threads), num_serving, ..StandIns::default() }
     }
 
     /// Takes note of a thread of the runtime; called on it when it starts.
@@ -63,6 +73,7 @@ impl StandIns {
         let _ = self.runtime.set((runtime.clone(), Arc::downgrade(self)));
         self.change_reserve(STAND_INS);
         watch(self);
+        idle::register(self);
     }
 
     /// Lets all stand-ins go for good, so that the runtime can end.
@@ -97,13 +108,59 @@ impl StandIns {
         tokio::spawn(async {});
         ServingThread::goes_idle();
         let mut state = self.state.lock();
+        let mut wakings = state.wakings;
         while state.waiting <= state.reserve {
+            if wakings != state.wakings {
+                wakings = state.wakings;
+                MutexGuard::unlocked(&mut state, idle::give_back);
+                continue;
+            }
             self.changed.wait(&mut state);
         }
         state.waiting -= 1;
         drop(state);
         ServingThread::goes_on();
     }
+}
+
+impl IdleThreads for StandIns {
+    /// Those that wait are woken where they do. The runtime's other threads can't be: so as many tasks hold a thread each until
+    /// all have one. One thread is left to serve, and it is the one that called this, which has given back already.
+    fn wake_to_give_back(&self) {
+        let Some((runtime, _)) = self.runtime.get() else { return };
+        {
+            let mut state = self.state.lock();
+            if state.is_closed || state.waiting < STAND_INS {
+                // Threads are stuck, so there is something to do.
+                return;
+            }
+            state.wakings += 1;
+        }
+        self.changed.notify_all();
+        let num_others = self.num_serving.saturating_sub(1);
+        let visits = Arc::new((Mutex::new(num_others), Condvar::new()));
+        for _ in 0..num_others {
+            runtime.spawn(visit(visits.clone()));
+        }
+    }
+}
+
+/// Gives back what the allocator holds for this thread, and keeps it until all visits have a thread, for a while at most.
+async fn visit(visits: Arc<(Mutex<usize>, Condvar)>) {
+    // As a stand-in does: the next visit must not wait behind this one.
+    tokio::spawn(async {});
+    ServingThread::goes_idle();
+    idle::give_back();
+    let (left, all_came) = &*visits;
+    let mut left = left.lock();
+    *left -= 1;
+    if *left == 0 {
+        all_came.notify_all();
+    } else {
+        all_came.wait_while_for(&mut left, |left| *left > 0, GIVING_BACK_TIME);
+    }
+    drop(left);
+    ServingThread::goes_on();
 }
 
 impl Watched for StandIns {

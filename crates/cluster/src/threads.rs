@@ -20,13 +20,17 @@ const LARGE_MESSAGE_BYTES: usize = 256 << 10;
 /// runs steps that are short; what takes long goes to the compute threads, of which there is one for each core. Where it
 /// doesn't, another thread serves in place of the one that is stuck.
 pub fn serving_runtime(threads: Option<usize>) -> std::io::Result<ServingRuntime> {
+    serving_runtime_named(threads, "ferroflow-server")
+}
+
+fn serving_runtime_named(threads: Option<usize>, name: &str) -> std::io::Result<ServingRuntime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let num_threads = threads.unwrap_or(cores / 2).max(1) + STAND_INS;
     let stand_ins = Arc::new(StandIns::of(num_threads));
     let of_threads = stand_ins.clone();
     let runtime = Builder::new_multi_thread()
         .worker_threads(num_threads)
-        .thread_name("ferroflow-server")
+        .thread_name(name)
         .on_thread_start(move || {
             let_others_finish();
             of_threads.add_this_thread();
@@ -235,6 +239,33 @@ mod tests {
         receiver.recv().unwrap();
         runtime.block_on(async { tokio::spawn(async {}).await.unwrap() });
         runtime.shutdown_background();
+    }
+
+    /// Each thread gives back what the allocator holds for it, those that serve as well as those that stand in, and serves on.
+    #[test]
+    fn all_threads_give_memory_back_when_there_is_nothing_to_do() {
+        static GAVE: Mutex<Vec<std::thread::ThreadId>> = Mutex::new(Vec::new());
+        static CHANGED: Condvar = Condvar::new();
+        executor::idle::set_hook(|| {
+            if std::thread::current().name() == Some("all-give-back") {
+                GAVE.lock().push(std::thread::current().id());
+                CHANGED.notify_all();
+            }
+        });
+        let serving = 3;
+        let runtime = serving_runtime_named(Some(serving), "all-give-back").unwrap();
+        let start = std::time::Instant::now();
+        let far = Duration::from_secs(60);
+        let num_threads = || GAVE.lock().iter().collect::<std::collections::HashSet<_>>().len();
+        // A thread that was busy is left out and gives back the next time, as a server asks every few seconds.
+        while num_threads() < serving + STAND_INS {
+            assert!(start.elapsed() < far, "{} threads have given memory back", num_threads());
+            let asked = runtime.handle().spawn(async { executor::idle::give_back_everywhere() });
+            runtime.block_on(asked).unwrap();
+            let before = GAVE.lock().len();
+            CHANGED.wait_while_for(&mut GAVE.lock(), |gave| gave.len() == before, Duration::from_millis(100));
+        }
+        runtime.block_on(runtime.handle().spawn(async {})).unwrap();
     }
 
     /// A program may use a session within a task of its own runtime, of whatever kind.

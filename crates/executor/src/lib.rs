@@ -19,5 +19,7 @@ pub use pool::default_runner;
 pub use run::Executor;
 pub use serving::ServingThread;
 
+/// What threads do while there is nothing to do.
+pub use numeric::idle;
 /// Sees when threads on which others depend are stuck.
 pub use numeric::watchdog;

@@ -6,6 +6,7 @@
 //! A job may take as long as it likes. When all threads have been at theirs for a while and others wait, one more thread is
 //! started, up to a bound: it goes as soon as nobody waits any more.
 
+use crate::idle;
 use crate::watchdog::{Stillness, notice};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +19,7 @@ pub type Job = Box<dyn FnOnce() + Send>;
 const STAND_INS_MAX: usize = 32;
 
 static WORKERS: Workers = Workers {
-    state: Mutex::new(State { jobs: VecDeque::new(), started: 0, idle: 0, called: 0, taken: 0 }),
+    state: Mutex::new(State { jobs: VecDeque::new(), started: 0, idle: 0, called: 0, taken: 0, wakings: 0 }),
     has_work: Condvar::new(),
     stillness: Mutex::new(Stillness::new()),
 };
@@ -32,6 +33,12 @@ pub fn spawn(job: Job) {
 /// look at.
 pub(crate) fn look() -> bool {
     WORKERS.look()
+}
+
+/// Wakes the threads that sleep to give back what the allocator holds for them.
+pub(crate) fn wake_to_give_back() {
+    WORKERS.lock().wakings += 1;
+    WORKERS.has_work.notify_all();
 }
 
 struct Workers {
@@ -50,6 +57,8 @@ struct State {
     called: usize,
     /// How many jobs were taken so far.
     taken: u64,
+    /// How often the threads that sleep were woken to give memory back.
+    wakings: u64,
 }
 
 impl Workers {
@@ -118,8 +127,16 @@ impl Workers {
                 return;
             }
             state.idle += 1;
+            let mut wakings = state.wakings;
             // Awake without having been called, it sleeps on: `called` would count it no longer.
             while state.called == 0 {
+                if wakings != state.wakings {
+                    wakings = state.wakings;
+                    drop(state);
+                    idle::give_back();
+                    state = self.lock();
+                    continue;
+                }
                 state = self.has_work.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             state.called -= 1;
@@ -164,6 +181,36 @@ mod tests {
         spawn(Box::new(move || sender.send(()).unwrap()));
         receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("the others' job was never done");
         drop(gates);
+    }
+
+    /// Threads that sleep give back what is theirs when they are told, each of them, and go on to do jobs.
+    #[test]
+    fn threads_that_sleep_give_memory_back() {
+        static CALLS: Mutex<Option<mpsc::Sender<Option<String>>>> = Mutex::new(None);
+        let (sender, receiver) = mpsc::channel();
+        *CALLS.lock().unwrap() = Some(sender);
+        idle::set_hook(|| {
+            if let Some(calls) = &*CALLS.lock().unwrap() {
+                let _ = calls.send(std::thread::current().name().map(str::to_owned));
+            }
+        });
+        let far = std::time::Duration::from_secs(60);
+        let (done, is_done) = mpsc::channel();
+        spawn(Box::new(move || done.send(()).unwrap()));
+        is_done.recv_timeout(far).unwrap();
+        // The thread may not sleep yet, and other tests may keep it busy: it is told until it does.
+        let start = std::time::Instant::now();
+        loop {
+            idle::give_back_everywhere();
+            let is_compute = |name: Option<String>| name.is_some_and(|name| name.starts_with("compute-"));
+            if receiver.recv_timeout(std::time::Duration::from_millis(10)).is_ok_and(is_compute) {
+                break;
+            }
+            assert!(start.elapsed() < far, "no compute thread has given anything back");
+        }
+        let (done, is_done) = mpsc::channel();
+        spawn(Box::new(move || done.send(()).unwrap()));
+        is_done.recv_timeout(far).expect("no thread does jobs any more");
     }
 
     #[test]

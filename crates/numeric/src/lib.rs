@@ -16,6 +16,7 @@ pub mod denormals;
 pub mod elementwise;
 pub mod float;
 pub mod fused;
+pub mod idle;
 pub mod linalg;
 pub mod matmul;
 pub mod optimizer;

@@ -4,6 +4,7 @@
 //! a thread would wake up for every one of those although nobody waits to write; who does wait says so for that time. A socket
 //! may also have a thread of its own that reads it, of which the runtime knows nothing.
 
+use executor::idle;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
@@ -78,14 +79,15 @@ impl Socket {
         matches!(self.file, File::Blocking(_))
     }
 
-    /// Bounds how long the thread of a blocking socket waits for something to read or to write; `None` is no bound.
+    /// Bounds how long the thread of a blocking socket waits for something to read or to write; `None` is no bound. Where
+    /// nothing is read for long, it then only turns to give memory back.
     pub fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
         let File::Blocking(socket) = &self.file else { return Ok(()) };
         let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if rest.is_some_and(|rest| rest.is_zero()) {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        socket.set_read_timeout(rest)?;
+        socket.set_read_timeout(rest.or(Some(idle::IDLE_TIME)))?;
         socket.set_write_timeout(rest)
     }
 
@@ -127,6 +129,10 @@ impl Socket {
                 File::Watched(file) => file,
                 File::Blocking(socket) => match { socket }.read(bytes) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        idle::give_back();
+                        continue;
+                    }
                     outcome => return outcome,
                 },
             };
