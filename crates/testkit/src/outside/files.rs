@@ -263,7 +263,7 @@ fn framed(input: &[u8]) -> Vec<u8> {
     while let Some(len) = bytes.get(at..at + 8) {
         let len = len.iter().rev().fold(0usize, |len, &byte| len << 8 | usize::from(byte));
         let content = at + 12;
-        let Some(end) = content.checked_add(len).filter(|end| end + 4 <= bytes.len()) else { break };
+        let Some(end) = content.checked_add(len).filter(|&end| end <= bytes.len().saturating_sub(4)) else { break };
         let sums = (masked(&bytes[at..at + 8]), masked(&bytes[content..end]));
         bytes[at + 8..content].copy_from_slice(&sums.0.to_le_bytes());
         bytes[end..end + 4].copy_from_slice(&sums.1.to_le_bytes());
