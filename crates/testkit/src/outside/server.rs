@@ -83,8 +83,7 @@ impl Served {
         let asked = proto::CreateSessionRequest { graph_def: Some(graph.clone()), ..Default::default() };
         let session: proto::CreateSessionResponse = self.ask(master::CREATE_SESSION, &asked)?;
         self.session_handle = session.session_handle;
-        let asked =
-            proto::DeleteWorkerSessionRequest { session_handle: WORKER_SESSION.to_owned(), ..Default::default() };
+        let asked = proto::DeleteWorkerSessionRequest { session_handle: WORKER_SESSION.to_owned() };
         let _ = self.ask::<proto::DeleteWorkerSessionResponse>(worker::DELETE_WORKER_SESSION, &asked);
         let asked =
             proto::CreateWorkerSessionRequest { session_handle: WORKER_SESSION.to_owned(), ..Default::default() };

@@ -40,6 +40,7 @@ impl InFrame {
 
 /// What has arrived.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one preface, and a box for each frame would cost more")]
 pub(super) enum Event {
     /// The first bytes, which are those of a stream of this version.
     Preface,
