@@ -40,6 +40,9 @@ cargo xtask COMMAND
         step_rate beside the old binary.
   fuzz [--seconds N] [--seed N]
         Runs random graphs on an embedded server: nothing may panic or hang.
+  fuzz TARGET... | all [--seconds N] [--seed N]
+        Gives changed bytes to what takes some from outside: tensor-proto, graph-def, text-format, checkpoint,
+        records, events, rpc, stream. Inputs with an outcome of their own are kept below target/fuzz.
   attack [--seconds N] [--rounds N]
         Attacks a release build in every known way at once, twice, while a real client trains on it.
         As root the attackers are another user. Fails when the training, a server, a descriptor or

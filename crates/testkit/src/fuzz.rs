@@ -82,10 +82,7 @@ impl Source {
 pub fn run(source: &Source, first_seed: u64, until: &Until, mut before: impl FnMut(u64)) -> Report {
     note_panics();
     tensor::set_tensor_bytes_max(TENSOR_BYTES_MAX);
-    let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
-    let spec = ClusterSpec::new().with_job("worker", &["localhost:1"]).expect("the spec is well-formed");
-    let cluster = EmbeddedCluster::start(&spec, ops::registry(), runtime.handle().clone()).expect("the cluster starts");
-    let master = cluster.master("worker", 0).expect("the cluster has a worker");
+    let steps = StepRunner::start();
     let started = Instant::now();
     let mut report = Report::default();
     let mut seed = first_seed;
@@ -97,12 +94,36 @@ pub fn run(source: &Source, first_seed: u64, until: &Until, mut before: impl FnM
         }
         before(seed);
         let graph = source.graph(seed);
-        runtime.block_on(execute(&master, &graph, seed, &mut report));
+        steps.execute(&graph, seed, &mut report);
         report.executions += 1;
         seed += 1;
     }
-    runtime.shutdown_timeout(Duration::from_secs(5));
+    steps.runtime.shutdown_timeout(Duration::from_secs(5));
     report
+}
+
+/// An embedded server, on which graphs are run.
+pub(crate) struct StepRunner {
+    runtime: tokio::runtime::Runtime,
+    master: Arc<dyn MasterInterface>,
+    _cluster: EmbeddedCluster,
+}
+
+impl StepRunner {
+    /// Starts the server.
+    pub fn start() -> StepRunner {
+        let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
+        let spec = ClusterSpec::new().with_job("worker", &["localhost:1"]).expect("the spec is well-formed");
+        let cluster =
+            EmbeddedCluster::start(&spec, ops::registry(), runtime.handle().clone()).expect("the cluster starts");
+        let master = cluster.master("worker", 0).expect("the cluster has a worker");
+        StepRunner { runtime, master, _cluster: cluster }
+    }
+
+    /// Runs one step of a graph in a session of its own, and notes what came of it.
+    pub fn execute(&self, graph: &RandomGraph, seed: u64, report: &mut Report) {
+        self.runtime.block_on(execute(&self.master, graph, seed, report));
+    }
 }
 
 async fn execute(master: &Arc<dyn MasterInterface>, graph: &RandomGraph, seed: u64, report: &mut Report) {
@@ -169,7 +190,7 @@ fn look_at(status: &Status, seed: u64, report: &mut Report) {
 
 /// Notes the panics that there were on any thread; returns whether there were some.
 fn look_for_panics(seed: u64, report: &mut Report) -> bool {
-    let panics = std::mem::take(&mut *PANICS.lock());
+    let panics = take_panics();
     let found = !panics.is_empty();
     for panic in panics {
         report.findings.entry(panic).or_insert(seed);
@@ -177,7 +198,13 @@ fn look_for_panics(seed: u64, report: &mut Report) -> bool {
     found
 }
 
-fn note_panics() {
+/// Returns the panics that there were on any thread since the last call.
+pub(crate) fn take_panics() -> Vec<String> {
+    std::mem::take(&mut *PANICS.lock())
+}
+
+/// Has every panic noted.
+pub(crate) fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         std::panic::set_hook(Box::new(|info| {

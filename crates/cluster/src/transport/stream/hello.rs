@@ -4,9 +4,9 @@
 //! that masters use gRPC between the two, and a Hello that comes all the same is refused.
 
 use super::StreamHub;
+use super::decoder::InFrame;
 use super::frame::{FrameWriter, Kind, OutFrame, VERSION, malformed, other_version};
 use super::messages;
-use super::reader::InFrame;
 use smallvec::SmallVec;
 use tensor::Result;
 

@@ -1,7 +1,7 @@
 //! The fields of the frames that ask for a partition to be run and answer that.
 
+use super::decoder::InFrame;
 use super::frame::{Fields, FrameWriter, Kind, OutFrame, Share, malformed};
-use super::reader::InFrame;
 use crate::interface::{RunGraphCall, RunGraphReply};
 use crate::worker::StepProgress;
 use proto::ExecutorOpts;
