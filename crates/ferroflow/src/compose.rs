@@ -29,11 +29,28 @@ pub(crate) fn kept_as<T>(
             Err(status) => instead(&mistaken_output(what, status)),
         };
     };
-    let graph = first.graph();
+    kept_in(first.graph(), what, inputs, build, instead)
+}
+
+/// As [`kept_as`], in a graph that is known although there may be no inputs.
+#[track_caller]
+pub(crate) fn kept_in<T>(
+    graph: &Graph,
+    what: &str,
+    inputs: &[&Output],
+    build: impl FnOnce() -> Result<T>,
+    instead: impl FnOnce(&Output) -> T,
+) -> T {
     match graph.called_here(|_| build()) {
         Ok(built) => built,
         Err(status) => instead(&graph.mistaken_call(what, inputs, status)),
     }
+}
+
+/// As [`kept_in`], for an operation.
+#[track_caller]
+pub(crate) fn kept_operation(graph: &Graph, what: &str, build: impl FnOnce() -> Result<Operation>) -> Operation {
+    kept_in(graph, what, &[], build, |instead| instead.op.clone())
 }
 
 /// Adds a node; its graph is that of the first input.
