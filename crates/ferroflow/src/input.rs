@@ -16,7 +16,7 @@
 
 pub use ops::io::Compression;
 
-use crate::compose::{kept, kept_as, kept_in};
+use crate::kept::{kept, kept_as, kept_in};
 use crate::summary;
 use crate::train::{Queue, QueueRunner, add_queue_runner};
 use crate::variable::{Variable, collections, named_constant};

@@ -152,6 +152,7 @@ pub mod distributed;
 pub mod flags;
 pub mod initializers;
 pub mod input;
+mod kept;
 pub mod layers;
 pub mod losses;
 mod meta_graph;

@@ -1,7 +1,7 @@
 //! Variables by name: [`get_variable`] makes one or finds it again, [`variable_scope`] puts names before theirs.
 
-use crate::compose::kept_in;
 use crate::initializers::{Initializer, glorot_uniform, zeros};
+use crate::kept::kept_in;
 use crate::losses::REGULARIZATION_LOSSES;
 use crate::train::constraint::{Constraint, set_constraint};
 use crate::variable::{Kind, SaveSlice, Variable};

@@ -5,7 +5,7 @@ mod file_writer;
 
 pub use file_writer::{FileWriter, SessionStatus};
 
-use crate::compose::{kept, kept_in};
+use crate::kept::{kept, kept_in};
 use crate::variable::{collections, named_constant};
 use graph::{Graph, Output};
 use prost::Message;

@@ -1,7 +1,7 @@
 //! Gradient clipping: by value, by norm, and by the norm of all gradients together.
 
 use super::expression::{Number, binary, mul, unary};
-use crate::compose::{kept, kept_as};
+use crate::kept::{kept, kept_as};
 use graph::Output;
 use graph::builder::{Grad, IndexedSlices};
 use tensor::{Result, Status, Tensor};

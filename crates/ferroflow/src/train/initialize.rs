@@ -1,7 +1,7 @@
 //! Operations on all variables at once: setting first values, and telling which haven't got any.
 
 use super::expression::group;
-use crate::compose::{kept_in, kept_operation};
+use crate::kept::{kept_in, kept_operation};
 use crate::variable::{Kind, Variable, global_variables, local_variables, named_constant};
 use bytes::Bytes;
 use graph::{Graph, Operation, Output};

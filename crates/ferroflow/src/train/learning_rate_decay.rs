@@ -1,7 +1,7 @@
 //! Learning rates that change with the step, as TensorFlow 1 computes them.
 
 use super::expression::{Number, add, binary, cast, div, mul, sub, unary};
-use crate::compose::kept;
+use crate::kept::kept;
 use crate::variable::Variable;
 use graph::{Graph, Output};
 use tensor::{DType, Result, Status, Tensor};

@@ -2,7 +2,7 @@
 
 use super::expression::{Number, add, binary, cast, div, group, mul, sub};
 use super::slot::{SlotInitial, create_slot};
-use crate::compose::kept_operation;
+use crate::kept::kept_operation;
 use crate::variable::{Kind, Variable, collections};
 use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
