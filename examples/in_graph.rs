@@ -28,7 +28,7 @@ pub fn train(steps: usize) -> Result<(f32, f32)> {
     });
     let train = optimizer.apply_gradients(&averaged.collect::<Vec<_>>(), None, None)?;
     let session = Session::on_master(&g, running.master("worker", 0)?, ferroflow::SessionConfig::new())?;
-    session.run_ops(&[&global_variables_initializer(&g)?])?;
+    session.run_ops(&[&global_variables_initializer(&g)])?;
     let (loss, mut batches, mut seen) = (add_n(&losses) / 2.0, Mnist::builtin()?.train.batches(0), Vec::new());
     for _ in 0..steps {
         let (images, labels) = batches.next_batch(200)?;

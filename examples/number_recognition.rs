@@ -21,11 +21,11 @@ fn write_records(path: &str, digits: &Digits, count: usize) -> Result<()> {
 
 /// Adds batches of images and labels from a file of records.
 fn get_batch(g: &Graph, path: &str, train: bool, size: i32) -> Result<(Output, Output)> {
-    let names = string_input_producer(g, &[path], &InputOptions { shuffle: train, ..Default::default() })?;
-    let record = [Reader::tf_record(g, Compression::None)?.read(&names)?.1];
+    let names = string_input_producer(g, &[path], &InputOptions { shuffle: train, ..Default::default() });
+    let record = [Reader::tf_record(g, Compression::None).read(&names).1];
     let options = BatchOptions { batch_size: size, num_threads: 2, capacity: 1000, ..Default::default() };
     let shuffle = ShuffleOptions { min_after_dequeue: 400, seed: Some(1) };
-    let records = if train { shuffle_batch(&record, &options, &shuffle)? } else { batch(&record, &options)? };
+    let records = if train { shuffle_batch(&record, &options, &shuffle) } else { batch(&record, &options) };
     let feature = |key: &str, dtype| FixedLenFeature { key: key.into(), dtype, shape: Shape::scalar(), default: None };
     let parsed = parse_example(&records[0], &[feature("image_raw", DType::String), feature("label", DType::Int64)]);
     let pixels = decode_raw(&parsed[0], DType::UInt8).cast(DType::Float) * (1.0 / 255.0);
@@ -47,10 +47,10 @@ pub fn train(directory: &std::path::Path, steps: i64) -> Result<f32> {
     let (x, y) = get_batch(&g, &path("train.tfrecords"), true, 50)?;
     let (logits, global_step) = (network(&x, true), create_global_step(&g));
     let loss = losses::sparse_softmax_cross_entropy(losses::Labels(&y), losses::Logits(&logits)).build();
-    let rate = exponential_decay(0.01, &global_step, 100.0, 0.9, true)?;
+    let rate = exponential_decay(0.01, &global_step, 100.0, 0.9, true);
     let step = AdamOptimizer::new(rate).minimize(&loss, Some(&global_step))?;
     let (averages, weights) = (ExponentialMovingAverage::new(0.95, Some(&global_step)), trainable_variables(&g)?);
-    let train = g.control_dependencies(&[step], |g| averages.apply(g, &weights))?;
+    let train = g.control_dependencies(&[step], |g| averages.apply(g, &weights));
     let assigned = weights.iter().filter_map(|weight| Some(weight.assign(averages.average(weight)?.value())));
     let averaged: Vec<Operation> = assigned.collect();
     let (test_x, test_y) = get_batch(&g, &path("test.tfrecords"), false, 500)?;

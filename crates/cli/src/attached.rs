@@ -109,7 +109,7 @@ impl Attached {
 /// Waits until the chief has closed its queue. An error says that it can't be known.
 fn wait_for_chief(target: &Target, chief: &str, own: &str) -> Result<()> {
     let graph = Graph::new();
-    let taken = on_queue(&graph, chief, |queue| queue.dequeue(&[DType::Int32]))?;
+    let taken = on_queue(&graph, chief, |queue| queue.dequeue(&[DType::Int32]));
     let session = target.session(&graph, &filtered(&[chief, own]))?;
     match session.run_ops(&[&taken]) {
         Ok(()) => Ok(()),
@@ -120,7 +120,7 @@ fn wait_for_chief(target: &Target, chief: &str, own: &str) -> Result<()> {
 
 fn close_queue(target: &Target, own: &str) -> Result<()> {
     let graph = Graph::new();
-    let close = on_queue(&graph, own, |queue| graph.op("QueueCloseV2").input(queue.handle()).try_build())?;
+    let close = on_queue(&graph, own, |queue| graph.op("QueueCloseV2").input(queue.handle()).build());
     target.session(&graph, &filtered(&[own]))?.run_ops(&[&close])
 }
 
@@ -128,13 +128,13 @@ fn filtered(devices: &[&str]) -> SessionConfig {
     SessionConfig::new().device_filters(devices.iter().copied())
 }
 
-fn on_queue(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Result<Operation>) -> Result<Operation> {
+fn on_queue(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Operation) -> Operation {
     graph.device(device, |graph| {
         let types: &[DType] = &[DType::Int32];
         let shapes: &[PartialShape] = &[PartialShape::scalar()];
         let queue = graph.op("FIFOQueueV2").attr("component_types", types).attr("shapes", shapes);
-        let queue = queue.attr("capacity", 1i64).attr("shared_name", QUEUE).try_build()?;
-        build(&Queue::new(queue.output(0)))
+        let queue = queue.attr("capacity", 1i64).attr("shared_name", QUEUE).output();
+        build(&Queue::new(queue))
     })
 }
 

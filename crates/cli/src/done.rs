@@ -55,7 +55,7 @@ pub fn watch(
 /// Waits until all workers have said that they are done, or the chief has and the others have had their time.
 fn wait(server: &Server, device: String, workers: u32, grace: Duration) -> Result<()> {
     let graph = Graph::new();
-    let taken = on_queue(&graph, &device, |queue| queue.dequeue(&[DType::Int32]))?.output(0);
+    let taken = on_queue(&graph, &device, |queue| queue.dequeue(&[DType::Int32])).output(0);
     let session = Target::from(server).session(&graph, &filtered(&[device]))?;
     let mut done = HashSet::new();
     while done.len() < workers as usize {
@@ -111,7 +111,7 @@ fn tell_one(target: &Target, worker: u32, own: &str, at: &str) -> Result<()> {
     let put = on_queue(&graph, at, |queue| {
         let number = queue.handle().graph().constant_tensor(&Tensor::scalar(number));
         queue.enqueue(&[number])
-    })?;
+    });
     let filters = filtered(&[at.to_owned(), own.to_owned()]);
     let session = target.session(&graph, &filters)?;
     session.run_ops(&[&put])?;
@@ -128,12 +128,12 @@ fn filtered(filters: &[String]) -> SessionConfig {
     SessionConfig::new().device_filters(filters)
 }
 
-fn on_queue(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Result<Operation>) -> Result<Operation> {
+fn on_queue(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Operation) -> Operation {
     graph.device(device, |graph| {
         let types: &[DType] = &[DType::Int32];
         let shapes: &[PartialShape] = &[PartialShape::scalar()];
         let queue = graph.op("FIFOQueueV2").attr("component_types", types).attr("shapes", shapes);
-        let queue = queue.attr("capacity", -1i64).attr("shared_name", QUEUE).try_build()?;
-        build(&Queue::new(queue.output(0)))
+        let queue = queue.attr("capacity", -1i64).attr("shared_name", QUEUE).output();
+        build(&Queue::new(queue))
     })
 }

@@ -14,8 +14,8 @@ pub fn train() -> ferroflow::Result<f32> {
     let step = AdamOptimizer::new(0.003).minimize(&loss, None)?;
     let accuracy = logits.argmax(1).equal(y.argmax(1)).cast(DType::Float).mean();
 
-    let session = Session::new(&g)?; // on a cluster: Session::connect(&g, "grpc://127.0.0.1:2223")?
-    session.run_ops(&[&global_variables_initializer(&g)?])?;
+    let session = Session::new(&g)?;
+    session.run_ops(&[&global_variables_initializer(&g)])?;
     let mut batches = digits.train.batches(0);
     for _ in 0..1000 {
         let (images, labels) = batches.next_batch(100)?;

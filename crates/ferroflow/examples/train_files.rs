@@ -25,13 +25,13 @@ fn main() -> Result<()> {
 fn variables(graph: &Graph, is_zero: bool) -> Result<Vec<(String, Output)>> {
     let first = |value: Tensor| if is_zero { initializers::zeros() } else { initializers::tensor(value) };
     let numbers = |count: usize| -> Vec<f32> { (0..count).map(|number| number as f32 / 4.0).collect() };
-    let v = get_variable(graph, "v", &[2, 3])?.initializer(first(Tensor::from_slice(&[2, 3], &numbers(6))?)).get()?;
-    let w = get_variable(graph, "w", &[3])?.initializer(first(Tensor::vector(&[7f32, 8.0, 9.0])));
-    let w = w.kind(Kind::Resource).get()?;
-    let table = get_variable(graph, "table", &[5, 2])?;
+    let v = get_variable(graph, "v", &[2, 3]).initializer(first(Tensor::from_slice(&[2, 3], &numbers(6))?)).get();
+    let w = get_variable(graph, "w", &[3]).initializer(first(Tensor::vector(&[7f32, 8.0, 9.0])));
+    let w = w.kind(Kind::Resource).get();
+    let table = get_variable(graph, "table", &[5, 2]);
     let value = if is_zero { 0.0 } else { 2.5 };
     let table = table.initializer(initializers::constant(value));
-    let table = table.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+    let table = table.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 });
     Ok(vec![
         ("v".to_owned(), v.value().clone()),
         ("w".to_owned(), w.value().clone()),
@@ -47,7 +47,7 @@ fn write(directory: &str) -> Result<()> {
         let setter = ReplicaDeviceSetter::new(2).worker_device("/job:worker/task:0")?;
         setter.scope(&graph, |_| variables(&graph, false))?;
         let saver = Saver::with_options(&graph, SaverOptions { sharded, ..Default::default() })?;
-        let init = global_variables_initializer(&graph)?;
+        let init = global_variables_initializer(&graph);
         let session = Target::from(running.master("worker", 0)?).session(&graph, &Default::default())?;
         session.run_ops(&[&init])?;
         let prefix = format!("{directory}/{}", if sharded { "sharded" } else { "whole" });
@@ -62,12 +62,12 @@ fn write(directory: &str) -> Result<()> {
 fn events(directory: &str) -> Result<()> {
     let graph = Graph::new();
     let constant = |value: &Tensor| graph.constant_tensor(value);
-    summary::scalar("loss", &constant(&Tensor::scalar(0.5f32)))?;
-    summary::histogram("spread", &constant(&Tensor::vector(&[1f32, 2.0, 2.0, -3.0])))?;
+    summary::scalar("loss", &constant(&Tensor::scalar(0.5f32)));
+    summary::histogram("spread", &constant(&Tensor::vector(&[1f32, 2.0, 2.0, -3.0])));
     let picture: Vec<f32> = (0..2 * 4 * 4).map(|pixel| pixel as f32 / 32.0).collect();
-    summary::image("picture", &constant(&Tensor::from_slice(&[2, 4, 4, 1], &picture)?), 3)?;
-    summary::text("words", &constant(&Tensor::string("some *words*")))?;
-    let merged = summary::merge_all(&graph)?.ok_or_else(|| Status::internal("no summaries"))?;
+    summary::image("picture", &constant(&Tensor::from_slice(&[2, 4, 4, 1], &picture)?), 3);
+    summary::text("words", &constant(&Tensor::string("some *words*")));
+    let merged = summary::merge_all(&graph).ok_or_else(|| Status::internal("no summaries"))?;
     let session = Session::new(&graph)?;
     let run = session.runner().fetch(&merged).options(RunOptions::new().full_trace(true));
     let (values, metadata) = run.run_with_metadata()?;

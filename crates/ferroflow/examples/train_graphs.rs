@@ -77,8 +77,8 @@ fn placeholder(graph: &Graph, name: &str, dtype: DType, dims: &[i64]) -> Output 
     graph.op("Placeholder").name(name).attr("dtype", dtype).attr("shape", shape).output()
 }
 
-fn global_step(graph: &Graph, kind: Kind) -> Result<Variable> {
-    let request = get_variable(graph, "global_step", &[])?.dtype(DType::Int64).initializer(initializers::zeros());
+fn global_step(graph: &Graph, kind: Kind) -> Variable {
+    let request = get_variable(graph, "global_step", &[]).dtype(DType::Int64).initializer(initializers::zeros());
     request.trainable(false).kind(kind).get()
 }
 
@@ -97,11 +97,11 @@ const SIZES: [(&str, Size); 2] = [
 fn optimizer_graph(graph: &Graph, name: &str, kind: Kind, sparse: bool, size: Size) -> Result<()> {
     let Size { dtype, rows, columns } = size;
     let variable = |name: &str, dims: &[i64], initializer: initializers::Initializer| {
-        get_variable(graph, name, dims)?.dtype(dtype).initializer(initializer).kind(kind).get()
+        get_variable(graph, name, dims).dtype(dtype).initializer(initializer).kind(kind).get()
     };
-    let v = variable("v", &[rows, columns], initializers::zeros())?;
-    let w = variable("w", &[columns], initializers::ones())?;
-    let step = global_step(graph, kind)?;
+    let v = variable("v", &[rows, columns], initializers::zeros());
+    let w = variable("w", &[columns], initializers::ones());
+    let step = global_step(graph, kind);
     let gradient = if sparse {
         let values = placeholder(graph, "gv", dtype, &[2, columns]);
         let indices = placeholder(graph, "gi", DType::Int32, &[2]);
@@ -120,8 +120,8 @@ fn setter() -> Result<ReplicaDeviceSetter> {
 
 fn saver_graph(graph: &Graph, sharded: bool) -> Result<()> {
     setter()?.scope(graph, |_| {
-        get_variable(graph, "v", &[4, 3])?.initializer(initializers::zeros()).get()?;
-        get_variable(graph, "w", &[3])?.initializer(initializers::zeros()).kind(Kind::Resource).get()?;
+        get_variable(graph, "v", &[4, 3]).initializer(initializers::zeros()).get();
+        get_variable(graph, "w", &[3]).initializer(initializers::zeros()).kind(Kind::Resource).get();
         Saver::with_options(graph, SaverOptions { sharded, ..Default::default() })?;
         Ok(())
     })
@@ -129,9 +129,9 @@ fn saver_graph(graph: &Graph, sharded: bool) -> Result<()> {
 
 fn sync_graph(graph: &Graph) -> Result<()> {
     setter()?.scope(graph, |_| {
-        let step = global_step(graph, Kind::Ref)?;
-        let v = get_variable(graph, "v", &[4, 3])?.initializer(initializers::zeros()).get()?;
-        let w = get_variable(graph, "w", &[3])?.initializer(initializers::zeros()).get()?;
+        let step = global_step(graph, Kind::Ref);
+        let v = get_variable(graph, "v", &[4, 3]).initializer(initializers::zeros()).get();
+        let w = get_variable(graph, "w", &[3]).initializer(initializers::zeros()).get();
         let dense = Grad::Dense(placeholder(graph, "gv", DType::Float, &[4, 3]));
         let values = placeholder(graph, "gwv", DType::Float, &[2]);
         let indices = placeholder(graph, "gwi", DType::Int64, &[2]);
@@ -150,13 +150,13 @@ fn variables_graph(graph: &Graph) -> Result<()> {
     setter()?.strategy(strategy).scope(graph, |_| {
         variable_scope(graph, "sc", Reuse::New, |_| -> Result<()> {
             let normal = initializers::random_normal(0.0, 1.0, Some(3));
-            get_variable(graph, "v", &[4, 3])?.initializer(normal).get()?;
+            get_variable(graph, "v", &[4, 3]).initializer(normal).get();
             let truncated = initializers::truncated_normal(0.0, 0.1, None);
-            get_variable(graph, "t", &[4, 3])?.initializer(truncated).get()?;
-            get_variable(graph, "u", &[4, 3])?.get()?;
-            get_variable(graph, "q", &[6])?.initializer(initializers::constant(0.5)).get()?;
+            get_variable(graph, "t", &[4, 3]).initializer(truncated).get();
+            get_variable(graph, "u", &[4, 3]).get();
+            get_variable(graph, "q", &[6]).initializer(initializers::constant(0.5)).get();
             let uniform = initializers::random_uniform(-1.0, 1.0, None);
-            get_variable(graph, "ru", &[4, 3])?.initializer(uniform).kind(Kind::Resource).get()?;
+            get_variable(graph, "ru", &[4, 3]).initializer(uniform).kind(Kind::Resource).get();
             Ok(())
         })?;
         create_global_step(graph);
@@ -164,35 +164,35 @@ fn variables_graph(graph: &Graph) -> Result<()> {
             .collections(&[collections::LOCAL_VARIABLES])
             .trainable(false)
             .build_constant(&ferroflow::Tensor::vector(&[1f32, 2.0]));
-        global_variables_initializer(graph)?;
-        local_variables_initializer(graph)?;
-        report_uninitialized_variables(graph, None)?;
+        global_variables_initializer(graph);
+        local_variables_initializer(graph);
+        report_uninitialized_variables(graph, None);
         Ok(())
     })
 }
 
 /// Adds what helps optimizers, each with a node `out_NAME`: decays, clipping, gated gradients and moving averages.
 fn helpers_graph(graph: &Graph) -> Result<()> {
-    let step = global_step(graph, Kind::Ref)?;
-    let v = get_variable(graph, "v", &[4, 3])?.initializer(initializers::constant(2.0)).get()?;
+    let step = global_step(graph, Kind::Ref);
+    let v = get_variable(graph, "v", &[4, 3]).initializer(initializers::constant(2.0)).get();
     let x = placeholder(graph, "x", DType::Float, &[4, 3]);
     let (values, indices) =
         (placeholder(graph, "y", DType::Float, &[2, 3]), placeholder(graph, "i", DType::Int32, &[2]));
     let out =
         |name: &str, output: &Output| drop(graph.op("Identity").name(&format!("out_{name}")).input(output).build());
     for (name, staircase) in [("", false), ("_staircase", true)] {
-        out(&format!("exponential{name}"), &exponential_decay(0.1, &step, 10.0, 0.5, staircase)?);
-        out(&format!("natural_exp{name}"), &natural_exp_decay(0.1, &step, 10.0, 0.5, staircase)?);
-        out(&format!("inverse_time{name}"), &inverse_time_decay(0.1, &step, 10.0, 0.5, staircase)?);
+        out(&format!("exponential{name}"), &exponential_decay(0.1, &step, 10.0, 0.5, staircase));
+        out(&format!("natural_exp{name}"), &natural_exp_decay(0.1, &step, 10.0, 0.5, staircase));
+        out(&format!("inverse_time{name}"), &inverse_time_decay(0.1, &step, 10.0, 0.5, staircase));
     }
-    out("polynomial", &polynomial_decay(1.0, &step, 10.0, 0.1, 2.0, false)?);
-    out("polynomial_cycle", &polynomial_decay(1.0, &step, 10.0, 0.1, 2.0, true)?);
-    out("cosine", &cosine_decay(0.1, &step, 10.0, 0.2)?);
-    out("piecewise", &piecewise_constant(&step, &[2, 9], &[1.0, 0.5, 0.1])?);
-    out("by_value", &clip_by_value(&x, -0.5, 0.5)?);
-    out("by_norm", &clip_by_norm(&x, 1.5)?);
+    out("polynomial", &polynomial_decay(1.0, &step, 10.0, 0.1, 2.0, false));
+    out("polynomial_cycle", &polynomial_decay(1.0, &step, 10.0, 0.1, 2.0, true));
+    out("cosine", &cosine_decay(0.1, &step, 10.0, 0.2));
+    out("piecewise", &piecewise_constant(&step, &[2, 9], &[1.0, 0.5, 0.1]));
+    out("by_value", &clip_by_value(&x, -0.5, 0.5));
+    out("by_norm", &clip_by_norm(&x, 1.5));
     let slices = Grad::Slices(IndexedSlices { values, indices, dense_shape: None });
-    let (clipped, norm) = clip_by_global_norm(&[Some(Grad::Dense(x.clone())), None, Some(slices)], 2.5)?;
+    let (clipped, norm) = clip_by_global_norm(&[Some(Grad::Dense(x.clone())), None, Some(slices)], 2.5);
     out("global_norm", &norm);
     for (name, gradient) in ["global_dense", "none", "global_slices"].iter().zip(clipped) {
         match gradient {
@@ -212,7 +212,7 @@ fn helpers_graph(graph: &Graph) -> Result<()> {
         }
     }
     let averages = ExponentialMovingAverage::new(0.9, Some(&step));
-    let update = averages.apply(graph, std::slice::from_ref(&v))?;
+    let update = averages.apply(graph, std::slice::from_ref(&v));
     graph.op("NoOp").name("update_averages").control(&update).build();
     let average = averages.average(&v).ok_or_else(|| Status::internal("no average"))?;
     out("average", average.value());

@@ -1,40 +1,13 @@
 //! The small steps that layers, losses and metrics are made of. Each adds a node or a few to the graph of its inputs and
 //! returns what is wrong with them; [`kept`] and [`kept_as`] keep such a mistake in the graph, with the line of the user's call.
 
+pub(crate) use crate::kept::{kept, kept_as};
+
 use crate::train::Number;
 use crate::variable::named_constant;
-use graph::builder::{LoopOptions, mistaken_output, scalar_tensor};
+use graph::builder::{LoopOptions, scalar_tensor};
 use graph::{Graph, Operation, Output};
 use tensor::{DType, PartialShape, Result, Status, Tensor};
-
-/// Returns what `build` builds of `inputs`. A mistake is kept in the graph of the first input with the line of the user's call, and
-/// what is returned then does nothing. `what` says what is built, such as "layer Dense".
-#[track_caller]
-pub(crate) fn kept(what: &str, inputs: &[&Output], build: impl FnOnce() -> Result<Output>) -> Output {
-    kept_as(what, inputs, build, Output::clone)
-}
-
-/// As [`kept`], for what is more than an output: `instead` makes it of an output that does nothing.
-#[track_caller]
-pub(crate) fn kept_as<T>(
-    what: &str,
-    inputs: &[&Output],
-    build: impl FnOnce() -> Result<T>,
-    instead: impl FnOnce(&Output) -> T,
-) -> T {
-    let Some(first) = inputs.first() else {
-        // Nothing says which graph it would be in; whatever uses the result takes the mistake there.
-        return match build() {
-            Ok(built) => built,
-            Err(status) => instead(&mistaken_output(what, status)),
-        };
-    };
-    let graph = first.graph();
-    match graph.called_here(|_| build()) {
-        Ok(built) => built,
-        Err(status) => instead(&graph.mistaken_call(what, inputs, status)),
-    }
-}
 
 /// Adds a node; its graph is that of the first input.
 pub(crate) fn node(op: &str, inputs: &[&Output]) -> Result<Output> {

@@ -18,7 +18,7 @@ use tensor::{DType, Result, Shape, Status, Tensor};
 ///
 /// let seven: Initializer = Arc::new(|g, shape, _dtype| Ok(g.constant(7f32) + g.constant(vec![0f32; shape.num_elements()])));
 /// let g = Graph::new();
-/// let w = get_variable(&g, "w", &[2])?.initializer(seven).get()?;
+/// let w = get_variable(&g, "w", &[2]).initializer(seven).get();
 /// let session = Session::new(&g)?;
 /// session.run_ops(&[w.initializer()])?;
 /// assert_eq!(session.run(&[w.value()])?[0].to_vec::<f32>()?, [7.0, 7.0]);
@@ -67,7 +67,7 @@ pub fn ones() -> Initializer {
 /// let g = Graph::new();
 /// let y = g.constant([[1f32, 2.0]]).apply(&Dense::new(1).kernel_initializer(initializers::constant(0.5)));
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&global_variables_initializer(&g)])?;
 /// assert_eq!(session.run(&[&y])?[0].to_vec::<f32>()?, [1.5]);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```

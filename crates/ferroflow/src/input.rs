@@ -8,20 +8,20 @@
 //! use ferroflow::Graph;
 //!
 //! let g = Graph::new();
-//! let names = string_input_producer(&g, &["a.tfrecord", "b.tfrecord"], &InputOptions::default())?;
-//! let (_key, record) = Reader::tf_record(&g, Compression::None)?.read(&names)?;
-//! let records = batch(&[record], &BatchOptions { batch_size: 32, ..Default::default() })?;
+//! let names = string_input_producer(&g, &["a.tfrecord", "b.tfrecord"], &InputOptions::default());
+//! let (_key, record) = Reader::tf_record(&g, Compression::None).read(&names);
+//! let records = batch(&[record], &BatchOptions { batch_size: 32, ..Default::default() });
 //! assert_eq!(records[0].shape().to_string(), "[32]");
-//! # Ok::<(), ferroflow::Status>(())
 //! ```
 
 pub use ops::io::Compression;
 
+use crate::kept::{kept, kept_as, kept_in};
 use crate::summary;
 use crate::train::{Queue, QueueRunner, add_queue_runner};
 use crate::variable::{Variable, collections, named_constant};
 use bytes::Bytes;
-use graph::{Graph, Operation, Output};
+use graph::{Graph, Output};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// How the elements of a tensor are given out.
@@ -32,9 +32,8 @@ use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 ///
 /// let g = Graph::new();
 /// let options = InputOptions { num_epochs: Some(2), shuffle: false, ..InputOptions::default() };
-/// let queue = range_input_producer(&g, 3, &options)?;
+/// let queue = range_input_producer(&g, 3, &options);
 /// assert_eq!(queue.handle().op.op_type(), "FIFOQueueV2");
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct InputOptions {
@@ -65,8 +64,8 @@ impl Default for InputOptions {
 ///
 /// let g = Graph::new();
 /// let options = InputOptions { shuffle: false, ..InputOptions::default() };
-/// let names = string_input_producer(&g, &["a.tfrecord", "b.tfrecord"], &options)?;
-/// let name = names.dequeue(&[DType::String])?.output(0);
+/// let names = string_input_producer(&g, &["a.tfrecord", "b.tfrecord"], &options);
+/// let name = names.dequeue(&[DType::String]).output(0);
 /// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
 /// start_queue_runners(&session, &coordinator)?;
 /// assert_eq!(session.run(&[&name])?[0].strings()?[0], "a.tfrecord");
@@ -74,15 +73,19 @@ impl Default for InputOptions {
 /// coordinator.join(std::time::Duration::from_secs(10))?;
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn string_input_producer(graph: &Graph, strings: &[&str], options: &InputOptions) -> Result<Queue> {
-    if strings.is_empty() {
-        return Err(Status::invalid_argument("string_input_producer requires a non-null input tensor"));
-    }
+#[track_caller]
+pub fn string_input_producer(graph: &Graph, strings: &[&str], options: &InputOptions) -> Queue {
     let values = strings.iter().map(|string| Bytes::from((*string).to_owned())).collect();
-    graph.name_scope("input_producer", |graph| {
-        let strings = Tensor::from_strings(Shape::vector(strings.len()), values)?;
-        input_producer_in(graph, &graph.constant_tensor(&strings), options)
-    })
+    let add = || {
+        if strings.is_empty() {
+            return Err(Status::invalid_argument("string_input_producer requires a non-null input tensor"));
+        }
+        graph.name_scope("input_producer", |graph| {
+            let strings = Tensor::from_strings(Shape::vector(strings.len()), values)?;
+            input_producer_in(graph, &graph.constant_tensor(&strings), options)
+        })
+    };
+    kept_in(graph, "string_input_producer", &[], add, standing_queue)
 }
 
 /// Adds a queue of the rows of a tensor, and its runner.
@@ -94,8 +97,8 @@ pub fn string_input_producer(graph: &Graph, strings: &[&str], options: &InputOpt
 ///
 /// let g = Graph::new();
 /// let options = InputOptions { shuffle: false, ..InputOptions::default() };
-/// let rows = input_producer(&g.constant([[1f32, 2.0], [3.0, 4.0]]), &options)?;
-/// let row = rows.dequeue(&[DType::Float])?.output(0);
+/// let rows = input_producer(&g.constant([[1f32, 2.0], [3.0, 4.0]]), &options);
+/// let row = rows.dequeue(&[DType::Float]).output(0);
 /// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
 /// start_queue_runners(&session, &coordinator)?;
 /// assert_eq!(session.run(&[&row])?[0].to_vec::<f32>()?, [1.0, 2.0]);
@@ -103,8 +106,10 @@ pub fn string_input_producer(graph: &Graph, strings: &[&str], options: &InputOpt
 /// coordinator.join(std::time::Duration::from_secs(10))?;
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn input_producer(rows: &Output, options: &InputOptions) -> Result<Queue> {
-    rows.graph().name_scope("input_producer", |graph| input_producer_in(graph, rows, options))
+#[track_caller]
+pub fn input_producer(rows: &Output, options: &InputOptions) -> Queue {
+    let add = || rows.graph().name_scope("input_producer", |graph| input_producer_in(graph, rows, options));
+    kept_as("input_producer", &[rows], add, standing_queue)
 }
 
 /// Adds a queue of the numbers below a limit, and its runner.
@@ -116,7 +121,7 @@ pub fn input_producer(rows: &Output, options: &InputOptions) -> Result<Queue> {
 ///
 /// let g = Graph::new();
 /// let options = InputOptions { shuffle: false, ..InputOptions::default() };
-/// let number = range_input_producer(&g, 3, &options)?.dequeue(&[DType::Int32])?.output(0);
+/// let number = range_input_producer(&g, 3, &options).dequeue(&[DType::Int32]).output(0);
 /// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
 /// start_queue_runners(&session, &coordinator)?;
 /// let numbers = [session.eval::<i32>(&number)?, session.eval::<i32>(&number)?, session.eval::<i32>(&number)?];
@@ -125,11 +130,20 @@ pub fn input_producer(rows: &Output, options: &InputOptions) -> Result<Queue> {
 /// coordinator.join(std::time::Duration::from_secs(10))?;
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn range_input_producer(graph: &Graph, limit: i32, options: &InputOptions) -> Result<Queue> {
-    graph.name_scope("input_producer", |graph| {
-        let range: Vec<i32> = (0..limit).collect();
-        input_producer_in(graph, &graph.constant_tensor(&Tensor::vector(&range)), options)
-    })
+#[track_caller]
+pub fn range_input_producer(graph: &Graph, limit: i32, options: &InputOptions) -> Queue {
+    let add = || {
+        graph.name_scope("input_producer", |graph| {
+            let range: Vec<i32> = (0..limit).collect();
+            input_producer_in(graph, &graph.constant_tensor(&Tensor::vector(&range)), options)
+        })
+    };
+    kept_in(graph, "range_input_producer", &[], add, standing_queue)
+}
+
+/// Returns a queue that does nothing, of an output that does nothing.
+fn standing_queue(mistaken: &Output) -> Queue {
+    Queue::new(mistaken.clone())
 }
 
 fn input_producer_in(graph: &Graph, rows: &Output, options: &InputOptions) -> Result<Queue> {
@@ -139,12 +153,12 @@ fn input_producer_in(graph: &Graph, rows: &Output, options: &InputOptions) -> Re
     } else {
         rows.clone()
     };
-    let rows = limit_epochs(&rows, options.num_epochs)?;
+    let rows = with_limit(&rows, options.num_epochs)?;
     let element = row_shape(&rows)?;
     let queue = new_queue(graph, "FIFOQueueV2", "input_producer", options.capacity, &[rows.dtype()], &[element])?;
     let queue = Queue::new(queue.attr("shared_name", options.shared_name.as_str()).try_build()?.output(0));
-    let enqueue = queue.enqueue_many(&[rows])?;
-    add_queue_runner(graph, QueueRunner::new(queue.handle(), &[enqueue])?);
+    let enqueue = queue.enqueue_many(&[rows]);
+    add_queue_runner(graph, QueueRunner::new(queue.handle(), &[enqueue]));
     note_fraction(graph, &queue, options.capacity)?;
     Ok(queue)
 }
@@ -158,14 +172,19 @@ fn input_producer_in(graph: &Graph, rows: &Output, options: &InputOptions) -> Re
 /// use ferroflow::{Code, train::local_variables_initializer};
 ///
 /// let g = Graph::new();
-/// let twice = limit_epochs(&g.constant(7f32), Some(2))?;
+/// let twice = limit_epochs(&g.constant(7f32), Some(2));
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&local_variables_initializer(&g)?])?;
+/// session.run_ops(&[&local_variables_initializer(&g)])?;
 /// assert_eq!((session.eval::<f32>(&twice)?, session.eval::<f32>(&twice)?), (7.0, 7.0));
 /// assert_eq!(session.eval::<f32>(&twice).unwrap_err().code(), Code::OutOfRange);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn limit_epochs(tensor: &Output, num_epochs: Option<i64>) -> Result<Output> {
+#[track_caller]
+pub fn limit_epochs(tensor: &Output, num_epochs: Option<i64>) -> Output {
+    kept("limit_epochs", &[tensor], || with_limit(tensor, num_epochs))
+}
+
+fn with_limit(tensor: &Output, num_epochs: Option<i64>) -> Result<Output> {
     let Some(num_epochs) = num_epochs else { return Ok(tensor.clone()) };
     if num_epochs <= 0 {
         return Err(Status::invalid_argument(format!("num_epochs must be > 0 not {num_epochs}.")));
@@ -195,8 +214,8 @@ pub fn limit_epochs(tensor: &Output, num_epochs: Option<i64>) -> Result<Output> 
 /// std::fs::write(path, "first\nsecond\n").unwrap();
 ///
 /// let g = Graph::new();
-/// let names = string_input_producer(&g, &[path], &InputOptions::default())?;
-/// let (_key, line) = Reader::text_line(&g, 0)?.read(&names)?;
+/// let names = string_input_producer(&g, &[path], &InputOptions::default());
+/// let (_key, line) = Reader::text_line(&g, 0).read(&names);
 /// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
 /// start_queue_runners(&session, &coordinator)?;
 /// assert_eq!(session.run(&[&line])?[0].strings()?[0], "first");
@@ -217,11 +236,11 @@ impl Reader {
     /// use ferroflow::input::{Compression, Reader};
     ///
     /// let g = ferroflow::Graph::new();
-    /// assert_eq!(Reader::tf_record(&g, Compression::Gzip)?.handle().op.op_type(), "TFRecordReaderV2");
-    /// # Ok::<(), ferroflow::Status>(())
+    /// assert_eq!(Reader::tf_record(&g, Compression::Gzip).handle().op.op_type(), "TFRecordReaderV2");
     /// ```
-    pub fn tf_record(graph: &Graph, compression: Compression) -> Result<Reader> {
-        Reader::from_op(graph.op("TFRecordReaderV2").attr("compression_type", compression.attr()).try_build()?)
+    #[track_caller]
+    pub fn tf_record(graph: &Graph, compression: Compression) -> Reader {
+        Reader { handle: graph.op("TFRecordReaderV2").attr("compression_type", compression.attr()).output() }
     }
 
     /// Adds a reader of the lines of text files, without the first few.
@@ -231,11 +250,11 @@ impl Reader {
     ///
     /// let g = ferroflow::Graph::new();
     /// // A table whose first line names the columns.
-    /// assert_eq!(Reader::text_line(&g, 1)?.handle().op.op_type(), "TextLineReaderV2");
-    /// # Ok::<(), ferroflow::Status>(())
+    /// assert_eq!(Reader::text_line(&g, 1).handle().op.op_type(), "TextLineReaderV2");
     /// ```
-    pub fn text_line(graph: &Graph, skip_header_lines: i64) -> Result<Reader> {
-        Reader::from_op(graph.op("TextLineReaderV2").attr("skip_header_lines", skip_header_lines).try_build()?)
+    #[track_caller]
+    pub fn text_line(graph: &Graph, skip_header_lines: i64) -> Reader {
+        Reader { handle: graph.op("TextLineReaderV2").attr("skip_header_lines", skip_header_lines).output() }
     }
 
     /// Adds a reader of records of as many bytes each, between a header and a footer.
@@ -245,18 +264,13 @@ impl Reader {
     ///
     /// let g = ferroflow::Graph::new();
     /// // CIFAR-10: a label and 32 × 32 pixels of three colours.
-    /// let reader = Reader::fixed_length_record(&g, 1 + 32 * 32 * 3, 0, 0)?;
+    /// let reader = Reader::fixed_length_record(&g, 1 + 32 * 32 * 3, 0, 0);
     /// assert_eq!(reader.handle().op.op_type(), "FixedLengthRecordReaderV2");
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
-    pub fn fixed_length_record(
-        graph: &Graph,
-        record_bytes: i64,
-        header_bytes: i64,
-        footer_bytes: i64,
-    ) -> Result<Reader> {
+    #[track_caller]
+    pub fn fixed_length_record(graph: &Graph, record_bytes: i64, header_bytes: i64, footer_bytes: i64) -> Reader {
         let op = graph.op("FixedLengthRecordReaderV2").attr("record_bytes", record_bytes);
-        Reader::from_op(op.attr("header_bytes", header_bytes).attr("footer_bytes", footer_bytes).try_build()?)
+        Reader { handle: op.attr("header_bytes", header_bytes).attr("footer_bytes", footer_bytes).output() }
     }
 
     /// Adds a reader whose records are whole files.
@@ -265,15 +279,11 @@ impl Reader {
     /// use ferroflow::input::Reader;
     ///
     /// let g = ferroflow::Graph::new();
-    /// assert_eq!(Reader::whole_file(&g)?.handle().op.op_type(), "WholeFileReaderV2");
-    /// # Ok::<(), ferroflow::Status>(())
+    /// assert_eq!(Reader::whole_file(&g).handle().op.op_type(), "WholeFileReaderV2");
     /// ```
-    pub fn whole_file(graph: &Graph) -> Result<Reader> {
-        Reader::from_op(graph.op("WholeFileReaderV2").try_build()?)
-    }
-
-    fn from_op(op: Operation) -> Result<Reader> {
-        Ok(Reader { handle: op.output(0) })
+    #[track_caller]
+    pub fn whole_file(graph: &Graph) -> Reader {
+        Reader { handle: graph.op("WholeFileReaderV2").output() }
     }
 
     /// Returns the handle.
@@ -282,8 +292,7 @@ impl Reader {
     /// use ferroflow::{DType, Graph, input::Reader};
     ///
     /// let g = Graph::new();
-    /// assert_eq!(Reader::whole_file(&g)?.handle().dtype(), DType::Resource);
-    /// # Ok::<(), ferroflow::Status>(())
+    /// assert_eq!(Reader::whole_file(&g).handle().dtype(), DType::Resource);
     /// ```
     pub fn handle(&self) -> &Output {
         &self.handle
@@ -296,14 +305,14 @@ impl Reader {
     /// use ferroflow::{DType, Graph};
     ///
     /// let g = Graph::new();
-    /// let names = string_input_producer(&g, &["cat.jpg", "dog.jpg"], &InputOptions::default())?;
-    /// let (name, bytes) = Reader::whole_file(&g)?.read(&names)?;
+    /// let names = string_input_producer(&g, &["cat.jpg", "dog.jpg"], &InputOptions::default());
+    /// let (name, bytes) = Reader::whole_file(&g).read(&names);
     /// assert_eq!((name.dtype(), bytes.dtype()), (DType::String, DType::String));
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
-    pub fn read(&self, names: &Queue) -> Result<(Output, Output)> {
-        let op = self.handle.graph().op("ReaderReadV2").input(&self.handle).input(names.handle()).try_build()?;
-        Ok((op.output(0), op.output(1)))
+    #[track_caller]
+    pub fn read(&self, names: &Queue) -> (Output, Output) {
+        let op = self.handle.graph().op("ReaderReadV2").input(&self.handle).input(names.handle()).build();
+        (op.output(0), op.output(1))
     }
 
     /// Adds up to so many next records, as vectors of keys and of contents.
@@ -313,16 +322,16 @@ impl Reader {
     /// use ferroflow::{Graph, PartialShape};
     ///
     /// let g = Graph::new();
-    /// let names = string_input_producer(&g, &["train.tfrecord"], &InputOptions::default())?;
-    /// let (_keys, records) = Reader::tf_record(&g, Compression::None)?.read_up_to(&names, 64)?;
+    /// let names = string_input_producer(&g, &["train.tfrecord"], &InputOptions::default());
+    /// let (_keys, records) = Reader::tf_record(&g, Compression::None).read_up_to(&names, 64);
     /// assert_eq!(records.shape(), PartialShape::from([-1]));
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
-    pub fn read_up_to(&self, names: &Queue, count: i64) -> Result<(Output, Output)> {
+    #[track_caller]
+    pub fn read_up_to(&self, names: &Queue, count: i64) -> (Output, Output) {
         let graph = self.handle.graph();
         let count = graph.constant_tensor(&Tensor::scalar(count));
-        let op = graph.op("ReaderReadUpToV2").input(&self.handle).input(names.handle()).input(&count).try_build()?;
-        Ok((op.output(0), op.output(1)))
+        let op = graph.op("ReaderReadUpToV2").input(&self.handle).input(names.handle()).input(&count).build();
+        (op.output(0), op.output(1))
     }
 }
 
@@ -334,9 +343,8 @@ impl Reader {
 ///
 /// let g = Graph::new();
 /// let options = BatchOptions { batch_size: 2, allow_smaller_final_batch: true, ..BatchOptions::default() };
-/// let batches = batch(&[g.constant([1f32, 2.0])], &options)?;
+/// let batches = batch(&[g.constant([1f32, 2.0])], &options);
 /// assert_eq!(batches[0].shape(), ferroflow::PartialShape::from([-1, 2]));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct BatchOptions {
@@ -379,9 +387,8 @@ impl Default for BatchOptions {
 /// let g = Graph::new();
 /// let shuffle = ShuffleOptions { min_after_dequeue: 1000, seed: Some(7) };
 /// let options = BatchOptions { batch_size: 32, capacity: 2000, ..BatchOptions::default() };
-/// let batches = shuffle_batch(&[g.constant(1f32)], &options, &shuffle)?;
+/// let batches = shuffle_batch(&[g.constant(1f32)], &options, &shuffle);
 /// assert_eq!(batches[0].shape(), ferroflow::PartialShape::from([32]));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShuffleOptions {
@@ -400,8 +407,8 @@ pub struct ShuffleOptions {
 ///
 /// let g = Graph::new();
 /// let options = InputOptions { shuffle: false, ..InputOptions::default() };
-/// let number = range_input_producer(&g, 4, &options)?.dequeue(&[DType::Int32])?.output(0);
-/// let numbers = batch(&[number], &BatchOptions { batch_size: 4, ..BatchOptions::default() })?.remove(0);
+/// let number = range_input_producer(&g, 4, &options).dequeue(&[DType::Int32]).output(0);
+/// let numbers = batch(&[number], &BatchOptions { batch_size: 4, ..BatchOptions::default() }).remove(0);
 /// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
 /// start_queue_runners(&session, &coordinator)?;
 /// assert_eq!(session.run(&[&numbers])?[0].to_vec::<i32>()?, [0, 1, 2, 3]);
@@ -409,8 +416,9 @@ pub struct ShuffleOptions {
 /// coordinator.join(std::time::Duration::from_secs(10))?;
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn batch(tensors: &[Output], options: &BatchOptions) -> Result<Vec<Output>> {
-    make_batches("batch", &[tensors], options, None)
+#[track_caller]
+pub fn batch(tensors: &[Output], options: &BatchOptions) -> Vec<Output> {
+    kept_batches("batch", &[tensors], options, None)
 }
 
 /// Adds batches of tensors in a random order.
@@ -422,13 +430,13 @@ pub fn batch(tensors: &[Output], options: &BatchOptions) -> Result<Vec<Output>> 
 /// let g = Graph::new();
 /// let (image, label) = (g.constant([0f32; 784]), g.constant(3i64));
 /// let options = BatchOptions { batch_size: 100, capacity: 2000, ..BatchOptions::default() };
-/// let batches = shuffle_batch(&[image, label], &options, &ShuffleOptions { min_after_dequeue: 1000, seed: None })?;
+/// let batches = shuffle_batch(&[image, label], &options, &ShuffleOptions { min_after_dequeue: 1000, seed: None });
 /// assert_eq!(batches[0].shape(), PartialShape::from([100, 784]));
 /// assert_eq!(batches[1].shape(), PartialShape::from([100]));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn shuffle_batch(tensors: &[Output], options: &BatchOptions, shuffle: &ShuffleOptions) -> Result<Vec<Output>> {
-    make_batches("shuffle_batch", &[tensors], options, Some(shuffle))
+#[track_caller]
+pub fn shuffle_batch(tensors: &[Output], options: &BatchOptions, shuffle: &ShuffleOptions) -> Vec<Output> {
+    kept_batches("shuffle_batch", &[tensors], options, Some(shuffle))
 }
 
 /// Adds batches of what several sources give, each of which has a thread.
@@ -439,12 +447,12 @@ pub fn shuffle_batch(tensors: &[Output], options: &BatchOptions, shuffle: &Shuff
 ///
 /// let g = Graph::new();
 /// let (first, second) = ([g.constant(1f32)], [g.constant(2f32)]);
-/// let batches = batch_join(&[&first, &second], &BatchOptions { batch_size: 8, ..BatchOptions::default() })?;
+/// let batches = batch_join(&[&first, &second], &BatchOptions { batch_size: 8, ..BatchOptions::default() });
 /// assert_eq!(batches[0].shape(), PartialShape::from([8]));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn batch_join(sources: &[&[Output]], options: &BatchOptions) -> Result<Vec<Output>> {
-    make_batches("batch_join", sources, options, None)
+#[track_caller]
+pub fn batch_join(sources: &[&[Output]], options: &BatchOptions) -> Vec<Output> {
+    kept_batches("batch_join", sources, options, None)
 }
 
 /// Adds batches of what several sources give, in a random order.
@@ -457,16 +465,27 @@ pub fn batch_join(sources: &[&[Output]], options: &BatchOptions) -> Result<Vec<O
 /// let (first, second) = ([g.constant(1f32)], [g.constant(2f32)]);
 /// let options = BatchOptions { batch_size: 8, ..BatchOptions::default() };
 /// let shuffle = ShuffleOptions { min_after_dequeue: 16, seed: None };
-/// let batches = shuffle_batch_join(&[&first, &second], &options, &shuffle)?;
+/// let batches = shuffle_batch_join(&[&first, &second], &options, &shuffle);
 /// assert_eq!(batches[0].shape(), PartialShape::from([8]));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn shuffle_batch_join(
+#[track_caller]
+pub fn shuffle_batch_join(sources: &[&[Output]], options: &BatchOptions, shuffle: &ShuffleOptions) -> Vec<Output> {
+    kept_batches("shuffle_batch_join", sources, options, Some(shuffle))
+}
+
+/// Adds batches. Where they can't be made there are as many outputs that do nothing as there would be batches, and one at
+/// least, which carries the mistake to where it is used.
+#[track_caller]
+fn kept_batches(
+    name: &str,
     sources: &[&[Output]],
     options: &BatchOptions,
-    shuffle: &ShuffleOptions,
-) -> Result<Vec<Output>> {
-    make_batches("shuffle_batch_join", sources, options, Some(shuffle))
+    shuffle: Option<&ShuffleOptions>,
+) -> Vec<Output> {
+    let inputs: Vec<&Output> = sources.iter().copied().flatten().collect();
+    let count = sources.first().map_or(1, |source| source.len().max(1));
+    let add = || make_batches(name, sources, options, shuffle);
+    kept_as(name, &inputs, add, |instead| vec![instead.clone(); count])
 }
 
 fn make_batches(
@@ -525,17 +544,16 @@ fn make_batches(
         let queue = Queue::new(queue.try_build()?.output(0));
         let mut enqueue = Vec::new();
         for source in sources {
-            let op = if options.enqueue_many { queue.enqueue_many(source)? } else { queue.enqueue(source)? };
-            enqueue.push(op);
+            enqueue.push(if options.enqueue_many { queue.enqueue_many(source) } else { queue.enqueue(source) });
         }
         if let [only] = &enqueue[..] {
             // Several threads run the same operation.
             enqueue = vec![only.clone(); options.num_threads];
         }
-        add_queue_runner(graph, QueueRunner::new(queue.handle(), &enqueue)?);
+        add_queue_runner(graph, QueueRunner::new(queue.handle(), &enqueue));
         note_fraction(graph, &queue, options.capacity)?;
         let count = named_constant(graph, "n", &Tensor::scalar(options.batch_size));
-        let dequeue = queue.dequeue_many(&count, &types, options.allow_smaller_final_batch)?;
+        let dequeue = queue.dequeue_many(&count, &types, options.allow_smaller_final_batch);
         Ok((0..types.len()).map(|port| dequeue.output(port as u32)).collect())
     })
 }
@@ -559,11 +577,12 @@ fn note_fraction(graph: &Graph, queue: &Queue, capacity: i64) -> Result<()> {
     if capacity < 0 {
         return Ok(());
     }
-    let size = queue.size()?;
+    let size = queue.size();
     let size = graph.op("Cast").input(&size).attr("DstT", DType::Float).try_build()?.output(0);
     let each = graph.constant_tensor(&Tensor::scalar(1.0 / capacity as f32));
     let fraction = graph.op("Mul").name("mul").input(&size).input(&each).try_build()?.output(0);
-    summary::scalar(&format!("fraction_of_{capacity}_full"), &fraction).map(drop)
+    summary::scalar(&format!("fraction_of_{capacity}_full"), &fraction);
+    Ok(())
 }
 
 /// Returns the shape of the rows of a tensor.

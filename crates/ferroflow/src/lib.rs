@@ -58,7 +58,7 @@
 //!     let train = GradientDescentOptimizer::new(0.1).minimize(&loss, None)?;
 //!
 //!     let session = Session::new(&g)?;
-//!     session.run_ops(&[&global_variables_initializer(&g)?])?;
+//!     session.run_ops(&[&global_variables_initializer(&g)])?;
 //!     for _ in 0..200 {
 //!         session.runner().feed(&x, [0f32, 1.0, 2.0]).feed(&y, [1f32, 3.0, 5.0]).target(&train).run()?;
 //!     }
@@ -82,7 +82,7 @@
 //! let w = Variable::new(&g, "w", &g.constant([1f32, 2.0]));
 //! let saver = Saver::new(&g)?;
 //! let session = Session::new(&g)?;
-//! session.run_ops(&[&global_variables_initializer(&g)?])?;
+//! session.run_ops(&[&global_variables_initializer(&g)])?;
 //! saver.save(&session, &format!("{directory}/model"), Some(100))?;
 //!
 //! let later = Session::new(&g)?;
@@ -118,7 +118,7 @@
 //! assert_eq!(w.op().device(), "/job:ps/task:0");
 //!
 //! let session = Session::on_master(&g, cluster.master("worker", 0)?, ferroflow::SessionConfig::new())?;
-//! session.run_ops(&[&global_variables_initializer(&g)?])?;
+//! session.run_ops(&[&global_variables_initializer(&g)])?;
 //! session.run_ops(&[&train])?;
 //! assert_eq!(session.eval::<f32>(w.value())?, 2.0);
 //! # Ok::<(), Status>(())
@@ -152,6 +152,7 @@ pub mod distributed;
 pub mod flags;
 pub mod initializers;
 pub mod input;
+mod kept;
 pub mod layers;
 pub mod losses;
 mod meta_graph;

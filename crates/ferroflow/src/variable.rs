@@ -94,7 +94,7 @@ pub enum Kind {
 /// let w = Variable::new(&g, "w", &g.constant([1f32, 2.0]));
 /// let double = w.assign(&(w.value() * 2.0));
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&global_variables_initializer(&g)])?;
 /// session.run_ops(&[&double])?;
 /// assert_eq!(session.run(&[w.value()])?[0].to_vec::<f32>()?, [2.0, 4.0]);
 /// # Ok::<(), ferroflow::Status>(())
@@ -118,10 +118,9 @@ pub struct Variable {
 /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
 ///
 /// let g = ferroflow::Graph::new();
-/// let table = get_variable(&g, "table", &[4, 8])?.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+/// let table = get_variable(&g, "table", &[4, 8]).get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 });
 /// let slice = table.parts()[1].save_slice().unwrap();
 /// assert_eq!((slice.full_name.as_str(), slice.offset.as_slice()), ("table", &[2, 0][..]));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveSlice {
@@ -199,7 +198,12 @@ impl Variable {
     /// Keeps a mistake in the graph, and returns a variable that stands for the one that couldn't be added.
     #[track_caller]
     pub(crate) fn mistaken(graph: &Graph, kind: Kind, status: Status) -> Variable {
-        let handle = graph.mistaken_output("Variable", status);
+        Variable::standing_for(&graph.mistaken_output("Variable", status), kind)
+    }
+
+    /// Returns a variable that does nothing, of an output that does nothing.
+    pub(crate) fn standing_for(mistaken: &Output, kind: Kind) -> Variable {
+        let handle = mistaken.clone();
         Variable {
             value: handle.clone(),
             initializer: handle.op.clone(),
@@ -952,7 +956,7 @@ pub fn get_global_step(graph: &Graph) -> Result<Option<Variable>> {
 /// let w = Variable::new(&g, "w", &g.constant(1f32));
 /// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&global_variables_initializer(&g)])?;
 /// session.run_ops(&[&train])?;
 /// assert_eq!(session.eval::<i64>(step.value())?, 1);
 /// # Ok::<(), ferroflow::Status>(())

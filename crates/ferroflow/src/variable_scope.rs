@@ -1,6 +1,7 @@
 //! Variables by name: [`get_variable`] makes one or finds it again, [`variable_scope`] puts names before theirs.
 
 use crate::initializers::{Initializer, glorot_uniform, zeros};
+use crate::kept::kept_in;
 use crate::losses::REGULARIZATION_LOSSES;
 use crate::train::constraint::{Constraint, set_constraint};
 use crate::variable::{Kind, SaveSlice, Variable};
@@ -28,12 +29,14 @@ pub type Regularizer = Arc<dyn Fn(&Output) -> Output + Send + Sync>;
 /// use ferroflow::variable_scope::{Reuse, get_variable, variable_scope};
 ///
 /// let g = ferroflow::Graph::new();
-/// let get = |reuse| variable_scope(&g, "model", reuse, |g| get_variable(g, "w", &[2])?.get());
-/// assert!(get(Reuse::Existing).is_err());
-/// let made = get(Reuse::New)?;
-/// assert_eq!(get(Reuse::Auto)?.name(), made.name());
-/// assert!(get(Reuse::New).is_err());
-/// # Ok::<(), ferroflow::Status>(())
+/// let get = |reuse| variable_scope(&g, "model", reuse, |g| get_variable(g, "w", &[2]).get());
+/// let made = get(Reuse::New);
+/// assert_eq!(get(Reuse::Auto).name(), made.name());
+/// assert_eq!(get(Reuse::Existing).name(), made.name());
+/// assert!(g.finish().is_ok());
+/// // The name is taken.
+/// get(Reuse::New);
+/// assert!(g.finish().is_err());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reuse {
@@ -70,10 +73,9 @@ pub(crate) struct OpenScope {
 /// use ferroflow::Graph;
 ///
 /// let g = Graph::new();
-/// let first = variable_scope(&g, "tower", Reuse::New, |g| get_variable(g, "w", &[2, 3])?.get())?;
-/// let again = variable_scope(&g, "tower", Reuse::Existing, |g| get_variable(g, "w", &[2, 3])?.get())?;
+/// let first = variable_scope(&g, "tower", Reuse::New, |g| get_variable(g, "w", &[2, 3]).get());
+/// let again = variable_scope(&g, "tower", Reuse::Existing, |g| get_variable(g, "w", &[2, 3]).get());
 /// assert_eq!((first.name(), again.name()), ("tower/w".into(), "tower/w".into()));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub fn variable_scope<R>(graph: &Graph, name: &str, reuse: Reuse, body: impl FnOnce(&Graph) -> R) -> R {
     VariableScope::new(name).reuse(reuse).run(graph, body)
@@ -111,9 +113,8 @@ impl VariableScope {
     /// use ferroflow::variable_scope::{VariableScope, get_variable};
     ///
     /// let g = ferroflow::Graph::new();
-    /// let w = VariableScope::new("a").run(&g, |g| get_variable(g, "w", &[])?.get())?;
+    /// let w = VariableScope::new("a").run(&g, |g| get_variable(g, "w", &[]).get());
     /// assert_eq!(w.name(), "a/w");
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn new(name: &str) -> VariableScope {
         VariableScope {
@@ -132,10 +133,9 @@ impl VariableScope {
     ///
     /// let g = ferroflow::Graph::new();
     /// for name in ["block/w", "block_1/w"] {
-    ///     let w = VariableScope::with_default_name("block").run(&g, |g| get_variable(g, "w", &[])?.get())?;
+    ///     let w = VariableScope::with_default_name("block").run(&g, |g| get_variable(g, "w", &[]).get());
     ///     assert_eq!(w.name(), name);
     /// }
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn with_default_name(name: &str) -> VariableScope {
         VariableScope { is_default: true, ..VariableScope::new(name) }
@@ -148,9 +148,8 @@ impl VariableScope {
     ///
     /// let g = ferroflow::Graph::new();
     /// for _ in 0..2 {
-    ///     VariableScope::new("a").reuse(Reuse::Auto).run(&g, |g| get_variable(g, "w", &[])?.get())?;
+    ///     VariableScope::new("a").reuse(Reuse::Auto).run(&g, |g| get_variable(g, "w", &[]).get());
     /// }
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn reuse(mut self, reuse: Reuse) -> Self {
         self.reuse = reuse;
@@ -165,7 +164,7 @@ impl VariableScope {
     ///
     /// let g = Graph::new();
     /// let scope = VariableScope::new("a").initializer(initializers::constant(0.5));
-    /// let w = scope.run(&g, |g| get_variable(g, "w", &[])?.get())?;
+    /// let w = scope.run(&g, |g| get_variable(g, "w", &[]).get());
     /// assert_eq!(Session::new(&g)?.eval::<f32>(w.initial_value())?, 0.5);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -182,9 +181,8 @@ impl VariableScope {
     ///
     /// let g = ferroflow::Graph::new();
     /// let scope = VariableScope::new("a").regularizer(regularizers::l2(0.01));
-    /// scope.run(&g, |g| get_variable(g, "w", &[3])?.get())?;
+    /// scope.run(&g, |g| get_variable(g, "w", &[3]).get());
     /// assert_eq!(ferroflow::losses::get_regularization_losses(&g).len(), 1);
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn regularizer(mut self, regularizer: Regularizer) -> Self {
         self.regularizer = Some(regularizer);
@@ -197,8 +195,7 @@ impl VariableScope {
     /// use ferroflow::variable_scope::{VariableScope, get_variable};
     ///
     /// let g = ferroflow::Graph::new();
-    /// VariableScope::new("a").run(&g, |g| get_variable(g, "w", &[3])?.get())?;
-    /// # Ok::<(), ferroflow::Status>(())
+    /// VariableScope::new("a").run(&g, |g| get_variable(g, "w", &[3]).get());
     /// ```
     pub fn run<R>(self, graph: &Graph, body: impl FnOnce(&Graph) -> R) -> R {
         let store = graph.extension::<Store>();
@@ -265,15 +262,15 @@ fn joined(outer: &str, name: &str) -> String {
 /// use ferroflow::{Graph, initializers};
 ///
 /// let g = Graph::new();
-/// let bias = get_variable(&g, "bias", &[3])?.initializer(initializers::zeros()).trainable(false).get()?;
+/// let bias = get_variable(&g, "bias", &[3]).initializer(initializers::zeros()).trainable(false).get();
 /// assert_eq!((bias.name().as_str(), bias.is_trainable()), ("bias", false));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
 #[must_use = "the variable is made by `get`"]
 pub struct VariableRequest<'a> {
     graph: &'a Graph,
     name: String,
-    shape: Shape,
+    /// What is wrong with the dimensions is told when the variable is made.
+    shape: Result<Shape>,
     dtype: DType,
     initializer: Option<Initializer>,
     trainable: bool,
@@ -291,15 +288,14 @@ pub struct VariableRequest<'a> {
 /// use ferroflow::variable_scope::get_variable;
 ///
 /// let g = Graph::new();
-/// let w = get_variable(&g, "w", &[2, 3])?.get()?;
+/// let w = get_variable(&g, "w", &[2, 3]).get();
 /// assert_eq!((w.dtype(), w.shape()), (DType::Float, &PartialShape::from([2, 3])));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn get_variable<'a>(graph: &'a Graph, name: &str, dims: &[i64]) -> Result<VariableRequest<'a>> {
-    Ok(VariableRequest {
+pub fn get_variable<'a>(graph: &'a Graph, name: &str, dims: &[i64]) -> VariableRequest<'a> {
+    VariableRequest {
         graph,
         name: name.to_owned(),
-        shape: Shape::new(dims)?,
+        shape: Shape::new(dims),
         dtype: DType::Float,
         initializer: None,
         trainable: true,
@@ -307,7 +303,7 @@ pub fn get_variable<'a>(graph: &'a Graph, name: &str, dims: &[i64]) -> Result<Va
         collections: None,
         regularizer: None,
         constraint: None,
-    })
+    }
 }
 
 impl VariableRequest<'_> {
@@ -318,9 +314,8 @@ impl VariableRequest<'_> {
     /// use ferroflow::{DType, Graph, initializers};
     ///
     /// let g = Graph::new();
-    /// let count = get_variable(&g, "count", &[])?.dtype(DType::Int64).initializer(initializers::zeros()).get()?;
+    /// let count = get_variable(&g, "count", &[]).dtype(DType::Int64).initializer(initializers::zeros()).get();
     /// assert_eq!(count.dtype(), DType::Int64);
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
@@ -334,7 +329,7 @@ impl VariableRequest<'_> {
     /// use ferroflow::{Graph, Session, initializers};
     ///
     /// let g = Graph::new();
-    /// let w = get_variable(&g, "w", &[2])?.initializer(initializers::constant(0.5)).get()?;
+    /// let w = get_variable(&g, "w", &[2]).initializer(initializers::constant(0.5)).get();
     /// let session = Session::new(&g)?;
     /// session.run_ops(&[w.initializer()])?;
     /// assert_eq!(session.run(&[w.value()])?[0].to_vec::<f32>()?, [0.5, 0.5]);
@@ -351,8 +346,7 @@ impl VariableRequest<'_> {
     /// use ferroflow::variable_scope::get_variable;
     ///
     /// let g = ferroflow::Graph::new();
-    /// assert!(!get_variable(&g, "w", &[2])?.trainable(false).get()?.is_trainable());
-    /// # Ok::<(), ferroflow::Status>(())
+    /// assert!(!get_variable(&g, "w", &[2]).trainable(false).get().is_trainable());
     /// ```
     pub fn trainable(mut self, trainable: bool) -> Self {
         self.trainable = trainable;
@@ -366,8 +360,7 @@ impl VariableRequest<'_> {
     /// use ferroflow::variable_scope::get_variable;
     ///
     /// let g = ferroflow::Graph::new();
-    /// assert_eq!(get_variable(&g, "w", &[2])?.kind(Kind::Resource).get()?.kind(), Kind::Resource);
-    /// # Ok::<(), ferroflow::Status>(())
+    /// assert_eq!(get_variable(&g, "w", &[2]).kind(Kind::Resource).get().kind(), Kind::Resource);
     /// ```
     pub fn kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
@@ -381,7 +374,7 @@ impl VariableRequest<'_> {
     /// use ferroflow::variable_scope::get_variable;
     ///
     /// let g = ferroflow::Graph::new();
-    /// get_variable(&g, "seen", &[])?.collections(&[collections::LOCAL_VARIABLES]).get()?;
+    /// get_variable(&g, "seen", &[]).collections(&[collections::LOCAL_VARIABLES]).get();
     /// assert_eq!(local_variables(&g)?[0].name(), "seen");
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -398,9 +391,8 @@ impl VariableRequest<'_> {
     /// use ferroflow::variable_scope::get_variable;
     ///
     /// let g = ferroflow::Graph::new();
-    /// get_variable(&g, "w", &[2])?.regularizer(regularizers::l2(0.01)).get()?;
+    /// get_variable(&g, "w", &[2]).regularizer(regularizers::l2(0.01)).get();
     /// assert_eq!(get_regularization_losses(&g).len(), 1);
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn regularizer(mut self, regularizer: Regularizer) -> Self {
         self.regularizer = Some(regularizer);
@@ -416,10 +408,10 @@ impl VariableRequest<'_> {
     /// use ferroflow::variable_scope::get_variable;
     ///
     /// let g = Graph::new();
-    /// let w = get_variable(&g, "w", &[])?.constraint(constraints::non_negative()).get()?;
+    /// let w = get_variable(&g, "w", &[]).constraint(constraints::non_negative()).get();
     /// let train = GradientDescentOptimizer::new(100.0).minimize(w.value(), None)?;
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// session.run_ops(&[&global_variables_initializer(&g)])?;
     /// session.run_ops(&[&train])?;
     /// assert_eq!(session.eval::<f32>(w.value())?, 0.0);
     /// # Ok::<(), ferroflow::Status>(())
@@ -435,14 +427,25 @@ impl VariableRequest<'_> {
     /// use ferroflow::variable_scope::get_variable;
     ///
     /// let g = ferroflow::Graph::new();
-    /// assert_eq!(get_variable(&g, "w", &[2])?.get()?.name(), "w");
-    /// # Ok::<(), ferroflow::Status>(())
+    /// assert_eq!(get_variable(&g, "w", &[2]).get().name(), "w");
     /// ```
-    pub fn get(mut self) -> Result<Variable> {
+    #[track_caller]
+    pub fn get(self) -> Variable {
+        let (graph, what, kind) = (self.graph, self.what(), self.kind);
+        kept_in(graph, &what, &[], || self.try_get(), |instead| Variable::standing_for(instead, kind))
+    }
+
+    /// As [`get`](Self::get), but returns what is wrong, for layers that say more about it.
+    pub(crate) fn try_get(mut self) -> Result<Variable> {
         let scope = OpenScope::current(self.graph);
         self.take_defaults(&scope);
         let full = joined(&scope.name, &self.name);
         self.get_as(&full, scope.reuse)
+    }
+
+    /// Says what is made, for a mistake in it.
+    fn what(&self) -> String {
+        format!("variable {}", self.name)
     }
 
     fn take_defaults(&mut self, scope: &OpenScope) {
@@ -451,6 +454,7 @@ impl VariableRequest<'_> {
     }
 
     fn get_as(self, full: &str, reuse: Reuse) -> Result<Variable> {
+        let shape = self.shape?;
         let store = self.graph.extension::<Store>();
         let found = store.variables.lock().get(full).copied();
         if let Some(edge) = found {
@@ -461,10 +465,9 @@ impl VariableRequest<'_> {
                 )));
             }
             let variable = Variable::from_handle(&self.graph.from_edge(edge))?;
-            if variable.dtype() != self.dtype || *variable.shape() != PartialShape::from(&self.shape) {
+            if variable.dtype() != self.dtype || *variable.shape() != PartialShape::from(&shape) {
                 return Err(Status::invalid_argument(format!(
-                    "Trying to share variable {full}, but specified shape {} and dtype {} and found shape {} and dtype {}.",
-                    self.shape,
+                    "Trying to share variable {full}, but specified shape {shape} and dtype {} and found shape {} and dtype {}.",
                     self.dtype,
                     variable.shape(),
                     variable.dtype()
@@ -486,7 +489,7 @@ impl VariableRequest<'_> {
             if let Some(collections) = &self.collections {
                 builder = builder.collections(collections);
             }
-            builder.try_build(|graph| initializer(graph, &self.shape, self.dtype))
+            builder.try_build(|graph| initializer(graph, &shape, self.dtype))
         });
         let variable = variable.map_err(|status| status.context(format!("the first value of variable '{full}'")))?;
         store.variables.lock().insert(full.to_owned(), variable.handle().edge());
@@ -505,37 +508,53 @@ impl VariableRequest<'_> {
     /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
     ///
     /// let g = ferroflow::Graph::new();
-    /// let table = get_variable(&g, "table", &[5, 8])?.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+    /// let table = get_variable(&g, "table", &[5, 8]).get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 });
     /// let names: Vec<String> = table.parts().iter().map(|part| part.name()).collect();
     /// assert_eq!(names, ["table/part_0", "table/part_1"]);
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
-    pub fn get_partitioned(mut self, partitioner: &dyn Partitioner) -> Result<PartitionedVariable> {
-        let counts = partitioner.parts(&self.shape, self.dtype);
+    #[track_caller]
+    pub fn get_partitioned(self, partitioner: &dyn Partitioner) -> PartitionedVariable {
+        let (graph, what, kind, name) = (self.graph, self.what(), self.kind, self.name.clone());
+        let instead = |instead: &Output| {
+            let parts = vec![Variable::standing_for(instead, kind)];
+            PartitionedVariable { parts, axis: 0, name }
+        };
+        kept_in(graph, &what, &[], || self.try_get_partitioned(partitioner), instead)
+    }
+
+    fn try_get_partitioned(mut self, partitioner: &dyn Partitioner) -> Result<PartitionedVariable> {
+        let whole = self.shape.clone()?;
+        let counts = partitioner.parts(&whole, self.dtype);
+        if counts.len() != whole.rank() {
+            let (count, rank) = (counts.len(), whole.rank());
+            return Err(Status::invalid_argument(format!(
+                "the partitioner cuts {count} axes of {whole}, which has {rank}"
+            )));
+        }
         let mut cut: Vec<(usize, i64)> = counts.iter().copied().enumerate().filter(|(_, parts)| *parts > 1).collect();
         let (axis, parts) = match cut.len() {
             0 => (0, 1),
             1 => cut.remove(0),
             _ => return Err(Status::invalid_argument("a variable can be cut along one axis only")),
         };
-        if self.shape.rank() == 0 || parts > self.shape.dim(axis) {
-            return Err(Status::invalid_argument(format!("{} can't be cut into {parts} parts", self.shape)));
+        if whole.rank() == 0 || parts > whole.dim(axis) {
+            return Err(Status::invalid_argument(format!("{whole} can't be cut into {parts} parts")));
         }
         let scope = OpenScope::current(self.graph);
         self.take_defaults(&scope);
         let full = joined(&scope.name, &self.name);
         // The first parts are one larger where it doesn't come out even.
-        let size = self.shape.dim(axis);
+        let size = whole.dim(axis);
         let (each, extra) = (size / parts, size % parts);
         let mut made = Vec::new();
         let mut start = 0;
         for part in 0..parts {
             let length = each + i64::from(part < extra);
-            let shape = self.shape.with_dim(axis, length)?;
+            let shape = whole.with_dim(axis, length)?;
             let request = VariableRequest {
                 graph: self.graph,
                 name: String::new(),
-                shape: shape.clone(),
+                shape: Ok(shape.clone()),
                 dtype: self.dtype,
                 initializer: self.initializer.clone(),
                 trainable: self.trainable,
@@ -545,14 +564,9 @@ impl VariableRequest<'_> {
                 constraint: self.constraint.clone(),
             };
             let mut variable = request.get_as(&format!("{full}/part_{part}"), scope.reuse)?;
-            let mut offset = vec![0; self.shape.rank()];
+            let mut offset = vec![0; whole.rank()];
             offset[axis] = start;
-            variable.set_save_slice(SaveSlice {
-                full_name: full.clone(),
-                full_shape: self.shape.clone(),
-                offset,
-                shape,
-            });
+            variable.set_save_slice(SaveSlice { full_name: full.clone(), full_shape: whole.clone(), offset, shape });
             start += length;
             made.push(variable);
         }
@@ -578,8 +592,7 @@ impl VariableRequest<'_> {
 /// }
 ///
 /// let g = Graph::new();
-/// assert_eq!(get_variable(&g, "table", &[3, 8])?.get_partitioned(&Rows)?.parts().len(), 3);
-/// # Ok::<(), ferroflow::Status>(())
+/// assert_eq!(get_variable(&g, "table", &[3, 8]).get_partitioned(&Rows).parts().len(), 3);
 /// ```
 pub trait Partitioner {
     /// Returns the number of parts along each axis; more than one along one axis at most.
@@ -593,9 +606,8 @@ pub trait Partitioner {
 /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
 ///
 /// let g = ferroflow::Graph::new();
-/// let table = get_variable(&g, "table", &[5, 8])?.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+/// let table = get_variable(&g, "table", &[5, 8]).get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 });
 /// assert_eq!(table.parts()[0].shape(), &PartialShape::from([3, 8]));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub struct FixedSizePartitioner {
     /// The number of parts.
@@ -622,8 +634,7 @@ impl Partitioner for FixedSizePartitioner {
 /// let g = ferroflow::Graph::new();
 /// let partitioner = VariableAxisSizePartitioner { max_shard_bytes: 64, axis: 0, max_shards: None };
 /// // Two rows of eight floats are 64 bytes.
-/// assert_eq!(get_variable(&g, "table", &[6, 8])?.get_partitioned(&partitioner)?.parts().len(), 3);
-/// # Ok::<(), ferroflow::Status>(())
+/// assert_eq!(get_variable(&g, "table", &[6, 8]).get_partitioned(&partitioner).parts().len(), 3);
 /// ```
 pub struct VariableAxisSizePartitioner {
     /// The largest size of a part in bytes.
@@ -656,8 +667,7 @@ impl Partitioner for VariableAxisSizePartitioner {
 ///
 /// let g = ferroflow::Graph::new();
 /// let partitioner = MinMaxVariablePartitioner { max_partitions: 4, axis: 0, min_slice_bytes: 96 };
-/// assert_eq!(get_variable(&g, "table", &[6, 8])?.get_partitioned(&partitioner)?.parts().len(), 2);
-/// # Ok::<(), ferroflow::Status>(())
+/// assert_eq!(get_variable(&g, "table", &[6, 8]).get_partitioned(&partitioner).parts().len(), 2);
 /// ```
 pub struct MinMaxVariablePartitioner {
     /// The largest number of parts.
@@ -687,10 +697,9 @@ impl Partitioner for MinMaxVariablePartitioner {
 /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
 ///
 /// let g = Graph::new();
-/// let table = get_variable(&g, "table", &[4, 2])?.get_partitioned(&FixedSizePartitioner { num_shards: 4, axis: 0 })?;
+/// let table = get_variable(&g, "table", &[4, 2]).get_partitioned(&FixedSizePartitioner { num_shards: 4, axis: 0 });
 /// assert_eq!((table.name(), table.parts().len()), ("table", 4));
 /// assert_eq!(table.as_tensor().shape(), PartialShape::from([4, 2]));
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct PartitionedVariable {
@@ -706,9 +715,8 @@ impl PartitionedVariable {
     /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
     ///
     /// let g = ferroflow::Graph::new();
-    /// let table = get_variable(&g, "table", &[4])?.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+    /// let table = get_variable(&g, "table", &[4]).get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 });
     /// assert_eq!(table.parts()[1].save_slice().unwrap().offset, [2]);
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn parts(&self) -> &[Variable] {
         &self.parts
@@ -720,9 +728,8 @@ impl PartitionedVariable {
     /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
     ///
     /// let g = ferroflow::Graph::new();
-    /// let table = get_variable(&g, "table", &[4])?.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+    /// let table = get_variable(&g, "table", &[4]).get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 });
     /// assert_eq!(table.name(), "table");
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn name(&self) -> &str {
         &self.name
@@ -737,10 +744,10 @@ impl PartitionedVariable {
     /// use ferroflow::initializers;
     ///
     /// let g = Graph::new();
-    /// let request = get_variable(&g, "table", &[3])?.initializer(initializers::ones());
-    /// let whole = request.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?.as_tensor();
+    /// let request = get_variable(&g, "table", &[3]).initializer(initializers::ones());
+    /// let whole = request.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 }).as_tensor();
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// session.run_ops(&[&global_variables_initializer(&g)])?;
     /// assert_eq!(session.run(&[&whole])?[0].to_vec::<f32>()?, [1.0, 1.0, 1.0]);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```

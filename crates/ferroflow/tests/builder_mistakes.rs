@@ -1,28 +1,22 @@
 //! A mistake in a program is kept in the graph, and names this file and the line of the call: building neither panics nor needs `?`,
 //! and whatever runs or differentiates the graph returns the mistake.
 
+mod common;
+
+use common::check_mistake;
 use ferroflow::ops::{array, math, nn};
 use ferroflow::prelude::*;
 use ferroflow::train::GradientDescentOptimizer;
 
-/// Checks that what was built keeps a mistake of these words, blamed on a line of this file that has `code` in it; that
-/// everything after it is harmless; and that everything which returns a `Result` returns the mistake.
+/// Checks a mistake that is blamed on a line of this file; that everything after it is harmless; and that everything which returns
+/// a `Result` returns the mistake.
 #[track_caller]
 fn check(words: &str, code: &str, build: impl FnOnce(&Graph)) {
-    let g = Graph::new();
-    build(&g);
-    let mistake = g.finish().expect_err("nothing was found to be wrong");
-    let message = mistake.message();
-    assert!(message.contains(words), "{message}");
-    let (_, place) =
-        message.rsplit_once("builder_mistakes.rs:").unwrap_or_else(|| panic!("blamed on no line: {message}"));
-    let line: usize = place.split(':').next().and_then(|line| line.parse().ok()).unwrap_or(0);
-    let blamed = include_str!("builder_mistakes.rs").lines().nth(line.wrapping_sub(1)).unwrap_or_default();
-    assert!(blamed.contains(code), "blamed on `{blamed}`: {message}");
+    let source = include_str!("builder_mistakes.rs");
+    let (g, mistake) = check_mistake("builder_mistakes.rs", source, words, code, build);
     // A second mistake doesn't replace the first.
     let _ = g.op("AnotherMistake").output();
     assert_eq!(g.finish().unwrap_err(), mistake);
-    assert_eq!(Session::new(&g).err(), Some(mistake.clone()));
     let x = Variable::builder(&g, "x").build_constant(&Tensor::scalar(1f32));
     let loss = x.value() * 2.0;
     assert_eq!(g.gradients(&[loss.clone()], &[x.value().clone()]).err(), Some(mistake.clone()));

@@ -1,6 +1,9 @@
 //! A mistake in a layer, a recurrent network, a loss or a metric is kept in the graph with the line of the program that made it.
 //! Nothing panics, and what is built afterwards does nothing.
 
+mod common;
+
+use common::check_mistake;
 use ferroflow::layers::rnn::*;
 use ferroflow::layers::*;
 use ferroflow::losses::{self, Logits, Predictions};
@@ -8,21 +11,10 @@ use ferroflow::metrics;
 use ferroflow::prelude::*;
 use ferroflow::variable_scope::{Reuse, VariableScope};
 
-/// Checks that what was built keeps a mistake of these words, blamed on a line of this file that has `code` in it, and that the
-/// session returns it.
+/// Checks a mistake that is blamed on a line of this file.
 #[track_caller]
 fn check(words: &str, code: &str, build: impl FnOnce(&Graph)) {
-    let g = Graph::new();
-    build(&g);
-    let mistake = g.finish().expect_err("nothing was found to be wrong");
-    let message = mistake.message();
-    assert!(message.contains(words), "{message}");
-    let (_, place) =
-        message.rsplit_once("layer_mistakes.rs:").unwrap_or_else(|| panic!("blamed on no line: {message}"));
-    let line: usize = place.split(':').next().and_then(|line| line.parse().ok()).unwrap_or(0);
-    let blamed = include_str!("layer_mistakes.rs").lines().nth(line.wrapping_sub(1)).unwrap_or_default();
-    assert!(blamed.contains(code), "blamed on `{blamed}`: {message}");
-    assert_eq!(Session::new(&g).err(), Some(mistake));
+    check_mistake("layer_mistakes.rs", include_str!("layer_mistakes.rs"), words, code, build);
 }
 
 /// Uses an output that does nothing as a model might: in layers, networks, losses and metrics.

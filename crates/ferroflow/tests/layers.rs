@@ -82,7 +82,7 @@ fn a_recurrent_network_learns_to_add() {
     let loss = losses::mean_squared_error(Labels(&y), Predictions(&sum)).build();
     let train = AdamOptimizer::new(0.02).minimize(&loss, None).unwrap();
     let session = Session::new(&g).unwrap();
-    session.run_ops(&[&global_variables_initializer(&g).unwrap()]).unwrap();
+    session.run_ops(&[&global_variables_initializer(&g)]).unwrap();
     let inputs: Vec<f32> = (0..32).map(|k| ((k * 7) % 5) as f32 * 0.5 - 1.0).collect();
     let sums: Vec<f32> = inputs.chunks(4).map(|chunk| chunk.iter().sum()).collect();
     let inputs = Tensor::from_slice(&[8, 4, 1], &inputs).unwrap();

@@ -16,9 +16,9 @@ fn what_is_saved_is_restored() -> Result<()> {
     let directory = directory("saver");
     let prefix = directory.join("model.ckpt").to_str().unwrap().to_owned();
     let graph = Graph::new();
-    let v = get_variable(&graph, "v", &[3])?.initializer(initializers::constant(2.0)).get()?;
-    get_variable(&graph, "w", &[2])?.initializer(initializers::ones()).kind(Kind::Resource).get()?;
-    let init = global_variables_initializer(&graph)?;
+    let v = get_variable(&graph, "v", &[3]).initializer(initializers::constant(2.0)).get();
+    get_variable(&graph, "w", &[2]).initializer(initializers::ones()).kind(Kind::Resource).get();
+    let init = global_variables_initializer(&graph);
     let saver = Saver::with_options(&graph, SaverOptions { max_to_keep: 2, ..Default::default() })?;
     let session = Session::new(&graph)?;
     session.run_ops(&[&init])?;
@@ -30,7 +30,7 @@ fn what_is_saved_is_restored() -> Result<()> {
     assert!(!std::path::Path::new(&format!("{prefix}-1.index")).exists());
 
     let other = Graph::new();
-    let renamed = get_variable(&other, "renamed", &[3])?.initializer(initializers::zeros()).get()?;
+    let renamed = get_variable(&other, "renamed", &[3]).initializer(initializers::zeros()).get();
     let options = SaverOptions { variables: Some(vec![("v".to_owned(), renamed.clone())]), ..Default::default() };
     let saver = Saver::with_options(&other, options)?;
     let session = Session::new(&other)?;
@@ -47,18 +47,18 @@ fn parts_are_saved_as_slices_of_the_whole() -> Result<()> {
     let directory = directory("slices");
     let prefix = directory.join("model.ckpt").to_str().unwrap().to_owned();
     let graph = Graph::new();
-    let request = get_variable(&graph, "table", &[5, 2])?.initializer(initializers::constant(3.0));
-    let table = request.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+    let request = get_variable(&graph, "table", &[5, 2]).initializer(initializers::constant(3.0));
+    let table = request.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 });
     assert_eq!(table.parts().len(), 2);
     assert_eq!(table.parts()[0].name(), "table/part_0");
-    let init = global_variables_initializer(&graph)?;
+    let init = global_variables_initializer(&graph);
     let saver = Saver::new(&graph)?;
     let session = Session::new(&graph)?;
     session.run_ops(&[&init])?;
     saver.save(&session, &prefix, None)?;
 
     let whole = Graph::new();
-    let table = get_variable(&whole, "table", &[5, 2])?.initializer(initializers::zeros()).get()?;
+    let table = get_variable(&whole, "table", &[5, 2]).initializer(initializers::zeros()).get();
     let saver = Saver::new(&whole)?;
     let session = Session::new(&whole)?;
     saver.restore(&session, &prefix)?;
@@ -72,8 +72,8 @@ fn a_damaged_checkpoint_is_refused_and_changes_nothing() -> Result<()> {
     let directory = directory("damaged");
     let prefix = directory.join("model.ckpt").to_str().unwrap().to_owned();
     let graph = Graph::new();
-    let v = get_variable(&graph, "v", &[100])?.initializer(initializers::constant(2.0)).get()?;
-    let init = global_variables_initializer(&graph)?;
+    let v = get_variable(&graph, "v", &[100]).initializer(initializers::constant(2.0)).get();
+    let init = global_variables_initializer(&graph);
     let saver = Saver::new(&graph)?;
     let session = Session::new(&graph)?;
     session.run_ops(&[&init])?;
@@ -101,8 +101,8 @@ fn checkpoints_are_kept_for_good_now_and_then() -> Result<()> {
         let directory = directory(&format!("kept-{files}"));
         let prefix = directory.join("model.ckpt").to_str().unwrap().to_owned();
         let graph = Graph::new();
-        get_variable(&graph, "v", &[3])?.initializer(initializers::ones()).get()?;
-        let init = global_variables_initializer(&graph)?;
+        get_variable(&graph, "v", &[3]).initializer(initializers::ones()).get();
+        let init = global_variables_initializer(&graph);
         let options = SaverOptions { max_to_keep: 1, keep_checkpoint_every_n_hours: hours, ..Default::default() };
         let saver = Saver::with_options(&graph, options)?;
         let session = Session::new(&graph)?;

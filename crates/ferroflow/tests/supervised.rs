@@ -159,7 +159,7 @@ fn a_worker_waits_for_the_chief_and_says_what_for() -> Result<()> {
     let cluster = embedded(2)?;
     let setter = |task: u32| ReplicaDeviceSetter::new(1).worker_device(&format!("/job:worker/task:{task}"));
     let waiting = model(Some(&setter(1)?))?;
-    let ready = report_uninitialized_variables(&waiting.graph, None)?;
+    let ready = report_uninitialized_variables(&waiting.graph, None);
     let manager = SessionManager::new(&waiting.graph).ready_op(Some(&ready));
     let target = Target::from(cluster.master("worker", 1)?);
     let status = manager.wait_for_session(&target, &Default::default(), Some(Duration::ZERO)).err().unwrap();
@@ -239,7 +239,7 @@ fn a_waiting_worker_is_told_at_once() -> Result<()> {
     for [chief_target, target] in targets {
         let setter = |task: u32| ReplicaDeviceSetter::new(1).worker_device(&format!("/job:worker/task:{task}"));
         let waiting = model(Some(&setter(1)?))?;
-        let ready = report_uninitialized_variables(&waiting.graph, None)?;
+        let ready = report_uninitialized_variables(&waiting.graph, None);
         // By itself it would look again in an hour.
         let manager = SessionManager::new(&waiting.graph).ready_op(Some(&ready)).look_every(Duration::from_secs(3600));
         let (log, logged) = std::sync::mpsc::sync_channel(100);
@@ -272,7 +272,7 @@ fn a_waiting_worker_is_told_at_once() -> Result<()> {
 fn waiting_ends_with_a_stop() -> Result<()> {
     let cluster = embedded(1)?;
     let waiting = model(Some(&ReplicaDeviceSetter::new(1)))?;
-    let ready = report_uninitialized_variables(&waiting.graph, None)?;
+    let ready = report_uninitialized_variables(&waiting.graph, None);
     let coordinator = Coordinator::new();
     let manager = SessionManager::new(&waiting.graph).ready_op(Some(&ready)).coordinator(&coordinator);
     let manager = manager.look_every(Duration::from_secs(3600));
@@ -476,8 +476,8 @@ fn a_damaged_record_ends_training_and_the_last_checkpoint_stays() -> Result<()> 
     let graph = Graph::new();
     let step = create_global_step(&graph);
     let x = Variable::new(&graph, "x", &graph.constant_tensor(&Tensor::scalar(4f32)));
-    let names = string_input_producer(&graph, &[&records], &InputOptions { shuffle: false, ..Default::default() })?;
-    let (_, record) = Reader::tf_record(&graph, Compression::None)?.read(&names)?;
+    let names = string_input_producer(&graph, &[&records], &InputOptions { shuffle: false, ..Default::default() });
+    let (_, record) = Reader::tf_record(&graph, Compression::None).read(&names);
     let factor = graph.op("StringToNumber").input(&record).try_build()?.output(0);
     let loss = ops::math::square(&ops::math::multiply(x.value(), &factor));
     let train = GradientDescentOptimizer::new(0.1).minimize(&loss, Some(&step))?;
@@ -501,7 +501,7 @@ fn a_damaged_record_ends_training_and_the_last_checkpoint_stays() -> Result<()> 
 fn a_monitored_session_leaves_all_in_its_directory() -> Result<()> {
     let directory = tempfile::tempdir().unwrap();
     let model = model(None)?;
-    ferroflow::summary::scalar("loss", &model.loss)?;
+    ferroflow::summary::scalar("loss", &model.loss);
     let session = MonitoredSession::training(&model.graph)
         .checkpoint_dir(directory.path().to_str().unwrap())
         .save_summaries(Some(Every::Steps(2)))

@@ -87,7 +87,7 @@ fn try_train(
         Ok::<_, Status>((weights, pull, global_step, train))
     })?;
     let is_chief = task == 0;
-    let (init, local_init) = (global_variables_initializer(&graph)?, local_variables_initializer(&graph)?);
+    let (init, local_init) = (global_variables_initializer(&graph), local_variables_initializer(&graph));
     let (first_tokens, runner) = (optimizer.init_tokens_op(None)?, optimizer.chief_queue_runner()?);
     let session = Session::on_master(&graph, cluster.master("worker", task)?, proto::ConfigProto::default())?;
     let coordinator = Coordinator::new();

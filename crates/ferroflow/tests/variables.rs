@@ -13,39 +13,43 @@ fn less(x: &Output, y: &Output) -> Output {
 
 #[test]
 fn a_scope_makes_variables_or_finds_them() -> Result<()> {
-    let g = Graph::new();
-    let in_scope = |reuse, name: &str, dims: &[i64]| {
-        variable_scope(&g, "layer", reuse, |g| {
-            variable_scope(g, "inner", Reuse::New, |g| get_variable(g, name, dims).and_then(|request| request.get()))
+    let in_scope = |g: &Graph, reuse, name: &str, dims: &[i64]| {
+        variable_scope(g, "layer", reuse, |g| {
+            variable_scope(g, "inner", Reuse::New, |g| get_variable(g, name, dims).get())
         })
     };
-    let made = in_scope(Reuse::New, "w", &[2, 3])?;
+    let g = Graph::new();
+    let made = in_scope(&g, Reuse::New, "w", &[2, 3]);
     assert_eq!(made.name(), "layer/inner/w");
-    let found = in_scope(Reuse::Existing, "w", &[2, 3])?;
+    let found = in_scope(&g, Reuse::Existing, "w", &[2, 3]);
     assert_eq!(found.handle().edge(), made.handle().edge());
-    assert_eq!(in_scope(Reuse::Auto, "w", &[2, 3])?.name(), "layer/inner/w");
-    assert_eq!(in_scope(Reuse::Auto, "b", &[3])?.name(), "layer/inner/b");
+    assert_eq!(in_scope(&g, Reuse::Auto, "w", &[2, 3]).name(), "layer/inner/w");
+    assert_eq!(in_scope(&g, Reuse::Auto, "b", &[3]).name(), "layer/inner/b");
+    g.finish()?;
     for (reuse, name, dims, words) in [
         (Reuse::New, "w", &[2, 3][..], "Variable layer/inner/w already exists, disallowed"),
         (Reuse::Existing, "absent", &[2], "Variable layer/inner/absent does not exist"),
         (Reuse::Existing, "w", &[3, 2], "Trying to share variable layer/inner/w, but specified shape [3,2]"),
         (Reuse::New, "negative", &[-1], "-1"),
     ] {
-        let status = in_scope(reuse, name, dims).unwrap_err();
+        let g = Graph::new();
+        in_scope(&g, Reuse::New, "w", &[2, 3]);
+        in_scope(&g, reuse, name, dims);
+        let status = g.finish().unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
         assert!(status.message().contains(words), "{status}");
+        // What failed left nothing behind.
+        assert_eq!(g.collection(collections::GLOBAL_VARIABLES).len(), 1);
     }
-    // What failed left nothing behind.
-    assert_eq!(g.collection(collections::GLOBAL_VARIABLES).len(), 2);
     Ok(())
 }
 
 #[test]
 fn collections_hold_what_they_should() -> Result<()> {
     let g = Graph::new();
-    get_variable(&g, "trained", &[2])?.get()?;
-    get_variable(&g, "kept", &[2])?.trainable(false).get()?;
-    get_variable(&g, "own", &[2])?.collections(&[collections::LOCAL_VARIABLES, "mine"]).get()?;
+    get_variable(&g, "trained", &[2]).get();
+    get_variable(&g, "kept", &[2]).trainable(false).get();
+    get_variable(&g, "own", &[2]).collections(&[collections::LOCAL_VARIABLES, "mine"]).get();
     let names = |collection: &str| g.collection(collection).iter().map(|v| v.op.name()).collect::<Vec<_>>();
     assert_eq!(names(collections::GLOBAL_VARIABLES), ["trained", "kept"]);
     assert_eq!(names(collections::TRAINABLE_VARIABLES), ["trained"]);
@@ -57,16 +61,16 @@ fn collections_hold_what_they_should() -> Result<()> {
 #[test]
 fn initializers_give_the_first_values() -> Result<()> {
     let g = Graph::new();
-    let int = get_variable(&g, "int", &[2])?.dtype(DType::Int32).get()?;
-    let seven = get_variable(&g, "seven", &[2])?.initializer(initializers::constant(7.0)).get()?;
+    let int = get_variable(&g, "int", &[2]).dtype(DType::Int32).get();
+    let seven = get_variable(&g, "seven", &[2]).initializer(initializers::constant(7.0)).get();
     let given = initializers::tensor(Tensor::vector(&[1f32, 2.0]));
-    let given = get_variable(&g, "given", &[2])?.initializer(given).kind(Kind::Resource).get()?;
-    let glorot = get_variable(&g, "glorot", &[30, 20])?.get()?;
+    let given = get_variable(&g, "given", &[2]).initializer(given).kind(Kind::Resource).get();
+    let glorot = get_variable(&g, "glorot", &[30, 20]).get();
     let session = Session::new(&g)?;
     let status = session.run(&[seven.value()]).unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     assert!(status.message().contains("seven"), "{status}");
-    session.run_ops(&[&global_variables_initializer(&g)?])?;
+    session.run_ops(&[&global_variables_initializer(&g)])?;
     let values = session.run(&[int.value(), seven.value(), given.value(), glorot.value()])?;
     assert_eq!(values[0].as_slice::<i32>()?, [0, 0]);
     assert_eq!(values[1].as_slice::<f32>()?, [7.0, 7.0]);
@@ -76,8 +80,10 @@ fn initializers_give_the_first_values() -> Result<()> {
     assert!(glorot.iter().all(|value| value.abs() <= bound) && glorot.iter().any(|value| value.abs() > bound / 2.0));
     // A first value of another shape is a mistake of the call, and leaves no variable.
     let wrong = initializers::tensor(Tensor::vector(&[1f32, 2.0]));
-    assert!(get_variable(&g, "wrong", &[3])?.initializer(wrong).get().is_err());
     assert_eq!(trainable_variables(&g)?.len(), 4);
+    get_variable(&g, "wrong", &[3]).initializer(wrong).get();
+    assert!(g.finish().unwrap_err().message().contains("the first value of variable 'wrong'"));
+    assert_eq!(g.collection(collections::TRAINABLE_VARIABLES).len(), 4);
     Ok(())
 }
 
@@ -88,8 +94,8 @@ fn a_variable_made_in_a_branch_or_loop() -> Result<()> {
         let g = Graph::new();
         let no = array::placeholder_with_default(&g.constant_tensor(&Tensor::scalar(false)), &PartialShape::scalar());
         let make = |g: &graph::Graph, name: &str| {
-            let request = get_variable(g, name, &[]).unwrap().initializer(initializers::constant(3.0));
-            request.kind(kind).get().unwrap()
+            let request = get_variable(g, name, &[]).initializer(initializers::constant(3.0));
+            request.kind(kind).get()
         };
         let x = g.constant_tensor(&Tensor::scalar(2f32));
         let y = g.cond(&no, |g| vec![make(g, "v").read() * &x], |_| vec![x.clone()]).remove(0);
@@ -99,7 +105,7 @@ fn a_variable_made_in_a_branch_or_loop() -> Result<()> {
             |_, vars| less(&vars[0], &four),
             |g, vars| vec![&vars[0] + 1, &vars[1] * &make(g, "w").read()],
         );
-        let init = global_variables_initializer(&g)?;
+        let init = global_variables_initializer(&g);
         let session = Session::new(&g)?;
         session.run_ops(&[&init])?;
         assert_eq!(session.eval::<f32>(&z[1])?, 2.0 * 81.0);
@@ -121,7 +127,7 @@ fn a_variable_read_in_a_branch_and_a_loop_is_trained() -> Result<()> {
             let flag = g.constant_tensor(&Tensor::scalar(flag));
             let flag = array::placeholder_with_default(&flag, &PartialShape::scalar());
             let two = initializers::constant(2.0);
-            let v = get_variable(&g, "v", &[2])?.initializer(two).kind(kind).get()?;
+            let v = get_variable(&g, "v", &[2]).initializer(two).kind(kind).get();
             let y = g.cond(&flag, |_| vec![v.read() * 6.0], |g| vec![g.constant_tensor(&Tensor::vector(&[0f32, 0.0]))]);
             let three = g.constant_tensor(&Tensor::scalar(3i32));
             let ones = g.constant_tensor(&Tensor::vector(&[2f32, 2.0]));
@@ -132,7 +138,7 @@ fn a_variable_read_in_a_branch_and_a_loop_is_trained() -> Result<()> {
             );
             let loss = math::reduce_sum(&(&y[0] + &z[1]), None, false);
             let train = GradientDescentOptimizer::new(1.0).minimize(&loss, None)?;
-            let init = global_variables_initializer(&g)?;
+            let init = global_variables_initializer(&g);
             let session = Session::new(&g)?;
             session.run_ops(&[&init])?;
             session.run_ops(&[&train])?;

@@ -8,8 +8,8 @@ use measure::{BATCH, CLASSES, PIXELS, Task, measure};
 use std::error::Error;
 
 fn dense(g: &Graph, name: &str, input: &Output, from: usize, to: usize) -> Result<Output> {
-    let w = get_variable(g, &format!("{name}/kernel"), &[from as i64, to as i64])?.get()?;
-    let b = get_variable(g, &format!("{name}/bias"), &[to as i64])?.initializer(initializers::zeros()).get()?;
+    let w = get_variable(g, &format!("{name}/kernel"), &[from as i64, to as i64]).get();
+    let b = get_variable(g, &format!("{name}/bias"), &[to as i64]).initializer(initializers::zeros()).get();
     Ok(nn::xw_plus_b(input, w.value(), b.value()))
 }
 
@@ -21,8 +21,8 @@ fn mlp(g: &Graph, images: &Output) -> Result<Output> {
 fn cnn(g: &Graph, images: &Output) -> Result<Output> {
     let mut images = array::reshape_to(images, &[BATCH as i64, 28, 28, 1]);
     for (name, from, to) in [("first", 1, 32), ("second", 32, 64)] {
-        let w = get_variable(g, &format!("{name}/kernel"), &[5, 5, from, to])?.get()?;
-        let b = get_variable(g, &format!("{name}/bias"), &[to])?.initializer(initializers::zeros()).get()?;
+        let w = get_variable(g, &format!("{name}/kernel"), &[5, 5, from, to]).get();
+        let b = get_variable(g, &format!("{name}/bias"), &[to]).initializer(initializers::zeros()).get();
         let convolved = nn::bias_add(&nn::conv2d(&images, w.value(), [1, 1], nn::Padding::Same), b.value());
         images = nn::max_pool(&nn::relu(&convolved), [2, 2], [2, 2], nn::Padding::Same);
     }
@@ -32,8 +32,8 @@ fn cnn(g: &Graph, images: &Output) -> Result<Output> {
 }
 
 fn recurrent(g: &Graph, images: &Output) -> Result<Output> {
-    let w = get_variable(g, "lstm/kernel", &[28 + 128, 4 * 128])?.get()?;
-    let b = get_variable(g, "lstm/bias", &[4 * 128])?.initializer(initializers::zeros()).get()?;
+    let w = get_variable(g, "lstm/kernel", &[28 + 128, 4 * 128]).get();
+    let b = get_variable(g, "lstm/bias", &[4 * 128]).initializer(initializers::zeros()).get();
     let zero = g.constant_tensor(&Tensor::from_slice(&[BATCH as i64, 128], &[0f32; BATCH * 128])?);
     let (mut state, mut hidden) = (zero.clone(), zero);
     for row in array::unstack(&array::reshape_to(images, &[BATCH as i64, 28, 28]), 28, 1) {
@@ -61,7 +61,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         math::reduce_mean(&nn::sparse_softmax_cross_entropy_with_logits(nn::Labels(&labels), &logits), None, false);
     let train = optimizer.minimize(&loss, None)?;
     let session = Session::new(&g)?;
-    session.run_ops(&[&global_variables_initializer(&g)?])?;
+    session.run_ops(&[&global_variables_initializer(&g)])?;
     let step = session.make_callable(&[&images, &labels], &[&loss], &[&train])?;
     let kinds: Vec<i32> = task.labels.iter().map(|&label| label.into()).collect();
     let batch = [Tensor::from_slice(&[BATCH as i64, PIXELS as i64], &task.images)?, Tensor::vector(&kinds)];

@@ -43,8 +43,8 @@ impl Model {
             let loss = math::reduce_mean(&losses, None, false);
             let right = math::equal(&math::argmax(&logits, 1), &math::argmax(&labels, 1));
             let accuracy = math::reduce_mean(&math::cast(&right, DType::Float), None, false);
-            summary::scalar("loss", &loss)?;
-            summary::scalar("accuracy", &accuracy)?;
+            summary::scalar("loss", &loss);
+            summary::scalar("accuracy", &accuracy);
             let adam = AdamOptimizer::new(flags.rate());
             let (train, sync_hook) = if flags.is_sync() {
                 let all = i32::try_from(workers).map_err(|_| Status::invalid_argument("too many workers"))?;

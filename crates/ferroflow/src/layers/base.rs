@@ -126,7 +126,7 @@ impl Weights<'_> {
         default: Option<Initializer>,
         trainable: bool,
     ) -> Result<Variable> {
-        let mut request = get_variable(self.graph, name, dims)?.dtype(dtype).trainable(trainable).kind(self.base.kind);
+        let mut request = get_variable(self.graph, name, dims).dtype(dtype).trainable(trainable).kind(self.base.kind);
         if let Some(initializer) = options.initializer.clone().or(default) {
             request = request.initializer(initializer);
         }
@@ -136,7 +136,7 @@ impl Weights<'_> {
         if let Some(constraint) = options.constraint.clone() {
             request = request.constraint(constraint);
         }
-        let variable = request.get()?;
+        let variable = request.try_get()?;
         self.made.lock().push(variable.handle().edge());
         Ok(variable)
     }

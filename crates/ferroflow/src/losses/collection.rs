@@ -25,9 +25,8 @@ pub const LOSSES: &str = "losses";
 /// use ferroflow::variable_scope::get_variable;
 ///
 /// let g = ferroflow::Graph::new();
-/// get_variable(&g, "w", &[2])?.regularizer(regularizers::l2(0.1)).get()?;
+/// get_variable(&g, "w", &[2]).regularizer(regularizers::l2(0.1)).get();
 /// assert_eq!(g.collection(REGULARIZATION_LOSSES).len(), 1);
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub const REGULARIZATION_LOSSES: &str = "regularization_losses";
 

@@ -12,7 +12,7 @@
 //! let predictions = placeholder(&g, DType::Int64, &PartialShape::from_dims(&[-1]));
 //! let accuracy = metrics::accuracy(Labels(&labels), Predictions(&predictions)).build();
 //! let session = Session::new(&g)?;
-//! session.run_ops(&[&local_variables_initializer(&g)?])?;
+//! session.run_ops(&[&local_variables_initializer(&g)])?;
 //! for predicted in [[1i64, 2], [3, 4]] {
 //!     let (right, predicted) = (Tensor::vector(&[1i64, 4]), Tensor::vector(&predicted));
 //!     session.runner().feed(&labels, right).feed(&predictions, predicted).target(&accuracy.update.op).run()?;

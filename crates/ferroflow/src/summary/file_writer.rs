@@ -143,7 +143,7 @@ impl FileWriter {
     /// # let logdir = directory.path().to_str().unwrap();
     ///
     /// let g = Graph::new();
-    /// let loss = summary::scalar("loss", &g.constant(0.5f32))?;
+    /// let loss = summary::scalar("loss", &g.constant(0.5f32));
     /// let values = Session::new(&g)?.run(&[&loss])?;
     /// FileWriter::new(logdir)?.add_summary(&values[0], 10)?;
     /// # Ok::<(), ferroflow::Status>(())

@@ -5,6 +5,7 @@ mod file_writer;
 
 pub use file_writer::{FileWriter, SessionStatus};
 
+use crate::kept::{kept, kept_in};
 use crate::variable::{collections, named_constant};
 use graph::{Graph, Output};
 use prost::Message;
@@ -20,8 +21,7 @@ use tensor::{Result, Tensor};
 /// let g = ferroflow::Graph::new();
 /// let pictures = g.constant(vec![0f32; 2 * 4 * 4]);
 /// let pictures = ferroflow::ops::TensorOps::reshape(&pictures, [2, 4, 4, 1]);
-/// assert_eq!(summary::image("digits", &pictures, DEFAULT_MAX_IMAGES)?.op.op_type(), "ImageSummary");
-/// # Ok::<(), ferroflow::Status>(())
+/// assert_eq!(summary::image("digits", &pictures, DEFAULT_MAX_IMAGES).op.op_type(), "ImageSummary");
 /// ```
 pub const DEFAULT_MAX_IMAGES: i64 = 3;
 
@@ -34,17 +34,18 @@ pub const DEFAULT_MAX_IMAGES: i64 = 3;
 /// # let logdir = directory.path().to_str().unwrap();
 ///
 /// let g = Graph::new();
-/// let loss = summary::scalar("loss", &g.constant(0.5f32))?;
+/// let loss = summary::scalar("loss", &g.constant(0.5f32));
 /// let writer = FileWriter::new(logdir)?;
 /// writer.add_summary(&Session::new(&g)?.run(&[&loss])?[0], 1)?;
 /// writer.close()?;
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn scalar(name: &str, value: &Output) -> Result<Output> {
-    in_collection(in_scope(name, value, |graph, whole, tag| {
+#[track_caller]
+pub fn scalar(name: &str, value: &Output) -> Output {
+    in_scope("scalar", name, value, |graph, whole, tag| {
         let tag = named_constant(graph, "tags", &Tensor::string(tag.to_owned()));
         Ok(graph.op("ScalarSummary").name(whole).input(&tag).input(value).try_build()?.output(0))
-    })?)
+    })
 }
 
 /// Adds how the elements of a tensor are spread.
@@ -54,16 +55,17 @@ pub fn scalar(name: &str, value: &Output) -> Result<Output> {
 /// use ferroflow::summary;
 ///
 /// let g = Graph::new();
-/// let weights = summary::histogram("weights", &g.constant([0.1f32, 0.2, 0.3]))?;
+/// let weights = summary::histogram("weights", &g.constant([0.1f32, 0.2, 0.3]));
 /// let serialized = Session::new(&g)?.run(&[&weights])?;
 /// assert!(!serialized[0].strings()?[0].is_empty());
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn histogram(name: &str, values: &Output) -> Result<Output> {
-    in_collection(in_scope(name, values, |graph, whole, tag| {
+#[track_caller]
+pub fn histogram(name: &str, values: &Output) -> Output {
+    in_scope("histogram", name, values, |graph, whole, tag| {
         let tag = named_constant(graph, "tag", &Tensor::string(tag.to_owned()));
         Ok(graph.op("HistogramSummary").name(whole).input(&tag).input(values).try_build()?.output(0))
-    })?)
+    })
 }
 
 /// Adds pictures, `[batch, height, width, channels]` with 1, 3 or 4 channels; at most `max_images` of a batch.
@@ -74,16 +76,17 @@ pub fn histogram(name: &str, values: &Output) -> Result<Output> {
 ///
 /// let g = Graph::new();
 /// let pictures = g.constant([0.5f32; 4 * 4 * 3]).reshape([1, 4, 4, 3]);
-/// let summary = summary::image("input", &pictures, 1)?;
+/// let summary = summary::image("input", &pictures, 1);
 /// assert!(!Session::new(&g)?.run(&[&summary])?[0].strings()?[0].is_empty());
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn image(name: &str, pictures: &Output, max_images: i64) -> Result<Output> {
-    in_collection(in_scope(name, pictures, |graph, whole, tag| {
+#[track_caller]
+pub fn image(name: &str, pictures: &Output, max_images: i64) -> Output {
+    in_scope("image", name, pictures, |graph, whole, tag| {
         let tag = named_constant(graph, "tag", &Tensor::string(tag.to_owned()));
         let op = graph.op("ImageSummary").name(whole).input(&tag).input(pictures).attr("max_images", max_images);
         Ok(op.try_build()?.output(0))
-    })?)
+    })
 }
 
 /// Adds text, a tensor of strings, which TensorBoard shows as Markdown.
@@ -93,19 +96,20 @@ pub fn image(name: &str, pictures: &Output, max_images: i64) -> Result<Output> {
 /// use ferroflow::summary;
 ///
 /// let g = Graph::new();
-/// let notes = summary::text("notes", &g.constant("**learning rate** 0.1"))?;
+/// let notes = summary::text("notes", &g.constant("**learning rate** 0.1"));
 /// assert!(!Session::new(&g)?.run(&[&notes])?[0].strings()?[0].is_empty());
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn text(name: &str, text: &Output) -> Result<Output> {
+#[track_caller]
+pub fn text(name: &str, text: &Output) -> Output {
     let plugin_data = PluginData { plugin_name: "text".to_owned(), ..Default::default() };
     let metadata = SummaryMetadata { plugin_data: Some(plugin_data), ..Default::default() }.encode_to_vec();
-    in_collection(in_scope(name, text, |graph, whole, tag| {
+    in_scope("text", name, text, |graph, whole, tag| {
         let tag = named_constant(graph, "tag", &Tensor::string(tag.to_owned()));
         let metadata = named_constant(graph, "serialized_summary_metadata", &Tensor::string(metadata));
         let op = graph.op("TensorSummaryV2").name(whole).input(&tag).input(text).input(&metadata);
         Ok(op.try_build()?.output(0))
-    })?)
+    })
 }
 
 /// Adds one summary of several.
@@ -115,14 +119,16 @@ pub fn text(name: &str, text: &Output) -> Result<Output> {
 /// use ferroflow::summary;
 ///
 /// let g = Graph::new();
-/// let loss = summary::scalar("loss", &g.constant(0.5f32))?;
-/// let rate = summary::scalar("learning_rate", &g.constant(0.1f32))?;
-/// let both = summary::merge(&g, &[loss, rate])?;
+/// let loss = summary::scalar("loss", &g.constant(0.5f32));
+/// let rate = summary::scalar("learning_rate", &g.constant(0.1f32));
+/// let both = summary::merge(&g, &[loss, rate]);
 /// assert_eq!(both.op.op_type(), "MergeSummary");
-/// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn merge(graph: &Graph, summaries: &[Output]) -> Result<Output> {
-    graph.name_scope("Merge", |graph| Ok(graph.op("MergeSummary").inputs(summaries).try_build()?.output(0)))
+#[track_caller]
+pub fn merge(graph: &Graph, summaries: &[Output]) -> Output {
+    let inputs: Vec<&Output> = summaries.iter().collect();
+    let add = || graph.name_scope("Merge", |graph| graph.op("MergeSummary").inputs(summaries).try_build());
+    kept_in(graph, "summary merge", &inputs, || Ok(add()?.output(0)), Output::clone)
 }
 
 /// Adds one summary of all that the graph has; none when it has none.
@@ -132,28 +138,31 @@ pub fn merge(graph: &Graph, summaries: &[Output]) -> Result<Output> {
 /// use ferroflow::summary;
 ///
 /// let g = Graph::new();
-/// assert!(summary::merge_all(&g)?.is_none());
-/// summary::scalar("loss", &g.constant(0.5f32))?;
-/// summary::scalar("learning_rate", &g.constant(0.1f32))?;
-/// assert_eq!(summary::merge_all(&g)?.unwrap().op.num_inputs(), 2);
-/// # Ok::<(), ferroflow::Status>(())
+/// assert!(summary::merge_all(&g).is_none());
+/// summary::scalar("loss", &g.constant(0.5f32));
+/// summary::scalar("learning_rate", &g.constant(0.1f32));
+/// assert_eq!(summary::merge_all(&g).unwrap().op.num_inputs(), 2);
 /// ```
-pub fn merge_all(graph: &Graph) -> Result<Option<Output>> {
+#[track_caller]
+pub fn merge_all(graph: &Graph) -> Option<Output> {
     let all = graph.collection(collections::SUMMARIES);
-    if all.is_empty() { Ok(None) } else { merge(graph, &all).map(Some) }
+    if all.is_empty() { None } else { Some(merge(graph, &all)) }
 }
 
-/// Runs `build` in a scope of the summary's name; the tag is what the scope is called in the end.
-fn in_scope(name: &str, of: &Output, build: impl FnOnce(&Graph, &str, &str) -> Result<Output>) -> Result<Output> {
-    of.graph().name_scope(&clean_tag(name), |graph| {
-        let tag = graph.current_name_scope();
-        build(graph, &format!("{tag}/"), &tag)
-    })
-}
-
-fn in_collection(summary: Output) -> Result<Output> {
-    summary.graph().add_to_collection(collections::SUMMARIES, &summary);
-    Ok(summary)
+/// Runs `build` in a scope of the summary's name; the tag is what the scope is called in the end. What is built is one of the
+/// graph's summaries; a mistake is kept in the graph.
+#[track_caller]
+fn in_scope(kind: &str, name: &str, of: &Output, build: impl FnOnce(&Graph, &str, &str) -> Result<Output>) -> Output {
+    let graph = of.graph();
+    let add = || {
+        let summary = graph.name_scope(&clean_tag(name), |graph| {
+            let tag = graph.current_name_scope();
+            build(graph, &format!("{tag}/"), &tag)
+        })?;
+        graph.add_to_collection(collections::SUMMARIES, &summary);
+        Ok(summary)
+    };
+    kept(&format!("summary {kind}"), &[of], add)
 }
 
 /// Replaces what a node's name can't have, as TensorFlow does with tags.

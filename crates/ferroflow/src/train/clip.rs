@@ -1,6 +1,7 @@
 //! Gradient clipping: by value, by norm, and by the norm of all gradients together.
 
 use super::expression::{Number, binary, mul, unary};
+use crate::kept::{kept, kept_as};
 use graph::Output;
 use graph::builder::{Grad, IndexedSlices};
 use tensor::{Result, Status, Tensor};
@@ -12,14 +13,17 @@ use tensor::{Result, Status, Tensor};
 /// use ferroflow::train::clip_by_value;
 ///
 /// let g = Graph::new();
-/// let clipped = clip_by_value(&g.constant([-3f32, 0.5, 7.0]), -1.0, 1.0)?;
+/// let clipped = clip_by_value(&g.constant([-3f32, 0.5, 7.0]), -1.0, 1.0);
 /// assert_eq!(Session::new(&g)?.run(&[&clipped])?[0].to_vec::<f32>()?, [-1.0, 0.5, 1.0]);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn clip_by_value(x: &Output, minimum: impl Into<Number>, maximum: impl Into<Number>) -> Result<Output> {
-    x.graph().name_scope("clip_by_value", |graph| {
-        let upper = binary(graph, "Minimum", "Minimum", x, maximum)?;
-        binary(graph, "Maximum", "Maximum", &upper, minimum)
+#[track_caller]
+pub fn clip_by_value(x: &Output, minimum: impl Into<Number>, maximum: impl Into<Number>) -> Output {
+    kept("clip_by_value", &[x], || {
+        x.graph().name_scope("clip_by_value", |graph| {
+            let upper = binary(graph, "Minimum", "Minimum", x, maximum)?;
+            binary(graph, "Maximum", "Maximum", &upper, minimum)
+        })
     })
 }
 
@@ -30,11 +34,16 @@ pub fn clip_by_value(x: &Output, minimum: impl Into<Number>, maximum: impl Into<
 /// use ferroflow::train::clip_by_norm;
 ///
 /// let g = Graph::new();
-/// let clipped = clip_by_norm(&g.constant([30f32, 40.0]), 5.0)?;
+/// let clipped = clip_by_norm(&g.constant([30f32, 40.0]), 5.0);
 /// assert_eq!(Session::new(&g)?.run(&[&clipped])?[0].to_vec::<f32>()?, [3.0, 4.0]);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn clip_by_norm(x: &Output, norm: f64) -> Result<Output> {
+#[track_caller]
+pub fn clip_by_norm(x: &Output, norm: f64) -> Output {
+    kept("clip_by_norm", &[x], || scaled_to(x, norm))
+}
+
+fn scaled_to(x: &Output, norm: f64) -> Result<Output> {
     x.graph().name_scope("clip_by_norm", |graph| {
         let length = euclidean(x)?;
         // At most 1, and 1 for zeros, whose norm would otherwise divide by nothing.
@@ -52,17 +61,22 @@ pub fn clip_by_norm(x: &Output, norm: f64) -> Result<Output> {
 ///
 /// let g = Graph::new();
 /// let gradients = [Some(g.constant([3f32]).into()), None, Some(g.constant([4f32]).into())];
-/// assert_eq!(Session::new(&g)?.eval::<f32>(&global_norm(&gradients)?)?, 5.0);
+/// assert_eq!(Session::new(&g)?.eval::<f32>(&global_norm(&gradients))?, 5.0);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn global_norm(gradients: &[Option<Grad>]) -> Result<Output> {
+#[track_caller]
+pub fn global_norm(gradients: &[Option<Grad>]) -> Output {
     let values: Vec<&Output> = gradients.iter().flatten().map(values).collect();
+    kept("global_norm", &values, || norm_of(&values))
+}
+
+fn norm_of(values: &[&Output]) -> Result<Output> {
     let Some(first) = values.first() else {
         return Err(Status::invalid_argument("there are no gradients"));
     };
     first.graph().name_scope("global_norm", |graph| {
         let mut halves = Vec::with_capacity(values.len());
-        for value in &values {
+        for value in values {
             halves.push(graph.colocate_with(&value.op, |graph| unary(graph, "L2Loss", value))?);
         }
         let stacked = graph.op("Pack").name("stack").inputs(&halves).try_build()?.output(0);
@@ -85,7 +99,7 @@ pub fn global_norm(gradients: &[Option<Grad>]) -> Result<Output> {
 /// let optimizer = GradientDescentOptimizer::new(1.0);
 /// let (gradients, variables): (Vec<_>, Vec<_>) =
 ///     optimizer.compute_gradients(&w.value().square(), &GradientOptions::default())?.into_iter().unzip();
-/// let (clipped, norm) = clip_by_global_norm(&gradients, 1.0)?;
+/// let (clipped, norm) = clip_by_global_norm(&gradients, 1.0);
 /// let clipped: Vec<_> = clipped.into_iter().zip(variables).collect();
 /// let train = optimizer.apply_gradients(&clipped, None, None)?;
 /// let session = Session::new(&g)?;
@@ -95,14 +109,24 @@ pub fn global_norm(gradients: &[Option<Grad>]) -> Result<Output> {
 /// assert_eq!(session.eval::<f32>(w.value())?, 3.0);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn clip_by_global_norm(gradients: &[Option<Grad>], clip_norm: f64) -> Result<(Vec<Option<Grad>>, Output)> {
-    let norm = global_norm(gradients)?;
-    let clipped = norm.graph().name_scope("clip_by_global_norm", |graph| -> Result<_> {
-        let inverse = binary(graph, "RealDiv", "truediv", 1.0, &norm)?;
+#[track_caller]
+pub fn clip_by_global_norm(gradients: &[Option<Grad>], clip_norm: f64) -> (Vec<Option<Grad>>, Output) {
+    let values: Vec<&Output> = gradients.iter().flatten().map(values).collect();
+    let add = || {
+        let norm = norm_of(&values)?;
+        Ok((scaled_by(gradients, &norm, clip_norm)?, norm))
+    };
+    kept_as("clip_by_global_norm", &values, add, |instead| (gradients.to_vec(), instead.clone()))
+}
+
+/// Adds the gradients scaled down together, whose common norm is `norm`.
+fn scaled_by(gradients: &[Option<Grad>], norm: &Output, clip_norm: f64) -> Result<Vec<Option<Grad>>> {
+    norm.graph().name_scope("clip_by_global_norm", |graph| {
+        let inverse = binary(graph, "RealDiv", "truediv", 1.0, norm)?;
         let smaller = binary(graph, "Minimum", "Minimum", &inverse, 1.0 / clip_norm)?;
         let scale = mul(graph, clip_norm, &smaller)?;
         // Not finite minus itself is NaN, and anything else minus itself is nothing.
-        let poison = binary(graph, "Sub", "sub", &norm, &norm)?;
+        let poison = binary(graph, "Sub", "sub", norm, norm)?;
         let scale = binary(graph, "AddV2", "add", &scale, &poison)?;
         let mut clipped = Vec::with_capacity(gradients.len());
         for gradient in gradients {
@@ -116,8 +140,7 @@ pub fn clip_by_global_norm(gradients: &[Option<Grad>], clip_norm: f64) -> Result
             });
         }
         Ok(clipped)
-    })?;
-    Ok((clipped, norm))
+    })
 }
 
 fn values(gradient: &Grad) -> &Output {

@@ -311,7 +311,7 @@ impl SessionRunHook for CheckpointSaverHook {
 /// let step = create_global_step(&g);
 /// let w = Variable::new(&g, "w", &g.constant(4f32));
 /// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-/// let weight = summary::scalar("weight", w.value())?;
+/// let weight = summary::scalar("weight", w.value());
 /// let writer = FileWriter::new(logdir)?;
 /// let hook = SummarySaverHook::new(Every::Steps(1), writer.clone(), &weight);
 /// let mut session = MonitoredSession::training(&g).hook(hook).build()?;
@@ -341,7 +341,7 @@ impl SummarySaverHook {
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-    /// let weight = summary::scalar("weight", w.value())?;
+    /// let weight = summary::scalar("weight", w.value());
     /// let hook = SummarySaverHook::new(Every::Steps(100), FileWriter::new(logdir)?, &weight);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```

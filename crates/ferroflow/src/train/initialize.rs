@@ -1,6 +1,7 @@
 //! Operations on all variables at once: setting first values, and telling which haven't got any.
 
 use super::expression::group;
+use crate::kept::{kept_in, kept_operation};
 use crate::variable::{Kind, Variable, global_variables, local_variables, named_constant};
 use bytes::Bytes;
 use graph::{Graph, Operation, Output};
@@ -14,13 +15,18 @@ use tensor::{DType, PartialShape, Result, Shape, Tensor};
 ///
 /// let g = Graph::new();
 /// let w = Variable::new(&g, "w", &g.constant(3f32));
-/// let init = variables_initializer(&g, &[w.clone()], "init_w")?;
+/// let init = variables_initializer(&g, &[w.clone()], "init_w");
 /// let session = Session::new(&g)?;
 /// session.run_ops(&[&init])?;
 /// assert_eq!(session.eval::<f32>(w.value())?, 3.0);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn variables_initializer(graph: &Graph, variables: &[Variable], name: &str) -> Result<Operation> {
+#[track_caller]
+pub fn variables_initializer(graph: &Graph, variables: &[Variable], name: &str) -> Operation {
+    kept_operation(graph, "variables_initializer", || initializers(graph, variables, name))
+}
+
+fn initializers(graph: &Graph, variables: &[Variable], name: &str) -> Result<Operation> {
     let initializers: Vec<Operation> = variables.iter().map(|variable| variable.initializer().clone()).collect();
     group(graph, &initializers, name)
 }
@@ -34,12 +40,13 @@ pub fn variables_initializer(graph: &Graph, variables: &[Variable], name: &str) 
 /// let g = Graph::new();
 /// let (w, b) = (Variable::new(&g, "w", &g.constant(3f32)), Variable::new(&g, "b", &g.constant(1f32)));
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&global_variables_initializer(&g)])?;
 /// assert_eq!(session.eval::<f32>(&(w.value() + b.value()))?, 4.0);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn global_variables_initializer(graph: &Graph) -> Result<Operation> {
-    variables_initializer(graph, &global_variables(graph)?, "init")
+#[track_caller]
+pub fn global_variables_initializer(graph: &Graph) -> Operation {
+    kept_operation(graph, "global_variables_initializer", || initializers(graph, &global_variables(graph)?, "init"))
 }
 
 /// Adds the operation that sets the first values of the variables of one worker only.
@@ -52,12 +59,13 @@ pub fn global_variables_initializer(graph: &Graph) -> Result<Operation> {
 /// let g = Graph::new();
 /// let mean = metrics::mean(&g.constant([1f32, 2.0])).build();
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&local_variables_initializer(&g)?])?;
+/// session.run_ops(&[&local_variables_initializer(&g)])?;
 /// assert_eq!(session.eval::<f32>(&mean.update)?, 1.5);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn local_variables_initializer(graph: &Graph) -> Result<Operation> {
-    variables_initializer(graph, &local_variables(graph)?, "init")
+#[track_caller]
+pub fn local_variables_initializer(graph: &Graph) -> Operation {
+    kept_operation(graph, "local_variables_initializer", || initializers(graph, &local_variables(graph)?, "init"))
 }
 
 /// Adds a vector with the names of those of the variables that have no value; without variables, of all.
@@ -68,14 +76,19 @@ pub fn local_variables_initializer(graph: &Graph) -> Result<Operation> {
 ///
 /// let g = Graph::new();
 /// let w = Variable::new(&g, "w", &g.constant(3f32));
-/// let missing = report_uninitialized_variables(&g, None)?;
+/// let missing = report_uninitialized_variables(&g, None);
 /// let session = Session::new(&g)?;
 /// assert_eq!(session.run(&[&missing])?[0].to_strings()?, ["w"]);
 /// session.run_ops(&[w.initializer()])?;
 /// assert_eq!(session.run(&[&missing])?[0].num_elements(), 0);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn report_uninitialized_variables(graph: &Graph, variables: Option<&[Variable]>) -> Result<Output> {
+#[track_caller]
+pub fn report_uninitialized_variables(graph: &Graph, variables: Option<&[Variable]>) -> Output {
+    kept_in(graph, "report_uninitialized_variables", &[], || uninitialized(graph, variables), Output::clone)
+}
+
+fn uninitialized(graph: &Graph, variables: Option<&[Variable]>) -> Result<Output> {
     let all = match variables {
         Some(variables) => variables.to_vec(),
         None => [global_variables(graph)?, local_variables(graph)?].concat(),

@@ -1,6 +1,7 @@
 //! Learning rates that change with the step, as TensorFlow 1 computes them.
 
 use super::expression::{Number, add, binary, cast, div, mul, sub, unary};
+use crate::kept::kept;
 use crate::variable::Variable;
 use graph::{Graph, Output};
 use tensor::{DType, Result, Status, Tensor};
@@ -14,21 +15,21 @@ use tensor::{DType, Result, Status, Tensor};
 ///
 /// let g = Graph::new();
 /// let step = create_global_step(&g);
-/// let rate = exponential_decay(0.1, &step, 100.0, 0.5, true)?;
+/// let rate = exponential_decay(0.1, &step, 100.0, 0.5, true);
 /// let session = Session::new(&g)?;
 /// session.run_ops(&[&step.assign(&g.constant(250i64))])?;
 /// assert!((session.eval::<f32>(&rate)? - 0.025).abs() < 1e-6);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
+#[track_caller]
 pub fn exponential_decay(
     learning_rate: impl Into<Number>,
     global_step: &Variable,
     decay_steps: f64,
     decay_rate: f64,
     staircase: bool,
-) -> Result<Output> {
-    let graph = global_step.graph();
-    graph.name_scope("ExponentialDecay", |graph| {
+) -> Output {
+    decayed("ExponentialDecay", global_step, |graph| {
         let (rate, dtype) = start(graph, learning_rate.into())?;
         let exponent = progress(graph, global_step, decay_steps, dtype, staircase)?;
         let decayed = binary(graph, "Pow", "Pow", decay_rate, &exponent)?;
@@ -45,21 +46,21 @@ pub fn exponential_decay(
 ///
 /// let g = Graph::new();
 /// let step = create_global_step(&g);
-/// let rate = natural_exp_decay(1.0, &step, 100.0, 1.0, false)?;
+/// let rate = natural_exp_decay(1.0, &step, 100.0, 1.0, false);
 /// let session = Session::new(&g)?;
 /// session.run_ops(&[&step.assign(&g.constant(100i64))])?;
 /// assert!((session.eval::<f32>(&rate)? - (-1f32).exp()).abs() < 1e-6);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
+#[track_caller]
 pub fn natural_exp_decay(
     learning_rate: impl Into<Number>,
     global_step: &Variable,
     decay_steps: f64,
     decay_rate: f64,
     staircase: bool,
-) -> Result<Output> {
-    let graph = global_step.graph();
-    graph.name_scope("NaturalExpDecay", |graph| {
+) -> Output {
+    decayed("NaturalExpDecay", global_step, |graph| {
         let (rate, dtype) = start(graph, learning_rate.into())?;
         let exponent = progress(graph, global_step, decay_steps, dtype, staircase)?;
         let exponent = mul(graph, -decay_rate, &exponent)?;
@@ -77,21 +78,21 @@ pub fn natural_exp_decay(
 ///
 /// let g = Graph::new();
 /// let step = create_global_step(&g);
-/// let rate = inverse_time_decay(1.0, &step, 100.0, 1.0, false)?;
+/// let rate = inverse_time_decay(1.0, &step, 100.0, 1.0, false);
 /// let session = Session::new(&g)?;
 /// session.run_ops(&[&step.assign(&g.constant(300i64))])?;
 /// assert_eq!(session.eval::<f32>(&rate)?, 0.25);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
+#[track_caller]
 pub fn inverse_time_decay(
     learning_rate: impl Into<Number>,
     global_step: &Variable,
     decay_steps: f64,
     decay_rate: f64,
     staircase: bool,
-) -> Result<Output> {
-    let graph = global_step.graph();
-    graph.name_scope("InverseTimeDecay", |graph| {
+) -> Output {
+    decayed("InverseTimeDecay", global_step, |graph| {
         let (rate, dtype) = start(graph, learning_rate.into())?;
         let exponent = progress(graph, global_step, decay_steps, dtype, staircase)?;
         let scaled = mul(graph, decay_rate, &exponent)?;
@@ -110,12 +111,13 @@ pub fn inverse_time_decay(
 ///
 /// let g = Graph::new();
 /// let step = create_global_step(&g);
-/// let rate = polynomial_decay(1.0, &step, 100.0, 0.0, 1.0, false)?;
+/// let rate = polynomial_decay(1.0, &step, 100.0, 0.0, 1.0, false);
 /// let session = Session::new(&g)?;
 /// session.run_ops(&[&step.assign(&g.constant(25i64))])?;
 /// assert_eq!(session.eval::<f32>(&rate)?, 0.75);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
+#[track_caller]
 pub fn polynomial_decay(
     learning_rate: impl Into<Number>,
     global_step: &Variable,
@@ -123,9 +125,8 @@ pub fn polynomial_decay(
     end_learning_rate: f64,
     power: f64,
     cycle: bool,
-) -> Result<Output> {
-    let graph = global_step.graph();
-    graph.name_scope("PolynomialDecay", |graph| {
+) -> Output {
+    decayed("PolynomialDecay", global_step, |graph| {
         let (rate, dtype) = start(graph, learning_rate.into())?;
         let step = cast(graph, &global_step.read(), dtype)?;
         let (step, steps): (Output, Number) = if cycle {
@@ -153,20 +154,15 @@ pub fn polynomial_decay(
 ///
 /// let g = Graph::new();
 /// let step = create_global_step(&g);
-/// let rate = cosine_decay(1.0, &step, 100.0, 0.0)?;
+/// let rate = cosine_decay(1.0, &step, 100.0, 0.0);
 /// let session = Session::new(&g)?;
 /// session.run_ops(&[&step.assign(&g.constant(50i64))])?;
 /// assert!((session.eval::<f32>(&rate)? - 0.5).abs() < 1e-6);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn cosine_decay(
-    learning_rate: impl Into<Number>,
-    global_step: &Variable,
-    decay_steps: f64,
-    alpha: f64,
-) -> Result<Output> {
-    let graph = global_step.graph();
-    graph.name_scope("CosineDecay", |graph| {
+#[track_caller]
+pub fn cosine_decay(learning_rate: impl Into<Number>, global_step: &Variable, decay_steps: f64, alpha: f64) -> Output {
+    decayed("CosineDecay", global_step, |graph| {
         let (rate, dtype) = start(graph, learning_rate.into())?;
         let step = cast(graph, &global_step.read(), dtype)?;
         let step = binary(graph, "Minimum", "Minimum", &step, decay_steps)?;
@@ -190,18 +186,19 @@ pub fn cosine_decay(
 ///
 /// let g = Graph::new();
 /// let step = create_global_step(&g);
-/// let rate = piecewise_constant(&step, &[100, 200], &[0.1, 0.01, 0.001])?;
+/// let rate = piecewise_constant(&step, &[100, 200], &[0.1, 0.01, 0.001]);
 /// let session = Session::new(&g)?;
 /// session.run_ops(&[&step.assign(&g.constant(150i64))])?;
 /// assert_eq!(session.eval::<f32>(&rate)?, 0.01);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
-pub fn piecewise_constant(global_step: &Variable, boundaries: &[i64], values: &[f64]) -> Result<Output> {
-    if boundaries.len() + 1 != values.len() {
-        return Err(Status::invalid_argument("The length of boundaries should be 1 less than the length of values"));
-    }
-    let graph = global_step.graph();
-    graph.name_scope("PiecewiseConstant", |graph| {
+#[track_caller]
+pub fn piecewise_constant(global_step: &Variable, boundaries: &[i64], values: &[f64]) -> Output {
+    decayed("PiecewiseConstant", global_step, |graph| {
+        if boundaries.len() + 1 != values.len() {
+            let what = "The length of boundaries should be 1 less than the length of values";
+            return Err(Status::invalid_argument(what));
+        }
         let step = cast(graph, &global_step.read(), DType::Int64)?;
         let constant = |value: f64| graph.constant_tensor(&Tensor::scalar(value as f32));
         let mut rate = constant(values[values.len() - 1]);
@@ -214,6 +211,13 @@ pub fn piecewise_constant(global_step: &Variable, boundaries: &[i64], values: &[
         }
         Ok(rate)
     })
+}
+
+/// Adds a learning rate in a scope of its name; a mistake is kept in the graph.
+#[track_caller]
+fn decayed(name: &str, global_step: &Variable, build: impl FnOnce(&Graph) -> Result<Output>) -> Output {
+    let step = global_step.handle();
+    kept(&format!("learning rate {name}"), &[step], || step.graph().name_scope(name, build))
 }
 
 fn start(graph: &Graph, learning_rate: Number) -> Result<(Output, DType)> {
@@ -235,10 +239,10 @@ mod tests {
     use crate::{Graph, Session};
 
     /// Returns the rates at some steps.
-    fn rates(build: impl Fn(&Variable) -> Result<Output>, steps: &[i64]) -> Vec<f32> {
+    fn rates(build: impl Fn(&Variable) -> Output, steps: &[i64]) -> Vec<f32> {
         let graph = Graph::new();
         let step = create_global_step(&graph);
-        let rate = build(&step).unwrap();
+        let rate = build(&step);
         let session = Session::new(&graph).unwrap();
         let at = |at: i64| session.runner().feed(step.value(), Tensor::scalar(at)).fetch(&rate).run().unwrap();
         steps.iter().map(|&step| at(step)[0].to_scalar().unwrap()).collect()

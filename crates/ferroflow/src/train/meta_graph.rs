@@ -81,7 +81,7 @@ impl Saver {
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// session.run_ops(&[&global_variables_initializer(&g)])?;
     /// let path = Saver::new(&g)?.save_with_meta_graph(&session, &format!("{logdir}/model"), Some(7))?;
     /// assert!(std::path::Path::new(&format!("{path}.meta")).exists());
     /// # Ok::<(), ferroflow::Status>(())
@@ -161,7 +161,7 @@ pub fn import_meta_graph(graph: &Graph, MetaGraph(meta): &MetaGraph) -> Result<O
 /// let w = Variable::new(&g, "w", &g.constant(4f32));
 /// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&global_variables_initializer(&g)])?;
 /// let path = Saver::new(&g)?.save_with_meta_graph(&session, &format!("{logdir}/model"), Some(1))?;
 ///
 /// let meta = read_meta_graph(&std::fs::read(format!("{path}.meta")).unwrap())?;

@@ -2,6 +2,7 @@
 
 use super::expression::{Number, add, binary, cast, div, group, mul, sub};
 use super::slot::{SlotInitial, create_slot};
+use crate::kept::kept_operation;
 use crate::variable::{Kind, Variable, collections};
 use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
@@ -17,10 +18,10 @@ use tensor::{DType, Result, Status};
 /// let g = Graph::new();
 /// let w = Variable::new(&g, "w", &g.constant(0f32));
 /// let averages = ExponentialMovingAverage::new(0.9, None);
-/// let update = averages.apply(&g, &[w.clone()])?;
+/// let update = averages.apply(&g, &[w.clone()]);
 /// let set = w.assign(&g.constant(10f32));
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&global_variables_initializer(&g)])?;
 /// session.run_ops(&[&set])?;
 /// session.run_ops(&[&update])?;
 /// let average = averages.average(&w).unwrap();
@@ -65,11 +66,16 @@ impl ExponentialMovingAverage {
     /// let g = Graph::new();
     /// Variable::new(&g, "w", &g.constant(0f32));
     /// let averages = ExponentialMovingAverage::new(0.9, None);
-    /// averages.apply(&g, &trainable_variables(&g)?)?;
+    /// averages.apply(&g, &trainable_variables(&g)?);
     /// assert!(g.operation("w/ExponentialMovingAverage").is_some());
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
-    pub fn apply(&self, graph: &Graph, variables: &[Variable]) -> Result<Operation> {
+    #[track_caller]
+    pub fn apply(&self, graph: &Graph, variables: &[Variable]) -> Operation {
+        kept_operation(graph, "ExponentialMovingAverage", || self.try_apply(graph, variables))
+    }
+
+    fn try_apply(&self, graph: &Graph, variables: &[Variable]) -> Result<Operation> {
         for variable in variables {
             if !variable.dtype().is_floating() {
                 return Err(Status::invalid_argument(format!(
@@ -110,9 +116,8 @@ impl ExponentialMovingAverage {
     /// let w = Variable::new(&g, "w", &g.constant(0f32));
     /// let averages = ExponentialMovingAverage::new(0.9, None);
     /// assert!(averages.average(&w).is_none());
-    /// averages.apply(&g, &[w.clone()])?;
+    /// averages.apply(&g, &[w.clone()]);
     /// assert_eq!(averages.average(&w).unwrap().name(), "w/ExponentialMovingAverage");
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn average(&self, variable: &Variable) -> Option<Variable> {
         self.averages.lock().get(&variable.name()).cloned()

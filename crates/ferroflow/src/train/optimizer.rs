@@ -102,7 +102,7 @@ pub struct OptimizerState {
 /// let train = optimizer.minimize(&w.value().square(), None)?;
 /// assert_eq!(optimizer.slot(&w, "momentum").unwrap().name(), "w/Momentum");
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&global_variables_initializer(&g)])?;
 /// session.run_ops(&[&train])?;
 /// assert!((session.eval::<f32>(w.value())? - 3.2).abs() < 1e-6);
 /// # Ok::<(), ferroflow::Status>(())

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use proto::QueueRunnerDef;
 use std::collections::HashSet;
 use std::sync::Arc;
-use tensor::{Code, Result, Status};
+use tensor::{Code, Result};
 
 /// Fills a queue by running enqueue operations, one thread for each.
 ///
@@ -17,12 +17,12 @@ use tensor::{Code, Result, Status};
 /// use ferroflow::train::{Coordinator, QueueRunner};
 ///
 /// let g = Graph::new();
-/// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
-/// let more = queue.enqueue(&[g.constant(7i32)])?;
-/// let runner = QueueRunner::new(queue.handle(), &[more])?;
+/// let queue = range_input_producer(&g, 3, &InputOptions::default());
+/// let more = queue.enqueue(&[g.constant(7i32)]);
+/// let runner = QueueRunner::new(queue.handle(), &[more]);
 /// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
 /// runner.create_threads(&session, &coordinator)?;
-/// assert_eq!(session.eval::<i32>(&queue.dequeue(&[DType::Int32])?.output(0))?, 7);
+/// assert_eq!(session.eval::<i32>(&queue.dequeue(&[DType::Int32]).output(0))?, 7);
 /// coordinator.request_stop(None);
 /// coordinator.join(std::time::Duration::from_secs(10))?;
 /// # Ok::<(), ferroflow::Status>(())
@@ -52,26 +52,25 @@ impl QueueRunner {
     /// use ferroflow::train::{QueueRunner, add_queue_runner};
     ///
     /// let g = Graph::new();
-    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default());
     /// // Two threads enqueue.
-    /// let more = queue.enqueue(&[g.constant(7i32)])?;
-    /// add_queue_runner(&g, QueueRunner::new(queue.handle(), &[more.clone(), more])?);
-    /// # Ok::<(), ferroflow::Status>(())
+    /// let more = queue.enqueue(&[g.constant(7i32)]);
+    /// add_queue_runner(&g, QueueRunner::new(queue.handle(), &[more.clone(), more]));
     /// ```
-    pub fn new(queue: &Output, enqueue: &[Operation]) -> Result<QueueRunner> {
+    #[track_caller]
+    pub fn new(queue: &Output, enqueue: &[Operation]) -> QueueRunner {
         let graph = queue.graph();
         let name = queue.op.name();
-        let close = |cancel: bool| {
-            let op = graph.op(if queue.is_ref() { "QueueClose" } else { "QueueCloseV2" }).input(queue);
-            op.name(&format!("{name}_Close")).attr("cancel_pending_enqueues", cancel).try_build()
-        };
-        let (close, cancel) = (close(false)?, close(true)?);
-        Ok(QueueRunner {
-            name,
+        let op = if queue.is_ref() { "QueueClose" } else { "QueueCloseV2" };
+        let close = || graph.op(op).input(queue).name(&format!("{name}_Close"));
+        let close_op = close().attr("cancel_pending_enqueues", false).build();
+        let cancel_op = close().attr("cancel_pending_enqueues", true).build();
+        QueueRunner {
             enqueue: enqueue.iter().map(Operation::name).collect(),
-            close: close.name(),
-            cancel: cancel.name(),
-        })
+            close: close_op.name(),
+            cancel: cancel_op.name(),
+            name,
+        }
     }
 
     /// Returns the name of the queue.
@@ -82,9 +81,8 @@ impl QueueRunner {
     /// use ferroflow::train::QueueRunner;
     ///
     /// let g = Graph::new();
-    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
-    /// assert_eq!(QueueRunner::new(queue.handle(), &[])?.name(), queue.handle().op.name());
-    /// # Ok::<(), ferroflow::Status>(())
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default());
+    /// assert_eq!(QueueRunner::new(queue.handle(), &[]).name(), queue.handle().op.name());
     /// ```
     pub fn name(&self) -> &str {
         &self.name
@@ -99,8 +97,8 @@ impl QueueRunner {
     /// use ferroflow::{Graph, Session};
     ///
     /// let g = Graph::new();
-    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
-    /// let runner = QueueRunner::new(queue.handle(), &[queue.enqueue(&[g.constant(7i32)])?])?;
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default());
+    /// let runner = QueueRunner::new(queue.handle(), &[queue.enqueue(&[g.constant(7i32)])]);
     /// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
     /// runner.create_threads(&session, &coordinator)?;
     /// coordinator.request_stop(None);
@@ -188,9 +186,8 @@ pub(super) fn queue_runners(graph: &Graph) -> Vec<QueueRunner> {
 /// use ferroflow::train::{QueueRunner, add_queue_runner};
 ///
 /// let g = Graph::new();
-/// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
-/// add_queue_runner(&g, QueueRunner::new(queue.handle(), &[queue.enqueue(&[g.constant(7i32)])?])?);
-/// # Ok::<(), ferroflow::Status>(())
+/// let queue = range_input_producer(&g, 3, &InputOptions::default());
+/// add_queue_runner(&g, QueueRunner::new(queue.handle(), &[queue.enqueue(&[g.constant(7i32)])]));
 /// ```
 pub fn add_queue_runner(graph: &Graph, runner: QueueRunner) {
     graph.extension::<Runners>().all.lock().push(runner);
@@ -204,7 +201,7 @@ pub fn add_queue_runner(graph: &Graph, runner: QueueRunner) {
 /// use ferroflow::train::{Coordinator, start_queue_runners};
 ///
 /// let g = Graph::new();
-/// let number = range_input_producer(&g, 1, &InputOptions::default())?.dequeue(&[DType::Int32])?.output(0);
+/// let number = range_input_producer(&g, 1, &InputOptions::default()).dequeue(&[DType::Int32]).output(0);
 /// let (session, coordinator) = (Session::new(&g)?, Coordinator::new());
 /// start_queue_runners(&session, &coordinator)?;
 /// assert_eq!(session.eval::<i32>(&number)?, 0);
@@ -229,8 +226,8 @@ pub fn start_queue_runners(session: &Session, coordinator: &Coordinator) -> Resu
 ///
 /// let g = Graph::new();
 /// let queue = Queue::new(fifo_queue(&g, &QueueSpec { capacity: 10, dtypes: &[DType::Float], shapes: &[], shared_name: "" }));
-/// let put = queue.enqueue(&[g.constant(1.5f32)])?;
-/// let take = queue.dequeue(&[DType::Float])?.output(0);
+/// let put = queue.enqueue(&[g.constant(1.5f32)]);
+/// let take = queue.dequeue(&[DType::Float]).output(0);
 /// let session = Session::new(&g)?;
 /// session.run_ops(&[&put])?;
 /// assert_eq!(session.eval::<f32>(&take)?, 1.5);
@@ -263,9 +260,8 @@ impl Queue {
     /// use ferroflow::Graph;
     /// use ferroflow::input::{InputOptions, range_input_producer};
     ///
-    /// let queue = range_input_producer(&Graph::new(), 3, &InputOptions::default())?;
+    /// let queue = range_input_producer(&Graph::new(), 3, &InputOptions::default());
     /// assert_eq!(queue.handle().op.op_type(), "FIFOQueueV2");
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn handle(&self) -> &Output {
         &self.handle
@@ -277,9 +273,8 @@ impl Queue {
     /// use ferroflow::Graph;
     /// use ferroflow::input::{InputOptions, range_input_producer};
     ///
-    /// let queue = range_input_producer(&Graph::new(), 3, &InputOptions::default())?;
+    /// let queue = range_input_producer(&Graph::new(), 3, &InputOptions::default());
     /// assert_eq!(queue.id(), queue.handle().op.id());
-    /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn id(&self) -> NodeId {
         self.handle.op.id()
@@ -302,13 +297,14 @@ impl Queue {
     /// use ferroflow::{Graph, Session};
     ///
     /// let g = Graph::new();
-    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default());
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&queue.enqueue(&[g.constant(7i32)])?])?;
-    /// assert_eq!(session.eval::<i32>(&queue.size()?)?, 1);
+    /// session.run_ops(&[&queue.enqueue(&[g.constant(7i32)])])?;
+    /// assert_eq!(session.eval::<i32>(&queue.size())?, 1);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
-    pub fn enqueue(&self, components: &[Output]) -> Result<Operation> {
+    #[track_caller]
+    pub fn enqueue(&self, components: &[Output]) -> Operation {
         self.put("QueueEnqueue", "enqueue", components)
     }
 
@@ -319,20 +315,22 @@ impl Queue {
     /// use ferroflow::{Graph, Session};
     ///
     /// let g = Graph::new();
-    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default());
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&queue.enqueue_many(&[g.constant([7i32, 8])])?])?;
-    /// assert_eq!(session.eval::<i32>(&queue.size()?)?, 2);
+    /// session.run_ops(&[&queue.enqueue_many(&[g.constant([7i32, 8])])])?;
+    /// assert_eq!(session.eval::<i32>(&queue.size())?, 2);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
-    pub fn enqueue_many(&self, components: &[Output]) -> Result<Operation> {
+    #[track_caller]
+    pub fn enqueue_many(&self, components: &[Output]) -> Operation {
         self.put("QueueEnqueueMany", "EnqueueMany", components)
     }
 
-    fn put(&self, op: &str, what: &str, components: &[Output]) -> Result<Operation> {
+    #[track_caller]
+    fn put(&self, op: &str, what: &str, components: &[Output]) -> Operation {
         let graph = self.handle.graph();
         let op = graph.op(&self.op_name(op)).name(&self.scoped(what)).input(&self.handle).inputs(components);
-        op.try_build()
+        op.build()
     }
 
     /// Adds an operation that takes one element out of the queue.
@@ -342,15 +340,16 @@ impl Queue {
     /// use ferroflow::{DType, Graph, Session};
     ///
     /// let g = Graph::new();
-    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default());
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&queue.enqueue(&[g.constant(7i32)])?])?;
-    /// assert_eq!(session.eval::<i32>(&queue.dequeue(&[DType::Int32])?.output(0))?, 7);
+    /// session.run_ops(&[&queue.enqueue(&[g.constant(7i32)])])?;
+    /// assert_eq!(session.eval::<i32>(&queue.dequeue(&[DType::Int32]).output(0))?, 7);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
-    pub fn dequeue(&self, types: &[tensor::DType]) -> Result<Operation> {
+    #[track_caller]
+    pub fn dequeue(&self, types: &[tensor::DType]) -> Operation {
         let op = self.handle.graph().op(&self.op_name("QueueDequeue")).name(&self.scoped("Dequeue"));
-        op.input(&self.handle).attr("component_types", types).try_build()
+        op.input(&self.handle).attr("component_types", types).build()
     }
 
     /// Adds an operation that takes several elements as one batch; with `up_to`, fewer when the queue is closed.
@@ -360,20 +359,18 @@ impl Queue {
     /// use ferroflow::{DType, Graph, Session};
     ///
     /// let g = Graph::new();
-    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
-    /// let pair = queue.dequeue_many(&g.constant(2i32), &[DType::Int32], false)?.output(0);
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default());
+    /// let pair = queue.dequeue_many(&g.constant(2i32), &[DType::Int32], false).output(0);
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&queue.enqueue_many(&[g.constant([7i32, 8])])?])?;
+    /// session.run_ops(&[&queue.enqueue_many(&[g.constant([7i32, 8])])])?;
     /// assert_eq!(session.run(&[&pair])?[0].to_vec::<i32>()?, [7, 8]);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
-    pub fn dequeue_many(&self, count: &Output, types: &[tensor::DType], up_to: bool) -> Result<Operation> {
+    #[track_caller]
+    pub fn dequeue_many(&self, count: &Output, types: &[tensor::DType], up_to: bool) -> Operation {
         let (op, what) = if up_to { ("QueueDequeueUpTo", "DequeueUpTo") } else { ("QueueDequeueMany", "DequeueMany") };
-        if count.dtype() != tensor::DType::Int32 {
-            return Err(Status::invalid_argument("the number of elements must be an int32"));
-        }
         let op = self.handle.graph().op(&self.op_name(op)).name(&self.scoped(what));
-        op.input(&self.handle).input(count).attr("component_types", types).try_build()
+        op.input(&self.handle).input(count).attr("component_types", types).build()
     }
 
     /// Adds the number of elements in the queue.
@@ -383,12 +380,13 @@ impl Queue {
     /// use ferroflow::{Graph, Session};
     ///
     /// let g = Graph::new();
-    /// let queue = range_input_producer(&g, 3, &InputOptions::default())?;
-    /// assert_eq!(Session::new(&g)?.eval::<i32>(&queue.size()?)?, 0);
+    /// let queue = range_input_producer(&g, 3, &InputOptions::default());
+    /// assert_eq!(Session::new(&g)?.eval::<i32>(&queue.size())?, 0);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
-    pub fn size(&self) -> Result<Output> {
+    #[track_caller]
+    pub fn size(&self) -> Output {
         let op = self.handle.graph().op(&self.op_name("QueueSize")).name(&self.scoped("Size"));
-        Ok(op.input(&self.handle).try_build()?.output(0))
+        op.input(&self.handle).output()
     }
 }

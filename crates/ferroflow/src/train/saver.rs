@@ -75,7 +75,7 @@ impl Default for SaverOptions {
 /// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
 /// let saver = Saver::new(&g)?;
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&global_variables_initializer(&g)])?;
 /// session.run_ops(&[&train])?;
 /// let path = saver.save(&session, &format!("{logdir}/model"), Some(1))?;
 ///
@@ -215,7 +215,7 @@ impl Saver {
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// session.run_ops(&[&global_variables_initializer(&g)])?;
     /// let path = Saver::new(&g)?.save(&session, &format!("{logdir}/model"), Some(7))?;
     /// assert_eq!(path, format!("{logdir}/model-7"));
     /// # Ok::<(), ferroflow::Status>(())
@@ -260,7 +260,7 @@ impl Saver {
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let saver = Saver::new(&g)?;
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// session.run_ops(&[&global_variables_initializer(&g)])?;
     /// saver.save(&session, &format!("{logdir}/model"), None)?;
     /// session.run_ops(&[&train])?;
     /// saver.restore(&session, &latest_checkpoint(logdir)?.unwrap())?;
@@ -353,7 +353,7 @@ impl Saver {
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let saver = Saver::with_options(&g, SaverOptions { max_to_keep: 2, ..SaverOptions::default() })?;
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// session.run_ops(&[&global_variables_initializer(&g)])?;
     /// for step in 1..=3 {
     ///     saver.save(&session, &format!("{logdir}/model"), Some(step))?;
     /// }
@@ -375,7 +375,7 @@ impl Saver {
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// session.run_ops(&[&global_variables_initializer(&g)])?;
     /// let path = Saver::new(&g)?.save(&session, &format!("{logdir}/model"), Some(1))?;
     /// // After a restart.
     /// let saver = Saver::new(&g)?;
@@ -409,7 +409,7 @@ impl Saver {
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let saver = Saver::new(&g)?;
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// session.run_ops(&[&global_variables_initializer(&g)])?;
     /// let prefix = format!("{logdir}/model");
     /// assert_eq!(saver.newest_step(&prefix), None);
     /// saver.save(&session, &prefix, Some(7))?;
@@ -470,7 +470,7 @@ impl Saver {
 /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
 /// assert_eq!(latest_checkpoint(logdir)?, None);
 /// let session = Session::new(&g)?;
-/// session.run_ops(&[&global_variables_initializer(&g)?])?;
+/// session.run_ops(&[&global_variables_initializer(&g)])?;
 /// let path = Saver::new(&g)?.save(&session, &format!("{logdir}/model"), Some(7))?;
 /// assert_eq!(latest_checkpoint(logdir)?, Some(path));
 /// # Ok::<(), ferroflow::Status>(())

@@ -61,7 +61,7 @@ impl Scaffold {
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-    /// let init = global_variables_initializer(&g)?;
+    /// let init = global_variables_initializer(&g);
     /// let scaffold = Scaffold::new().init_op(&init).finalize(&g)?;
     /// assert_eq!(scaffold.init.op.unwrap().name(), init.name());
     /// # Ok::<(), ferroflow::Status>(())
@@ -116,7 +116,7 @@ impl Scaffold {
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-    /// let local = local_variables_initializer(&g)?;
+    /// let local = local_variables_initializer(&g);
     /// let scaffold = Scaffold::new().local_init_op(&local).finalize(&g)?;
     /// assert_eq!(scaffold.local_init_op.unwrap().name(), local.name());
     /// # Ok::<(), ferroflow::Status>(())
@@ -134,7 +134,7 @@ impl Scaffold {
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-    /// let weight = ferroflow::summary::scalar("weight", w.value())?;
+    /// let weight = ferroflow::summary::scalar("weight", w.value());
     /// let scaffold = Scaffold::new().summary_op(&weight).finalize(&g)?;
     /// assert_eq!(scaffold.summary_op.unwrap().name(), weight.name());
     /// # Ok::<(), ferroflow::Status>(())
@@ -176,31 +176,32 @@ impl Scaffold {
     /// ```
     pub fn finalize(mut self, graph: &Graph) -> Result<Scaffold> {
         if self.init.op.is_none() {
-            self.init.op = Some(global_variables_initializer(graph)?);
+            self.init.op = Some(global_variables_initializer(graph));
         }
         if self.ready_op.is_none() {
-            self.ready_op = Some(report_uninitialized_variables(graph, None)?);
+            self.ready_op = Some(report_uninitialized_variables(graph, None));
         }
         if self.ready_for_local_init_op.is_none() {
             let all = global_variables(graph)?;
-            self.ready_for_local_init_op = Some(report_uninitialized_variables(graph, Some(&all))?);
+            self.ready_for_local_init_op = Some(report_uninitialized_variables(graph, Some(&all)));
         }
         if self.local_init_op.is_none() {
             self.local_init_op = Some(default_local_init(graph)?);
         }
         if self.summary_op.is_none() {
-            self.summary_op = summary::merge_all(graph)?;
+            self.summary_op = summary::merge_all(graph);
         }
         if self.saver.is_none() && !global_variables(graph)?.is_empty() {
             self.saver = Some(Arc::new(Saver::new(graph)?));
         }
+        graph.finish()?;
         Ok(self)
     }
 }
 
 /// Adds the initialization of local variables and of tables.
 pub(super) fn default_local_init(graph: &Graph) -> Result<Operation> {
-    let locals = local_variables_initializer(graph)?;
+    let locals = local_variables_initializer(graph);
     let tables = graph.collection(collections::TABLE_INITIALIZERS);
     if tables.is_empty() {
         return Ok(locals);

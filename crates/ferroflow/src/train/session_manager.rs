@@ -39,7 +39,7 @@ pub type InitFn = Arc<dyn Fn(&Session) -> Result<()> + Send + Sync>;
 /// # let step = create_global_step(&g);
 /// # let w = Variable::new(&g, "w", &g.constant(4f32));
 /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-/// let init = Initialization { op: Some(global_variables_initializer(&g)?), ..Initialization::default() };
+/// let init = Initialization { op: Some(global_variables_initializer(&g)), ..Initialization::default() };
 /// let manager = SessionManager::new(&g);
 /// let session = manager.prepare_session(&Target::Local, &Default::default(), &RestoreFrom::default(), &init, None)?;
 /// assert_eq!(session.eval::<f32>(w.value())?, 4.0);
@@ -68,7 +68,7 @@ pub struct Initialization {
 /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
 /// let saver = std::sync::Arc::new(Saver::new(&g)?);
 /// let first = Session::new(&g)?;
-/// first.run_ops(&[&global_variables_initializer(&g)?])?;
+/// first.run_ops(&[&global_variables_initializer(&g)])?;
 /// saver.save(&first, &format!("{logdir}/model"), Some(1))?;
 ///
 /// let from = RestoreFrom { saver: Some(saver), directory: Some(logdir.to_owned()), ..RestoreFrom::default() };
@@ -99,9 +99,9 @@ pub struct RestoreFrom {
 /// let step = create_global_step(&g);
 /// let w = Variable::new(&g, "w", &g.constant(4f32));
 /// let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-/// let missing = report_uninitialized_variables(&g, None)?;
+/// let missing = report_uninitialized_variables(&g, None);
 /// let manager = SessionManager::new(&g).ready_op(Some(&missing));
-/// let init = Initialization { op: Some(global_variables_initializer(&g)?), ..Initialization::default() };
+/// let init = Initialization { op: Some(global_variables_initializer(&g)), ..Initialization::default() };
 /// let session = manager.prepare_session(&Target::Local, &Default::default(), &RestoreFrom::default(), &init, None)?;
 /// session.run_ops(&[&train])?;
 /// # Ok::<(), ferroflow::Status>(())
@@ -154,7 +154,7 @@ impl SessionManager {
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-    /// let local = local_variables_initializer(&g)?;
+    /// let local = local_variables_initializer(&g);
     /// let manager = SessionManager::new(&g).local_init_op(Some(&local));
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -171,7 +171,7 @@ impl SessionManager {
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-    /// let missing = report_uninitialized_variables(&g, None)?;
+    /// let missing = report_uninitialized_variables(&g, None);
     /// let manager = SessionManager::new(&g).ready_op(Some(&missing));
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -188,7 +188,7 @@ impl SessionManager {
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-    /// let missing = report_uninitialized_variables(&g, Some(&[step]))?;
+    /// let missing = report_uninitialized_variables(&g, Some(&[step]));
     /// let manager = SessionManager::new(&g).ready_for_local_init_op(Some(&missing));
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -247,7 +247,7 @@ impl SessionManager {
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-    /// let init = Initialization { op: Some(global_variables_initializer(&g)?), ..Initialization::default() };
+    /// let init = Initialization { op: Some(global_variables_initializer(&g)), ..Initialization::default() };
     /// let manager = SessionManager::new(&g);
     /// let session = manager.prepare_session(&Target::Local, &Default::default(), &RestoreFrom::default(), &init, None)?;
     /// assert_eq!(session.eval::<i64>(step.value())?, 0);
@@ -301,7 +301,7 @@ impl SessionManager {
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
-    /// let missing = report_uninitialized_variables(&g, None)?;
+    /// let missing = report_uninitialized_variables(&g, None);
     /// let manager = SessionManager::new(&g).ready_op(Some(&missing));
     /// let (_session, is_ready) =
     ///     manager.recover_session(&Target::Local, &Default::default(), &RestoreFrom::default(), None)?;
@@ -357,9 +357,9 @@ impl SessionManager {
     /// # let train = GradientDescentOptimizer::new(0.1).minimize(&w.value().square(), Some(&step))?;
     /// let server = create_local_server()?;
     /// let chief = Session::connect(&g, &server.target())?;
-    /// chief.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// chief.run_ops(&[&global_variables_initializer(&g)])?;
     ///
-    /// let missing = report_uninitialized_variables(&g, None)?;
+    /// let missing = report_uninitialized_variables(&g, None);
     /// let manager = SessionManager::new(&g).ready_op(Some(&missing));
     /// let worker = manager.wait_for_session(&Target::from(server.target()), &Default::default(), None)?;
     /// assert_eq!(worker.eval::<f32>(w.value())?, 4.0);

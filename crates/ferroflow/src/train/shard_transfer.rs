@@ -273,17 +273,15 @@ mod tests {
         let cluster = start_embedded(&cluster)?;
         let graph = Graph::new();
         let values = ReplicaDeviceSetter::new(2).worker_device("/job:worker/task:0")?.scope(&graph, |_| {
-            let v = get_variable(&graph, "v", &[3])?.initializer(initializers::constant(2.0 * factor)).get()?;
-            let w = get_variable(&graph, "w", &[2])?
-                .initializer(initializers::constant(factor))
-                .kind(Kind::Resource)
-                .get()?;
-            let table = get_variable(&graph, "table", &[5, 2])?.initializer(initializers::constant(3.0 * factor));
-            let table = table.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
+            let v = get_variable(&graph, "v", &[3]).initializer(initializers::constant(2.0 * factor)).get();
+            let w =
+                get_variable(&graph, "w", &[2]).initializer(initializers::constant(factor)).kind(Kind::Resource).get();
+            let table = get_variable(&graph, "table", &[5, 2]).initializer(initializers::constant(3.0 * factor));
+            let table = table.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 });
             Ok::<_, Status>(vec![v.value().clone(), w.value().clone(), table.as_tensor()])
         })?;
         let saver = Saver::with_options(&graph, SaverOptions { sharded: true, ..Default::default() })?;
-        let init = global_variables_initializer(&graph)?;
+        let init = global_variables_initializer(&graph);
         let session = Target::from(cluster.master("worker", 0)?).session(&graph, &Default::default())?;
         session.run_ops(&[&init])?;
         Ok(Sharded { _cluster: cluster, graph, saver, values, session })

@@ -330,7 +330,7 @@ impl Supervisor {
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
     /// let supervisor = Supervisor::builder(&g).logdir(logdir).build()?;
     /// let session = Session::new(&g)?;
-    /// session.run_ops(&[&global_variables_initializer(&g)?])?;
+    /// session.run_ops(&[&global_variables_initializer(&g)])?;
     /// supervisor.start_standard_services(&session)?;
     /// supervisor.stop()?;
     /// # Ok::<(), ferroflow::Status>(())
@@ -429,7 +429,7 @@ impl Supervisor {
     /// # let logdir = directory.path().to_str().unwrap();
     /// # let g = Graph::new();
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// let weight = ferroflow::summary::scalar("weight", w.value())?;
+    /// let weight = ferroflow::summary::scalar("weight", w.value());
     /// let supervisor = Supervisor::builder(&g).logdir(logdir).without_summary_op().build()?;
     /// supervisor.managed_session("", |session| {
     ///     let summary = session.run(&[&weight])?.remove(0);
@@ -456,7 +456,7 @@ impl Supervisor {
     /// use ferroflow::{DType, Graph, Session, train::Supervisor};
     ///
     /// let g = Graph::new();
-    /// let number = range_input_producer(&g, 1, &InputOptions::default())?.dequeue(&[DType::Int32])?.output(0);
+    /// let number = range_input_producer(&g, 1, &InputOptions::default()).dequeue(&[DType::Int32]).output(0);
     /// let supervisor = Supervisor::builder(&g).build()?;
     /// let session = Session::new(&g)?;
     /// supervisor.start_queue_runners(&session, None)?;
@@ -633,7 +633,7 @@ impl SupervisorBuilder {
     /// # let g = Graph::new();
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// let init = variables_initializer(&g, &[w.clone(), step.clone()], "init_both")?;
+    /// let init = variables_initializer(&g, &[w.clone(), step.clone()], "init_both");
     /// let supervisor = Supervisor::builder(&g).init_op(&init).build()?;
     /// assert_eq!(supervisor.managed_session("", |session| session.eval::<f32>(w.value()))?, 4.0);
     /// # Ok::<(), ferroflow::Status>(())
@@ -649,7 +649,7 @@ impl SupervisorBuilder {
     /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// let init = global_variables_initializer(&g)?;
+    /// let init = global_variables_initializer(&g);
     /// let builder = Supervisor::builder(&g).without_init_op();
     /// let supervisor = builder.init_fn(move |session| session.run_ops(&[&init])).build()?;
     /// assert_eq!(supervisor.managed_session("", |session| session.eval::<f32>(w.value()))?, 4.0);
@@ -700,7 +700,7 @@ impl SupervisorBuilder {
     /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// let local = local_variables_initializer(&g)?;
+    /// let local = local_variables_initializer(&g);
     /// let supervisor = Supervisor::builder(&g).local_init_op(&local).build()?;
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -715,7 +715,7 @@ impl SupervisorBuilder {
     /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// let missing = report_uninitialized_variables(&g, Some(&[w]))?;
+    /// let missing = report_uninitialized_variables(&g, Some(&[w]));
     /// let supervisor = Supervisor::builder(&g).ready_op(&missing).build()?;
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -748,7 +748,7 @@ impl SupervisorBuilder {
     /// # let g = Graph::new();
     /// # let step = create_global_step(&g);
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// let missing = report_uninitialized_variables(&g, Some(&[step]))?;
+    /// let missing = report_uninitialized_variables(&g, Some(&[step]));
     /// let supervisor = Supervisor::builder(&g).ready_for_local_init_op(&missing).build()?;
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -793,7 +793,7 @@ impl SupervisorBuilder {
     /// use ferroflow::{prelude::*, train::*};
     /// # let g = Graph::new();
     /// # let w = Variable::new(&g, "w", &g.constant(4f32));
-    /// let weight = ferroflow::summary::scalar("weight", w.value())?;
+    /// let weight = ferroflow::summary::scalar("weight", w.value());
     /// let supervisor = Supervisor::builder(&g).summary_op(&weight).build()?;
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
@@ -909,15 +909,16 @@ impl SupervisorBuilder {
     /// ```
     pub fn build(self) -> Result<Supervisor> {
         let graph = self.graph;
-        let init_op = self.init_op.or_default(|| global_variables_initializer(&graph).map(Some))?;
+        let init_op = self.init_op.or_default(|| Ok(Some(global_variables_initializer(&graph))))?;
         let local_init_op = self.local_init_op.or_default(|| super::scaffold::default_local_init(&graph).map(Some))?;
-        let ready_op = self.ready_op.or_default(|| report_uninitialized_variables(&graph, None).map(Some))?;
+        let ready_op = self.ready_op.or_default(|| Ok(Some(report_uninitialized_variables(&graph, None))))?;
         let global_step = self.global_step.or_default(|| get_global_step(&graph))?;
         let saver = self.saver.or_default(|| {
             let is_needed = !global_variables(&graph)?.is_empty();
             is_needed.then(|| Saver::new(&graph).map(Arc::new)).transpose()
         })?;
-        let summary_op = self.summary_op.or_default(|| summary::merge_all(&graph))?;
+        let summary_op = self.summary_op.or_default(|| Ok(summary::merge_all(&graph)))?;
+        graph.finish()?;
         let coordinator = Coordinator::new();
         let manager = SessionManager::new(&graph)
             .local_init_op(local_init_op.as_ref())

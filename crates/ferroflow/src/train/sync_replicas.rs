@@ -192,7 +192,9 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
         }
         at(graph, &built.global_step, |graph| {
             let tokens = fill(graph, count, &built.global_step)?;
-            built.queue.enqueue_many(&[tokens])
+            let enqueue = built.queue.enqueue_many(&[tokens]);
+            graph.finish()?;
+            Ok(enqueue)
         })
     }
 
@@ -213,7 +215,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
                 .build_constant(&zero)
         });
         let local_step_init = set(graph, &local_step, &global_step.read())?;
-        let ready_for_local_init = report_uninitialized_variables(graph, Some(&global_variables(graph)?))?;
+        let ready_for_local_init = report_uninitialized_variables(graph, Some(&global_variables(graph)?));
         graph.name_scope(&self.name, |graph| {
             let mut applied = Vec::new();
             let mut averages: Vec<GradientAndVariable> = Vec::new();
@@ -244,14 +246,14 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
                 })
             })?;
             let (train_op, sync_op, chief_queue_runner) = at(graph, global_step, |graph| -> Result<_> {
-                let token = graph.control_dependencies(&applied, |_| queue.dequeue(&[global_step.dtype()]))?.output(0);
+                let token = graph.control_dependencies(&applied, |_| queue.dequeue(&[global_step.dtype()])).output(0);
                 let train_op = set(graph, &local_step, &token)?;
                 let tokens_per_step = self.replicas_to_aggregate.max(self.total_num_replicas);
                 let sync_op = graph.control_dependencies(std::slice::from_ref(&update), |graph| -> Result<_> {
                     let tokens = fill(graph, tokens_per_step, global_step)?;
-                    queue.enqueue_many(&[tokens])
+                    Ok(queue.enqueue_many(&[tokens]))
                 })?;
-                let runner = QueueRunner::new(queue.handle(), std::slice::from_ref(&sync_op))?;
+                let runner = QueueRunner::new(queue.handle(), std::slice::from_ref(&sync_op));
                 Ok((train_op, sync_op, runner))
             })?;
             drop(sync_op);
@@ -268,6 +270,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
                 chief_inits.push(set);
             }
             let chief_init = group(graph, &chief_inits, "group_deps")?;
+            graph.finish()?;
             *self.built.lock() = Some(Built {
                 global_step: global_step.clone(),
                 local_step_init: local_step_init.clone(),

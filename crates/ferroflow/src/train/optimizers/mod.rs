@@ -25,7 +25,7 @@ macro_rules! example {
             ")",
             $told,
             ";\nlet train = optimizer.minimize(&w.value().square(), Some(&step))?;\nlet session = Session::new(&g)?;\n",
-            "session.run_ops(&[&global_variables_initializer(&g)?])?;\nsession.run_ops(&[&train])?;\n",
+            "session.run_ops(&[&global_variables_initializer(&g)])?;\nsession.run_ops(&[&train])?;\n",
             "assert!(session.eval::<f32>(w.value())? < 4.0);\n# Ok::<(), Status>(())\n```"
         )
     };

@@ -98,7 +98,7 @@ fn a_setter_sets_a_number_that_the_record_has() {
 #[test]
 fn a_number_for_first_values_must_not_be_a_tensor() -> Result<()> {
     let graph = Graph::new();
-    let v = get_variable(&graph, "v", &[2])?.initializer(initializers::zeros()).get()?;
+    let v = get_variable(&graph, "v", &[2]).initializer(initializers::zeros()).get();
     let beta = crate::variable::named_constant(&graph, "b", &tensor::Tensor::scalar(0.9f32));
     let gradient = Grad::Dense(v.read());
     let status = AdamOptimizer::new(0.1).beta1(&beta).apply_gradients(&[(Some(gradient), v)], None, None).unwrap_err();
@@ -115,7 +115,7 @@ fn slots_add_nothing_to_a_graph_but_their_nodes() -> Result<()> {
             let graph = Graph::new();
             let step = crate::variable::create_global_step(&graph);
             let optimizer = optimizers(&step).swap_remove(index);
-            let v = get_variable(&graph, "v", &[4000, 3000])?.initializer(initializers::zeros()).kind(kind).get()?;
+            let v = get_variable(&graph, "v", &[4000, 3000]).initializer(initializers::zeros()).kind(kind).get();
             let gradient = Grad::Dense(v.read());
             optimizer.apply_gradients(&[(Some(gradient), v)], Some(&step), None)?;
             let bytes = graph.to_graph_def().encoded_len();
@@ -134,7 +134,7 @@ fn slots_start_with_their_numbers_whatever_their_size() -> Result<()> {
                 let graph = Graph::new();
                 let step = crate::variable::create_global_step(&graph);
                 let optimizer = optimizers(&step).swap_remove(index);
-                let v = get_variable(&graph, "v", &dims)?.dtype(dtype).initializer(initializers::zeros()).get()?;
+                let v = get_variable(&graph, "v", &dims).dtype(dtype).initializer(initializers::zeros()).get();
                 optimizer.create_slots(&graph, std::slice::from_ref(&v))?;
                 let session = Session::new(&graph)?;
                 for (slot, first) in first_values(RECORDS[index]) {
