@@ -16,7 +16,7 @@ pub enum Level {
     Baseline,
     /// AVX2 with FMA, BMI1, BMI2 and F16C, of x86-64.
     Avx2,
-    /// AVX-512F, with all that [`Level::Avx2`] has.
+    /// AVX-512F with BW, CD, DQ and VL, and all that [`Level::Avx2`] has.
     Avx512,
 }
 
@@ -66,6 +66,12 @@ pub fn is_wide() -> bool {
     cfg!(not(target_arch = "x86_64")) || level() >= Level::Avx2
 }
 
+/// Returns whether loops that are compiled for AVX-512 can run; never on architectures without it.
+#[inline(never)]
+pub fn is_widest() -> bool {
+    level() >= Level::Avx512
+}
+
 /// Returns the level that `FERROFLOW_CPU` asks for, the best without it, or what is wrong with it.
 pub fn requested() -> Result<Level, String> {
     match std::env::var_os(VARIABLE) {
@@ -106,13 +112,23 @@ fn detected() -> Level {
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("f16c");
         match avx2 {
-            true if is_x86_feature_detected!("avx512f") => Level::Avx512,
+            true if has_avx512() => Level::Avx512,
             true => Level::Avx2,
             false => Level::Baseline,
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
     Level::Baseline
+}
+
+/// All processors with AVX-512 have these but the Xeon Phi, which has the first and the third only.
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512cd")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
 }
 
 #[cfg(test)]

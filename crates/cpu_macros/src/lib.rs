@@ -11,6 +11,9 @@ use syn::{Error, FnArg, GenericParam, ItemFn, Pat, parse_macro_input};
 /// What `Level::Avx2` stands for; the crate `cpu` looks for exactly these.
 const AVX2: &str = "avx2,fma,bmi1,bmi2,f16c";
 
+/// What `Level::Avx512` stands for.
+const AVX512: &str = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,f16c";
+
 /// Compiles a function for every level of the crate `cpu`, and calls the one for the level that is in use.
 ///
 /// The function is a plain one: its parameters are names, and all its generic parameters are listed with it.
@@ -36,8 +39,8 @@ fn expand(function: &ItemFn) -> syn::Result<Tokens> {
             GenericParam::Lifetime(_) => None,
         })
         .collect();
-    let [avx2, baseline] = ["avx2", "baseline"].map(|level| format_ident!("{}_{level}", sig.ident));
-    let [avx2_sig, baseline_sig] = [&avx2, &baseline].map(|name| {
+    let [avx512, avx2, baseline] = ["avx512", "avx2", "baseline"].map(|level| format_ident!("{}_{level}", sig.ident));
+    let [avx512_sig, avx2_sig, baseline_sig] = [&avx512, &avx2, &baseline].map(|name| {
         let mut sig = sig.clone();
         sig.ident = name.clone();
         sig
@@ -46,6 +49,10 @@ fn expand(function: &ItemFn) -> syn::Result<Tokens> {
         #(#attrs)*
         #vis #sig {
             #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = #AVX512)]
+            #avx512_sig #block
+
+            #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = #AVX2)]
             #avx2_sig #block
 
@@ -53,9 +60,11 @@ fn expand(function: &ItemFn) -> syn::Result<Tokens> {
             #baseline_sig #block
 
             #[cfg(target_arch = "x86_64")]
-            if ::cpu::level() >= ::cpu::Level::Avx2 {
-                // SAFETY: the level is never above what the processor has, and the caller vouches for the rest.
-                return unsafe { #avx2::<#(#generics),*>(#(#arguments),*) };
+            // SAFETY: the level is never above what the processor has, and the caller vouches for the rest.
+            match ::cpu::level() {
+                ::cpu::Level::Avx512 => return unsafe { #avx512::<#(#generics),*>(#(#arguments),*) },
+                ::cpu::Level::Avx2 => return unsafe { #avx2::<#(#generics),*>(#(#arguments),*) },
+                ::cpu::Level::Baseline => {}
             }
             // SAFETY: it needs no feature, and the caller vouches for the rest.
             #[allow(unused_unsafe)]
@@ -89,6 +98,7 @@ mod tests {
     #[test]
     fn a_function_gets_a_version_for_each_level() {
         let text = expanded("fn add<'a, T: Copy, const N: usize>(a: &'a [T], n: [u8; N]) -> u8 { 0 }").expect("valid");
+        assert!(text.contains("fn add_avx512 <"), "{text}");
         assert!(text.contains("fn add_avx2 <") && text.contains("fn add_baseline <"), "{text}");
         assert!(text.contains("add_avx2 :: < T , N > (a , n)"), "{text}");
     }

@@ -12,7 +12,10 @@ struct Line([u8; 64]);
 const KEPT_BUFFERS: usize = 6;
 
 /// What one thread keeps in all; the largest buffers go back to the allocator first.
-const KEPT_BYTES: usize = 16 << 20;
+const KEPT_BYTES: usize = 24 << 20;
+
+/// Buffers above this many lines come in multiples of it: twice of a large one would not be kept.
+const COARSE_LINES: usize = (1 << 20) / size_of::<Line>();
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
@@ -38,7 +41,11 @@ fn take_buffer(lines: usize) -> Vec<Line> {
         fitting.map(|index| kept.swap_remove(index))
     });
     // A power of two, so that uses of similar size share a buffer.
-    kept.unwrap_or_else(|| vec![Line([0; 64]); lines.next_power_of_two()])
+    let rounded = match lines <= COARSE_LINES {
+        true => lines.next_power_of_two(),
+        false => lines.next_multiple_of(COARSE_LINES),
+    };
+    kept.unwrap_or_else(|| vec![Line([0; 64]); rounded])
 }
 
 fn keep_buffer(buffer: Vec<Line>) {

@@ -47,18 +47,26 @@ pub(super) fn turned(shape: &ConvShape) -> Option<ConvShape> {
 /// Reverses the taps and swaps the channels of a filter.
 pub(super) fn turn_filter<T: Copy>(shape: &ConvShape, filter: &[T], turned: &mut [T]) {
     let (taps, group_in, group_out) = (shape.taps(), shape.group_in(), shape.group_out());
+    // In blocks of both channels, so that lines of either layout are used whole while they are in the cache.
     for tap in 0..taps {
         for group in 0..shape.groups {
-            for output in 0..group_out {
-                let row = &mut turned[((taps - 1 - tap) * group_out + output) * shape.in_channels + group * group_in..];
-                let column = group * group_out + output;
-                for (input, value) in row[..group_in].iter_mut().enumerate() {
-                    *value = filter[(tap * group_in + input) * shape.out_channels + column];
+            for first_output in (0..group_out).step_by(TURN_BLOCK) {
+                for first_input in (0..group_in).step_by(TURN_BLOCK) {
+                    for output in first_output..group_out.min(first_output + TURN_BLOCK) {
+                        let row = ((taps - 1 - tap) * group_out + output) * shape.in_channels + group * group_in;
+                        let column = group * group_out + output;
+                        for input in first_input..group_in.min(first_input + TURN_BLOCK) {
+                            turned[row + input] = filter[(tap * group_in + input) * shape.out_channels + column];
+                        }
+                    }
                 }
             }
         }
     }
 }
+
+/// Channels of a block that [`turn_filter`] turns at a time.
+const TURN_BLOCK: usize = 16;
 
 /// Multiplies the gradient of each line of pixels with the filter and adds the windows to the image.
 fn add_columns_back<T: HasMicrokernel + Pod + Send + Sync>(

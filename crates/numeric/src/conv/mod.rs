@@ -9,6 +9,7 @@ mod filter_grad;
 mod forward;
 mod input_grad;
 mod shape;
+mod tiles;
 mod transform;
 mod winograd;
 

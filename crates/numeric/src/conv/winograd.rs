@@ -6,21 +6,17 @@
 //! sum: about 1e-6 of the largest product.
 
 use super::shape::ConvShape;
-use super::transform::{
-    CELLS, SIDE, both_axes, filter_gradient_line, filter_line, gradient_line, image_line, output_line,
+use super::tiles::{
+    OutputTile, Panels, transform_filter, transform_filter_gradient, transform_gradient, transform_image, write_tile,
 };
-use crate::matmul::{HasMicrokernel, MatrixView, Microkernel, Panel, RowsOfA, Segment, pack_columns};
+use super::transform::{CELLS, SIDE};
+use crate::matmul::{HasMicrokernel, Microkernel, Panel, RowsOfA, Segment};
 use crate::parallel::{self, SharedMut};
 use crate::scratch::with_scratch;
-use crate::simd::Lanes;
 use cpu::{Level, level};
 
-/// Registers of the transforms.
-#[cfg(target_arch = "x86_64")]
-type Register = std::arch::x86_64::__m256;
-#[cfg(not(target_arch = "x86_64"))]
-type Register = [f32; 8];
-const LANES: usize = <Register as Lanes>::LANES;
+/// Channels come in multiples of this: a register of the transforms.
+const LANES: usize = 8;
 
 /// Bytes of transformed tiles that are worked on at a time.
 const BLOCK_BYTES: usize = 320 << 10;
@@ -123,6 +119,19 @@ struct Tile {
     column: usize,
 }
 
+impl Tile {
+    fn outputs(self, shape: &ConvShape, tiling: &Tiling) -> OutputTile {
+        OutputTile {
+            window: tiling.window,
+            step: tiling.step,
+            first: [self.row * tiling.step, self.column * tiling.step],
+            output: [shape.output[1], shape.output[2]],
+            channels: shape.out_channels,
+            image: self.example * shape.out_image_len(),
+        }
+    }
+}
+
 /// Writes the convolution, and calls `finish` with each pixel's channels when they are done.
 pub(super) fn forward(
     shape: &ConvShape,
@@ -199,7 +208,8 @@ fn forward_group(
                 for (slot, tile) in tiles.drain(..).enumerate() {
                     let products = &products[slot * channels_out..];
                     // SAFETY: the level has the instructions; every tile has outputs of its own.
-                    unsafe { write_tile(shape, tiling, out, tile, products, per_block * channels_out, finish) };
+                    unsafe { write_tile(tile.outputs(shape, tiling), out, products, per_block * channels_out) };
+                    finish_tile(shape, tiling, out, tile, finish);
                 }
             };
             groups.for_each_band(tiling, group, |example, first_row, rows| {
@@ -222,6 +232,23 @@ fn forward_group(
             }
         });
     });
+}
+
+/// Calls `finish` with each pixel of a tile that lies in the output.
+fn finish_tile(
+    shape: &ConvShape,
+    tiling: &Tiling,
+    out: &SharedMut<f32>,
+    tile: Tile,
+    finish: &(impl Fn(&mut [f32]) + Sync),
+) {
+    let outputs = tile.outputs(shape, tiling);
+    for y in 0..outputs.step.min(outputs.output[0] - outputs.first[0]) {
+        for x in 0..outputs.step.min(outputs.output[1] - outputs.first[1]) {
+            // SAFETY: the pixel belongs to this tile.
+            finish(unsafe { out.slice(outputs.place(y, x), outputs.channels) });
+        }
+    }
 }
 
 fn tile_corner<'a>(tiling: &Tiling, band: Band<'a>, channels: usize, tile: usize) -> &'a [f32] {
@@ -265,140 +292,21 @@ fn multiply_cells(
     }
 }
 
-/// Transforms the filter and packs each cell for the micro-kernel.
+/// Transforms the filter straight into the panels that the micro-kernel reads.
 fn pack_filter(shape: &ConvShape, tiling: &Tiling, filter: &[f32], kernel: &Microkernel<f32>, packed: &mut [f32]) {
     let (channels_in, channels_out) = (shape.in_channels, shape.out_channels);
-    let cell_len = channels_in * channels_out;
-    let packed_len = packed.len() / CELLS;
-    with_scratch(CELLS * cell_len, |cells: &mut [f32]| {
-        // SAFETY: the level was checked, and both slices hold whole filters.
-        unsafe { transform_filter(tiling.window, filter, cell_len, cells) };
-        for (cell, packed) in cells.chunks_exact(cell_len).zip(packed.chunks_exact_mut(packed_len)) {
-            let b = MatrixView { data: cell, row_stride: channels_out, column_stride: 1 };
-            pack_columns(b, channels_in, channels_out, kernel.columns, packed);
-        }
+    let cell_stride = packed.len() / CELLS;
+    let panels = Panels { width: kernel.columns, panel_stride: channels_in * kernel.columns, cell_stride };
+    let shared = SharedMut::new(packed);
+    let cost = FILTER_NANOSECONDS * channels_out as f64;
+    parallel::for_each_chunk(channels_in, cost, |range| {
+        // SAFETY: the level was checked, the panels hold the whole filter, and ranges of input channels are disjoint.
+        unsafe { transform_filter(tiling.window, filter, [channels_in, channels_out], range, panels, &shared) };
     });
 }
 
-/// Transforms one tile of the image; cell `i` of channel `c` goes to `i * cell_stride + c`.
-///
-/// # Safety
-/// The processor has AVX2; `corner` holds six lines of six pixels, `row` apart.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
-unsafe fn transform_image(corner: &[f32], row: usize, channels: usize, to: &mut [f32], cell_stride: usize) {
-    assert!(to.len() >= (CELLS - 1) * cell_stride + channels);
-    let (corner, to) = (corner.as_ptr(), to.as_mut_ptr());
-    for channel in (0..channels).step_by(LANES) {
-        // SAFETY: the caller vouches for the image, the assertion for the output; channels are whole registers.
-        unsafe {
-            both_axes::<Register>(
-                SIDE,
-                SIDE,
-                #[inline(always)]
-                |y, x| Register::load(corner.add(y * row + x * channels + channel)),
-                #[inline(always)]
-                |line| image_line(line),
-                #[inline(always)]
-                |y, x, value| value.store(to.add((y * SIDE + x) * cell_stride + channel)),
-            );
-        }
-    }
-}
-
-/// Transforms the products of a tile back and writes the outputs that exist.
-///
-/// # Safety
-/// The processor has AVX2; `products` holds 36 cells; no other tile writes these outputs.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
-unsafe fn write_tile(
-    shape: &ConvShape,
-    tiling: &Tiling,
-    out: &SharedMut<f32>,
-    tile: Tile,
-    products: &[f32],
-    cell_stride: usize,
-    finish: &impl Fn(&mut [f32]),
-) {
-    let channels = shape.out_channels;
-    let (first_y, first_x) = (tile.row * tiling.step, tile.column * tiling.step);
-    let (height, width) = (shape.output[1], shape.output[2]);
-    let base = tile.example * shape.out_image_len();
-    assert!(products.len() >= (CELLS - 1) * cell_stride + channels);
-    let place = |y: usize, x: usize| base + ((first_y + y) * width + first_x + x) * channels;
-    for channel in (0..channels).step_by(LANES) {
-        // SAFETY: the caller vouches for the instructions; places inside the image lie inside the output.
-        unsafe {
-            both_axes::<Register>(
-                SIDE,
-                tiling.step,
-                #[inline(always)]
-                |y, x| Register::load(products.as_ptr().add((y * SIDE + x) * cell_stride + channel)),
-                #[inline(always)]
-                |line| output_line(tiling.window, line),
-                #[inline(always)]
-                |y, x, value| {
-                    if first_y + y < height && first_x + x < width {
-                        value.store(out.as_mut_ptr().add(place(y, x) + channel));
-                    }
-                },
-            );
-        }
-    }
-    for y in 0..tiling.step.min(height - first_y) {
-        for x in 0..tiling.step.min(width - first_x) {
-            // SAFETY: the pixel belongs to this tile.
-            finish(unsafe { out.slice(place(y, x), channels) });
-        }
-    }
-}
-
-/// Transforms every filter; `filter` is taps of `len` filters, `cells` 36 of them.
-///
-/// # Safety
-/// The processor has AVX2, and `len` is a multiple of the lanes.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
-unsafe fn transform_filter(window: usize, filter: &[f32], len: usize, cells: &mut [f32]) {
-    assert!(filter.len() == window * window * len && cells.len() == CELLS * len && len.is_multiple_of(LANES));
-    for at in (0..len).step_by(LANES) {
-        // SAFETY: inside both slices by the assertion.
-        unsafe {
-            both_axes::<Register>(
-                window,
-                SIDE,
-                #[inline(always)]
-                |y, x| Register::load(filter.as_ptr().add((y * window + x) * len + at)),
-                #[inline(always)]
-                |line| filter_line(window, line),
-                #[inline(always)]
-                |y, x, value| value.store(cells.as_mut_ptr().add((y * SIDE + x) * len + at)),
-            );
-        }
-    }
-}
-
-/// Transforms the gradient of every filter back.
-///
-/// # Safety
-/// As for [`transform_filter`].
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
-unsafe fn transform_filter_gradient(window: usize, cells: &[f32], len: usize, filter: &mut [f32]) {
-    assert!(filter.len() == window * window * len && cells.len() == CELLS * len && len.is_multiple_of(LANES));
-    for at in (0..len).step_by(LANES) {
-        // SAFETY: inside both slices by the assertion.
-        unsafe {
-            both_axes::<Register>(
-                SIDE,
-                window,
-                #[inline(always)]
-                |y, x| Register::load(cells.as_ptr().add((y * SIDE + x) * len + at)),
-                #[inline(always)]
-                |line| filter_gradient_line(window, line),
-                #[inline(always)]
-                |y, x, value| value.store(filter.as_mut_ptr().add((y * window + x) * len + at)),
-            );
-        }
-    }
-}
+/// What the transform of one filter of one pair of channels takes, roughly.
+const FILTER_NANOSECONDS: f64 = 6.0;
 
 /// The largest transformed filter whose gradient is added up tile by tile: it must stay in the cache.
 const GRADIENT_BYTES: usize = 4 << 20;
@@ -462,6 +370,7 @@ fn add_group(
     let per_block = tiling.tiles_per_block();
     let panel_len = per_block * kernel.columns;
     let cell_stride = panels * panel_len;
+    let panels_of_block = Panels { width: kernel.columns, panel_stride: panel_len, cell_stride };
     let mut count = 0;
     with_scratch(CELLS * per_block * channels_in, |images: &mut [f32]| {
         with_scratch(CELLS * cell_stride, |gradients: &mut [f32]| {
@@ -475,20 +384,12 @@ fn add_group(
                         let corner = tile_corner(tiling, band, channels_in, index);
                         let image = &mut images[count * channels_in..];
                         let panel = &mut gradients[count * kernel.columns..];
-                        let tile = first_row * tiling.tile_columns + index;
+                        let (row, column) = (first_row + index / tiling.tile_columns, index % tiling.tile_columns);
+                        let tile = Tile { example: 0, row, column };
                         // SAFETY: the band was checked to hold all tiles and the level to have the instructions.
                         unsafe {
                             transform_image(corner, band.row, channels_in, image, per_block * channels_in);
-                            transform_gradient(
-                                shape,
-                                tiling,
-                                gradient,
-                                tile,
-                                kernel.columns,
-                                panel_len,
-                                panel,
-                                cell_stride,
-                            );
+                            transform_gradient(tile.outputs(shape, tiling), gradient, panels_of_block, panel);
                         }
                         count += 1;
                         if count == per_block {
@@ -538,51 +439,6 @@ fn add_cells(
             };
             // SAFETY: the slices above hold the operands and the sums; the kernel fits the processor.
             unsafe { (kernel.run)(&arguments) };
-        }
-    }
-}
-
-/// Transforms one tile of the output's gradient into panels of `width` channels; outside of the output it is zero.
-///
-/// # Safety
-/// The processor has AVX2; `to` holds 36 cells of this tile.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
-unsafe fn transform_gradient(
-    shape: &ConvShape,
-    tiling: &Tiling,
-    gradient: &[f32],
-    tile: usize,
-    width: usize,
-    panel_stride: usize,
-    to: &mut [f32],
-    cell_stride: usize,
-) {
-    let channels = shape.out_channels;
-    let (first_y, first_x) = (tile / tiling.tile_columns * tiling.step, tile % tiling.tile_columns * tiling.step);
-    let (rows, columns) = (shape.output[1], shape.output[2]);
-    let last = (channels - LANES) / width * panel_stride + (channels - LANES) % width + LANES;
-    assert!(to.len() >= (CELLS - 1) * cell_stride + last && gradient.len() == rows * columns * channels);
-    for channel in (0..channels).step_by(LANES) {
-        let place = channel / width * panel_stride + channel % width;
-        // SAFETY: inside both slices by the assertion and the check of the position.
-        unsafe {
-            both_axes::<Register>(
-                tiling.step,
-                SIDE,
-                #[inline(always)]
-                |y, x| {
-                    let (y, x) = (first_y + y, first_x + x);
-                    if y < rows && x < columns {
-                        Register::load(gradient.as_ptr().add((y * columns + x) * channels + channel))
-                    } else {
-                        Register::splat(0.0)
-                    }
-                },
-                #[inline(always)]
-                |line| gradient_line(tiling.window, line),
-                #[inline(always)]
-                |y, x, value| value.store(to.as_mut_ptr().add((y * SIDE + x) * cell_stride + place)),
-            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Element-wise loops: a closure mapped over one, two or three slices, with broadcasting, run-time SIMD and threads.
 //!
-//! Each closure is compiled into a loop for AVX2, or for what other architectures have. An x86-64 of before 2013 shares one
+//! Each closure is compiled into a loop for AVX2, or for what other architectures have; one of a single operand also into
+//! one for AVX-512, since functions such as `exp` compute more than they move. An x86-64 of before 2013 shares one
 //! loop for all closures of the same types, which calls them by pointer: a second copy of thousands of loops would take as
 //! long to build as the first.
 //!
@@ -162,12 +163,24 @@ fn unary_at<A: Copy, R: Copy>(cost_ns: f64, a: Pointer<A>, out: Pointer<R>, len:
     parallel::for_each_chunk(len, cost_ns, |range| {
         // SAFETY: both pointers are valid for `len` elements and ranges are disjoint.
         unsafe {
-            match cpu::is_wide() {
-                true => unary_wide(range, a, out, &f),
-                false => unary_shared(range, a, out, &f),
+            if cpu::is_widest() {
+                unary_widest(range, a, out, &f)
+            } else if cpu::is_wide() {
+                unary_wide(range, a, out, &f)
+            } else {
+                unary_shared(range, a, out, &f)
             }
         }
     });
+}
+
+#[cfg_attr(
+    target_arch = "x86_64",
+    target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,f16c")
+)]
+unsafe fn unary_widest<A: Copy, R: Copy, F: Fn(A) -> R>(range: Range<usize>, a: Pointer<A>, out: Pointer<R>, f: &F) {
+    // SAFETY: as the caller promises.
+    unsafe { unary_range::<A, R, F, true>(range, a, out, f) }
 }
 
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,f16c"))]

@@ -82,10 +82,13 @@ pub fn log(x: f32) -> f32 {
     if x < f32::INFINITY { result } else { x }
 }
 
-/// `log(1 + x)`, within 1 ulp.
+/// `log(1 + x)`, within 2 ulp.
 #[inline(always)]
 pub fn log1p(x: f32) -> f32 {
-    let result = double::log1p(f64::from(x)) as f32;
+    let sum = 1.0 + x;
+    // What the addition lost, which near zero is most of the answer.
+    let lost = (x - (sum - 1.0)) / sum;
+    let result = log(sum) + if sum > 0.0 && sum < f32::INFINITY { lost } else { 0.0 };
     // Keeps the sign of zero, and subnormals.
     if x.abs() < 1e-10 { x } else { result }
 }
@@ -112,17 +115,36 @@ pub fn sigmoid(x: f32) -> f32 {
 pub fn softplus(x: f32) -> f32 {
     let positive = if x < 0.0 { 0.0 } else { x };
     // NaN passes through `positive`.
-    positive + double::log1p(double::exp(-f64::from(x.abs()))) as f32
+    positive + log1p(exp(-x.abs()))
 }
 
-/// The error function, within 1 ulp.
+/// The error function, within 2 ulp.
 #[inline(always)]
 pub fn erf(x: f32) -> f32 {
-    let wide = f64::from(x);
-    let near_zero = wide * polynomial(wide * wide, &ERF);
-    let far = (1.0 - erfc_of_positive(wide.abs())).copysign(wide);
-    (if wide.abs() < 0.75 { near_zero } else { far }) as f32
+    let near_zero = x.mul_add(polynomial(x * x, &ERF_LESS_ONE), x);
+    // Beyond 4 it is one in single precision.
+    let magnitude = if x.abs() > 4.0 { 4.0 } else { x.abs() };
+    let far = (1.0 - exp(-magnitude * magnitude) * polynomial(magnitude, &SCALED_ERFC)).copysign(x);
+    if magnitude < 0.75 { near_zero } else { far }
 }
+
+/// `erf(x) / x - 1` as a polynomial of `x²` for |x| ≤ 0.75. Without the one, whose product with `x` is exact, less is rounded.
+const ERF_LESS_ONE: [f32; 6] =
+    [0.128_379_15, -0.376_125_8, 0.112_828_38, -0.026_807_904, 0.005_060_663, -0.000_637_435_6];
+
+/// `erfc(x) exp(x²)` as a polynomial for x between 0.75 and 4, accurate to what is left of it after `exp(-x²)`.
+const SCALED_ERFC: [f32; 10] = [
+    0.998_154,
+    -1.113_708,
+    0.947_656_04,
+    -0.640_856_9,
+    0.341_085,
+    -0.138_198_32,
+    0.040_617_85,
+    -0.008_079_132,
+    0.000_965_130_4,
+    -5.1975727e-05,
+];
 
 /// The complement of the error function, within 1 ulp.
 #[inline(always)]
