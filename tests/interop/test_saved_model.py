@@ -1,19 +1,22 @@
 """SavedModels of the Rust library run in TensorFlow, and TensorFlow's, of both versions, run in ours."""
 
-import base64
 import json
 import os
 import subprocess
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import pytest
-import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import lookup_ops
 
 import harness
+
+tf.disable_v2_behavior()
+
+pytestmark = pytest.mark.skipif(harness.default_kind() == harness.TENSORFLOW, reason="both kinds are compared here")
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 X = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
@@ -64,6 +67,14 @@ def ours(tool, tmp_path_factory):
     return model
 
 
+def tensorflow_2(what, directory):
+    """Runs TensorFlow 2 in a process of its own: in this one its behaviour is that of TensorFlow 1."""
+    script = os.path.join(REPOSITORY, "tests/interop/scripts/saved_model_v2.py")
+    done = subprocess.run([sys.executable, script, what, directory], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def command(*arguments):
     binary = harness.ferroflow_bin()
     return subprocess.run([binary, "saved_model", *map(str, arguments)], capture_output=True, text=True)
@@ -110,10 +121,9 @@ def test_tensorflow_1_goes_on_with_the_variables_of_ours(ours):
 
 
 def test_tensorflow_2_loads_ours(ours):
-    model = tf2.saved_model.load(ours.directory, tags=["serve"])
-    outputs = model.signatures["serving_default"](x=tf2.constant(X), words=tf2.constant(WORDS))
-    np.testing.assert_allclose(outputs["scores"].numpy(), ours.scores, rtol=1e-6)
-    assert [name.decode() for name in outputs["names"].numpy()] == ours.names
+    outputs = tensorflow_2("load", ours.directory)
+    np.testing.assert_allclose(outputs["scores"], ours.scores, rtol=1e-6)
+    assert outputs["names"] == ours.names
 
 
 def test_ours_is_complete_and_left_nothing_beside_it(ours):
@@ -198,90 +208,27 @@ def test_a_builder_of_tensorflow_1_with_main_op_and_text_form_runs_in_ours(vocab
     assert "there is no signature 'serving_default'; there are: score" in refused(directory)
 
 
-class Model(tf2.Module):
-    """A model of TensorFlow 2: functions that call each other, a variable that one changes, a table, a loop and a branch."""
-
-    def __init__(self, vocabulary):
-        super().__init__()
-        self.w = tf2.Variable([[1.0, 2.0], [3.0, 4.0]], name="w")
-        self.calls = tf2.Variable(0, dtype=tf2.int64, name="calls", trainable=False)
-        initializer = tf2.lookup.TextFileInitializer(
-            str(vocabulary), tf2.string, tf2.lookup.TextFileIndex.WHOLE_LINE, tf2.int64, tf2.lookup.TextFileIndex.LINE_NUMBER)
-        self.table = tf2.lookup.StaticHashTable(initializer, -1)
-
-    @tf2.function
-    def inner(self, x):
-        total = tf2.zeros_like(x)
-        for _ in tf2.range(3):
-            total += x
-        return tf2.cond(tf2.reduce_sum(total) > 0, lambda: total, lambda: -total)
-
-    @tf2.function(input_signature=[tf2.TensorSpec([None, 2], name="x"), tf2.TensorSpec([None], tf2.string, name="words")])
-    def predict(self, x, words):
-        self.calls.assign_add(1)
-        return {"y": self.inner(tf2.matmul(x, self.w)), "ids": self.table.lookup(words), "calls": self.calls.read_value()}
-
-    @tf2.function(input_signature=[tf2.TensorSpec([], name="a")])
-    def double(self, a):
-        return 2 * a
-
-
 def test_functions_of_tensorflow_2_run_in_ours(tmp_path):
-    vocabulary = tmp_path / "words.txt"
-    vocabulary.write_text("a\nb\nc\n")
     directory = str(tmp_path / "model")
-    model = Model(vocabulary)
-    model.w.assign([[-1.0, 2.0], [3.0, 5.0]])
-    tf2.saved_model.save(model, directory, signatures={"serving_default": model.predict, "double": model.double})
-    expected = model.predict(X, tf2.constant(WORDS))
-    vocabulary.unlink()
+    expected = tensorflow_2("functions", directory)
     outputs = run(directory, x=X.tolist(), words=WORDS)
-    np.testing.assert_allclose(outputs["y"], expected["y"].numpy(), rtol=1e-6)
-    assert outputs["ids"] == expected["ids"].numpy().tolist() == [1, -1, 0]
-    assert outputs["calls"] == 1
+    np.testing.assert_allclose(outputs["y"], expected["y"], rtol=1e-6)
+    assert outputs["ids"] == expected["ids"] == [1, -1, 0]
+    assert outputs["calls"] == expected["calls"] == 1
     assert run(directory, "--signature_def=double", a=4.5) == {"output_0": 9.0}
 
 
 def test_a_keras_model_runs_in_ours(tmp_path):
     directory = str(tmp_path / "model")
-    tf2.keras.utils.set_random_seed(1)
-    model = tf2.keras.Sequential([
-        tf2.keras.layers.Conv2D(4, 3, activation="relu", input_shape=(8, 8, 1)),
-        tf2.keras.layers.BatchNormalization(),
-        tf2.keras.layers.Flatten(),
-        tf2.keras.layers.Dense(3, activation="softmax", name="out"),
-    ])
-    tf2.saved_model.save(model, directory)
-    pictures = np.random.RandomState(0).rand(2, 8, 8, 1).astype(np.float32)
-    np.save(tmp_path / "x.npy", pictures)
-    outputs = run(directory, conv2d_input=f"@{tmp_path}/x.npy")
-    np.testing.assert_allclose(outputs["out"], model(pictures).numpy(), rtol=1e-5)
+    expected = tensorflow_2("keras", directory)
+    outputs = run(directory, conv2d_input=f"@{directory}.npy")
+    np.testing.assert_allclose(outputs["out"], expected, rtol=1e-5)
 
 
 def test_an_estimator_of_tensorflow_runs_in_ours(tmp_path):
-    """Its signatures take serialized examples."""
-    columns = [
-        tf2.feature_column.numeric_column("age"),
-        tf2.feature_column.embedding_column(tf2.feature_column.categorical_column_with_vocabulary_list("job", ["a", "b"]), 2),
-    ]
-    estimator = tf2.estimator.DNNClassifier([4], columns, model_dir=str(tmp_path / "train"), n_classes=3)
-    features = {"age": [[1.0], [2.0]], "job": [["a"], ["b"]]}
-    estimator.train(lambda: tf2.data.Dataset.from_tensors((features, [[0], [2]])), steps=1)
-    spec = tf2.feature_column.make_parse_example_spec(columns)
-    receiver = tf2.estimator.export.build_parsing_serving_input_receiver_fn(spec)
-    directory = estimator.export_saved_model(str(tmp_path / "export"), receiver).decode()
-    predicted = [row["probabilities"] for row in estimator.predict(lambda: tf2.data.Dataset.from_tensors(features))]
-
-    def example(age, job):
-        bytes_list = tf.train.BytesList(value=[job])
-        return tf.train.Example(features=tf.train.Features(feature={
-            "age": tf.train.Feature(float_list=tf.train.FloatList(value=[age])),
-            "job": tf.train.Feature(bytes_list=bytes_list),
-        })).SerializeToString()
-
-    examples = [{"b64": base64.b64encode(example(*row)).decode()} for row in [(1.0, b"a"), (2.0, b"b")]]
-    outputs = run(directory, "--signature_def=predict", examples=examples)
-    np.testing.assert_allclose(outputs["probabilities"], predicted, rtol=1e-5)
+    expected = tensorflow_2("estimator", str(tmp_path / "export"))
+    outputs = run(expected["directory"], "--signature_def=predict", examples=expected["examples"])
+    np.testing.assert_allclose(outputs["probabilities"], expected["probabilities"], rtol=1e-5)
 
 
 def test_a_model_runs_on_a_server(cluster, ours):
