@@ -1,4 +1,4 @@
-//! The binary `ferroflow`: a hello world, servers, training, and tools for graphs and checkpoints.
+//! The binary `ferroflow`: a hello world, servers, training, and tools for graphs, checkpoints and SavedModels.
 
 mod attached;
 mod check;
@@ -14,6 +14,7 @@ mod listen;
 mod log;
 mod memory;
 mod run;
+mod saved_model;
 mod say;
 mod server;
 mod train;
@@ -63,6 +64,9 @@ enum Command {
     /// Looks into checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
+    /// Looks into SavedModels, and runs them.
+    #[command(subcommand, name = "saved_model", alias = "saved-model")]
+    SavedModel(saved_model::Command),
 }
 
 /// Why a command failed, for people, and the exit code for programs.
@@ -125,6 +129,7 @@ fn run(command: &Command) -> Result<(), Failure> {
             train::run(flags)
         }
         Command::Checkpoint(command) => checkpoint::run(command),
+        Command::SavedModel(command) => saved_model::run(command),
     }
 }
 

@@ -63,6 +63,12 @@ pub mod collections {
     /// assert_eq!(ferroflow::variable::collections::TABLE_INITIALIZERS, "table_initializer");
     /// ```
     pub const TABLE_INITIALIZERS: &str = "table_initializer";
+    /// The paths of files that a model needs wherever it runs, such as vocabularies.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::variable::collections::ASSET_FILEPATHS, "asset_filepaths");
+    /// ```
+    pub const ASSET_FILEPATHS: &str = "asset_filepaths";
 }
 
 /// How a variable is kept.

@@ -6,7 +6,7 @@ pub use crate::meta_graph::MetaGraph;
 
 use crate::session::Session;
 use crate::variable::{Kind, SaveSlice, Variable, collections};
-use graph::Graph;
+use graph::{Graph, Output};
 use prost::Message;
 use proto::collection_def::{BytesList, Kind as CollectionKind, NodeList};
 use proto::meta_graph_def::MetaInfoDef;
@@ -56,7 +56,7 @@ pub fn export_meta_graph(graph: &Graph, saver: Option<&Saver>) -> MetaGraph {
                 value: value.map(|one| to_def(&one).encode_to_vec().into()).collect(),
             })
         } else {
-            CollectionKind::NodeList(NodeList { value: members.iter().map(|output| output.name()).collect() })
+            CollectionKind::NodeList(NodeList { value: members.iter().map(member_name).collect() })
         };
         meta.collection_def.insert(name, CollectionDef { kind: Some(kind) });
     }
@@ -136,9 +136,10 @@ pub fn import_meta_graph(graph: &Graph, MetaGraph(meta): &MetaGraph) -> Result<O
             }
             Some(CollectionKind::NodeList(list)) => {
                 for member in &list.value {
-                    // Operations without outputs have no place in our collections.
                     if let Ok(output) = graph.output(member) {
                         graph.add_to_collection(name, &output);
+                    } else if let Some(operation) = graph.operation(member) {
+                        graph.add_operation_to_collection(name, &operation);
                     }
                 }
             }
@@ -172,6 +173,11 @@ pub fn import_meta_graph(graph: &Graph, MetaGraph(meta): &MetaGraph) -> Result<O
 /// ```
 pub fn read_meta_graph(content: &[u8]) -> Result<MetaGraph> {
     MetaGraph::from_bytes(content)
+}
+
+/// Returns what a collection calls its member: an operation without outputs has no port.
+fn member_name(member: &Output) -> String {
+    if (member.port as usize) < member.op.num_outputs() { member.name() } else { member.op.name() }
 }
 
 fn to_def(variable: &Variable) -> VariableDef {

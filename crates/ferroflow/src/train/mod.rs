@@ -46,6 +46,7 @@ pub use optimizers::*;
 pub use queue_runner::{Queue, QueueRunner, add_queue_runner, start_queue_runners};
 pub use saver::{Saver, SaverOptions, latest_checkpoint};
 pub use scaffold::Scaffold;
+pub(crate) use scaffold::default_local_init;
 pub use session_manager::{InitFn, Initialization, RestoreFrom, SessionManager};
 pub use session_run_hook::{RunArgs, RunContext, RunValues, SessionRunHook};
 pub use supervisor::{Supervisor, SupervisorBuilder};

@@ -277,6 +277,12 @@ impl Saver {
     }
 
     /// Has a checkpoint written, by the tasks that hold the variables or by the chief.
+    /// Writes the variables to files of this prefix and nothing else: no state file names them, and none is deleted later.
+    pub(crate) fn save_values(&self, session: &Session, prefix: &str) -> Result<()> {
+        let _saving = self.saving.lock();
+        self.write(session, prefix).map(drop).map_err(|status| about_files(status, "saving", prefix))
+    }
+
     fn write(&self, session: &Session, prefix: &str) -> Result<Vec<Tensor>> {
         let run = |fetch: &str| {
             let run = session.runner().feed_name(&self.filename, Tensor::string(prefix.to_owned()));

@@ -200,7 +200,7 @@ impl Scaffold {
 }
 
 /// Adds the initialization of local variables and of tables.
-pub(super) fn default_local_init(graph: &Graph) -> Result<Operation> {
+pub(crate) fn default_local_init(graph: &Graph) -> Result<Operation> {
     let locals = local_variables_initializer(graph);
     let tables = graph.collection(collections::TABLE_INITIALIZERS);
     if tables.is_empty() {

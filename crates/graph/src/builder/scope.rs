@@ -324,6 +324,13 @@ impl Graph {
         state.scopes.collections.entry(collection.to_owned()).or_default().push(output.edge());
     }
 
+    /// Adds an operation to a collection; one without outputs, such as the initializer of a table, has no other way in. It is
+    /// found as its output 0, whether or not it has one.
+    #[track_caller]
+    pub fn add_operation_to_collection(&self, collection: &str, operation: &Operation) {
+        self.add_to_collection(collection, &Output { op: operation.clone(), port: 0 });
+    }
+
     /// Returns the names of the collections that have something in them, sorted.
     pub fn collection_names(&self) -> Vec<String> {
         self.shared.state.lock().scopes.collections.keys().cloned().collect()
