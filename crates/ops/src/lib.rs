@@ -34,6 +34,7 @@ pub mod parsing;
 pub mod ragged;
 pub mod random;
 mod rows;
+pub mod signal;
 pub mod sparse;
 pub mod state;
 pub mod string;
@@ -67,6 +68,7 @@ const FAMILIES: &[&[&[Op]]] = &[
     parsing::FILES,
     ragged::FILES,
     random::FILES,
+    signal::FILES,
     sparse::FILES,
     state::FILES,
     string::FILES,
