@@ -143,8 +143,8 @@ impl Kernel for Mfcc {
         let rate = rate.to_scalar::<i32>()?;
         let Some((bands, coefficients)) = self.plan(len, rate) else {
             return Err(Status::invalid_argument(format!(
-                "Mfcc initialization failed for channel count {len}, sample rate {rate}, lower_frequency_limit {} and upper_frequency_limit {}",
-                self.lower, self.upper
+                "Mfcc initialization failed for channel count {len}, sample rate {rate} and filterbank_channel_count {}",
+                self.bands
             )));
         };
         let values = spectrogram.as_slice::<f32>()?;

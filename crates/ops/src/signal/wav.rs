@@ -102,7 +102,7 @@ struct EncodeWav;
 impl Kernel for EncodeWav {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (audio, rate) = (context.input(0)?, context.input(1)?);
-        let [frames, channels] = audio.shape().to_usize()[..] else {
+        let [_, channels] = audio.shape().to_usize()[..] else {
             return Err(Status::invalid_argument(format!("audio must be 2-dimensional{}", audio.shape())));
         };
         if !rate.shape().is_scalar() {
@@ -119,9 +119,6 @@ impl Kernel for EncodeWav {
         }
         if channels == 0 || channels > usize::from(u16::MAX) {
             return Err(Status::invalid_argument(format!("num_channels must be in (0, 2^16), got: {channels}")));
-        }
-        if frames == 0 {
-            return Err(Status::invalid_argument("num_frames must be positive."));
         }
         let wav = encode_samples(audio.as_slice::<f32>()?, rate as u32, channels)?;
         context.set_output(0, Tensor::string(wav));
@@ -158,8 +155,7 @@ impl<'a> Bytes<'a> {
 
     /// Reads a number of a file, lowest byte first.
     fn number(&mut self, bytes: usize) -> Result<u32> {
-        let short = |_| Status::invalid_argument("Data too short when trying to read value");
-        let taken = self.take(bytes).map_err(short)?;
+        let taken = self.take(bytes)?;
         Ok(taken.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte)))
     }
 }
@@ -182,7 +178,7 @@ impl<'a> Sound<'a> {
         let format_size = bytes.number(4)?;
         if format_size != 16 && format_size != 18 {
             return Err(Status::invalid_argument(format!(
-                "Bad file size for WAV: Expected 16 or 18, but got{format_size}"
+                "Bad format chunk size for WAV: Expected 16 or 18, but got{format_size}"
             )));
         }
         let format = bytes.number(2)?;
@@ -349,7 +345,7 @@ mod tests {
             let audio = Tensor::zeros(tensor::DType::Float, tensor::Shape::new(dims).unwrap()).unwrap();
             run_op("EncodeWav", attrs![], &[audio, Tensor::scalar(rate)]).unwrap_err().code()
         };
-        for (dims, rate) in [(&[2i64][..], 1), (&[2, 1], 0), (&[0, 1], 1), (&[1, 0], 1), (&[1, 1], -1)] {
+        for (dims, rate) in [(&[2i64][..], 1), (&[2, 1], 0), (&[1, 0], 1), (&[1, 1], -1)] {
             assert_eq!(code(dims, rate), Code::InvalidArgument);
         }
         check_shape("DecodeWav", attrs![("desired_channels", 2i64)], "[]", "[?,2];[]");
