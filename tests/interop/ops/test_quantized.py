@@ -66,15 +66,15 @@ for bits in (2, 4, 8, 16):
     for narrow in (False, True):
         attrs = {"num_bits": bits, "narrow_range": narrow}
         for label, low, high in (("around", -6.0, 6.0), ("skew", -0.1, 10.3), ("above", 1.0, 5.0), ("below", -5.0, -1.0)):
-            add(f"FakeQuantWithMinMaxArgs/{label}_{bits}_{narrow}", lambda given, low=low, high=high, attrs=attrs: R.FakeQuantWithMinMaxArgs(
+            TABLE.add(f"FakeQuantWithMinMaxArgs/{label}_{bits}_{narrow}", lambda given, low=low, high=high, attrs=attrs: R.FakeQuantWithMinMaxArgs(
                 inputs=given(VALUES), min=low, max=high, **attrs))
-            add(f"FakeQuantWithMinMaxVars/{label}_{bits}_{narrow}", lambda given, low=low, high=high, attrs=attrs: R.FakeQuantWithMinMaxVars(
+            TABLE.add(f"FakeQuantWithMinMaxVars/{label}_{bits}_{narrow}", lambda given, low=low, high=high, attrs=attrs: R.FakeQuantWithMinMaxVars(
                 inputs=given(VALUES), min=given(np.float32(low)), max=given(np.float32(high)), **attrs))
-        add(f"FakeQuantWithMinMaxVars/nothing_{bits}_{narrow}", lambda given, attrs=attrs: R.FakeQuantWithMinMaxVars(
+        TABLE.add(f"FakeQuantWithMinMaxVars/nothing_{bits}_{narrow}", lambda given, attrs=attrs: R.FakeQuantWithMinMaxVars(
             inputs=given(VALUES), min=given(np.float32(0)), max=given(np.float32(0)), **attrs))
         for shape in ((48,), (12, 4), (2, 2, 3, 4)):
             depth = shape[-1]
-            add(f"FakeQuantWithMinMaxVarsPerChannel/{len(shape)}_{bits}_{narrow}", lambda given, shape=shape, depth=depth, attrs=attrs: R.FakeQuantWithMinMaxVarsPerChannel(
+            TABLE.add(f"FakeQuantWithMinMaxVarsPerChannel/{len(shape)}_{bits}_{narrow}", lambda given, shape=shape, depth=depth, attrs=attrs: R.FakeQuantWithMinMaxVarsPerChannel(
                 inputs=given(VALUES.reshape(shape)), min=given(-np.arange(depth) / 3), max=given(np.arange(depth) * 1.7), **attrs))
 
 results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()

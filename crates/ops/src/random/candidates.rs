@@ -189,7 +189,7 @@ fn create_fixed(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
     if !path.is_empty() {
         return Sampler::create(builder, Distribution::Fixed(table, Some((weights, path.to_owned()))));
     }
-    let made = AliasTable::from_counts(&weights, attrs.int("range_max")?, &counts)?;
+    let made = AliasTable::from_counts(&weights, attrs.int("range_max")?, counts)?;
     table.get_or_init(|| made);
     Sampler::create(builder, Distribution::Fixed(table, None))
 }

@@ -60,7 +60,7 @@ impl AliasTable {
         }
         if weights.len() as i64 != range {
             return Err(Status::invalid_argument(format!(
-                "range_max is {range}, but there are {} classes",
+                "range is {range} must be equal to weights size  {}",
                 weights.len()
             )));
         }
