@@ -52,12 +52,14 @@ dataset = dataset.map(lambda n, row: (n, tf.py_func(lambda r: np.int32(r.sum()),
 element = tf.data.make_one_shot_iterator(dataset).get_next()
 repeated = tf.data.Dataset.from_generator(lambda: iter([5, 6]), tf.int64, []).repeat(3)
 again = tf.data.make_one_shot_iterator(repeated).get_next()
+batches = tf.data.make_one_shot_iterator(tf.data.Dataset.from_generator(lambda: iter(range(7)), tf.int64, []).batch(3)).get_next()
 
 with tf.Session(server.target) as session, tf.Session() as local:
     assert session.run(add).tolist() == [4.0, 5.0]
     assert session.run(texts).tolist() == [b"ax", b"ayz"]
     assert [value.tolist() for value in session.run(pair)] == [7, [True]]
     session.run(nothing)
+    assert [session.run(batches).tolist() for _ in range(3)] == [[0, 1, 2], [3, 4, 5], [6]]
     assert session.run(large).sum() == 2.0 * (3 << 20)
     assert session.run(both) == [0.0, 1.0]
     for op in (*kinds, *promised):

@@ -32,16 +32,16 @@ fn write(directory: &str, vocabulary: &str) -> Result<()> {
         let words = placeholder(g, DType::String, &PartialShape::unknown_of_rank(1));
         let index = LookupTable::index_from_file(g, vocabulary, 1);
         let ids = index.lookup(&words);
-        let table = get_variable(g, "table", &[4, 3])?.initializer(initializers::random_uniform(-1.0, 1.0, Some(7)));
-        let table = table.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 })?;
-        let w = get_variable(g, "w", &[2, 3])?.initializer(initializers::constant(0.5)).kind(Kind::Resource).get()?;
+        let table = get_variable(g, "table", &[4, 3]).initializer(initializers::random_uniform(-1.0, 1.0, Some(7)));
+        let table = table.get_partitioned(&FixedSizePartitioner { num_shards: 2, axis: 0 });
+        let w = get_variable(g, "w", &[2, 3]).initializer(initializers::constant(0.5)).kind(Kind::Resource).get();
         let b = Variable::new(g, "b", &g.constant([1f32, 2.0, 3.0]));
         let rows = ops::array::gather(&table.as_tensor(), &ids, 0);
         let scores = x.matmul(&w) + rows + &b;
         let names = LookupTable::strings_from_file(g, vocabulary, "none").lookup(&ids);
         Ok::<_, Status>((x, words, scores, names))
     })?;
-    let init = global_variables_initializer(&g)?;
+    let init = global_variables_initializer(&g);
     let session = Target::from(running.master("worker", 0)?).session(&g, &Default::default())?;
     session.run_ops(&[&init])?;
     let signature = Signature::predict().input("x", &x).input("words", &words).output("scores", &scores);

@@ -6,11 +6,11 @@
 //! A job may take as long as it likes. When all threads have been at theirs for a while and others wait, one more thread is
 //! started, up to a bound: it goes as soon as nobody waits any more.
 
-use crate::idle;
+use crate::idle::{self, IdleThreads};
 use crate::watchdog::{Stillness, notice};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// Something to be done on a compute thread.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -35,10 +35,20 @@ pub(crate) fn look() -> bool {
     WORKERS.look()
 }
 
-/// Wakes the threads that sleep to give back what the allocator holds for them.
-pub(crate) fn wake_to_give_back() {
-    WORKERS.lock().wakings += 1;
-    WORKERS.has_work.notify_all();
+/// The compute threads as those see them who have idle threads give memory back. Registered when the first of them starts.
+static IDLE: LazyLock<Arc<Sleepers>> = LazyLock::new(|| {
+    let sleepers = Arc::new(Sleepers);
+    idle::register(&sleepers);
+    sleepers
+});
+
+struct Sleepers;
+
+impl IdleThreads for Sleepers {
+    fn wake_to_give_back(&self) {
+        WORKERS.lock().wakings += 1;
+        WORKERS.has_work.notify_all();
+    }
 }
 
 struct Workers {
@@ -89,6 +99,7 @@ impl Workers {
 
     /// Starts one more thread; returns whether there is one.
     fn start(&'static self, state: &mut State) -> bool {
+        LazyLock::force(&IDLE);
         let thread = std::thread::Builder::new().name(format!("compute-{}", state.started));
         let is_started = thread.spawn(|| self.work()).is_ok();
         state.started += usize::from(is_started);

@@ -42,13 +42,12 @@ pub fn register(threads: &Arc<impl IdleThreads + 'static>) {
     registered.push(Arc::downgrade(&threads));
 }
 
-/// Gives back what the allocator holds for this thread, for the compute threads and for those that are registered.
+/// Gives back what the allocator holds for this thread and for those that are registered.
 pub fn give_back_everywhere() {
     if HOOK.get().is_none() {
         return;
     }
     give_back();
-    crate::compute_threads::wake_to_give_back();
     let registered: Vec<Arc<dyn IdleThreads>> =
         THREADS.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect();
     for threads in registered {

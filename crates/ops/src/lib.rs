@@ -12,6 +12,7 @@ mod elementwise;
 mod movement;
 
 mod compose;
+mod file_access;
 
 pub mod array;
 mod batch;
@@ -34,6 +35,7 @@ pub mod parsing;
 pub mod ragged;
 pub mod random;
 mod rows;
+pub mod signal;
 pub mod sparse;
 pub mod state;
 pub mod string;
@@ -67,6 +69,7 @@ const FAMILIES: &[&[&[Op]]] = &[
     parsing::FILES,
     ragged::FILES,
     random::FILES,
+    signal::FILES,
     sparse::FILES,
     state::FILES,
     string::FILES,

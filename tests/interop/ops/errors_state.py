@@ -608,3 +608,19 @@ same("BlockLSTM/times", lambda g: sequence(g, 3))
 same("BlockLSTM/negative", lambda g: sequence(g, -1))
 for key, shape in (("x", (2, 1, 2)), ("cs_prev", (1,)), ("h_prev", (2, 1)), ("w", (2, 5)), ("wci", (2,)), ("b", (8,))):
     same(f"BlockLSTM/{key}", lambda g, key=key, shape=shape: sequence(g, 1, **{key: shape}))
+
+# Cells, and classes drawn by their frequency.
+CELL = {"x": (2, 3), "cs_prev": (2, 4), "h_prev": (2, 4), "w": (7, 16), "wci": (4,), "wcf": (4,), "wco": (4,), "b": (16,)}
+for key, shape in {"cs_prev": (3, 4), "h_prev": (2, 5), "w": (6, 16), "b": (15,)}.items():
+    same(f"LSTMBlockCell/{key}", lambda g, key=key, shape=shape: R.LSTMBlockCell(
+        **{name: g(zeros(*size)) for name, size in {**CELL, key: shape}.items()}).h)
+UNIT = {"x": (2, 3), "h_prev": (2, 4), "w_ru": (7, 8), "w_c": (7, 4), "b_ru": (8,), "b_c": (4,)}
+for key, shape in {"h_prev": (3, 4), "w_ru": (7, 9), "w_c": (6, 4), "b_ru": (7,), "b_c": (5,)}.items():
+    same(f"GRUBlockCell/{key}", lambda g, key=key, shape=shape: R.GRUBlockCell(
+        **{name: g(zeros(*size)) for name, size in {**UNIT, key: shape}.items()}).h)
+DRAWN = {"num_true": 1, "num_sampled": 2, "unique": True, "range_max": 3}
+same("FixedUnigramCandidateSampler/nothing", lambda g: R.FixedUnigramCandidateSampler(true_classes=g([[1]], tf.int64), **DRAWN)[0])
+same("FixedUnigramCandidateSampler/both", lambda g: R.FixedUnigramCandidateSampler(
+    true_classes=g([[1]], tf.int64), vocab_file="/nowhere", unigrams=[1.0, 2.0, 3.0], **DRAWN)[0])
+same("FixedUnigramCandidateSampler/range", lambda g: R.FixedUnigramCandidateSampler(true_classes=g([[1]], tf.int64), unigrams=[1.0, 2.0], **DRAWN)[0])
+same("LearnedUnigramCandidateSampler/range", lambda g: R.LearnedUnigramCandidateSampler(true_classes=g([[1]], tf.int64), **{**DRAWN, "num_sampled": 4})[0])

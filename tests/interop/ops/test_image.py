@@ -75,10 +75,33 @@ add("FractionalMaxPoolGrad", lambda given: tf.raw_ops.FractionalMaxPoolGrad(
     out_backprop=given(pixels(1, 2, 2, 1)), row_pooling_sequence=given(np.array([0, 2, 3]), tf.int64),
     col_pooling_sequence=given(np.array([0, 1, 3]), tf.int64)), gradient=False)
 
+SEEN = np.array([
+    [1.0, 0.0, 1.3, 0.0, 1.0, -2.2, 0.0, 0.0], [0.8, -0.6, 2.0, 0.6, 0.8, -1.0, 0.0, 0.0], [1.1, 0.1, -3.0, -0.2, 0.9, 6.0, 0.01, -0.02]], np.float32)
+for mode in ("CONSTANT", "REFLECT", "WRAP", "NEAREST"):
+    for interpolation in ("NEAREST", "BILINEAR"):
+        for version, more in (("V2", {}), ("V3", {"fill_value": np.float32(3.5)})):
+            op(f"ImageProjectiveTransform{version}", f"{mode}_{interpolation}", images=pixels(3, 7, 6, 2), transforms=SEEN, output_shape=np.array([5, 9]),
+               interpolation=interpolation, fill_mode=mode, rtol=1e-4, atol=1e-3, **more)
+op("ImageProjectiveTransformV2", "one_for_all", [tf.float32], images=pixels(3, 7, 6, 2), transforms=SEEN[:1], output_shape=np.array([7, 6]), interpolation="BILINEAR")
+op("ImageProjectiveTransformV2", "one_pixel", [tf.float32], images=pixels(3, 1, 1, 1), transforms=SEEN, output_shape=np.array([2, 3]), interpolation="BILINEAR", fill_mode="REFLECT", gradient=False)
+
 results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()
 
 UNKNOWN = tf.TensorShape(None)
+
+
+def seen(given, images=(3, 7, 6, 2), transforms=SEEN, size=(5, 9), interpolation="NEAREST", mode="CONSTANT"):
+    return tf.raw_ops.ImageProjectiveTransformV2(
+        images=given(np.ones(images), shape=UNKNOWN), transforms=given(transforms, shape=UNKNOWN), output_shape=given(np.array(size, np.int32), shape=UNKNOWN),
+        interpolation=interpolation, fill_mode=mode)
+
+
 FAILURES = {
+    "seen_rank": lambda given: seen(given, images=(7, 6, 2)),
+    "seen_transforms": lambda given: seen(given, transforms=SEEN[:2]),
+    "seen_parameters": lambda given: seen(given, transforms=SEEN[:, :6]),
+    "seen_size": lambda given: seen(given, size=(0, 3)),
+    "seen_sizes": lambda given: seen(given, size=(1, 2, 3)),
     "resize_rank": lambda given: tf.raw_ops.ResizeBilinear(images=given(np.ones((3, 3)), shape=UNKNOWN), size=given([2, 2])),
     "resize_size": lambda given: tf.raw_ops.ResizeBilinear(images=given(IMAGES), size=given([2, 2, 2], shape=UNKNOWN)),
     "resize_negative": lambda given: tf.raw_ops.ResizeArea(images=given(IMAGES), size=given([2, -2])),

@@ -244,6 +244,15 @@ for unique in (False, True):
     for name, count, attrs in (("AllCandidateSampler", 20, {}), ("UniformCandidateSampler", 9, {"range_max": 30}), ("LogUniformCandidateSampler", 9, {"range_max": 30})):
         for seed in (1, 2):
             op(name, f"{unique}{seed}", true_classes=TRUE_CLASSES, num_true=2, num_sampled=count, unique=unique, seed=seed, seed2=4, gradient=False, **attrs)
+COUNTS = [3.0, 1.0, 0.5, 7.0, 2.0, 2.0, 0.25, 4.0, 1.0, 6.0, 2.5, 1.5]
+for unique in (False, True):
+    for label, attrs in (("plain", {}), ("distorted", {"distortion": 0.75}), ("reserved", {"num_reserved_ids": 2, "range_max": 14})):
+        op("FixedUnigramCandidateSampler", f"{label}_{unique}", true_classes=TRUE_CLASSES % 12, num_true=2, num_sampled=6, unique=unique, unigrams=COUNTS,
+           seed=3, seed2=5, gradient=False, **{"range_max": 12, **attrs})
+    op("FixedUnigramCandidateSampler", f"shards_{unique}", true_classes=TRUE_CLASSES % 6, num_true=2, num_sampled=4, unique=unique, unigrams=COUNTS,
+       range_max=6, num_shards=2, shard=1, seed=3, seed2=5, gradient=False)
+    for name in ("LearnedUnigramCandidateSampler", "ThreadUnsafeUnigramCandidateSampler"):
+        op(name, f"{unique}", true_classes=TRUE_CLASSES % 30, num_true=2, num_sampled=9, unique=unique, range_max=30, seed=3, seed2=5, gradient=False)
 op("UniformCandidateSampler", "power", true_classes=TRUE_CLASSES, num_true=2, num_sampled=5, unique=True, range_max=16, seed=1, seed2=4, gradient=False)
 add("ComputeAccidentalHits", lambda given: tf.raw_ops.ComputeAccidentalHits(
     true_classes=given(TRUE_CLASSES, tf.int64), sampled_candidates=given([7, 3, 3, 40, 12, 7], tf.int64), num_true=2), gradient=False)

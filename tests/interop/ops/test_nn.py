@@ -180,6 +180,41 @@ add("AudioSummaryV2", lambda given: tf.summary.audio("sound", given(uniform(2, 3
 add("TensorSummaryV2", lambda given: tf.raw_ops.TensorSummaryV2(tag="t", tensor=given(A), serialized_summary_metadata=""), gradient=False)
 add("AsString", lambda given: tf.as_string(given(A), precision=3), gradient=False)
 
+
+def cell_inputs(random=np.random.RandomState(31), batch=2, inputs=3, cells=4):
+    shapes = {"x": (batch, inputs), "cs_prev": (batch, cells), "h_prev": (batch, cells), "w": (inputs + cells, 4 * cells), "wci": (cells,),
+              "wcf": (cells,), "wco": (cells,), "b": (4 * cells,)}
+    return {key: random.uniform(-1, 1, shape) for key, shape in shapes.items()}
+
+
+def lstm_cell(given, dtype, values, peephole, clip):
+    inputs = {key: given(value, dtype) for key, value in values.items()}
+    cell = tf.raw_ops.LSTMBlockCell(**inputs, use_peephole=peephole, cell_clip=clip)
+    grads = [given(np.cos(np.arange(values["cs_prev"].size)).reshape(values["cs_prev"].shape), dtype) for _ in range(2)]
+    return list(cell) + list(tf.raw_ops.LSTMBlockCellGrad(
+        **inputs, **{key: getattr(cell, key) for key in ("i", "cs", "f", "o", "ci", "co")}, cs_grad=grads[0], h_grad=grads[1], use_peephole=peephole))
+
+
+for dtype in (tf.float32, tf.float16):
+    for peephole in (False, True):
+        for clip in (0.0, 0.3):
+            add(f"LSTMBlockCell/{peephole}_{clip}_{dtype.name}", lambda given, dtype=dtype, peephole=peephole, clip=clip: lstm_cell(
+                given, dtype, cell_inputs(), peephole, clip), gradient=False, rtol=1e-2 if dtype == tf.float16 else 1e-4, atol=1e-2 if dtype == tf.float16 else 1e-5)
+
+
+def gru_cell(given, batch):
+    random = np.random.RandomState(37)
+    shapes = {"x": (batch, 3), "h_prev": (batch, 4), "w_ru": (7, 8), "w_c": (7, 4), "b_ru": (8,), "b_c": (4,)}
+    inputs = {key: given(random.uniform(-1, 1, shape)) for key, shape in shapes.items()}
+    cell = tf.raw_ops.GRUBlockCell(**inputs)
+    d_h = given(np.cos(np.arange(4 * batch)).reshape(batch, 4))
+    return list(cell) + list(tf.raw_ops.GRUBlockCellGrad(**inputs, r=cell.r, u=cell.u, c=cell.c, d_h=d_h))
+
+
+for batch in (0, 1, 3):
+    add(f"GRUBlockCell/{batch}", lambda given, batch=batch: gru_cell(given, batch), gradient=False, rtol=1e-4, atol=1e-5)
+
+
 results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()
 
 

@@ -1,6 +1,7 @@
 """Convolutions of quantized images and what people put around them, beside TensorFlow's."""
 
 import numpy as np
+import pytest
 import tensorflow.compat.v1 as tf
 
 import side_by_side
@@ -59,4 +60,43 @@ for low, high in ((-3.5, 2.25), (0.0, 10.0), (-4.0, -1.0), (2.0, 2.0)):
                 input=q32(given), requested_output_min=np.float32(out_low), requested_output_max=np.float32(out_high), out_type=dtype, **bounds)))
     add(f"QuantizedRelu/{low}", lambda given, low=low, high=high: seen(R.QuantizedRelu(features=q8(given, IMAGE), min_features=np.float32(low), max_features=np.float32(high), out_type=tf.quint8)))
 
+# None lies in the middle between two steps, where the last bit of a quotient decides.
+VALUES = np.concatenate([np.linspace(-8, 8, 41) + 0.01371, [0.0, 5.99, 5.97, 6.01, -5.98, 127.5, 1e-3]]).reshape(12, 4)
+for bits in (2, 4, 8, 16):
+    for narrow in (False, True):
+        attrs = {"num_bits": bits, "narrow_range": narrow}
+        for label, low, high in (("around", -6.0, 6.0), ("skew", -0.1, 10.3), ("above", 1.0, 5.0), ("below", -5.0, -1.0)):
+            TABLE.add(f"FakeQuantWithMinMaxArgs/{label}_{bits}_{narrow}", lambda given, low=low, high=high, attrs=attrs: R.FakeQuantWithMinMaxArgs(
+                inputs=given(VALUES), min=low, max=high, **attrs))
+            TABLE.add(f"FakeQuantWithMinMaxVars/{label}_{bits}_{narrow}", lambda given, low=low, high=high, attrs=attrs: R.FakeQuantWithMinMaxVars(
+                inputs=given(VALUES), min=given(np.float32(low)), max=given(np.float32(high)), **attrs))
+        TABLE.add(f"FakeQuantWithMinMaxVars/nothing_{bits}_{narrow}", lambda given, attrs=attrs: R.FakeQuantWithMinMaxVars(
+            inputs=given(VALUES), min=given(np.float32(0)), max=given(np.float32(0)), **attrs))
+        for shape in ((48,), (12, 4), (2, 2, 3, 4)):
+            depth = shape[-1]
+            TABLE.add(f"FakeQuantWithMinMaxVarsPerChannel/{len(shape)}_{bits}_{narrow}", lambda given, shape=shape, depth=depth, attrs=attrs: R.FakeQuantWithMinMaxVarsPerChannel(
+                inputs=given(VALUES.reshape(shape)), min=given(-np.arange(depth) / 3), max=given(np.arange(depth) * 1.7), **attrs))
+
 results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()
+
+UNKNOWN = tf.TensorShape(None)
+FAILURES = {
+    "fake_quant_limits": lambda given: R.FakeQuantWithMinMaxArgs(inputs=given(VALUES), min=1.0, max=1.0),
+    "fake_quant_bits": lambda given: R.FakeQuantWithMinMaxArgs(inputs=given(VALUES), num_bits=1),
+    "fake_quant_many_bits": lambda given: R.FakeQuantWithMinMaxVars(inputs=given(VALUES), min=given(-1.0), max=given(1.0), num_bits=17),
+    "fake_quant_vector": lambda given: R.FakeQuantWithMinMaxVars(inputs=given(VALUES), min=given([1.0], shape=UNKNOWN), max=given(1.0)),
+    "fake_quant_channels": lambda given: R.FakeQuantWithMinMaxVarsPerChannel(
+        inputs=given(VALUES, shape=UNKNOWN), min=given(np.zeros(3), shape=UNKNOWN), max=given(np.ones(4), shape=UNKNOWN)),
+    "fake_quant_channels_max": lambda given: R.FakeQuantWithMinMaxVarsPerChannel(
+        inputs=given(VALUES, shape=UNKNOWN), min=given(np.zeros(4), shape=UNKNOWN), max=given(np.ones(5), shape=UNKNOWN)),
+    "fake_quant_channels_matrix": lambda given: R.FakeQuantWithMinMaxVarsPerChannel(
+        inputs=given(VALUES, shape=UNKNOWN), min=given(np.zeros((4, 1)), shape=UNKNOWN), max=given(np.ones(4), shape=UNKNOWN)),
+    "fake_quant_gradient": lambda given: R.FakeQuantWithMinMaxVarsGradient(
+        gradients=given(VALUES, shape=UNKNOWN), inputs=given(VALUES[:2], shape=UNKNOWN), min=given(0.0), max=given(1.0)).backprops_wrt_input,
+    "fake_quant_args_gradient": lambda given: R.FakeQuantWithMinMaxArgsGradient(gradients=given(VALUES, shape=UNKNOWN), inputs=given(VALUES[:2], shape=UNKNOWN)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FAILURES))
+def test_failures_have_the_same_code(op_server, name):
+    side_by_side.check_failure(f"test_quantized {name}", FAILURES[name], op_server.target)

@@ -61,14 +61,44 @@ add("ParseSequenceExample/batch", lambda given: list(parts(tf.raw_ops.ParseSeque
     context_sparse_types=[tf.string], context_dense_shapes=[[]], feature_list_sparse_types=[tf.int64], feature_list_dense_types=[tf.float32],
     feature_list_dense_shapes=[[2]]))), gradient=False)
 
+WORDS = np.array([b"aa", b"b", b"cc", b"", b"e", b"f"], object)
+for label, splits in (("three", [0, 3, 4, 6]), ("empty", [0, 0, 6, 6]), ("one", [0, 6])):
+    for widths in ([1], [2], [3, 1], [7], []):
+        for pad_width in (-1, 0, 1, 5):
+            for preserve in (False, True):
+                if preserve and pad_width < 0 and not widths:
+                    continue
+                for dtype in (tf.int32, tf.int64):
+                    name = f"StringNGrams/{label}_{widths}_{pad_width}_{preserve}_{dtype.name}"
+                    add(name, lambda given, splits=splits, widths=widths, pad_width=pad_width, preserve=preserve, dtype=dtype: tf.raw_ops.StringNGrams(
+                        data=given(WORDS), data_splits=given(np.array(splits), dtype), separator="|", ngram_widths=widths, left_pad="<<", right_pad=">",
+                        pad_width=pad_width, preserve_short_sequences=preserve))
+add("StringNGrams/no_words", lambda given: tf.raw_ops.StringNGrams(
+    data=given(WORDS[:0]), data_splits=given(np.array([0, 0, 0]), tf.int64), separator="|", ngram_widths=[2], left_pad="", right_pad="", pad_width=-1,
+    preserve_short_sequences=False))
+
 results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()
 
 REQUIRED = {"t": tf.FixedLenSequenceFeature([1], tf.string)}
+
+
+def grams(given, splits, widths=(2,), preserve_short_sequences=False):
+    return tf.raw_ops.StringNGrams(
+        data=given(WORDS), data_splits=given(np.array(splits), tf.int64), separator="|", ngram_widths=list(widths), left_pad="", right_pad="", pad_width=-1,
+        preserve_short_sequences=preserve_short_sequences).ngrams
+
+
 FAILURES = {
     "missing_list": lambda given: tf.io.parse_sequence_example(given(EXAMPLES), sequence_features=REQUIRED)[1]["t"],
     "missing_context": lambda given: tf.io.parse_sequence_example(given(EXAMPLES), {"q": tf.FixedLenFeature([], tf.int64)})[0]["q"],
     "list_type": lambda given: tf.io.parse_sequence_example(given(EXAMPLES[:1]), sequence_features={"f": tf.VarLenFeature(tf.int64)})[1]["f"].values,
     "step_size": lambda given: tf.io.parse_sequence_example(given(EXAMPLES[:1]), sequence_features={"f": tf.FixedLenSequenceFeature([3], tf.float32)})[1]["f"],
+    "grams_first": lambda given: grams(given, [1, 6]),
+    "grams_order": lambda given: grams(given, [0, 4, 3, 6]),
+    "grams_beyond": lambda given: grams(given, [0, 7]),
+    "grams_last": lambda given: grams(given, [0, 5]),
+    "grams_width": lambda given: grams(given, [0, 6], [0]),
+    "grams_without_widths": lambda given: grams(given, [0, 6], [], preserve_short_sequences=True),
     "garbage": lambda given: tf.io.parse_sequence_example(given(np.array([b"garbage!"], object)), sequence_features=PLAIN)[1]["f"],
 }
 

@@ -22,7 +22,7 @@ const KNOWN_CYCLES: [(&str, &str, &[&str]); 11] = [
     ("kernel", "", &["context", "function", "io_pool", "kernel", "step"]),
     ("numeric", "", &["compute_threads", "parallel", "watchdog"]),
     ("numeric", "matmul", &["block", "zeros"]),
-    ("ops", "", &["array", "dataset", "io", "list", "logging", "string"]),
+    ("ops", "", &["array", "list"]),
     ("ops", "dataset", &["base", "position"]),
     ("ops", "image", &["decode", "files"]),
     ("ops", "lookup", &["buckets", "table"]),

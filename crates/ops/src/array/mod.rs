@@ -19,6 +19,7 @@ mod constant;
 mod diag;
 mod diagonals;
 mod edit_distance;
+mod fake_quantize;
 mod gather;
 mod gather_nd;
 mod identity;
@@ -49,6 +50,7 @@ pub use broadcast_to::*;
 pub use concat::*;
 pub use constant::*;
 pub use diag::*;
+pub use fake_quantize::fake_quant_with_min_max_vars;
 pub use gather::*;
 pub use gather_nd::*;
 pub use identity::*;
@@ -82,6 +84,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     constant::OPS,
     diag::OPS,
     edit_distance::OPS,
+    fake_quantize::OPS,
     gather::OPS,
     gather_nd::OPS,
     identity::OPS,

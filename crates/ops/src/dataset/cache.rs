@@ -9,7 +9,7 @@ use super::base::{
 };
 use super::position::{Position, Restoring, Saving};
 use super::task::with_files;
-use crate::io::file_system;
+use crate::file_access::file_system;
 use kernel::{KernelBuilder, KernelDef, Logger, Op, OpFlags, Step};
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use super::base::{
 };
 use super::position::{Position, Restoring, Saving};
 use super::task::with_files;
-use crate::io::{FixedLayout, FixedRecords, Lines, file_system};
+use crate::file_access::{FixedLayout, FixedRecords, Lines, file_system};
 use bytes::Bytes;
 use kernel::{KernelBuilder, KernelDef, Op, OpContext, OpFlags, Step};
 use parking_lot::Mutex;

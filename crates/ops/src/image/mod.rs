@@ -23,6 +23,7 @@ mod glimpse;
 mod jpeg;
 mod patches;
 mod pixels;
+mod projective;
 mod resize;
 mod scale;
 mod suppression;
@@ -30,6 +31,7 @@ mod suppression;
 pub use crop::*;
 pub use decode::*;
 pub use encode::*;
+pub use projective::image_projective_transform;
 pub use resize::*;
 
 use kernel::Op;
@@ -43,6 +45,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     encode::OPS,
     glimpse::OPS,
     patches::OPS,
+    projective::OPS,
     resize::OPS,
     scale::OPS,
     suppression::OPS,

@@ -1,7 +1,8 @@
 //! Checkpoints in the tensor-bundle format: SaveV2, RestoreV2, MergeV2Checkpoints, and the names of shards.
 
 use super::slices::restore_slice;
-use super::{file_system, scalar_text, texts};
+use super::{scalar_text, texts};
+use crate::file_access::file_system;
 use kernel::{
     BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Resource, ShapeContext, shape,
 };

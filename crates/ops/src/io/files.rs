@@ -1,6 +1,7 @@
 //! Whole files: ReadFile, WriteFile, MatchingFiles.
 
-use super::{file_system, scalar_text, texts};
+use super::{scalar_text, texts};
+use crate::file_access::file_system;
 use bytes::Bytes;
 use graph::Output;
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext, shape};

@@ -20,36 +20,16 @@ mod remap;
 mod slices;
 mod work;
 
+pub use crate::file_access::set_file_system;
 pub use files::*;
 pub use reader_ops::*;
-pub(crate) use work::{FixedLayout, FixedRecords, Lines};
 
 use kernel::Op;
-use std::sync::{Arc, OnceLock};
-use storage::file_system::{FileSystem, FileSystems};
 use tensor::{Result, Status, Tensor};
 
 /// The ops of each file.
 pub(crate) const FILES: &[&[Op]] =
     &[checkpoint::OPS, files::OPS, reader_ops::OPS, record_input::OPS, remap::OPS, slices::OPS];
-
-/// One for the whole process: what a process may touch doesn't depend on which of its ops asks, and nobody can forget to pass
-/// it on.
-static FILE_SYSTEMS: OnceLock<Arc<dyn FileSystem>> = OnceLock::new();
-
-/// Sets what the ops of this process read and write, for good. It has to come before the first op that touches a file, since
-/// what an op has opened stays open.
-pub fn set_file_system(files: FileSystems) -> Result<()> {
-    let set = FILE_SYSTEMS.set(Arc::new(files));
-    set.map_err(|_| {
-        Status::failed_precondition("ops of this process have used files already; which ones they may is set before")
-    })
-}
-
-/// Returns the file systems that ops read and write.
-pub(crate) fn file_system() -> Arc<dyn FileSystem> {
-    FILE_SYSTEMS.get_or_init(|| Arc::new(FileSystems::local())).clone()
-}
 
 /// Returns the one string of a tensor that must be a scalar.
 fn scalar_text(tensor: &Tensor, name: &str) -> Result<String> {

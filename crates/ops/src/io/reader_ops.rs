@@ -3,8 +3,9 @@
 //! Each op has two versions, which differ in how they are given the reader: by a ref to two strings or by a resource.
 
 use super::reader::{Amount, Reader};
-use super::work::{FixedLayout, ReaderKind};
+use super::work::ReaderKind;
 use crate::data_flow::{Queue, ResourceOp};
+use crate::file_access::FixedLayout;
 use graph::{Graph, Output};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef,

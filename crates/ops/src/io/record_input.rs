@@ -5,7 +5,7 @@
 //! from threads of its own, so that its order is only defined for a first epoch that the buffer takes as a whole, read
 //! by one shard: then it is the same here. Here the shards take turns, and whoever wants records reads them.
 
-use super::file_system;
+use crate::file_access::file_system;
 use crate::random::MersenneTwister;
 use crate::string::murmur64_seeded;
 use bytes::Bytes;

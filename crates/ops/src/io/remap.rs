@@ -1,6 +1,7 @@
 //! Warm starts with other vocabularies: GenerateVocabRemapping, LoadAndRemapMatrix.
 
-use super::{Lines, file_system, scalar_text};
+use super::scalar_text;
+use crate::file_access::{Lines, file_system};
 use kernel::{
     BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext,
 };

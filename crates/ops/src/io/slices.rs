@@ -1,6 +1,7 @@
 //! Checkpoints in TensorFlow's first format: Save, SaveSlices, Restore, RestoreSlice.
 
-use super::{file_system, texts};
+use super::texts;
+use crate::file_access::file_system;
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
 use storage::bundle::parse_shape_and_slice;
 use storage::slices::{SliceReader, SliceWriter};

@@ -1,10 +1,9 @@
 //! The kinds of record that readers know, and how a file of each kind is read.
 
-use super::file_system;
+use crate::file_access::{FixedLayout, FixedRecords, Lines, file_system};
 use bytes::Bytes;
 use storage::record::{CompressionType, RecordReader, RecordReaderOptions};
-use storage::stream::{ByteStream, open_stream, read_bounded, read_until_bounded, skip_bytes, stream_status};
-use tensor::{Result, Status};
+use tensor::Result;
 
 /// How much of a file is read at once.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -22,19 +21,6 @@ pub(super) enum ReaderKind {
     FixedLength { layout: FixedLayout, compression: CompressionType },
     /// TFRecords.
     TfRecord(CompressionType),
-}
-
-/// Where the records of a file of records of the same size are, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FixedLayout {
-    /// What comes before the first record.
-    pub header: usize,
-    /// The size of a record.
-    pub record: usize,
-    /// What comes after the last record.
-    pub footer: usize,
-    /// From the start of a record to that of the next.
-    pub hop: usize,
 }
 
 /// A file that is being read.
@@ -153,102 +139,6 @@ impl Work for TfRecordWork {
         Ok(match self.reader.next_record()? {
             Some(record) => (Some((key.into(), record.into())), false),
             None => (None, true),
-        })
-    }
-}
-
-/// The lines of a file.
-pub(crate) struct Lines {
-    path: String,
-    stream: ByteStream,
-}
-
-impl Lines {
-    /// Opens a file.
-    pub(crate) fn open(path: &str, compression: CompressionType, buffer_bytes: usize) -> Result<Lines> {
-        let stream = open_stream(file_system().open(path)?, compression, buffer_bytes);
-        Ok(Lines { path: path.to_owned(), stream })
-    }
-
-    /// Returns the next line without what ends it, or `None` at the end of the file.
-    pub(crate) fn next_line(&mut self) -> Result<Option<Bytes>> {
-        let mut line = Vec::new();
-        let count = read_until_bounded(&mut self.stream, b'\n', &mut line);
-        let count = count.map_err(|error| stream_status(&self.path, &error))?;
-        if count == 0 {
-            return Ok(None);
-        }
-        if line.last() == Some(&b'\n') {
-            line.pop();
-        }
-        if line.last() == Some(&b'\r') {
-            line.pop();
-        }
-        Ok(Some(line.into()))
-    }
-}
-
-/// The records of a file in which all have the same size.
-pub(crate) struct FixedRecords {
-    path: String,
-    stream: ByteStream,
-    layout: FixedLayout,
-    /// What was read from the current position on: a record is only one when the footer follows.
-    ahead: Vec<u8>,
-}
-
-impl FixedRecords {
-    /// Opens a file.
-    pub(crate) fn open(
-        path: &str,
-        layout: FixedLayout,
-        compression: CompressionType,
-        buffer_bytes: usize,
-    ) -> Result<FixedRecords> {
-        let stream = open_stream(file_system().open(path)?, compression, buffer_bytes);
-        let mut records = FixedRecords { path: path.to_owned(), stream, layout, ahead: Vec::new() };
-        records.skip(layout.header)?;
-        Ok(records)
-    }
-
-    /// Returns the next record, or `None` when what is left is less than one.
-    pub(crate) fn next_record(&mut self) -> Result<Option<Bytes>> {
-        let FixedLayout { record, footer, hop, .. } = self.layout;
-        let wanted = record.saturating_add(footer);
-        let missing = wanted.saturating_sub(self.ahead.len());
-        let read = read_bounded(&mut self.stream, &mut self.ahead, missing);
-        read.map_err(|error| stream_status(&self.path, &error))?;
-        if self.ahead.len() < wanted {
-            return Ok(None);
-        }
-        let found = Bytes::copy_from_slice(&self.ahead[..record]);
-        self.skip(hop)?;
-        Ok(Some(found))
-    }
-
-    fn skip(&mut self, count: usize) -> Result<()> {
-        let here = count.min(self.ahead.len());
-        self.ahead.drain(..here);
-        let skipped = skip_bytes(&mut self.stream, (count - here) as u64);
-        skipped.map(drop).map_err(|error| stream_status(&self.path, &error))
-    }
-}
-
-impl FixedLayout {
-    /// Makes a layout from what a program said.
-    pub(crate) fn new(header: i64, record: i64, footer: i64, hop: i64) -> Result<FixedLayout> {
-        let size = |value: i64, name: &str, least: i64| match usize::try_from(value) {
-            Ok(size) if value >= least => Ok(size),
-            _ => Err(Status::invalid_argument(format!("{name} must be >= {least} but got {value}"))),
-        };
-        let record = size(record, "record_bytes", 1)?;
-        let hop = size(hop, "hop_bytes", 0)?;
-        let hop = if hop == 0 { record } else { hop };
-        Ok(FixedLayout {
-            header: size(header, "header_bytes", 0)?,
-            record,
-            footer: size(footer, "footer_bytes", 0)?,
-            hop,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Pictures and sounds in summaries: ImageSummary, AudioSummary, AudioSummaryV2.
 
 use super::summary::{serialized, tag_of};
+use crate::signal::encode_samples;
 use graph::Output;
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, shape};
 use num_traits::Float;
@@ -241,8 +242,12 @@ impl Kernel for AudioSummary {
                 sample_rate: rate,
                 num_channels: channels as i64,
                 length_frames: frames as i64,
-                encoded_audio_string: encode_wav(&samples[index * size..(index + 1) * size], rate as u32, channels)?
-                    .into(),
+                encoded_audio_string: encode_samples(
+                    &samples[index * size..(index + 1) * size],
+                    rate as u32,
+                    channels,
+                )?
+                .into(),
                 content_type: "audio/wav".to_owned(),
             };
             let tag = numbered(&tag, "audio", index, self.max_outputs);
@@ -255,39 +260,6 @@ impl Kernel for AudioSummary {
     fn cost(&self) -> Cost {
         Cost::Expensive
     }
-}
-
-/// Encodes interleaved samples between -1 and 1 as 16-bit PCM.
-fn encode_wav(samples: &[f32], rate: u32, channels: usize) -> Result<Vec<u8>> {
-    const BYTES_PER_SAMPLE: u32 = 2;
-    const HEADER: u32 = 36;
-    let too_large = || Status::invalid_argument("the sound is too large for a WAV file");
-    let channels = u16::try_from(channels).map_err(|_| too_large())?;
-    let data = u32::try_from(samples.len())
-        .ok()
-        .and_then(|count| count.checked_mul(BYTES_PER_SAMPLE))
-        .ok_or_else(too_large)?;
-    let total = data.checked_add(HEADER).ok_or_else(too_large)?;
-    let frame = channels.checked_mul(BYTES_PER_SAMPLE as u16).ok_or_else(too_large)?;
-    let per_second = rate.checked_mul(u32::from(frame)).ok_or_else(too_large)?;
-    let mut wav = Vec::with_capacity(total as usize + 8);
-    wav.extend_from_slice(b"RIFF");
-    wav.extend_from_slice(&total.to_le_bytes());
-    wav.extend_from_slice(b"WAVEfmt ");
-    wav.extend_from_slice(&16u32.to_le_bytes());
-    wav.extend_from_slice(&1u16.to_le_bytes());
-    wav.extend_from_slice(&channels.to_le_bytes());
-    wav.extend_from_slice(&rate.to_le_bytes());
-    wav.extend_from_slice(&per_second.to_le_bytes());
-    wav.extend_from_slice(&frame.to_le_bytes());
-    wav.extend_from_slice(&16u16.to_le_bytes());
-    wav.extend_from_slice(b"data");
-    wav.extend_from_slice(&data.to_le_bytes());
-    for sample in samples {
-        // The conversion cuts at the ends of the range.
-        wav.extend_from_slice(&((sample * 32768.0).round() as i16).to_le_bytes());
-    }
-    Ok(wav)
 }
 
 #[cfg(test)]

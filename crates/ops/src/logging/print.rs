@@ -2,7 +2,7 @@
 
 use super::summarize::summarize_value;
 use crate::compose::Gradients;
-use crate::io::file_system;
+use crate::file_access::file_system;
 use graph::{Graph, Operation, Output};
 use kernel::{
     BoxedKernel, Cost, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, shape,

@@ -5,7 +5,7 @@ use super::histogram::Histogram;
 use super::summarize::for_each_number;
 use super::summary::tag_of;
 use crate::data_flow::ResourceOp;
-use crate::io::file_system;
+use crate::file_access::file_system;
 use kernel::{
     BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Resource, ShapeContext, shape,
 };

@@ -1,7 +1,7 @@
 //! Filling tables that are filled once: InitializeTable, InitializeTableFromTextFile, by ref and by resource.
 
 use super::table::Table;
-use crate::io::Lines;
+use crate::file_access::Lines;
 use crate::parsing::FromText;
 use bytes::Bytes;
 use graph::{Operation, Output};

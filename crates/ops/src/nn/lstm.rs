@@ -63,7 +63,7 @@ pub(super) const OPS: &[Op] = &[
     grad_op("BlockLSTMGradV2"),
 ];
 
-const fn kernel(dtype: DType, create: fn(&KernelBuilder<'_>) -> Result<BoxedKernel>) -> KernelDef {
+pub(super) const fn kernel(dtype: DType, create: fn(&KernelBuilder<'_>) -> Result<BoxedKernel>) -> KernelDef {
     match dtype {
         DType::Half => KernelDef { types: &[("T", DType::Half)], create },
         _ => KernelDef { types: &[("T", DType::Float)], create },
@@ -188,11 +188,15 @@ impl Sizes {
 
     /// Writes each row of the inputs and of the state before in one.
     fn join(self, x: &[f32], h_prev: &[f32], joined: &mut [f32]) {
-        let width = self.inputs + self.cells;
-        for (row, joined) in joined.chunks_exact_mut(width.max(1)).enumerate().take(self.batch) {
-            joined[..self.inputs].copy_from_slice(&x[row * self.inputs..(row + 1) * self.inputs]);
-            joined[self.inputs..].copy_from_slice(&h_prev[row * self.cells..(row + 1) * self.cells]);
-        }
+        join_rows(self.batch, x, self.inputs, h_prev, self.cells, joined);
+    }
+}
+
+/// Writes each row of two matrices in one.
+pub(super) fn join_rows(rows: usize, a: &[f32], a_len: usize, b: &[f32], b_len: usize, joined: &mut [f32]) {
+    for (row, joined) in joined.chunks_exact_mut((a_len + b_len).max(1)).enumerate().take(rows) {
+        joined[..a_len].copy_from_slice(&a[row * a_len..(row + 1) * a_len]);
+        joined[a_len..].copy_from_slice(&b[row * b_len..(row + 1) * b_len]);
     }
 }
 
@@ -206,7 +210,7 @@ fn check_dims(context: &OpContext<'_>, index: usize, expected: &[i64]) -> Result
 }
 
 /// Returns an input's elements as floats.
-fn floats<'a>(context: &'a OpContext<'_>, index: usize) -> Result<Cow<'a, [f32]>> {
+pub(super) fn floats<'a>(context: &'a OpContext<'_>, index: usize) -> Result<Cow<'a, [f32]>> {
     let tensor = context.input(index)?;
     Ok(match tensor.dtype() {
         DType::Half => Cow::Owned(tensor.as_slice::<f16>()?.iter().map(|value| value.to_f32()).collect()),
@@ -215,7 +219,7 @@ fn floats<'a>(context: &'a OpContext<'_>, index: usize) -> Result<Cow<'a, [f32]>
 }
 
 /// Returns a tensor of a type that the ops have.
-fn tensor_of(dtype: DType, shape: Shape, values: &[f32]) -> Result<Tensor> {
+pub(super) fn tensor_of(dtype: DType, shape: Shape, values: &[f32]) -> Result<Tensor> {
     match dtype {
         DType::Half => Tensor::build(shape, |halves: &mut [f16]| {
             halves.iter_mut().zip(values).for_each(|(half, value)| *half = f16::from_f32(*value));
@@ -243,27 +247,106 @@ impl Layout {
     }
 }
 
-fn sigmoid(value: f32) -> f32 {
+pub(super) fn sigmoid(value: f32) -> f32 {
     1.0 / (1.0 + (-value).exp())
 }
 
-struct Lstm {
+/// What is added to the gates: a bias, and the states that they look at.
+pub(super) struct Weights<'a> {
+    pub b: &'a [f32],
+    pub wci: &'a [f32],
+    pub wcf: &'a [f32],
+    pub wco: &'a [f32],
+}
+
+/// How the states of one time follow from the gates and the states before.
+pub(super) struct Cell {
     layout: Layout,
-    dtype: DType,
     forget_bias: f32,
     cell_clip: f32,
     use_peephole: bool,
 }
 
-impl Lstm {
-    fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
-        BoxedKernel::new(Lstm {
+impl Cell {
+    pub(super) fn new(builder: &KernelBuilder<'_>) -> Result<Cell> {
+        Ok(Cell {
             layout: Layout::of(builder),
-            dtype: builder.output_dtype(0),
             forget_bias: builder.attrs().float("forget_bias").unwrap_or(0.0),
             cell_clip: builder.attrs().float("cell_clip")?,
             use_peephole: builder.attrs().bool("use_peephole")?,
         })
+    }
+
+    /// Returns one element of each output: i, cs, f, o, ci, co, h. The gates have rows of four times the cells.
+    pub(super) fn values(
+        &self,
+        cells: usize,
+        index: usize,
+        gates: &[f32],
+        weights: &Weights<'_>,
+        before: f32,
+    ) -> [f32; 7] {
+        let (row, cell) = (index / cells, index % cells);
+        let gate = |which: usize| gates[row * 4 * cells + which * cells + cell] + weights.b[which * cells + cell];
+        let peep = |weights: &[f32], state: f32| if self.use_peephole { state * weights[cell] } else { 0.0 };
+        let i = sigmoid(gate(INPUT_GATE) + peep(weights.wci, before));
+        let ci = gate(self.layout.cell).tanh();
+        let f = sigmoid(gate(self.layout.forget) + self.forget_bias + peep(weights.wcf, before));
+        let mut cs = i * ci + f * before;
+        if self.cell_clip > 0.0 {
+            cs = cs.max(-self.cell_clip).min(self.cell_clip);
+        }
+        let co = cs.tanh();
+        let o = sigmoid(gate(OUTPUT_GATE) + peep(weights.wco, cs));
+        [i, cs, f, o, ci, co, o * co]
+    }
+}
+
+/// What the gradients of one element follow from.
+pub(super) struct Element {
+    pub i: f32,
+    pub f: f32,
+    pub o: f32,
+    pub ci: f32,
+    pub co: f32,
+    pub cs_before: f32,
+    /// The gradients of the cell's state and of the output.
+    pub cs_grad: f32,
+    pub h_grad: f32,
+}
+
+/// The gradients of one element: of its gates and of the state before.
+pub(super) struct ElementGrads {
+    pub i: f32,
+    pub ci: f32,
+    pub f: f32,
+    pub o: f32,
+    pub cs_before: f32,
+}
+
+impl Element {
+    /// Returns the gradients; `peephole` holds wci, wcf and wco of the cell where there are such weights.
+    pub(super) fn grads(&self, peephole: Option<[f32; 3]>) -> ElementGrads {
+        let [wci, wcf, wco] = peephole.unwrap_or_default();
+        let Element { i, f, o, ci, co, .. } = *self;
+        let o_grad = o * (1.0 - o) * self.h_grad * co;
+        let state_grad = (1.0 - co * co) * self.h_grad * o + self.cs_grad + o_grad * wco;
+        let ci_grad = (1.0 - ci * ci) * state_grad * i;
+        let f_grad = f * (1.0 - f) * state_grad * self.cs_before;
+        let i_grad = i * (1.0 - i) * state_grad * ci;
+        let cs_before = state_grad * f + i_grad * wci + f_grad * wcf;
+        ElementGrads { i: i_grad, ci: ci_grad, f: f_grad, o: o_grad, cs_before }
+    }
+}
+
+struct Lstm {
+    cell: Cell,
+    dtype: DType,
+}
+
+impl Lstm {
+    fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
+        BoxedKernel::new(Lstm { cell: Cell::new(builder)?, dtype: builder.output_dtype(0) })
     }
 }
 
@@ -272,7 +355,7 @@ impl Kernel for Lstm {
         let sizes = Sizes::of(context)?;
         let shape = sizes.shape()?;
         let states = sizes.states();
-        let (cells, width) = (sizes.cells, sizes.inputs + sizes.cells);
+        let width = sizes.inputs + sizes.cells;
         let (x, w, b) = (floats(context, 1)?, floats(context, 4)?, floats(context, 8)?);
         let (wci, wcf, wco) = (floats(context, 5)?, floats(context, 6)?, floats(context, 7)?);
         let (mut cs_prev, mut h_prev) = (floats(context, 2)?.into_owned(), floats(context, 3)?.into_owned());
@@ -283,22 +366,10 @@ impl Kernel for Lstm {
         for time in 0..if states == 0 { 0 } else { sizes.used } {
             let x = &x[time * sizes.batch * sizes.inputs..][..sizes.batch * sizes.inputs];
             sizes.join(x, &h_prev, &mut joined);
-            matmul(MatMulShape::new(sizes.batch, width, 4 * cells), &joined, &w, &mut gates);
+            matmul(MatMulShape::new(sizes.batch, width, 4 * sizes.cells), &joined, &w, &mut gates);
+            let weights = Weights { b: &b, wci: &wci, wcf: &wcf, wco: &wco };
             for index in 0..states {
-                let (row, cell) = (index / cells, index % cells);
-                let gate = |which: usize| gates[row * 4 * cells + which * cells + cell] + b[which * cells + cell];
-                let peep = |weights: &[f32], state: f32| if self.use_peephole { state * weights[cell] } else { 0.0 };
-                let before = cs_prev[index];
-                let i = sigmoid(gate(INPUT_GATE) + peep(&wci, before));
-                let ci = gate(self.layout.cell).tanh();
-                let f = sigmoid(gate(self.layout.forget) + self.forget_bias + peep(&wcf, before));
-                let mut cs = i * ci + f * before;
-                if self.cell_clip > 0.0 {
-                    cs = cs.max(-self.cell_clip).min(self.cell_clip);
-                }
-                let co = cs.tanh();
-                let o = sigmoid(gate(OUTPUT_GATE) + peep(&wco, cs));
-                let values = [i, cs, f, o, ci, co, o * co];
+                let values = self.cell.values(sizes.cells, index, &gates, &weights, cs_prev[index]);
                 outputs.iter_mut().zip(values).for_each(|(output, value)| output[time * states + index] = value);
             }
             cs_prev.copy_from_slice(&outputs[1][time * states..][..states]);
@@ -365,29 +436,28 @@ impl Kernel for LstmGrad {
                 let h_before = if time == 0 { &first_h[..] } else { &h[now.start - states..now.start] };
                 for (index, at) in now.enumerate() {
                     let (row, cell) = (index / cells, index % cells);
-                    let (i, f, o, ci, co) = (i[at], f[at], o[at], ci[at], co[at]);
-                    let h_grad = h_grads[at] + h_prev_grad[index];
-                    let cs_grad = cs_grads[at] + cs_prev_grad[index];
-                    let o_grad = o * (1.0 - o) * h_grad * co;
-                    let mut state_grad = (1.0 - co * co) * h_grad * o + cs_grad;
+                    let element = Element {
+                        i: i[at],
+                        f: f[at],
+                        o: o[at],
+                        ci: ci[at],
+                        co: co[at],
+                        cs_before: cs_before[index],
+                        cs_grad: cs_grads[at] + cs_prev_grad[index],
+                        h_grad: h_grads[at] + h_prev_grad[index],
+                    };
+                    let grads = element.grads(self.use_peephole.then(|| [wci[cell], wcf[cell], wco[cell]]));
+                    cs_prev_grad[index] = grads.cs_before;
                     if self.use_peephole {
-                        state_grad += o_grad * wco[cell];
-                    }
-                    let ci_grad = (1.0 - ci * ci) * state_grad * i;
-                    let f_grad = f * (1.0 - f) * state_grad * cs_before[index];
-                    let i_grad = i * (1.0 - i) * state_grad * ci;
-                    cs_prev_grad[index] = state_grad * f;
-                    if self.use_peephole {
-                        cs_prev_grad[index] += i_grad * wci[cell] + f_grad * wcf[cell];
-                        wci_grad[cell] += i_grad * cs_before[index];
-                        wcf_grad[cell] += f_grad * cs_before[index];
-                        wco_grad[cell] += o_grad * cs[at];
+                        wci_grad[cell] += grads.i * cs_before[index];
+                        wcf_grad[cell] += grads.f * cs_before[index];
+                        wco_grad[cell] += grads.o * cs[at];
                     }
                     for (which, grad) in [
-                        (INPUT_GATE, i_grad),
-                        (self.layout.cell, ci_grad),
-                        (self.layout.forget, f_grad),
-                        (OUTPUT_GATE, o_grad),
+                        (INPUT_GATE, grads.i),
+                        (self.layout.cell, grads.ci),
+                        (self.layout.forget, grads.f),
+                        (OUTPUT_GATE, grads.o),
                     ] {
                         gate_grads[row * 4 * cells + which * cells + cell] = grad;
                         b_grad[which * cells + cell] += grad;

@@ -23,9 +23,11 @@ mod dilation;
 mod fractional_pool;
 mod fused;
 mod global_batch_norm;
+mod gru_cell;
 mod loss;
 mod lrn;
 mod lstm;
+mod lstm_cell;
 mod max_pool;
 mod padding;
 mod pool_plan;
@@ -65,9 +67,11 @@ pub(crate) const FILES: &[&[Op]] = &[
     fractional_pool::OPS,
     fused::OPS,
     global_batch_norm::OPS,
+    gru_cell::OPS,
     loss::OPS,
     lrn::OPS,
     lstm::OPS,
+    lstm_cell::OPS,
     max_pool::OPS,
     quantized::OPS,
     relu::OPS,

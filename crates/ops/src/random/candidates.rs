@@ -1,13 +1,16 @@
-//! Classes to compare the true ones with: AllCandidateSampler, UniformCandidateSampler, LogUniformCandidateSampler, and
-//! ComputeAccidentalHits.
+//! Classes to compare the true ones with: AllCandidateSampler, UniformCandidateSampler, LogUniformCandidateSampler,
+//! FixedUnigramCandidateSampler, LearnedUnigramCandidateSampler, ThreadUnsafeUnigramCandidateSampler, and ComputeAccidentalHits.
 
 use super::generator::{Generator, SingleSample};
+use super::unigram::{AliasTable, GrowingWeights, Weights};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use graph::Output;
 use kernel::{
     BoxedKernel, Cancellation, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
     ShapeContext,
 };
+use parking_lot::Mutex;
+use std::sync::OnceLock;
 use tensor::{PartialShape, Result, Shape, Status, Tensor};
 
 const OUTPUTS: &[&str] = &["sampled_candidates: int64", "true_expected_count: float", "sampled_expected_count: float"];
@@ -60,6 +63,61 @@ pub(super) const OPS: &[Op] = &[
     },
     Op {
         def: OpDef {
+            name: "LearnedUnigramCandidateSampler",
+            inputs: &["true_classes: int64"],
+            outputs: OUTPUTS,
+            attrs: RANGE_ATTRS,
+            flags: OpFlags::STATEFUL,
+        },
+        shape: sampler_shape,
+        gradient: Gradient::Unsupported,
+        kernels: &[KernelDef::any(|builder| {
+            let weights = GrowingWeights::new(builder.attrs().int("range_max")?)?;
+            Sampler::create(builder, Distribution::Growing(Mutex::new(weights)))
+        })],
+    },
+    Op {
+        def: OpDef {
+            name: "ThreadUnsafeUnigramCandidateSampler",
+            inputs: &["true_classes: int64"],
+            outputs: OUTPUTS,
+            attrs: RANGE_ATTRS,
+            flags: OpFlags::STATEFUL,
+        },
+        shape: sampler_shape,
+        gradient: Gradient::Unsupported,
+        kernels: &[KernelDef::any(|builder| {
+            let weights = GrowingWeights::new(builder.attrs().int("range_max")?)?;
+            Sampler::create(builder, Distribution::Growing(Mutex::new(weights)))
+        })],
+    },
+    Op {
+        def: OpDef {
+            name: "FixedUnigramCandidateSampler",
+            inputs: &["true_classes: int64"],
+            outputs: OUTPUTS,
+            attrs: &[
+                "num_true: int >= 1",
+                "num_sampled: int >= 1",
+                "unique: bool",
+                "range_max: int >= 1",
+                "vocab_file: string = ''",
+                "distortion: float = 1.0",
+                "num_reserved_ids: int = 0",
+                "num_shards: int >= 1 = 1",
+                "shard: int >= 0 = 0",
+                "unigrams: list(float) = []",
+                "seed: int = 0",
+                "seed2: int = 0",
+            ],
+            flags: OpFlags::STATEFUL,
+        },
+        shape: sampler_shape,
+        gradient: Gradient::Unsupported,
+        kernels: &[KernelDef::any(create_fixed)],
+    },
+    Op {
+        def: OpDef {
             name: "ComputeAccidentalHits",
             inputs: &["true_classes: int64", "sampled_candidates: int64"],
             outputs: &["indices: int32", "ids: int64", "weights: float"],
@@ -100,13 +158,40 @@ fn hits_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Distribution {
     /// Each class once.
     All,
     Uniform,
     /// Small numbers more often, as words sorted by frequency are.
     LogUniform,
+    /// By weights, which a file holds where there is a path; it is read when the first classes are drawn.
+    Fixed(OnceLock<AliasTable>, Option<(Weights, String)>),
+    /// By how often each class was a true one.
+    Growing(Mutex<GrowingWeights>),
+}
+
+fn create_fixed(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
+    let attrs = builder.attrs();
+    let (path, counts) = (attrs.string("vocab_file")?, attrs.floats("unigrams")?);
+    if path.is_empty() && counts.is_empty() {
+        return Err(Status::invalid_argument("Must provide either vocab_file or unigrams."));
+    }
+    if !path.is_empty() && !counts.is_empty() {
+        return Err(Status::invalid_argument("Must only provide one of vocab_file and unigrams."));
+    }
+    let weights = Weights {
+        distortion: attrs.float("distortion")?,
+        reserved: attrs.int("num_reserved_ids")?,
+        shards: attrs.int("num_shards")?.max(1),
+        shard: attrs.int("shard")?,
+    };
+    let table = OnceLock::new();
+    if !path.is_empty() {
+        return Sampler::create(builder, Distribution::Fixed(table, Some((weights, path.to_owned()))));
+    }
+    let made = AliasTable::from_counts(&weights, attrs.int("range_max")?, counts)?;
+    table.get_or_init(|| made);
+    Sampler::create(builder, Distribution::Fixed(table, None))
 }
 
 struct Sampler {
@@ -125,24 +210,39 @@ impl Sampler {
         if !(1..=i64::from(i32::MAX)).contains(&sampled) {
             return Err(Status::invalid_argument(format!("num_sampled must be positive, got {sampled}")));
         }
-        let range = if distribution == Distribution::All { sampled } else { attrs.int("range_max")? };
+        let range = if matches!(distribution, Distribution::All) { sampled } else { attrs.int("range_max")? };
         let unique = attrs.bool("unique")?;
         if range < 1 {
             return Err(Status::invalid_argument(format!("range_max must be positive, got {range}")));
         }
-        BoxedKernel::new(Sampler {
+        let reads_a_file = matches!(&distribution, Distribution::Fixed(_, Some(_)));
+        let sampler = Sampler {
             generator: Generator::new(builder)?,
             distribution,
             range,
             sampled: sampled as usize,
             true_count: attrs.int("num_true")?,
             unique,
-        })
+        };
+        if reads_a_file { BoxedKernel::new_blocking(sampler) } else { BoxedKernel::new(sampler) }
+    }
+
+    /// Makes the table of weights that a file holds, once.
+    fn load(&self) -> Result<()> {
+        if let Distribution::Fixed(table, Some((weights, path))) = &self.distribution
+            && table.get().is_none()
+        {
+            let made = AliasTable::from_file(weights, self.range, path)?;
+            table.get_or_init(|| made);
+        }
+        Ok(())
     }
 
     fn sample(&self, random: &mut SingleSample) -> i64 {
-        match self.distribution {
+        match &self.distribution {
             Distribution::All => 0,
+            Distribution::Fixed(table, _) => table.get().map_or(0, |table| table.sample(random)),
+            Distribution::Growing(weights) => weights.lock().sample(random),
             Distribution::Uniform => {
                 let range = self.range as u64;
                 if range.is_power_of_two() {
@@ -164,8 +264,10 @@ impl Sampler {
     }
 
     fn probability(&self, class: i64) -> f32 {
-        match self.distribution {
+        match &self.distribution {
             Distribution::All => 1.0,
+            Distribution::Fixed(table, _) => table.get().map_or(0.0, |table| table.probability(class)),
+            Distribution::Growing(weights) => weights.lock().probability(class),
             Distribution::Uniform => (1.0 / self.range as f64) as f32,
             Distribution::LogUniform => {
                 (((class as f64 + 2.0) / (class as f64 + 1.0)).ln() / (self.range as f64).ln_1p()) as f32
@@ -176,7 +278,7 @@ impl Sampler {
     /// Returns how often a class is to be expected among the sampled ones, which took so many tries.
     fn expected_count(&self, class: i64, tries: usize) -> f32 {
         let probability = self.probability(class);
-        if self.distribution == Distribution::All {
+        if matches!(self.distribution, Distribution::All) {
             return 1.0;
         }
         if tries == self.sampled {
@@ -187,7 +289,7 @@ impl Sampler {
 
     /// Returns the sampled classes, and how many tries they took.
     fn classes(&self, cancellation: &Cancellation) -> Result<(Vec<i64>, usize)> {
-        if self.distribution == Distribution::All {
+        if matches!(self.distribution, Distribution::All) {
             return Ok(((0..self.range).collect(), self.sampled));
         }
         let mut random = self.generator.reserve_single_samples(2048 * self.sampled);
@@ -238,15 +340,23 @@ impl Kernel for Sampler {
         if self.unique && self.sampled as i64 > self.range {
             return Err(Status::invalid_argument("Sampler's range is too small."));
         }
+        if let Distribution::Growing(weights) = &self.distribution {
+            weights.lock().check(true_classes.as_slice::<i64>()?)?;
+        }
+        self.load()?;
         // Refused here when there is no such memory.
         drop(Tensor::new(tensor::DType::Int64, Shape::vector(self.sampled))?);
         let (classes, tries) = self.classes(&context.step().cancellation)?;
         let counts =
             |classes: &[i64]| -> Vec<f32> { classes.iter().map(|&class| self.expected_count(class, tries)).collect() };
         let of_true = Tensor::from_slice(true_classes.dims(), &counts(true_classes.as_slice::<i64>()?))?;
+        let of_sampled = Tensor::vector(&counts(&classes));
+        if let Distribution::Growing(weights) = &self.distribution {
+            weights.lock().see(true_classes.as_slice::<i64>()?);
+        }
         context.set_output(0, Tensor::vector(&classes));
         context.set_output(1, of_true);
-        context.set_output(2, Tensor::vector(&counts(&classes)));
+        context.set_output(2, of_sampled);
         Ok(())
     }
 

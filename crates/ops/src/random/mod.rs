@@ -28,6 +28,7 @@ mod generator;
 mod mersenne;
 mod stateful;
 mod stateless;
+mod unigram;
 
 pub use candidates::*;
 pub use discrete::*;

@@ -20,6 +20,7 @@ mod fingerprint_op;
 mod format;
 mod hash;
 mod join;
+mod ngrams;
 mod number_format;
 mod pattern;
 mod split;
@@ -50,6 +51,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     format::OPS,
     hash::OPS,
     join::OPS,
+    ngrams::OPS,
     pattern::OPS,
     split::OPS,
     text::OPS,

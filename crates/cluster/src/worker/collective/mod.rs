@@ -106,7 +106,7 @@ impl CollectiveMgr {
     fn join_as_asked(&self, request: proto::CompleteGroupRequest) -> Result<Outcome> {
         self.check_leads("CompleteGroup")?;
         let attributes = request.device_attributes.ok_or_else(|| {
-            Status::invalid_argument(
+            Status::internal(
                 "CompleteGroupRequest device_attributes is not set. Make sure you're running the same version of \
                  Tensorflow on all workers.",
             )
