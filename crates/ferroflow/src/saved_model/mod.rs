@@ -16,7 +16,7 @@
 //! let w = Variable::new(&g, "w", &g.constant([[1f32], [10.0]]));
 //! let y = x.matmul(&w);
 //! let session = Session::new(&g)?;
-//! session.run_ops(&[&global_variables_initializer(&g)?])?;
+//! session.run_ops(&[&global_variables_initializer(&g)])?;
 //! let signature = Signature::predict().input("x", &x).output("y", &y);
 //! let export = Export::new(&[tags::SERVING]).signature("serving_default", signature);
 //! SavedModelBuilder::new(directory)?.add_meta_graph_and_variables(&session, export)?.save()?;
