@@ -326,6 +326,38 @@ mod tests {
     }
 
     #[test]
+    fn only_so_many_jobs_wait() {
+        let pool = new_pool();
+        let (sender, results) = mpsc::channel();
+        let busy = Step::detached();
+        let mut gates = Vec::new();
+        for _ in 0..THREADS_MAX {
+            let (started, has_started) = mpsc::channel();
+            let (gate, until_open) = mpsc::channel::<()>();
+            let work = move || {
+                started.send(()).unwrap();
+                let _ = until_open.recv();
+                Ok(())
+            };
+            pool.run(&busy, "work", work, |result: Result<()>| result.unwrap());
+            has_started.recv_timeout(FAR).unwrap();
+            gates.push(gate);
+        }
+        for _ in 0..WAITING_MAX {
+            let sender = sender.clone();
+            pool.run(&busy, "wait", || Ok(()), move |result: Result<()>| sender.send(result).unwrap());
+        }
+        let late = sender.clone();
+        pool.run(&busy, "late", || Ok(()), move |result: Result<()>| late.send(result).unwrap());
+        let status = results.recv_timeout(FAR).unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert!(status.message().starts_with("late: 65536 others wait"), "{status}");
+        drop(gates);
+        // Nothing that was taken is lost.
+        assert!((0..WAITING_MAX).all(|_| results.recv_timeout(FAR).unwrap().is_ok()));
+    }
+
+    #[test]
     fn work_that_panics_is_an_error() {
         let (sender, results) = mpsc::channel();
         let work = || -> Result<()> { panic!("on purpose") };

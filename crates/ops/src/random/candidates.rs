@@ -293,35 +293,43 @@ impl Sampler {
             return Ok(((0..self.range).collect(), self.sampled));
         }
         let mut random = self.generator.reserve_single_samples(2048 * self.sampled);
-        let mut classes = Vec::with_capacity(self.sampled);
         if !self.unique {
-            classes.extend((0..self.sampled).map(|_| self.sample(&mut random)));
-            return Ok((classes, self.sampled));
+            return Ok(((0..self.sampled).map(|_| self.sample(&mut random)).collect(), self.sampled));
         }
-        let mut used = HashSet::with_capacity(self.sampled);
-        let mut tries = 0;
-        while classes.len() < self.sampled {
-            tries += 1;
-            if tries % TRIES_BETWEEN_LOOKS == 0 {
-                if let Some(status) = cancellation.status() {
-                    return Err(status);
-                }
-                // TensorFlow counts them in 32 bits, and ends there.
-                if tries > TRIES_MAX {
-                    return Err(Status::resource_exhausted(format!(
-                        "found only {} of {} different classes in {tries} tries",
-                        classes.len(),
-                        self.sampled
-                    )));
-                }
-            }
-            let class = self.sample(&mut random);
-            if used.insert(class) {
-                classes.push(class);
-            }
-        }
-        Ok((classes, tries))
+        find_different(self.sampled, TRIES_MAX, cancellation, || self.sample(&mut random))
     }
+}
+
+/// Draws until `count` classes differ; returns them, and how many tries they took.
+fn find_different(
+    count: usize,
+    tries_max: usize,
+    cancellation: &Cancellation,
+    mut draw: impl FnMut() -> i64,
+) -> Result<(Vec<i64>, usize)> {
+    let mut classes = Vec::with_capacity(count);
+    let mut used = HashSet::with_capacity(count);
+    let mut tries = 0;
+    while classes.len() < count {
+        tries += 1;
+        if tries % TRIES_BETWEEN_LOOKS == 0 {
+            if let Some(status) = cancellation.status() {
+                return Err(status);
+            }
+            // TensorFlow counts them in 32 bits, and ends there.
+            if tries > tries_max {
+                return Err(Status::resource_exhausted(format!(
+                    "found only {} of {count} different classes in {tries} tries",
+                    classes.len()
+                )));
+            }
+        }
+        let class = draw();
+        if used.insert(class) {
+            classes.push(class);
+        }
+    }
+    Ok((classes, tries))
 }
 
 impl Kernel for Sampler {
@@ -451,6 +459,13 @@ mod tests {
         assert_eq!(session.run(&op, &[]).unwrap_err().code(), tensor::Code::Cancelled);
         let kernel = crate::registry().create_kernel(session.graph.graph().node(op.id()), "").unwrap();
         assert!(matches!(kernel, BoxedKernel::Sync(kernel) if kernel.cost() == Cost::Expensive));
+    }
+
+    #[test]
+    fn a_search_for_a_class_that_never_comes_ends() {
+        let status = find_different(2, TRIES_BETWEEN_LOOKS, &Cancellation::new(), || 7).unwrap_err();
+        assert_eq!(status.code(), tensor::Code::ResourceExhausted);
+        assert!(status.message().starts_with("found only 1 of 2 different classes"), "{status}");
     }
 
     #[test]

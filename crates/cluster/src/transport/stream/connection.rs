@@ -37,9 +37,6 @@ const PUSHED_BYTES_MAX: usize = 32 << 10;
 /// a clock that is set for each of them would cost as much as the frames.
 const RELEASE_DELAY: Duration = Duration::from_millis(20);
 
-/// How many frames may wait for a peer, whatever their size. A peer that asks and never reads the answers is given up then.
-const FRAMES_MAX: usize = 1 << 20;
-
 /// A stream to a peer.
 pub struct Connection {
     id: LinkId,
@@ -258,13 +255,14 @@ impl Connection {
     /// Refuses a frame when too many wait. That many only a peer can cause that asks and never reads, and it would miss this
     /// one, so the connection ends.
     fn has_room(&self, outgoing: &Sending) -> Result<()> {
-        if outgoing.queue.num_frames() < FRAMES_MAX {
+        let most = self.limits.waiting_frames_max;
+        if outgoing.queue.num_frames() < most {
             return Ok(());
         }
         if let Link::Up(socket) = &outgoing.link {
             socket.shut_down();
         }
-        Err(Status::resource_exhausted(format!("{FRAMES_MAX} frames wait for {}, which does not read", self.peer_at())))
+        Err(Status::resource_exhausted(format!("{most} frames wait for {}, which does not read", self.peer_at())))
     }
 
     /// Refuses tensors for a peer that takes nothing any more and has too much to take already. While it takes something, what

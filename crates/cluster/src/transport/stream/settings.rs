@@ -6,6 +6,9 @@ use std::time::Duration;
 /// How many bytes may wait for a peer that takes nothing, unless it is set.
 const WAITING_BYTES_MAX: usize = 1 << 30;
 
+/// How many frames may wait for a peer.
+const WAITING_FRAMES_MAX: usize = 1 << 20;
+
 /// How the streams of a task are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamSettings {
@@ -28,6 +31,8 @@ pub(crate) struct StreamLimits {
     pub silence_max: Duration,
     /// How many bytes may wait for a peer that is silent: frames that were not written, and what it was lent.
     pub waiting_bytes_max: usize,
+    /// How many frames may wait for a peer, whatever their size. One that asks and never reads the answers is given up then.
+    pub waiting_frames_max: usize,
     /// How many streams a user of this machine may open; without it, as many as the descriptors of the process allow.
     pub connections_per_user_max: Option<u64>,
 }
@@ -40,6 +45,7 @@ impl StreamLimits {
             greeting_timeout: times.connect,
             silence_max: times.silence,
             waiting_bytes_max: waiting_bytes_max.unwrap_or(WAITING_BYTES_MAX),
+            waiting_frames_max: WAITING_FRAMES_MAX,
             connections_per_user_max: None,
         }
     }

@@ -4,6 +4,7 @@
 
 mod exchange;
 mod execute;
+mod failed_steps;
 mod group;
 mod instance;
 mod ring;
@@ -17,22 +18,18 @@ use crate::random::RandomIds;
 use bytes::Bytes;
 use exchange::Exchange;
 use execute::execute;
-use foldhash::HashMap;
+use failed_steps::FailedSteps;
 use group::{Group, Groups, Joined, Outcome};
 use instance::{InstanceKey, Instances, Participant, Source, Wanted, kind};
 use kernel::{CollectiveCall, CollectiveDone, CollectiveGroup, CollectiveKind, Collectives, RendezvousKey, Step};
 use parking_lot::Mutex;
 use prost::Message;
 use proto::DeviceAttributes;
-use std::collections::VecDeque;
 use std::future::{pending, ready};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Code, Result, Shape, Status, Tensor};
 use tokio::sync::oneshot;
-
-/// Of how many steps it is remembered with what their collective ops failed, for members that ask late.
-const FAILED_STEPS_KEPT: usize = 1 << 10;
 
 /// What the bytes of a buffer are packed as.
 const BUFFER_TYPE: &str = "type.googleapis.com/tensorflow.RecvBufRespExtra";
@@ -52,12 +49,6 @@ pub(crate) struct CollectiveMgr {
     groups: Groups,
     instances: Instances,
     failed: Mutex<FailedSteps>,
-}
-
-#[derive(Default)]
-struct FailedSteps {
-    statuses: HashMap<i64, Status>,
-    order: VecDeque<i64>,
 }
 
 impl CollectiveMgr {
@@ -215,7 +206,7 @@ impl CollectiveMgr {
                 self.devices.first().map_or(0, |device| device.incarnation)
             )));
         }
-        let why_over = |status: Status| self.failed.lock().statuses.get(&step_id).cloned().unwrap_or(status);
+        let why_over = |status: Status| self.failed.lock().why(step_id).unwrap_or(status);
         let step = self.steps.find_or_create(step_id).map_err(why_over)?;
         let waiting = self.steps.wait_in(&step)?;
         Ok((step.buffers.consume(key)?, waiting))
@@ -379,17 +370,7 @@ impl CollectiveMgr {
             self.groups.forget(group_key);
             self.instances.forget_group(group_key);
         }
-        let mut failed = self.failed.lock();
-        if failed.statuses.contains_key(&step_id) {
-            return;
-        }
-        failed.statuses.insert(step_id, status.clone().derived());
-        failed.order.push_back(step_id);
-        if failed.order.len() > FAILED_STEPS_KEPT
-            && let Some(oldest) = failed.order.pop_front()
-        {
-            failed.statuses.remove(&oldest);
-        }
+        self.failed.lock().note(step_id, status);
     }
 
     /// Runs work that ends with its step.
