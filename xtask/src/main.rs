@@ -6,6 +6,7 @@ mod interop;
 mod levels;
 mod process;
 mod release;
+mod sanitize;
 mod test;
 #[cfg(test)]
 mod tidy;
@@ -50,6 +51,9 @@ cargo xtask COMMAND
   release-check
         Packs every crate and builds it from its package alone, builds ferroflow without its features,
         and installs the binary as a user would.
+  sanitize [NAME]
+        Runs the unit tests of tensor buffers, streams and shared memory, or those whose name contains NAME,
+        under AddressSanitizer.
   ops-document
         Writes docs/ops.md from the binary and the cases of the differential tests.
   proxy --listen PORT --to HOST:PORT
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         "python" => interop::run_python(rest),
         "bench" => bench::run(rest),
         "release-check" => release::check(rest),
+        "sanitize" => sanitize::run(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())
