@@ -13,6 +13,8 @@ import sys
 import threading
 import traceback
 
+from ferroflow import proxy
+
 ATTEND = "/ferroflow.CallbackService/Attend"
 EXCHANGE = "/ferroflow.CallbackService/Exchange"
 SEPARATOR = "@"
@@ -48,6 +50,7 @@ def install():
     make = session.BaseSession.__init__
 
     def make_and_serve(self, target="", graph=None, config=None):
+        target = proxy.through(target)
         make(self, target, graph, config)
         clients.add(target)
 

@@ -1,9 +1,11 @@
 //! The flags of every command that starts a server: where it listens, and whom it serves.
 
 use crate::Failure;
+use crate::tls::TlsFlags;
 use clap::Args;
 use cluster::{PeerPolicy, ServerConfig};
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// Where a server listens, and whom it serves.
 #[derive(Args, Clone, Debug, Default)]
@@ -20,6 +22,14 @@ pub struct ListenFlags {
     /// who starts this and root are served.
     #[arg(long = "allow_users", value_name = "USERS")]
     allow_users: Vec<String>,
+    /// Adds a line of JSON to this file for every session, reset and refusal.
+    #[arg(long = "audit_log", value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+    #[command(flatten)]
+    pub tls: TlsFlags,
+    /// With --tls_cert, serves users of this machine without a certificate, too, as an unmodified TensorFlow client connects.
+    #[arg(long = "allow_plain_loopback")]
+    allow_plain_loopback: bool,
 }
 
 impl ListenFlags {
@@ -29,6 +39,9 @@ impl ListenFlags {
         config.is_insecure = self.insecure;
         let allowed = PeerPolicy::own_user().allow_users(&self.allow_users);
         config.allowed_users = allowed.map_err(|status| status.context("--allow_users"))?;
+        config.tls = self.tls.files_of_task(&config.job, config.task_index)?;
+        config.audit_log.clone_from(&self.audit_log);
+        config.allows_plain_loopback = self.allow_plain_loopback;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! The binary `ferroflow`: a hello world, servers, training, and tools for graphs, checkpoints and SavedModels.
 
 mod attached;
+mod certs;
 mod check;
 mod check_script;
 mod checkpoint;
@@ -13,10 +14,12 @@ mod list_ops;
 mod listen;
 mod log;
 mod memory;
+mod proxy;
 mod run;
 mod saved_model;
 mod say;
 mod server;
+mod tls;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -37,7 +40,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Runs the hello world of distributed TensorFlow on a server inside this process.
-    Hello,
+    Hello(tls::TlsFlags),
     /// Runs one task of a cluster until it is told to stop (SIGTERM or SIGINT).
     Server(server::Flags),
     /// Says what is in a GraphDef, MetaGraphDef or SavedModel, or in the graph that a TensorFlow 1 program builds, and which of
@@ -61,6 +64,11 @@ enum Command {
     Run(run::Flags),
     /// Trains a classifier of digits, on a cluster inside this process or as one task of a cluster.
     Train(train::Flags),
+    /// Makes an authority, and certificates for the tasks and clients of a cluster.
+    #[command(subcommand)]
+    Certs(certs::Command),
+    /// Stands on loopback for servers that take TLS only, for clients that speak plain text only, such as TensorFlow's.
+    Proxy(proxy::Flags),
     /// Looks into checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
@@ -109,7 +117,7 @@ fn run(command: &Command) -> Result<(), Failure> {
     cpu::requested().map_err(Failure::new)?;
     memory::return_memory_when_idle();
     match command {
-        Command::Hello => hello::run(),
+        Command::Hello(flags) => hello::run(flags),
         Command::Server(flags) => {
             listen::raise_open_files();
             server::run(flags)
@@ -127,6 +135,11 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Train(flags) => {
             listen::raise_open_files();
             train::run(flags)
+        }
+        Command::Certs(command) => certs::run(command),
+        Command::Proxy(flags) => {
+            listen::raise_open_files();
+            proxy::run(flags)
         }
         Command::Checkpoint(command) => checkpoint::run(command),
         Command::SavedModel(command) => saved_model::run(command),

@@ -309,12 +309,8 @@ impl Flags {
             let cluster = ClusterSpec::from_json(&text).map_err(|status| status.context(path.display().to_string()))?;
             return Ok(Some(cluster));
         }
-        let mut cluster = ClusterSpec::new();
-        for (job, hosts) in [("ps", &self.ps_hosts), ("worker", &self.worker_hosts), ("chief", &self.chief_hosts)] {
-            let hosts: Vec<&str> = hosts.iter().flat_map(|hosts| hosts.split(',')).map(str::trim).collect();
-            let hosts: Vec<&str> = hosts.into_iter().filter(|host| !host.is_empty()).collect();
-            cluster = cluster.with_job(job, &hosts)?;
-        }
+        let hosts = [("ps", &self.ps_hosts), ("worker", &self.worker_hosts), ("chief", &self.chief_hosts)];
+        let cluster = ClusterSpec::from_hosts(&hosts)?;
         Ok((!cluster.is_empty()).then_some(cluster))
     }
 }

@@ -3,7 +3,10 @@
 //! A connection belongs to a client from the moment it is accepted, and every call that comes over it runs with that client as its
 //! [`caller`], which whatever the call does can ask for.
 
+use crate::access::Principal;
+use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 /// Who uses a server, as far as it can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +17,19 @@ pub(crate) enum Client {
     User(u32),
     /// A machine, or a network that belongs to one owner.
     Address(IpAddr),
+    /// Who has shown a certificate, from wherever.
+    Principal(PrincipalId),
 }
+
+/// The name of a principal, of which the beginning can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PrincipalId {
+    hash: u64,
+    shown: [u8; SHOWN_BYTES],
+}
+
+/// How much of the name of a principal is shown.
+const SHOWN_BYTES: usize = 40;
 
 impl Client {
     /// Returns the client at an address of another machine. Whoever has one address of IPv6 has the 2^64 of its network, so that these
@@ -25,6 +40,14 @@ impl Client {
             ip => ip,
         })
     }
+
+    /// Returns the client who is a principal.
+    pub fn of(principal: &Principal) -> Client {
+        let hash = foldhash::fast::FixedState::default().hash_one(&principal.name);
+        let mut shown = [0; SHOWN_BYTES];
+        shown.iter_mut().zip(principal.name.bytes()).for_each(|(shown, byte)| *shown = byte);
+        Client::Principal(PrincipalId { hash, shown })
+    }
 }
 
 impl std::fmt::Display for Client {
@@ -34,17 +57,20 @@ impl std::fmt::Display for Client {
             Client::User(uid) => write!(f, "user {}", crate::peer_policy::user_name(*uid)),
             Client::Address(ip @ IpAddr::V6(_)) => write!(f, "{ip}/64"),
             Client::Address(ip) => ip.fmt(f),
+            Client::Principal(id) => f.write_str(String::from_utf8_lossy(&id.shown).trim_end_matches('\0')),
         }
     }
 }
 
 /// Where a call came from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// The connection; 0 is this process.
     pub connection: u64,
     /// Whose connection it is.
     pub client: Client,
+    /// Who it is, where that is known; without it everything is allowed.
+    pub principal: Option<Arc<Principal>>,
 }
 
 tokio::task_local! {
@@ -58,7 +84,7 @@ pub(crate) async fn called_by<F: Future>(caller: Caller, call: F) -> F::Output {
 
 /// Returns where the call that runs in this task came from: without one, from this process.
 pub(crate) fn caller() -> Caller {
-    CALLER.try_with(|caller| *caller).unwrap_or(Caller { connection: 0, client: Client::Process })
+    CALLER.try_with(Caller::clone).unwrap_or(Caller { connection: 0, client: Client::Process, principal: None })
 }
 
 #[cfg(test)]
@@ -78,7 +104,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_knows_its_caller() {
         assert_eq!(caller().client, Client::Process);
-        let from = Caller { connection: 7, client: Client::User(1000) };
+        let from = Caller { connection: 7, client: Client::User(1000), principal: None };
         assert_eq!(called_by(from, async { (caller().connection, caller().client) }).await, (7, Client::User(1000)));
     }
 }

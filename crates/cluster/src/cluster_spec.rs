@@ -50,6 +50,17 @@ impl ClusterSpec {
         Ok(())
     }
 
+    /// Makes a spec of jobs whose tasks are given as `host:port,host:port`; a job without any is left out.
+    pub fn from_hosts(jobs: &[(&str, &Option<String>)]) -> Result<ClusterSpec> {
+        let mut cluster = ClusterSpec::new();
+        for (job, hosts) in jobs {
+            let hosts = hosts.iter().flat_map(|hosts| hosts.split(',')).map(str::trim);
+            let hosts: Vec<&str> = hosts.filter(|host| !host.is_empty()).collect();
+            cluster = cluster.with_job(job, &hosts)?;
+        }
+        Ok(cluster)
+    }
+
     /// Reads `ps|host:port;host:port,worker|host:port`.
     pub fn parse(text: &str) -> Result<ClusterSpec> {
         let mut spec = ClusterSpec::new();

@@ -2,11 +2,13 @@
 
 use crate::ClusterSpec;
 use crate::PeerPolicy;
+use crate::TlsFiles;
 use crate::device::{DEVICES_MAX, task_name};
 use graph::DeviceName;
 use prost::Message;
 use proto::{ConfigProto, ServerDef};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use tensor::{Result, Status};
 
@@ -36,6 +38,13 @@ pub struct ServerConfig {
     pub is_insecure: bool,
     /// The users of this machine that are served; without a word, the server's own and root.
     pub allowed_users: PeerPolicy,
+    /// The certificate that the task shows, and whose certificates it believes. With it every connection over TCP is encrypted, and
+    /// says by a certificate who is at the other end. `{job}` and `{task}` in the names of the files stand for those of the task.
+    pub tls: Option<TlsFiles>,
+    /// Whether users of this machine who are served may connect without certificates, as an unmodified TensorFlow client does.
+    pub allows_plain_loopback: bool,
+    /// A file to which a line of JSON is added for every session, reset and refusal.
+    pub audit_log: Option<PathBuf>,
     /// The port to listen on, in place of the one in the cluster, such as behind a port mapping.
     pub port: Option<u16>,
     /// How many CPU devices the task has.
@@ -135,6 +144,24 @@ impl ServerConfig {
     /// Sets which users of this machine are served.
     pub fn allowed_users(mut self, users: PeerPolicy) -> Self {
         self.allowed_users = users;
+        self
+    }
+
+    /// Encrypts what goes over TCP, and has both ends show certificates.
+    pub fn tls(mut self, files: TlsFiles) -> Self {
+        self.tls = Some(files);
+        self
+    }
+
+    /// Sets whether users of this machine who are served may connect without certificates, where others need one.
+    pub fn allow_plain_loopback(mut self, allow: bool) -> Self {
+        self.allows_plain_loopback = allow;
+        self
+    }
+
+    /// Adds a line of JSON to a file for every session, reset and refusal.
+    pub fn audit_log(mut self, file: impl Into<PathBuf>) -> Self {
+        self.audit_log = Some(file.into());
         self
     }
 

@@ -3,6 +3,8 @@
 //!
 //! Invariants: only `transport::grpc` names the HTTP stack, and the master names no op.
 
+mod access;
+mod audit;
 mod client;
 mod cluster_spec;
 mod config;
@@ -20,6 +22,7 @@ mod shares;
 mod stand_ins;
 mod tf_config;
 mod threads;
+mod tls;
 mod transport;
 mod turns;
 mod worker;
@@ -35,4 +38,5 @@ pub use server::{EmbeddedCluster, Server, set_idle_hook};
 pub use tensor::{MemoryState, memory_state, parse_memory_limit, set_memory_limit, set_session_memory_limit};
 pub use tf_config::TfConfig;
 pub use threads::{ServingRuntime, serving_runtime, wait_for};
-pub use transport::grpc::RemoteMaster;
+pub use tls::TlsFiles;
+pub use transport::grpc::{Proxy, RemoteMaster};

@@ -1,12 +1,14 @@
 //! [`Server`]: one task of a cluster in this process, with both services; [`EmbeddedCluster`]: all tasks of one, without
 //! sockets.
 
+use crate::audit::AuditLog;
 use crate::cluster_spec::split_address;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::{Answer, MasterInterface, WorkerInterface};
 use crate::listen::{Choice, INSECURE_VARIABLE, listen};
 use crate::master::{Master, SESSIONS_MAX};
 use crate::random::RandomIds;
+use crate::tls::Tls;
 use crate::transport::grpc::Gate;
 use crate::transport::grpc::server::{Services, serve};
 use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse};
@@ -16,7 +18,7 @@ use crate::turns::Turns;
 use crate::worker::{
     CollectiveSetup, LeaderWorker, StderrLogger, StepLog, StepSequences, TracingLogger, Transfers, Worker, watch,
 };
-use crate::{ClusterSpec, LatencySummary, PeerPolicy, ServerConfig, TfConfig, Transport};
+use crate::{ClusterSpec, LatencySummary, ServerConfig, TfConfig, TlsFiles, Transport};
 use executor::idle;
 use foldhash::{HashMap, HashMapExt};
 use kernel::{Logger, OpRegistry};
@@ -72,6 +74,7 @@ impl TaskServices {
         connector: Arc<dyn Connector>,
         transport: Option<Transport>,
         logger: Arc<dyn Logger>,
+        tls: Option<Arc<Tls>>,
     ) -> Result<TaskServices> {
         let name = task_name(&config.job, config.task_index);
         let mut devices = LocalDevice::cpus(&config.job, config.task_index, config.device_count, ids);
@@ -83,7 +86,7 @@ impl TaskServices {
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
             let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
             let limits = StreamLimits::new(&config.peer_times, config.peer_bytes_max);
-            let settings = StreamSettings { shares_memory, peers: config.allowed_users.clone(), limits };
+            let settings = StreamSettings { shares_memory, peers: config.allowed_users.clone(), tls, limits };
             Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
@@ -137,20 +140,25 @@ impl Server {
         runtime: tokio::runtime::Handle,
     ) -> Result<Server> {
         cpu::requested().map_err(Status::invalid_argument)?;
+        let files = config.tls.as_ref().map(|files| files.for_task(&config.job, config.task_index));
+        let tls = files.map(Tls::new).transpose()?.map(Arc::new);
+        let audit = config.audit_log.as_deref().map(AuditLog::open).transpose()?.map(Arc::new);
         let mut cluster = config.cluster.clone();
         let configured = cluster.task_address(&config.job, config.task_index)?.to_owned();
         let (host, port) = split_address(&configured).map_err(Status::invalid_argument)?;
         let name = task_name(&config.job, config.task_index);
-        let choice = Choice { bind: config.bind, is_insecure: config.is_insecure || is_insecure_here() };
+        let choice =
+            Choice { bind: config.bind, is_insecure: config.is_insecure || is_insecure_here() || tls.is_some() };
         let listening = listen(host, config.port.unwrap_or(port), &cluster, choice)
             .map_err(|status| status.context(format!("{name} can't listen")))?;
         let address = if port == 0 { format!("{host}:{}", listening.port) } else { configured };
         cluster.set_address(&config.job, config.task_index, address.clone());
         let ids = Arc::new(RandomIds::from_system());
-        let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone(), config.peer_times));
+        let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone(), config.peer_times, tls.clone()));
         let logger = Arc::new(TracingLogger);
         let transport = Some(config.transport);
-        let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, transport, logger)?;
+        let task =
+            TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, transport, logger, tls.clone())?;
         let stopping = watch::Sender::new(false);
         let services = Arc::new(Services {
             master: Arc::new(task.master.clone()),
@@ -164,9 +172,9 @@ impl Server {
         let mut listening_streams = None;
         let bound: Vec<SocketAddr> =
             listening.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
-        say_who_can_connect(&name, &bound, &config.allowed_users);
+        say_who_can_connect(&name, &bound, &config);
         let first = bound.first().ok_or_else(|| Status::internal("a server without a socket"))?;
-        let gate = Arc::new(Gate::new(config.allowed_users.clone(), *first));
+        let gate = Arc::new(Gate::new(&config, tls, audit, *first));
         if let Some(streams) = &task.streams
             && let Some(listener) = streams.bind()?
         {
@@ -201,7 +209,9 @@ impl Server {
     pub fn from_env(registry: &'static OpRegistry, runtime: tokio::runtime::Handle) -> Result<Server> {
         let config = TfConfig::from_env()?.ok_or_else(|| Status::failed_precondition("TF_CONFIG is not set"))?;
         info!("TF_CONFIG says that this is {}", task_name(&config.job, config.task_index));
-        Server::start(config.server_config()?, registry, runtime)
+        let mut config = config.server_config()?;
+        config.tls = TlsFiles::of_process()?;
+        Server::start(config, registry, runtime)
     }
 
     /// Returns the target for clients, such as `grpc://127.0.0.1:2222`.
@@ -317,10 +327,15 @@ fn is_insecure_here() -> bool {
 }
 
 /// Says who can reach the port, and that nothing but the way there protects it.
-fn say_who_can_connect(task: &str, bound: &[SocketAddr], allowed_users: &PeerPolicy) {
+fn say_who_can_connect(task: &str, bound: &[SocketAddr], config: &ServerConfig) {
     let addresses: Vec<String> = bound.iter().map(SocketAddr::to_string).collect();
     let addresses = addresses.join(" and ");
-    let here = format!("on this machine it serves {allowed_users}");
+    let here = format!("on this machine it serves {}", config.allowed_users);
+    if config.tls.is_some() {
+        let plain = if config.allows_plain_loopback { ", also without one" } else { "" };
+        info!("{task} listens on {addresses}, with encryption, and serves whoever has a certificate; {here}{plain}");
+        return;
+    }
     let who = if bound.iter().all(|address| address.ip().is_loopback()) {
         "no other machine can reach it"
     } else if bound.iter().any(|address| address.ip().is_unspecified()) {
@@ -441,7 +456,8 @@ impl EmbeddedCluster {
                     task_name(job, index);
             }
             let (connect, cluster) = (connector.clone(), cluster.clone());
-            let task = TaskServices::new(&config, cluster, registry, &runtime, &ids, connect, None, logger.clone())?;
+            let task =
+                TaskServices::new(&config, cluster, registry, &runtime, &ids, connect, None, logger.clone(), None)?;
             connector.workers.write().insert(task.name.clone(), Arc::downgrade(&task.worker));
             tasks.insert(task.name.clone(), task);
         }

@@ -12,7 +12,9 @@
 //! # Ok::<(), ferroflow::Status>(())
 //! ```
 
-pub use cluster::{ClusterSpec, EmbeddedCluster, PeerPolicy, PeerTimes, Server, ServerConfig, TfConfig, Transport};
+pub use cluster::{
+    ClusterSpec, EmbeddedCluster, PeerPolicy, PeerTimes, Server, ServerConfig, TfConfig, TlsFiles, Transport,
+};
 
 use crate::session::runtime;
 use tensor::Result;

@@ -34,6 +34,8 @@ pub struct Flags {
     /// How long the other tasks may go on when the chief is done, before they are told to end.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     grace: u64,
+    #[command(flatten)]
+    tls: crate::tls::TlsFlags,
     /// The process that this one ends with.
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<u32>,
@@ -63,7 +65,10 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     }
     let (events, incoming) = channel();
     listen_for_signals(&events)?;
-    let tasks = tasks(flags)?;
+    let mut tasks = tasks(flags)?;
+    if let Some(files) = flags.tls.files()? {
+        tasks.iter_mut().for_each(|task| task.use_tls(&files));
+    }
     let printer = Printer::new(tasks.iter().map(Task::name).collect());
     let mut job = Job { tasks, printer, stage: Stage::Running, failed: None, told: None, grace: flags.grace };
     for number in 0..job.tasks.len() {

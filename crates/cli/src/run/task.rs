@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use crate::children::read_lines;
+use cluster::TlsFiles;
 use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -48,13 +49,20 @@ pub struct Task {
     pub tf_config: String,
     /// Whether it was told to end: how it ends says nothing then.
     pub is_told: bool,
+    /// The certificate of the task, for the program and its server.
+    tls: Option<TlsFiles>,
     child: Option<Child>,
 }
 
 impl Task {
     /// Makes a task without a process.
     pub fn new(job: &'static str, index: u32, role: Role, tf_config: String) -> Task {
-        Task { job, index, role, tf_config, is_told: false, child: None }
+        Task { job, index, role, tf_config, is_told: false, tls: None, child: None }
+    }
+
+    /// Gives the task its certificate, where `{job}` and `{task}` in the names stand for it.
+    pub fn use_tls(&mut self, files: &TlsFiles) {
+        self.tls = Some(files.for_task(self.job, self.index));
     }
 
     /// Returns the name for people.
@@ -71,6 +79,9 @@ impl Task {
         // This program again, which sees to it that the process ends with this one and then becomes the program.
         command.args(["run", "--parent"]).arg(std::process::id().to_string()).arg("--").args(program);
         command.env("TF_CONFIG", &self.tf_config);
+        if let Some(files) = &self.tls {
+            command.envs(files.to_env());
+        }
         if std::env::var_os("PYTHONUNBUFFERED").is_none() {
             // Lines of several processes make sense only in the order in which they were printed.
             command.env("PYTHONUNBUFFERED", "1");

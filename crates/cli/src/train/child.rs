@@ -195,6 +195,10 @@ fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &
             set(name, value);
         }
     }
+    // Absolute names are not needed: the child works in the same directory.
+    if let Some(files) = flags.listen.tls.files()? {
+        command.envs(files.to_env());
+    }
     // Flags say which task it is.
     command.env_remove("TF_CONFIG");
     // The input's end tells the child that this process is gone. In a group of its own it gets no signals of the terminal,

@@ -171,7 +171,8 @@ impl Shared {
     fn session(&self, handle: &str) -> Result<SessionInUse> {
         let sessions = self.sessions.read();
         // Noted before the lock goes, so that a session that is looked up is not taken for an orphan.
-        sessions.get(handle).cloned().map(SessionInUse::new).ok_or_else(|| not_found(handle))
+        let session = sessions.get(handle).filter(|session| session.usage.may_be_used());
+        session.cloned().map(SessionInUse::new).ok_or_else(|| not_found(handle))
     }
 
     /// Ends the sessions that nobody is connected to and that are not to be kept; returns when to look again.
@@ -366,7 +367,11 @@ impl MasterInterface for Master {
     fn close_session(&self, session_handle: String) -> Answer<()> {
         let shared = self.shared.clone();
         Box::pin(async move {
-            let session = shared.sessions.write().remove(&session_handle);
+            let session = {
+                let mut sessions = shared.sessions.write();
+                let is_own = sessions.get(&session_handle).is_some_and(|session| session.usage.may_be_used());
+                if is_own { sessions.remove(&session_handle) } else { None }
+            };
             session.ok_or_else(|| not_found(&session_handle))?.close().await;
             Ok(())
         })

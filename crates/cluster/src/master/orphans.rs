@@ -5,10 +5,12 @@
 //! closes a connection that it hasn't used for half an hour. So such a session is kept, unless the server was told for how
 //! long at most, or there are very many of them.
 
-use crate::client::caller;
+use crate::access::{Principal, Role};
+use crate::client::{Caller, caller};
 use crate::connections::Connections;
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -23,6 +25,8 @@ const CONNECTIONS_PER_SESSION_MAX: usize = 64;
 pub(super) struct Usage {
     num_calls: AtomicUsize,
     last_connection: AtomicU64,
+    /// Who has opened the session, where that is known.
+    owner: Option<Arc<Principal>>,
     state: Mutex<UsageState>,
 }
 
@@ -34,12 +38,19 @@ struct UsageState {
 impl Usage {
     /// Makes the record of a session that the call in this task opens.
     pub fn begin() -> Usage {
-        let connection = caller().connection;
+        let Caller { connection, principal: owner, .. } = caller();
         Usage {
+            owner,
             num_calls: AtomicUsize::new(0),
             last_connection: AtomicU64::new(connection),
             state: Mutex::new(UsageState { connections: vec![connection], last_used: Instant::now() }),
         }
+    }
+
+    /// Returns whether the call in this task may use the session: one of its owner or of an admin, where it is known who calls.
+    pub fn may_be_used(&self) -> bool {
+        let Some(owner) = &self.owner else { return true };
+        caller().principal.is_none_or(|principal| principal.role == Role::Admin || principal == *owner)
     }
 
     /// Notes that a call begins.
@@ -106,7 +117,7 @@ mod tests {
     use std::sync::Arc;
 
     async fn called_over<F: Future>(connection: u64, call: F) -> F::Output {
-        called_by(Caller { connection, client: Client::Process }, call).await
+        called_by(Caller { connection, client: Client::Process, principal: None }, call).await
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! [`GrpcConnector`]: makes the workers of tasks in other processes, which talk gRPC and, where both ends take one, a stream.
 
-use super::grpc::{Channel, RemoteWorker, WeakChannel, confirm_stream};
+use super::grpc::{Channel, RemoteWorker, Secured, WeakChannel, confirm_stream};
 use super::stream::{ConfirmStreamRequest, ConfirmStreamResponse, StreamHub};
 use super::worker_cache::Connector;
 use crate::PeerTimes;
 use crate::interface::{Answer, WorkerInterface};
 use crate::random::RandomIds;
+use crate::tls::Tls;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub(crate) struct GrpcConnector {
     runtime: tokio::runtime::Handle,
     ids: Arc<RandomIds>,
     times: PeerTimes,
+    tls: Option<Arc<Tls>>,
     channels: Mutex<Channels>,
 }
 
@@ -32,8 +34,13 @@ const SWEEP_MIN: usize = 16;
 
 impl GrpcConnector {
     /// Makes a connector that has no connections yet.
-    pub fn new(runtime: tokio::runtime::Handle, ids: Arc<RandomIds>, times: PeerTimes) -> GrpcConnector {
-        GrpcConnector { runtime, ids, times, channels: Mutex::default() }
+    pub fn new(
+        runtime: tokio::runtime::Handle,
+        ids: Arc<RandomIds>,
+        times: PeerTimes,
+        tls: Option<Arc<Tls>>,
+    ) -> GrpcConnector {
+        GrpcConnector { runtime, ids, times, tls, channels: Mutex::default() }
     }
 }
 
@@ -68,7 +75,8 @@ impl GrpcConnector {
         let channel = match channels.known.get(&key).and_then(WeakChannel::upgrade) {
             Some(channel) => channel,
             None => {
-                let channel = Channel::new(task, address, self.runtime.clone(), self.times)?;
+                let secured = self.tls.clone().map(|tls| Secured { tls, task: Some(task.to_owned()) });
+                let channel = Channel::new(task, address, self.runtime.clone(), self.times, secured)?;
                 channels.insert(key, channel.downgrade());
                 channel
             }
@@ -95,7 +103,7 @@ mod tests {
     #[tokio::test]
     async fn a_channel_ends_with_its_last_user() {
         let runtime = tokio::runtime::Handle::current();
-        let connector = GrpcConnector::new(runtime, Arc::new(RandomIds::with_seed(1)), PeerTimes::default());
+        let connector = GrpcConnector::new(runtime, Arc::new(RandomIds::with_seed(1)), PeerTimes::default(), None);
         let kept = connector.connect("/job:ps/replica:0/task:0", "127.0.0.1:1", None).unwrap();
         for index in 0..1000 {
             connector.connect(&format!("/job:j{index}/replica:0/task:0"), "127.0.0.1:1", None).unwrap();

@@ -1,7 +1,7 @@
 //! [`ClientSession`]: a session as its client has it, on a master in this process or behind a `grpc://` address.
 
-use super::{RunOptions, SessionBackend};
-use cluster::{Answer, EmbeddedCluster, LocalSession, MasterInterface, RemoteMaster, RunStepCall, wait_for};
+use super::{RunOptions, SessionBackend, SessionConfig};
+use cluster::{Answer, EmbeddedCluster, LocalSession, MasterInterface, RemoteMaster, RunStepCall, TlsFiles, wait_for};
 use kernel::OpRegistry;
 use parking_lot::Mutex;
 use proto::{ConfigProto, CreateSessionRequest, ExtendSessionRequest, GraphDef, RunMetadata};
@@ -54,11 +54,21 @@ impl ClientSession {
     }
 
     /// Makes a session on the server at `grpc://host:port`.
-    pub fn connect(target: &str, config: ConfigProto) -> Result<ClientSession> {
+    /// The connection is encrypted where the settings name a certificate, or the environment does.
+    pub fn connect(target: &str, config: impl Into<SessionConfig>) -> Result<ClientSession> {
+        let config = config.into();
         let address = target
             .strip_prefix("grpc://")
             .ok_or_else(|| Status::invalid_argument(format!("the target '{target}' doesn't start with grpc://")))?;
-        ClientSession::new(Arc::new(RemoteMaster::new(address, runtime()?)?), config)
+        let files = match config.tls_files() {
+            Some(files) => Some(files.clone()),
+            None => TlsFiles::of_process()?,
+        };
+        let master = match files {
+            Some(files) => RemoteMaster::with_tls(address, runtime()?, files)?,
+            None => RemoteMaster::new(address, runtime()?)?,
+        };
+        ClientSession::new(Arc::new(master), config.into())
     }
 
     fn wait<T>(&self, answer: Answer<T>) -> Result<T> {

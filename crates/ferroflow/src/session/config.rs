@@ -1,6 +1,6 @@
 //! [`SessionConfig`]: the settings of a session.
 
-use cluster::ClusterSpec;
+use cluster::{ClusterSpec, TlsFiles};
 use proto::{ConfigProto, optimizer_options::Level};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 ///
 /// It is TensorFlow's message in another form: `From` leads both ways, and settings that have no method here are kept.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SessionConfig(ConfigProto);
+pub struct SessionConfig(ConfigProto, Option<TlsFiles>);
 
 impl SessionConfig {
     /// Returns the settings that a session has when nothing is set.
@@ -108,11 +108,32 @@ impl SessionConfig {
         self.0.cluster_def = Some(cluster.to_proto());
         self
     }
+
+    /// Sets the certificate that the session shows to its server, and whose certificates it believes. Without it, they are those that
+    /// the environment variables `FERROFLOW_TLS_CERT`, `FERROFLOW_TLS_KEY` and `FERROFLOW_TLS_CA` name; without these, nothing is
+    /// encrypted.
+    ///
+    /// ```
+    /// use ferroflow::SessionConfig;
+    /// use ferroflow::distributed::TlsFiles;
+    ///
+    /// let files = TlsFiles::new("certs/client-ann.pem", "certs/client-ann.key", "certs/ca.pem");
+    /// let config = SessionConfig::new().tls(files);
+    /// ```
+    pub fn tls(mut self, files: TlsFiles) -> Self {
+        self.1 = Some(files);
+        self
+    }
+
+    /// Returns the certificate that the session shows.
+    pub(super) fn tls_files(&self) -> Option<&TlsFiles> {
+        self.1.as_ref()
+    }
 }
 
 impl From<ConfigProto> for SessionConfig {
     fn from(config: ConfigProto) -> SessionConfig {
-        SessionConfig(config)
+        SessionConfig(config, None)
     }
 }
 

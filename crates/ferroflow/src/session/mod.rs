@@ -128,7 +128,7 @@ impl Session {
         if target.is_empty() {
             return Ok(Session::with_backend(graph, Box::new(ClientSession::local(ops::registry(), config.into())?)));
         }
-        Ok(Session::with_backend(graph, Box::new(ClientSession::connect(target, config.into())?)))
+        Ok(Session::with_backend(graph, Box::new(ClientSession::connect(target, config)?)))
     }
 
     /// Makes a session on a master in this process, such as an embedded cluster's.

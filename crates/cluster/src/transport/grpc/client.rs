@@ -11,6 +11,7 @@ use super::wire::Segments;
 use super::{GRPC_ENCODING, status};
 use crate::PeerTimes;
 use crate::log_limit::LogLimit;
+use crate::tls::{Protocol, Tls, Wire, is_about_certificates, refusal_of};
 use crate::transport::tcp::connection_options;
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
@@ -80,11 +81,21 @@ struct Peer {
     uris: HashMap<&'static str, Uri>,
     runtime: tokio::runtime::Handle,
     times: PeerTimes,
+    /// How the connection is encrypted, if it is.
+    secured: Option<Secured>,
     /// How many calls wait for an answer.
     num_calls: AtomicUsize,
     /// How many answers have come.
     num_answers: AtomicU64,
     state: Mutex<State>,
+}
+
+/// What an encrypted connection needs.
+pub(crate) struct Secured {
+    /// The certificates.
+    pub tls: Arc<Tls>,
+    /// The task that the peer must be, where that is known.
+    pub task: Option<String>,
 }
 
 #[derive(Default)]
@@ -124,7 +135,13 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 impl Channel {
     /// Makes a channel to a peer; nothing is connected yet. `address` is `host:port`.
-    pub fn new(name: &str, address: &str, runtime: tokio::runtime::Handle, times: PeerTimes) -> Result<Channel> {
+    pub fn new(
+        name: &str,
+        address: &str,
+        runtime: tokio::runtime::Handle,
+        times: PeerTimes,
+        secured: Option<Secured>,
+    ) -> Result<Channel> {
         let mut uris = HashMap::new();
         for path in
             proto::service::master::ALL.iter().chain(proto::service::worker::ALL).chain(&[super::CONFIRM_STREAM])
@@ -134,7 +151,8 @@ impl Channel {
         }
         let (name, address) = (name.to_owned(), address.to_owned());
         let (num_calls, num_answers) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let peer = Peer { name, address, uris, runtime, times, num_calls, num_answers, state: Mutex::default() };
+        let peer =
+            Peer { name, address, uris, runtime, times, secured, num_calls, num_answers, state: Mutex::default() };
         Ok(Channel { peer: Arc::new(peer) })
     }
 
@@ -322,7 +340,7 @@ async fn watch_silence(owner: &Weak<Peer>, times: PeerTimes) -> Infallible {
     }
 }
 
-type Connection = h2::client::Connection<TcpStream, Bytes>;
+type Connection = h2::client::Connection<Wire, Bytes>;
 
 async fn open(peer: &Peer) -> Result<(SendRequest<Bytes>, Connection)> {
     let failed = |error: &dyn std::fmt::Display| {
@@ -334,6 +352,20 @@ async fn open(peer: &Peer) -> Result<(SendRequest<Bytes>, Connection)> {
         Err(_) => return Err(failed(&format_args!("no answer in {} s", peer.times.connect.as_secs_f32()))),
     };
     connection_options(&stream);
+    let wire = match &peer.secured {
+        None => Wire::Plain(stream),
+        Some(secured) => {
+            let connecting = secured.tls.connect(stream, secured.task.as_deref(), &peer.address, Protocol::Http);
+            match tokio::time::timeout(peer.times.connect, connecting).await {
+                Ok(Ok(stream)) => Wire::Tls(Box::new(stream)),
+                Ok(Err(error)) if is_about_certificates(&error) => {
+                    return Err(Status::unauthenticated(failed(&error).message().to_owned()));
+                }
+                Ok(Err(error)) => return Err(failed(&error)),
+                Err(_) => return Err(failed(&format_args!("no handshake in {} s", peer.times.connect.as_secs_f32()))),
+            }
+        }
+    };
     let mut builder = h2::client::Builder::new();
     builder
         .enable_push(false)
@@ -342,7 +374,7 @@ async fn open(peer: &Peer) -> Result<(SendRequest<Bytes>, Connection)> {
         .max_frame_size(super::FRAME_BYTES_MAX)
         .max_concurrent_reset_streams(super::RESET_STREAMS_MAX)
         .initial_max_send_streams(super::CONCURRENT_STREAMS_MAX as usize);
-    builder.handshake(stream).await.map_err(|error| failed(&error))
+    builder.handshake(wire).await.map_err(|error| failed(&error))
 }
 
 async fn finish(
@@ -379,6 +411,11 @@ impl Peer {
         if let Some(why) = &self.state.lock().given_up {
             let (name, address) = (&self.name, &self.address);
             return Status::unavailable(format!("can't connect to {name} at {address}: {why}"));
+        }
+        let refusal = error.get_io().filter(|_| self.secured.is_some());
+        if let Some(status) = refusal.and_then(|error| refusal_of(error, &format!("{} at {}", self.name, self.address)))
+        {
+            return status;
         }
         let text = format!("{} at {}, while calling {path}: {error}", self.name, self.address);
         match error.reason() {

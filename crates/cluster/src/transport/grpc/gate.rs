@@ -7,15 +7,18 @@
 use super::admission::{Admission, Admitted, PutOut};
 use super::respond::respond_with_error;
 use super::socket_owner::{Owner, SocketTable};
+use crate::access::Principal;
+use crate::audit::{AuditLog, Event};
 use crate::client::Client;
 use crate::listen::is_own;
 use crate::log_limit::LogLimit;
 use crate::peer_policy::{PeerPolicy, user_name};
+use crate::tls::{Identity, Tls, Wire};
+use crate::{ClusterSpec, ServerConfig};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tensor::Status;
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tracing::warn;
 
@@ -37,6 +40,13 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Decides about new connections.
 pub(crate) struct Gate {
     policy: PeerPolicy,
+    /// What encrypted connections need; with it all are, but for those that may be plain.
+    pub(super) tls: Option<Arc<Tls>>,
+    allows_plain_loopback: bool,
+    /// Where it is written who is refused, and who opens sessions.
+    pub(super) audit: Option<Arc<AuditLog>>,
+    /// Whose addresses tell the tasks among those who show certificates.
+    cluster: ClusterSpec,
     table: SocketTable,
     admission: Arc<Admission>,
     refusals: Arc<Semaphore>,
@@ -54,9 +64,18 @@ pub(super) struct Entered {
 
 impl Gate {
     /// Makes the gate of a server that listens on an address, among others.
-    pub fn new(policy: PeerPolicy, listening: SocketAddr) -> Gate {
+    pub fn new(
+        config: &ServerConfig,
+        tls: Option<Arc<Tls>>,
+        audit: Option<Arc<AuditLog>>,
+        listening: SocketAddr,
+    ) -> Gate {
         Gate {
-            policy,
+            policy: config.allowed_users.clone(),
+            tls,
+            allows_plain_loopback: config.allows_plain_loopback,
+            audit,
+            cluster: config.cluster.clone(),
             table: SocketTable::open(listening),
             admission: Arc::new(Admission::for_this_process()),
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
@@ -72,6 +91,30 @@ impl Gate {
                 "{client} has as many connections to this server as it may have, and others need some, too"
             ))),
         }
+    }
+
+    /// Returns who has made a connection without a certificate; the error says why that is not enough.
+    pub(super) fn plain(&self, client: Client) -> Result<Option<Arc<Principal>>, Status> {
+        match client {
+            _ if self.tls.is_none() => Ok(None),
+            Client::User(uid) if self.allows_plain_loopback => {
+                let is_own = PeerPolicy::own_user().allows(uid);
+                Ok(Some(Arc::new(Principal::of_user(client.to_string(), is_own))))
+            }
+            Client::User(_) => Err(Status::unauthenticated(
+                "this server takes connections over TLS only, with a certificate: connect through `ferroflow proxy`, or start it with \
+                 --allow_plain_loopback to serve users of this machine without one",
+            )),
+            _ => Err(Status::unauthenticated("this server takes connections over TLS only, with a certificate")),
+        }
+    }
+
+    /// Returns who has made a connection with a certificate; the error says why it is not served.
+    pub(super) fn certified(&self, identity: &Identity) -> Result<Option<Arc<Principal>>, Status> {
+        if let Some(tls) = &self.tls {
+            tls.check_cluster(identity)?;
+        }
+        Ok(Some(Arc::new(Principal::of(identity, &self.cluster))))
     }
 
     /// Makes room because files have run out.
@@ -108,13 +151,21 @@ impl Gate {
         )))
     }
 
+    /// Writes down that a connection is refused.
+    pub(super) fn note_refusal(&self, peer: SocketAddr, status: &Status) {
+        if let Some(audit) = &self.audit {
+            audit.write(Event::Refusal, "", peer, "", &Err(status.clone()));
+        }
+    }
+
     /// Tells a connection why it is not served, as the error of its calls, and ends it. It is served for a short while at most.
-    pub(super) fn refuse(&self, stream: TcpStream, peer: SocketAddr, status: Status) {
+    pub(super) fn refuse(&self, stream: Wire, peer: SocketAddr, status: Status) {
         static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
         if let Some(count) = LIMIT.allow() {
             let left_out = LogLimit::left_out(count);
             warn!("a connection from {peer} is not served: {}{left_out}", status.message());
         }
+        self.note_refusal(peer, &status);
         let Ok(permit) = self.refusals.clone().try_acquire_owned() else { return };
         tokio::spawn(async move {
             let _ = tokio::time::timeout(REFUSAL_TIMEOUT, answer_with(stream, status)).await;
@@ -124,7 +175,7 @@ impl Gate {
 }
 
 /// Answers the calls of a connection with an error, and ends it after the first.
-async fn answer_with(stream: TcpStream, status: Status) -> Result<(), h2::Error> {
+async fn answer_with(stream: Wire, status: Status) -> Result<(), h2::Error> {
     let mut builder = h2::server::Builder::new();
     builder.max_concurrent_streams(REFUSED_CALLS_MAX).initial_window_size(REFUSED_BYTES_MAX as u32);
     let mut connection = builder.handshake::<_, bytes::Bytes>(stream).await?;
@@ -166,6 +217,10 @@ mod tests {
         PeerPolicy::own_user().allow_users(users).unwrap()
     }
 
+    fn gate(policy: PeerPolicy, listening: SocketAddr) -> Gate {
+        Gate::new(&ServerConfig::local(0).unwrap().allowed_users(policy), None, None, listening)
+    }
+
     /// The kernel says that such a socket is root's, and root is served.
     #[tokio::test]
     async fn who_sends_and_closes_at_once_is_not_taken_for_root() {
@@ -173,14 +228,14 @@ mod tests {
         let bound = listener.local_addr().unwrap();
         let mut client = TcpStream::connect(bound).unwrap();
         let (server, peer) = listener.accept().unwrap();
-        let usual = Gate::new(allow(&[]), bound);
+        let usual = gate(allow(&[]), bound);
         assert!(usual.enter(peer, server.local_addr().unwrap()).await.is_ok(), "its own user");
         client.write_all(b"do it").unwrap();
         drop(client);
         let Err(refused) = usual.enter(peer, server.local_addr().unwrap()).await else { panic!("it was let in") };
         assert_eq!(refused.code(), Code::PermissionDenied);
         assert!(refused.message().contains("--allow_users='*'"), "{refused}");
-        let open = Gate::new(allow(&["*"]), bound);
+        let open = gate(allow(&["*"]), bound);
         assert!(open.enter(peer, server.local_addr().unwrap()).await.is_ok());
     }
 
@@ -188,7 +243,7 @@ mod tests {
     async fn other_machines_are_clients_by_address() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let bound = listener.local_addr().unwrap();
-        let gate = Gate::new(allow(&[]), bound);
+        let gate = gate(allow(&[]), bound);
         let far: SocketAddr = "203.0.113.7:5000".parse().unwrap();
         let entered = gate.enter(far, bound).await.unwrap();
         assert_eq!(entered.client, Client::at(far.ip()));

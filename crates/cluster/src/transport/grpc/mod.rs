@@ -11,6 +11,7 @@ pub(crate) mod client;
 mod compression;
 mod gate;
 mod messages;
+mod proxy;
 mod remote;
 mod respond;
 pub(crate) mod server;
@@ -19,15 +20,14 @@ mod split;
 mod status;
 mod wire;
 
-pub(crate) use client::{Channel, WeakChannel, take_unsent};
+pub(crate) use client::{Channel, Secured, WeakChannel, take_unsent};
 pub(crate) use gate::Gate;
+pub use proxy::Proxy;
 pub use remote::RemoteMaster;
 pub(crate) use remote::{RemoteWorker, confirm_stream};
 
+use crate::access::CONFIRM_STREAM;
 use http::HeaderName;
-
-/// The call by which a task of ours confirms that it is opening a stream. TensorFlow's tasks never make it.
-const CONFIRM_STREAM: &str = "/ferroflow.StreamService/Confirm";
 
 /// Names the algorithm with which a message is compressed.
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");

@@ -2,11 +2,12 @@
 
 use super::messages::*;
 use super::wire::Segments;
-use super::{CONFIRM_STREAM, Channel};
-use crate::PeerTimes;
+use super::{CONFIRM_STREAM, Channel, Secured};
 use crate::interface::*;
 use crate::random::RandomIds;
+use crate::tls::Tls;
 use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse, Connection, StreamHub, StreamOffer};
+use crate::{PeerTimes, TlsFiles};
 use foldhash::HashSet;
 use parking_lot::{Mutex, RwLock};
 use proto::DeviceAttributes;
@@ -104,7 +105,18 @@ impl RemoteWorker {
 impl RemoteMaster {
     /// Makes the interface of the master at an address (`host:port`). Nothing is connected before the first call.
     pub fn new(address: &str, runtime: tokio::runtime::Handle) -> Result<RemoteMaster> {
-        let channel = Channel::new("the master", address, runtime, PeerTimes::default())?;
+        RemoteMaster::secured(address, runtime, None)
+    }
+
+    /// As [`new`](Self::new), over TLS. The server must show a certificate for this address, or that of a task of the cluster to which
+    /// the own certificate belongs.
+    pub fn with_tls(address: &str, runtime: tokio::runtime::Handle, files: TlsFiles) -> Result<RemoteMaster> {
+        let secured = Secured { tls: Arc::new(Tls::new(files)?), task: None };
+        RemoteMaster::secured(address, runtime, Some(secured))
+    }
+
+    fn secured(address: &str, runtime: tokio::runtime::Handle, secured: Option<Secured>) -> Result<RemoteMaster> {
+        let channel = Channel::new("the master", address, runtime, PeerTimes::default(), secured)?;
         Ok(RemoteMaster { channel, ids: Arc::new(RandomIds::from_system()) })
     }
 }

@@ -8,11 +8,14 @@ use super::messages::*;
 use super::respond::{respond_with, respond_with_error};
 use super::split::TensorPath;
 use super::wire::{Segments, malformed};
-use crate::client::{Caller, called_by};
+use crate::access::Principal;
+use crate::audit::{AuditLog, Event};
+use crate::client::{Caller, Client, called_by};
 use crate::connections::Connections;
 use crate::interface::{MasterInterface, PartitionGraph, RegisterGraphCall, WorkerInterface};
 use crate::log_limit::LogLimit;
 use crate::threads::for_message;
+use crate::tls::{Identity, Protocol, Wire, is_about_certificates};
 use crate::transport::stream::{PREFACE, Socket, StreamHub};
 use crate::transport::tcp::connection_options;
 use crate::turns::{ClientTurns, Turns};
@@ -23,6 +26,7 @@ use proto::service::{master, worker};
 use rustix::net::RecvFlags;
 use std::future::poll_fn;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -36,7 +40,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 /// How long a connection may take to say what it wants.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long no connection is accepted after one could not be.
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -78,9 +82,10 @@ pub(crate) async fn serve(
                     let own = stream.local_addr().unwrap_or(peer);
                     match gate.enter(peer, own).await {
                         Ok(entered) => {
-                            connections.spawn(serve_connection(stream, entered, services.clone(), stopping.clone()));
+                            let (services, gate) = (services.clone(), gate.clone());
+                            connections.spawn(serve_connection(stream, peer, entered, services, gate, stopping.clone()));
                         }
-                        Err(status) => gate.refuse(stream, peer, status),
+                        Err(status) => gate.refuse(Wire::Plain(stream), peer, status),
                     }
                 }
                 Err(error) => {
@@ -108,14 +113,16 @@ pub(crate) async fn serve(
 
 async fn serve_connection(
     stream: TcpStream,
+    peer: SocketAddr,
     entered: Entered,
     services: Arc<Services>,
+    gate: Arc<Gate>,
     mut stopping: watch::Receiver<bool>,
 ) {
     connection_options(&stream);
     let Entered { client, admitted, put_out } = entered;
     let beginning = tokio::select! {
-        beginning = timeout(HANDSHAKE_TIMEOUT, begin(stream)) => beginning,
+        beginning = timeout(HANDSHAKE_TIMEOUT, begin(stream, client, &gate)) => beginning,
         _ = put_out => {
             debug!("a connection of {client} that was silent makes room for another");
             return;
@@ -123,12 +130,13 @@ async fn serve_connection(
         // It has asked for nothing yet.
         _ = stopping.wait_for(|&is_stopping| is_stopping) => return,
     };
-    let mut connection = match beginning {
-        Ok(Ok(Beginning::Http(connection))) => *connection,
-        Ok(Ok(Beginning::Stream(stream))) => {
+    let (mut connection, principal) = match beginning {
+        Ok(Ok(Beginning::Http(connection, principal))) => (*connection, principal),
+        Ok(Ok(Beginning::Refused(wire, status))) => return gate.refuse(wire, peer, status),
+        Ok(Ok(Beginning::Stream(wire, identity))) => {
             admitted.has_spoken();
             let Some(streams) = &services.streams else { return };
-            match Socket::tcp(stream) {
+            match Socket::tcp(wire, identity) {
                 // On its own: it lasts as long as the task.
                 Ok(socket) => {
                     let accepting = streams.clone().accept(socket);
@@ -141,6 +149,17 @@ async fn serve_connection(
             }
             return;
         }
+        Ok(Err(error)) if is_about_certificates(&error) => {
+            static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
+            if let Some(count) = LIMIT.allow() {
+                warn!(
+                    "a connection from {peer} is not served, for its certificate: {error}{}",
+                    LogLimit::left_out(count)
+                );
+            }
+            gate.note_refusal(peer, &Status::unauthenticated(error.to_string()));
+            return;
+        }
         Ok(Err(error)) => {
             debug!("a connection of {client} did not begin as HTTP/2: {error}");
             return;
@@ -151,8 +170,10 @@ async fn serve_connection(
         }
     };
     admitted.has_spoken();
+    // Shares are those of who has shown a certificate, from wherever it comes.
+    let client = principal.as_deref().map_or(client, Client::of);
     let opened = services.connections.open();
-    let caller = Caller { connection: opened.id(), client };
+    let caller = Caller { connection: opened.id(), client, principal };
     let turns = services.turns.of(client);
     let mut is_stopping = false;
     loop {
@@ -167,8 +188,9 @@ async fn serve_connection(
         match accepted {
             // A task of its own, which runs next on this thread: one slow call must not hold up the others.
             Some(Ok((request, respond))) => {
-                let call = serve_call(request, respond, services.clone(), turns.clone(), Instant::now());
-                drop(tokio::spawn(turns.take(called_by(caller, call))));
+                let asker = Asker { peer, caller: caller.clone(), audit: gate.audit.clone() };
+                let call = serve_call(request, respond, services.clone(), turns.clone(), asker, Instant::now());
+                drop(tokio::spawn(turns.take(called_by(caller.clone(), call))));
             }
             Some(Err(error)) => {
                 debug!("a connection ended: {error}");
@@ -182,10 +204,25 @@ async fn serve_connection(
 /// What a connection turns out to be.
 enum Beginning {
     /// Calls over HTTP/2.
-    Http(Box<h2::server::Connection<TcpStream, Bytes>>),
-    /// A stream of another task.
-    Stream(TcpStream),
+    Http(Box<h2::server::Connection<Wire, Bytes>>, Option<Arc<Principal>>),
+    /// A stream of another task, and whom its certificate stands for.
+    Stream(Wire, Option<Arc<Identity>>),
+    /// It is not served.
+    Refused(Wire, Status),
 }
+
+/// What the first bytes of a connection say.
+pub(super) enum First {
+    Http,
+    Stream,
+    Tls,
+}
+
+/// The first byte of a handshake of TLS.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// The first byte of a stream.
+const STREAM_FIRST: u8 = PREFACE[0];
 
 /// The first bytes of a client of HTTP/2, after which the header of a frame of settings comes.
 const HTTP_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -194,20 +231,57 @@ const FRAME_HEADER_BYTES: usize = 9;
 const FRAME_KIND_AT: usize = 3;
 const SETTINGS: u8 = 4;
 
-/// Waits for a connection's first words, and answers them when they are HTTP/2's.
-async fn begin(stream: TcpStream) -> std::io::Result<Beginning> {
+/// Waits for a connection's first words, and answers them when they are TLS's or HTTP/2's.
+async fn begin(stream: TcpStream, client: Client, gate: &Gate) -> std::io::Result<Beginning> {
+    let (wire, principal) = match (first_of(&stream).await?, &gate.tls) {
+        (First::Tls, Some(tls)) => {
+            let (stream, identity, protocol) = tls.accept(stream).await?;
+            let wire = Wire::Tls(Box::new(stream));
+            match (gate.certified(&identity), protocol) {
+                (Ok(_), Protocol::Stream) => return Ok(Beginning::Stream(wire, Some(Arc::new(identity)))),
+                (Ok(principal), Protocol::Http) => (wire, principal),
+                (Err(status), _) => return Ok(Beginning::Refused(wire, status)),
+            }
+        }
+        (First::Tls, None) => return Err(ErrorKind::InvalidData.into()),
+        (First::Stream, None) => return Ok(Beginning::Stream(Wire::Plain(stream), None)),
+        // A task of this machine has a better way, and a plain stream proves nothing.
+        (First::Stream, Some(_)) => {
+            let why = "it is a stream without encryption, and this server takes connections over TLS only";
+            return Ok(Beginning::Refused(Wire::Plain(stream), Status::unauthenticated(why)));
+        }
+        (First::Http, _) => match gate.plain(client) {
+            Ok(principal) => (Wire::Plain(stream), principal),
+            Err(status) => return Ok(Beginning::Refused(Wire::Plain(stream), status)),
+        },
+    };
+    let mut builder = h2::server::Builder::new();
+    builder
+        .initial_window_size(super::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(super::CONNECTION_WINDOW_BYTES)
+        .max_frame_size(super::FRAME_BYTES_MAX)
+        .max_concurrent_streams(super::CONCURRENT_STREAMS_MAX)
+        .max_concurrent_reset_streams(super::RESET_STREAMS_MAX)
+        .max_pending_accept_reset_streams(super::RESET_STREAMS_MAX);
+    let connection = builder.handshake::<_, Bytes>(wire).await.map_err(std::io::Error::other)?;
+    Ok(Beginning::Http(Box::new(connection), principal))
+}
+
+/// Waits for what tells what a connection carries.
+pub(super) async fn first_of(stream: &TcpStream) -> std::io::Result<First> {
     let mut first = [0; HTTP_PREFACE.len() + FRAME_HEADER_BYTES];
     loop {
         let ready = stream.ready(Interest::READABLE).await?;
         // Nothing is taken: what is there is left for whoever reads it as a whole.
         let seen = stream.try_io(Interest::READABLE, || {
-            let count = rustix::net::recv(&stream, &mut first, RecvFlags::PEEK)?.1;
-            let is_enough = count == first.len() || count == 0 || first[0] == PREFACE[0];
+            let count = rustix::net::recv(stream, &mut first, RecvFlags::PEEK)?.1;
+            let is_enough = count == first.len() || count == 0 || matches!(first[0], TLS_HANDSHAKE | STREAM_FIRST);
             // Woken by the next bytes.
             if is_enough || ready.is_read_closed() { Ok(count) } else { Err(ErrorKind::WouldBlock.into()) }
         });
         match seen {
-            Ok(count) if count > 0 && first[0] == PREFACE[0] => return Ok(Beginning::Stream(stream)),
+            Ok(count) if count > 0 && first[0] == STREAM_FIRST => return Ok(First::Stream),
+            Ok(count) if count > 0 && first[0] == TLS_HANDSHAKE => return Ok(First::Tls),
             Ok(count) if count == first.len() => break,
             Ok(_) => return Err(ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -217,16 +291,48 @@ async fn begin(stream: TcpStream) -> std::io::Result<Beginning> {
     if !first.starts_with(HTTP_PREFACE) || first[HTTP_PREFACE.len() + FRAME_KIND_AT] != SETTINGS {
         return Err(ErrorKind::InvalidData.into());
     }
-    let mut builder = h2::server::Builder::new();
-    builder
-        .initial_window_size(super::STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(super::CONNECTION_WINDOW_BYTES)
-        .max_frame_size(super::FRAME_BYTES_MAX)
-        .max_concurrent_streams(super::CONCURRENT_STREAMS_MAX)
-        .max_concurrent_reset_streams(super::RESET_STREAMS_MAX)
-        .max_pending_accept_reset_streams(super::RESET_STREAMS_MAX);
-    let connection = builder.handshake::<_, Bytes>(stream).await.map_err(std::io::Error::other)?;
-    Ok(Beginning::Http(Box::new(connection)))
+    Ok(First::Http)
+}
+
+/// Who asks for something.
+struct Asker {
+    peer: SocketAddr,
+    caller: Caller,
+    audit: Option<Arc<AuditLog>>,
+}
+
+impl Asker {
+    /// Checks that a call may be made.
+    fn may_call(&self, path: &str) -> Result<()> {
+        let Some(principal) = &self.caller.principal else { return Ok(()) };
+        let checked = principal.may_call(path);
+        if checked.is_err() {
+            self.note(Event::Refusal, path, &checked);
+        }
+        checked
+    }
+
+    /// Writes down how a call has ended that is one of those that are written down.
+    fn note_call(&self, path: &str, outcome: &Result<Segments>) {
+        let event = match path {
+            master::CREATE_SESSION => Event::Open,
+            master::CLOSE_SESSION => Event::Close,
+            master::RESET | worker::CLEANUP_ALL => Event::Reset,
+            _ => return,
+        };
+        if self.audit.is_some() {
+            self.note(event, path, &outcome.as_ref().map(|_| ()).map_err(Status::clone));
+        }
+    }
+
+    fn note(&self, event: Event, path: &str, outcome: &Result<()>) {
+        let Some(audit) = &self.audit else { return };
+        let who = match &self.caller.principal {
+            Some(principal) => principal.to_string(),
+            None => self.caller.client.to_string(),
+        };
+        audit.write(event, &who, self.peer, path, outcome);
+    }
 }
 
 async fn serve_call(
@@ -234,6 +340,7 @@ async fn serve_call(
     mut respond: SendResponse<Bytes>,
     services: Arc<Services>,
     turns: Arc<ClientTurns>,
+    asker: Asker,
     arrived: Instant,
 ) {
     let (head, mut body) = request.into_parts();
@@ -243,6 +350,9 @@ async fn serve_call(
             Status::unimplemented(format!("there is no call {}", head.uri.path())),
         );
     };
+    if let Err(status) = asker.may_call(method.path) {
+        return respond_with_error(&mut respond, status);
+    }
     let outcome = {
         let mut work = pin!(async {
             match body::receive(&mut body, method.tensors, head.headers.get(GRPC_ENCODING)).await {
@@ -262,6 +372,9 @@ async fn serve_call(
         })
         .await
     };
+    if let Some(outcome) = &outcome {
+        asker.note_call(method.path, outcome);
+    }
     match outcome {
         Some(Ok(segments)) => {
             if let Err(error) = respond_with(&mut respond, segments) {

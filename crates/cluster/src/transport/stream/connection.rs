@@ -431,6 +431,10 @@ impl Connection {
                 }
             }
         }
+        if socket.has_unsent() {
+            self.has_backlog.store(true, Ordering::Release);
+            self.unfinished.notify_one();
+        }
     }
 
     /// Writes what is left over, until the connection breaks.
@@ -445,7 +449,7 @@ impl Connection {
                 }
                 let before = outgoing.written;
                 self.flush(&mut outgoing);
-                if outgoing.queue.is_empty() {
+                if outgoing.queue.is_empty() && !socket.has_unsent() {
                     self.has_backlog.store(false, Ordering::Release);
                     break;
                 }

@@ -60,7 +60,7 @@ impl StreamHub {
                 socket.send_first(&beginning(&hello), None).await.map_err(broken)?;
                 reader.preface().await.map_err(|_| refused())?;
                 let theirs = Hello::read(&reader.next().await?.ok_or_else(refused)?)?;
-                self.expect(theirs, &address)?
+                self.expect(theirs, &address, socket)?
             }
             None => {
                 reader.preface().await?;
@@ -120,7 +120,8 @@ impl StreamHub {
     }
 
     /// Returns who has answered at an address, if it is the one that was to be there.
-    fn expect(&self, mut theirs: Hello, address: &StreamAddress<'_>) -> Result<Hello> {
+    fn expect(&self, mut theirs: Hello, address: &StreamAddress<'_>, socket: &Socket) -> Result<Hello> {
+        self.check_certificate(&theirs.task, socket)?;
         if theirs.incarnations.first() != Some(&address.incarnation) {
             return Err(Status::aborted("another task answers than the stream was meant for: it was restarted"));
         }

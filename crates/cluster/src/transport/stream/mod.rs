@@ -38,6 +38,7 @@ pub(crate) use settings::{StreamLimits, StreamSettings};
 pub(crate) use socket::Socket;
 
 use crate::interface::Answer;
+use crate::tls::{Identity, Protocol, Wire};
 use crate::transport::tcp::connection_options;
 use crate::worker::Recipient;
 use address::{Place, StreamAddress};
@@ -222,7 +223,11 @@ impl StreamHub {
                 Place::Tcp(host) => {
                     let stream = TcpStream::connect(host).await?;
                     connection_options(&stream);
-                    Socket::tcp(stream)
+                    let Some(tls) = &self.settings.tls else { return Socket::tcp(Wire::Plain(stream), None) };
+                    let task = Some(address.task).filter(|task| !task.is_empty());
+                    let stream = tls.connect(stream, task, host, Protocol::Stream).await?;
+                    let identity = Identity::of_peer(&stream).map(Arc::new);
+                    Socket::tcp(Wire::Tls(Box::new(stream)), identity)
                 }
                 Place::Unix(name) => connect_unix(name, timeout, &self.settings).await,
             }

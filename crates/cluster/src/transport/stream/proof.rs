@@ -17,7 +17,8 @@
 //! proven. It is served all the same, since a stream lets it do nothing that any client can't do with the handles that it has; but
 //! nothing that is meant for a task is sent to it, and its end fails no steps that wait for one.
 //!
-//! None of this helps against somebody who can read or change what goes over the network.
+//! Over TLS the certificate of the peer must be that of the task, too. Without it, none of this helps against somebody who can read or
+//! change what goes over the network.
 
 use super::StreamHub;
 use super::address::unix_name;
@@ -97,6 +98,7 @@ impl StreamHub {
 
     /// Finds out whether a peer that has opened a stream is the task that it says it is. The error is for one that lies.
     pub(super) async fn prove(&self, hello: &Hello, socket: &Socket) -> Result<Proven> {
+        self.check_certificate(&hello.task, socket)?;
         let Some(workers) = self.peers.get().and_then(Weak::upgrade).filter(|_| hello.task != self.task) else {
             return Ok(Proven::new());
         };
@@ -123,6 +125,19 @@ impl StreamHub {
                     hello.task
                 )))
             }
+        }
+    }
+
+    /// Checks that the certificate of a peer is that of the task that it says it is, where it has one.
+    pub(super) fn check_certificate(&self, task: &str, socket: &Socket) -> Result<()> {
+        match socket.identity() {
+            Some(identity) if !identity.is_task(task, self.configured_address(task).as_deref()) => {
+                let other = identity.describe();
+                Err(Status::permission_denied(format!(
+                    "a peer says that it is {task}, and its certificate is that of {other}"
+                )))
+            }
+            _ => Ok(()),
         }
     }
 

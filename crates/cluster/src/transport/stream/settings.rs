@@ -1,6 +1,8 @@
 //! [`StreamSettings`] and [`StreamLimits`]: whom a task's streams serve, and their bounds.
 
+use crate::tls::Tls;
 use crate::{PeerPolicy, PeerTimes};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How many bytes may wait for a peer that takes nothing, unless it is set.
@@ -16,6 +18,8 @@ pub(crate) struct StreamSettings {
     pub shares_memory: bool,
     /// Which users of this machine are served.
     pub peers: PeerPolicy,
+    /// What encrypts those that go over TCP.
+    pub tls: Option<Arc<Tls>>,
     /// The bounds.
     pub limits: StreamLimits,
 }

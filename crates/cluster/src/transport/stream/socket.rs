@@ -2,20 +2,23 @@
 //!
 //! The runtime is told only of what can be read. A Unix socket is said to take more each time its peer has read something, and
 //! a thread would wake up for every one of those although nobody waits to write; who does wait says so for that time. A socket
-//! may also have a thread of its own that reads it, of which the runtime knows nothing.
+//! may also have a thread of its own that reads it, of which the runtime knows nothing. Over TCP it may be encrypted.
 
+use crate::tls::{Identity, TlsSession, Wire};
 use executor::idle;
+use parking_lot::Mutex;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
 
 /// A connection to a peer.
 pub(crate) struct Socket {
@@ -23,6 +26,10 @@ pub(crate) struct Socket {
     is_unix: bool,
     /// As whom the process at the other end runs, which the kernel vouches for; it knows that on one machine only.
     peer_user: Option<u32>,
+    /// The encryption, where there is one.
+    tls: Option<Box<Mutex<TlsSession>>>,
+    /// Whom the certificate of the peer stands for.
+    identity: Option<Arc<Identity>>,
 }
 
 /// A socket by how its reader waits.
@@ -44,8 +51,24 @@ impl File {
 
 impl Socket {
     /// Takes a connection to another machine, or one that may be another. Within the runtime, because a socket belongs to one.
-    pub fn tcp(stream: TcpStream) -> io::Result<Socket> {
-        Socket::new(stream.into_std()?.into(), false)
+    /// `identity` is whom the certificate of the peer stands for.
+    pub fn tcp(wire: Wire, identity: Option<Arc<Identity>>) -> io::Result<Socket> {
+        let (stream, connection) = match wire {
+            Wire::Plain(stream) => (stream, None),
+            Wire::Tls(stream) => match *stream {
+                TlsStream::Client(stream) => {
+                    let (stream, connection) = stream.into_inner();
+                    (stream, Some(connection.into()))
+                }
+                TlsStream::Server(stream) => {
+                    let (stream, connection) = stream.into_inner();
+                    (stream, Some(connection.into()))
+                }
+            },
+        };
+        let socket = Socket::new(stream.into_std()?.into(), false)?;
+        let tls = connection.map(|connection| Box::new(Mutex::new(TlsSession::new(connection))));
+        Ok(Socket { tls, identity, ..socket })
     }
 
     /// Takes a connection on this machine. Within the runtime, too.
@@ -63,15 +86,26 @@ impl Socket {
         self.peer_user
     }
 
+    /// Returns whom the certificate of the peer stands for, where it has one.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_deref()
+    }
+
     fn new(socket: socket2::Socket, is_unix: bool) -> io::Result<Socket> {
         socket.set_nonblocking(true)?;
-        Ok(Socket { file: File::Watched(watch(socket, Interest::READABLE)?), is_unix, peer_user: None })
+        Ok(Socket {
+            file: File::Watched(watch(socket, Interest::READABLE)?),
+            is_unix,
+            peer_user: None,
+            tls: None,
+            identity: None,
+        })
     }
 
     /// Takes a connection on this machine that a thread of its own will read: reading never waits for the runtime.
     pub fn blocking(stream: UnixStream) -> io::Result<Socket> {
         stream.set_nonblocking(false)?;
-        Ok(Socket { file: File::Blocking(stream.into()), is_unix: true, peer_user: None })
+        Ok(Socket { file: File::Blocking(stream.into()), is_unix: true, peer_user: None, tls: None, identity: None })
     }
 
     /// Returns whether a thread of its own reads it.
@@ -99,7 +133,11 @@ impl Socket {
 
     /// Says what it is, for people.
     pub fn kind(&self) -> &'static str {
-        if self.is_unix { "a Unix socket" } else { "TCP" }
+        match (self.is_unix, &self.tls) {
+            (true, _) => "a Unix socket",
+            (false, None) => "TCP",
+            (false, Some(_)) => "TLS",
+        }
     }
 
     /// Says where the other end is, for people.
@@ -113,7 +151,15 @@ impl Socket {
 
     /// Writes what can be written at once.
     pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let Some(tls) = &self.tls {
+            return tls.lock().write(&mut Raw(self.file.get_ref()), pieces);
+        }
         self.file.get_ref().send_vectored_with_flags(pieces, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    }
+
+    /// Returns whether something was taken to be written that has not left yet.
+    pub fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.lock().has_unsent())
     }
 
     /// Waits until something can be written.
@@ -136,6 +182,9 @@ impl Socket {
                     outcome => return outcome,
                 },
             };
+            if let Some(tls) = &self.tls {
+                return read_encrypted(tls, file, bytes).await;
+            }
             let mut ready = file.readable().await?;
             match ready.get_inner().read(bytes) {
                 Ok(count) => {
@@ -155,6 +204,16 @@ impl Socket {
     /// Sends bytes before anybody else writes, with a file beside them on one machine.
     pub async fn send_first(&self, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut written = 0;
+        if self.tls.is_some() {
+            while written < bytes.len() || self.has_unsent() {
+                match self.try_write_vectored(&[IoSlice::new(&bytes[written..])]) {
+                    Ok(count) => written += count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                    Err(error) => return Err(error),
+                }
+            }
+            return Ok(());
+        }
         while written < bytes.len() {
             let rest = [IoSlice::new(&bytes[written..])];
             let flags =
@@ -222,6 +281,51 @@ impl Socket {
             }
         }
         Ok(received.bytes)
+    }
+}
+
+/// A socket below the encryption.
+struct Raw<'a>(&'a socket2::Socket);
+
+impl Read for Raw<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send_with_flags(bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.send_vectored_with_flags(pieces, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads what was encrypted. Some of it may have been read already, of which the runtime knows nothing, so the runtime is asked only
+/// where nothing is left.
+async fn read_encrypted(
+    tls: &Mutex<TlsSession>,
+    file: &AsyncFd<socket2::Socket>,
+    bytes: &mut [u8],
+) -> io::Result<usize> {
+    let mut ready = None;
+    loop {
+        let outcome = tls.lock().read(&mut Raw(file.get_ref()), bytes);
+        match outcome {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            outcome => return outcome,
+        }
+        if let Some(mut ready) = ready.take() {
+            tokio::io::unix::AsyncFdReadyGuard::clear_ready(&mut ready);
+        }
+        ready = Some(file.readable().await?);
     }
 }
 

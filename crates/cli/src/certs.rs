@@ -1,0 +1,217 @@
+//! `ferroflow certs`: an authority of one's own, and the certificates of a cluster's tasks and clients.
+
+use crate::Failure;
+use clap::Subcommand;
+use cluster::ClusterSpec;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use time::{Duration, OffsetDateTime};
+
+/// The files of the authority.
+const CA_CERT: &str = "ca.pem";
+const CA_KEY: &str = "ca.key";
+
+/// The file that keeps the name of the authority's cluster.
+const CLUSTER: &str = "cluster";
+
+/// Clocks of machines differ.
+const BEFORE_NOW: Duration = Duration::hours(1);
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Makes an authority: DIR/ca.pem, which every task and client gets, and DIR/ca.key, which stays where it is.
+    Init {
+        /// The directory.
+        #[arg(default_value = "certs")]
+        dir: PathBuf,
+        /// The name of the cluster, which its certificates have in them.
+        #[arg(long, default_value = "ferroflow", value_parser = name)]
+        cluster: String,
+        /// For how many days the authority is good.
+        #[arg(long, default_value_t = 3650, value_parser = clap::value_parser!(u16).range(1..))]
+        days: u16,
+    },
+    /// Makes the certificate of every task of a cluster, DIR/JOB-INDEX.pem with the key DIR/JOB-INDEX.key, and those of clients.
+    Issue {
+        /// The directory with the authority.
+        #[arg(default_value = "certs")]
+        dir: PathBuf,
+        /// The parameter servers: host:port,host:port.
+        #[arg(long = "ps_hosts", value_name = "HOSTS")]
+        ps_hosts: Option<String>,
+        /// The workers: host:port,host:port.
+        #[arg(long = "worker_hosts", value_name = "HOSTS")]
+        worker_hosts: Option<String>,
+        /// The chief: host:port.
+        #[arg(long = "chief_hosts", value_name = "HOSTS")]
+        chief_hosts: Option<String>,
+        /// The whole cluster: 'ps|host:port;host:port,worker|host:port'.
+        #[arg(long = "cluster_spec", value_name = "SPEC", conflicts_with_all = ["ps_hosts", "worker_hosts", "chief_hosts"])]
+        cluster_spec: Option<String>,
+        /// A client, who gets DIR/client-NAME.pem.
+        #[arg(long = "client", value_name = "NAME", value_parser = name)]
+        clients: Vec<String>,
+        /// An admin, who may also reset a cluster, and gets DIR/admin-NAME.pem.
+        #[arg(long = "admin", value_name = "NAME", value_parser = name)]
+        admins: Vec<String>,
+        /// For how many days the certificates are good.
+        #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u16).range(1..))]
+        days: u16,
+        /// Replaces certificates that are there. Servers read them again by themselves.
+        #[arg(long)]
+        renew: bool,
+    },
+}
+
+/// Takes a name that can be a part of a file's name and of a URI.
+fn name(text: &str) -> Result<String, String> {
+    let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
+    match !text.is_empty() && text.len() <= 64 && !text.starts_with('.') && text.chars().all(is_good) {
+        true => Ok(text.to_owned()),
+        false => Err("a name has 1 to 64 lower case letters, digits, '-', '_' and '.'".to_owned()),
+    }
+}
+
+/// Runs the command.
+pub fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Init { dir, cluster, days } => init(dir, cluster, *days),
+        Command::Issue { dir, ps_hosts, worker_hosts, chief_hosts, cluster_spec, clients, admins, days, renew } => {
+            let cluster = match cluster_spec {
+                Some(spec) => ClusterSpec::parse(spec)?,
+                None => ClusterSpec::from_hosts(&[("ps", ps_hosts), ("worker", worker_hosts), ("chief", chief_hosts)])?,
+            };
+            if cluster.is_empty() && clients.is_empty() && admins.is_empty() {
+                return Err(Failure::new("nobody to issue a certificate to: name a cluster, a --client or an --admin"));
+            }
+            let authority = Authority::read(dir, *days, *renew)?;
+            for (job, index, address) in cluster.tasks() {
+                authority.issue(&format!("{job}-{index}"), &format!("job/{job}/task/{index}"), Some(address))?;
+            }
+            for (role, names) in [("client", clients), ("admin", admins)] {
+                for name in names {
+                    authority.issue(&format!("{role}-{name}"), &format!("{role}/{name}"), None)?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn init(dir: &Path, cluster: &str, days: u16) -> Result<(), Failure> {
+    std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("can't make {}: {error}", dir.display())))?;
+    let key = KeyPair::generate().map_err(cannot_make)?;
+    let certificate = authority_params(cluster, days)?.self_signed(&key).map_err(cannot_make)?;
+    // The key first: who finds the others finds it, too.
+    write_new(&dir.join(CA_KEY), &key.serialize_pem(), true)?;
+    write_new(&dir.join(CA_CERT), &certificate.pem(), false)?;
+    write_new(&dir.join(CLUSTER), cluster, false)?;
+    crate::say!("the authority of the cluster '{cluster}' is in {}; keep {CA_KEY} to yourself", dir.display());
+    Ok(())
+}
+
+fn authority_params(cluster: &str, days: u16) -> Result<CertificateParams, Failure> {
+    let mut params = params(&format!("Ferroflow authority of {cluster}"), &format!("spiffe://{cluster}"), days)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
+}
+
+fn params(common_name: &str, uri: &str, days: u16) -> Result<CertificateParams, Failure> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.subject_alt_names = vec![SanType::URI(uri.try_into().map_err(cannot_make)?)];
+    let now = OffsetDateTime::now_utc();
+    (params.not_before, params.not_after) = (now - BEFORE_NOW, now + Duration::days(i64::from(days)));
+    Ok(params)
+}
+
+/// An authority that issues certificates.
+struct Authority<'a> {
+    dir: &'a Path,
+    cluster: String,
+    issuer: Issuer<'static, KeyPair>,
+    days: u16,
+    renew: bool,
+}
+
+impl Authority<'_> {
+    fn read(dir: &Path, days: u16, renew: bool) -> Result<Authority<'_>, Failure> {
+        let read = |file: &str| {
+            let path = dir.join(file);
+            std::fs::read_to_string(&path).map_err(|error| {
+                let path = path.display();
+                Failure::new(format!("can't read {path}: {error}; `ferroflow certs init` makes an authority"))
+            })
+        };
+        let cluster = name(read(CLUSTER)?.trim()).map_err(Failure::new)?;
+        let key = KeyPair::from_pem(&read(CA_KEY)?)
+            .map_err(|error| Failure::new(format!("{} is no private key: {error}", dir.join(CA_KEY).display())))?;
+        read(CA_CERT)?;
+        let issuer = Issuer::new(authority_params(&cluster, days)?, key);
+        Ok(Authority { dir, cluster, issuer, days, renew })
+    }
+
+    /// Makes a certificate and its key; the address is that of a task.
+    fn issue(&self, file: &str, path: &str, address: Option<&str>) -> Result<(), Failure> {
+        let mut params = params(file, &format!("spiffe://{}/{path}", self.cluster), self.days)?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        if let Some(address) = address {
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+            params.subject_alt_names.push(match host.parse::<IpAddr>() {
+                Ok(ip) => SanType::IpAddress(ip),
+                Err(_) => SanType::DnsName(host.try_into().map_err(cannot_make)?),
+            });
+        }
+        let key = KeyPair::generate().map_err(cannot_make)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(cannot_make)?;
+        let (key_file, cert_file) = (self.dir.join(format!("{file}.key")), self.dir.join(format!("{file}.pem")));
+        for (path, text, is_secret) in [(&key_file, key.serialize_pem(), true), (&cert_file, certificate.pem(), false)]
+        {
+            match self.renew {
+                true => replace(path, &text, is_secret)?,
+                false => write_new(path, &text, is_secret)?,
+            }
+        }
+        crate::say!("{} for {path}, {} days", cert_file.display(), self.days);
+        Ok(())
+    }
+}
+
+/// Writes a file that is not there yet.
+fn write_new(path: &Path, text: &str, is_secret: bool) -> Result<(), Failure> {
+    let mode = if is_secret { 0o600 } else { 0o644 };
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| {
+        let path = path.display();
+        Failure::new(match error.kind() {
+            ErrorKind::AlreadyExists => format!("{path} is there already, and is left as it is"),
+            _ => format!("can't write {path}: {error}"),
+        })
+    })
+}
+
+/// Writes a file in place of the one that may be there, which is whole at any time.
+fn replace(path: &Path, text: &str, is_secret: bool) -> Result<(), Failure> {
+    let new = path.with_extension("new");
+    // Left by a run that was killed.
+    let _ = std::fs::remove_file(&new);
+    write_new(&new, text, is_secret)?;
+    std::fs::rename(&new, path).map_err(|error| Failure::new(format!("can't replace {}: {error}", path.display())))
+}
+
+fn cannot_make(error: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("a certificate can't be made: {error}"))
+}

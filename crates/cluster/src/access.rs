@@ -1,0 +1,104 @@
+//! [`Principal`]: who is at the other end of a connection, and what it may ask for.
+//!
+//! Without certificates nobody is known, and whoever may connect may ask for everything.
+
+use crate::ClusterSpec;
+use crate::tls::{Identity, Spiffe};
+use proto::service::{master, worker};
+use std::fmt;
+use tensor::{Result, Status};
+
+/// What somebody may ask a task for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// To run graphs.
+    Client,
+    /// To run graphs, and what the tasks of a cluster ask each other for.
+    Task,
+    /// Everything.
+    Admin,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Principal {
+    pub role: Role,
+    /// Who it is, for people.
+    pub name: String,
+}
+
+impl Principal {
+    /// Returns whom a certificate stands for, in a cluster where it doesn't say it itself.
+    pub fn of(identity: &Identity, cluster: &ClusterSpec) -> Principal {
+        let role = match identity.named() {
+            Some(Spiffe::Admin(_)) => Role::Admin,
+            _ if identity.is_any_task(cluster) => Role::Task,
+            _ => Role::Client,
+        };
+        Principal { role, name: identity.describe() }
+    }
+
+    /// Returns whom a plain connection of this machine belongs to.
+    pub fn of_user(name: String, is_own: bool) -> Principal {
+        Principal { role: if is_own { Role::Admin } else { Role::Client }, name }
+    }
+
+    /// Checks that it may make a call, which is one of another service when it is none of TensorFlow's.
+    pub fn may_call(&self, path: &str) -> Result<()> {
+        let needed = match path {
+            master::RESET => &[Role::Admin][..],
+            // Clients ask by it whether a server is still there; it tells what `ListDevices` tells, too.
+            worker::GET_STATUS => return Ok(()),
+            // By this a master resets other tasks.
+            _ if worker::ALL.contains(&path) || path == CONFIRM_STREAM => &[Role::Task, Role::Admin],
+            _ => return Ok(()),
+        };
+        if needed.contains(&self.role) {
+            return Ok(());
+        }
+        let needed: Vec<String> = needed.iter().map(Role::to_string).collect();
+        Err(Status::permission_denied(format!(
+            "{self} may not call {path}: that takes the certificate of {}",
+            needed.join(" or ")
+        )))
+    }
+}
+
+/// The call by which a task of ours confirms that it is opening a stream. TensorFlow's tasks never make it.
+pub(crate) const CONFIRM_STREAM: &str = "/ferroflow.StreamService/Confirm";
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Client => "a client",
+            Role::Task => "a task",
+            Role::Admin => "an admin",
+        })
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.role)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_role_has_its_calls() {
+        let may = |role, path: &str| Principal { role, name: "x".to_owned() }.may_call(path).is_ok();
+        for path in master::ALL.iter().filter(|path| **path != master::RESET) {
+            assert!([Role::Client, Role::Task, Role::Admin].into_iter().all(|role| may(role, path)), "{path}");
+        }
+        assert!(
+            may(Role::Admin, master::RESET) && !may(Role::Task, master::RESET) && !may(Role::Client, master::RESET)
+        );
+        for path in worker::ALL.iter().filter(|path| **path != worker::GET_STATUS).chain([&CONFIRM_STREAM]) {
+            assert!(may(Role::Task, path) && may(Role::Admin, path) && !may(Role::Client, path), "{path}");
+        }
+        assert!(may(Role::Client, worker::GET_STATUS));
+    }
+}

@@ -1,0 +1,94 @@
+//! [`AuditLog`]: a file with a line of JSON for every session, every reset, and every refusal, for whoever wants to know later who did
+//! what.
+
+use crate::log_limit::LogLimit;
+use parking_lot::Mutex;
+use serde_json::json;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tensor::{Result, Status};
+use tracing::warn;
+
+/// How often a line says that the file can't be written.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How many refusals are written in ten seconds: whoever is refused can come again at once.
+const REFUSALS_MAX: u32 = 100;
+
+/// What a line is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A session was opened, or could not be.
+    Open,
+    /// A session was closed.
+    Close,
+    /// Containers were cleared.
+    Reset,
+    /// A connection or a call was refused.
+    Refusal,
+}
+
+/// A file of lines, to whose end they are added.
+pub(crate) struct AuditLog {
+    path: PathBuf,
+    file: Mutex<File>,
+    refusals: LogLimit,
+}
+
+impl AuditLog {
+    /// Opens the file; one that is there is continued.
+    pub fn open(path: &Path) -> Result<AuditLog> {
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(|error| {
+            Status::invalid_argument(format!("the audit log {} can't be written: {error}", path.display()))
+        })?;
+        let refusals = LogLimit::several(REFUSALS_MAX, LINE_INTERVAL);
+        Ok(AuditLog { path: path.to_owned(), file: Mutex::new(file), refusals })
+    }
+
+    /// Adds a line: who has asked for what, from where, and how it ended.
+    pub fn write(&self, event: Event, who: &str, from: SocketAddr, call: &str, outcome: &Result<()>) {
+        static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
+        let left_out = match event {
+            Event::Refusal => match self.refusals.allow() {
+                Some(count) => count,
+                None => return,
+            },
+            Event::Open | Event::Close | Event::Reset => 0,
+        };
+        let (code, message) = match outcome {
+            Ok(()) => ("OK", ""),
+            Err(status) => (status.code().name(), status.message()),
+        };
+        let line = json!({
+            "time": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+            "event": event.name(),
+            "who": who,
+            "from": from.to_string(),
+            "call": call,
+            "code": code,
+            "message": message,
+            "left_out": left_out,
+        });
+        // In one go, so that lines of several tasks in one file stay whole.
+        if let Err(error) = self.file.lock().write_all(format!("{line}\n").as_bytes())
+            && let Some(count) = LIMIT.allow()
+        {
+            warn!("the audit log {} can't be written: {error}{}", self.path.display(), LogLimit::left_out(count));
+        }
+    }
+}
+
+impl Event {
+    fn name(self) -> &'static str {
+        match self {
+            Event::Open => "session",
+            Event::Close => "close",
+            Event::Reset => "reset",
+            Event::Refusal => "refusal",
+        }
+    }
+}
