@@ -10,6 +10,7 @@ mod callbacks;
 pub(crate) mod client;
 mod compression;
 mod gate;
+mod health;
 mod messages;
 mod remote;
 mod respond;
@@ -22,12 +23,14 @@ mod wire;
 pub(crate) use client::{Channel, WeakChannel, take_unsent};
 pub(crate) use gate::Gate;
 pub use remote::RemoteMaster;
-pub(crate) use remote::{RemoteWorker, confirm_stream};
+pub(crate) use remote::{RemoteWorker, ask_at, confirm_stream};
 
 use http::HeaderName;
 
 /// The call by which a task of ours confirms that it is opening a stream. TensorFlow's tasks never make it.
 const CONFIRM_STREAM: &str = "/ferroflow.StreamService/Confirm";
+
+use health::CHECK as HEALTH_CHECK;
 
 /// Names the algorithm with which a message is compressed.
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");

@@ -6,6 +6,7 @@ use super::{CONFIRM_STREAM, Channel};
 use crate::PeerTimes;
 use crate::interface::*;
 use crate::random::RandomIds;
+use crate::task_question::{ASK, TaskAnswer, TaskQuestion};
 use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse, Connection, StreamHub, StreamOffer};
 use foldhash::HashSet;
 use parking_lot::{Mutex, RwLock};
@@ -249,6 +250,19 @@ impl WorkerInterface for RemoteWorker {
 
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse> {
         plain(&self.channel, worker::GET_STEP_SEQUENCE, request)
+    }
+
+    fn ask(&self, question: TaskQuestion) -> Answer<TaskAnswer> {
+        plain(&self.channel, ASK, question)
+    }
+}
+
+/// Asks the task at an address (`host:port`) how it is.
+pub(crate) fn ask_at(address: &str, question: TaskQuestion, runtime: tokio::runtime::Handle) -> Answer<TaskAnswer> {
+    match Channel::new("the task", address, runtime, PeerTimes::default()) {
+        // The channel must live as long as the call.
+        Ok(channel) => Box::pin(async move { plain(&channel, ASK, question).await }),
+        Err(status) => Box::pin(std::future::ready(Err(status))),
     }
 }
 
