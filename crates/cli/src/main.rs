@@ -17,6 +17,7 @@ mod run;
 mod saved_model;
 mod say;
 mod server;
+mod status;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -61,6 +62,12 @@ enum Command {
     Run(run::Flags),
     /// Trains a classifier of digits, on a cluster inside this process or as one task of a cluster.
     Train(train::Flags),
+    /// Tells how the tasks of a cluster are.
+    Status(status::StatusArguments),
+    /// Shows how the tasks of a cluster are, in the terminal, as long as it runs.
+    Top(status::TargetFlags),
+    /// Ends the tasks of a cluster in order: workers, the chief, then parameter servers.
+    Stop(status::TargetFlags),
     /// Looks into checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
@@ -128,6 +135,9 @@ fn run(command: &Command) -> Result<(), Failure> {
             listen::raise_open_files();
             train::run(flags)
         }
+        Command::Status(arguments) => status::status(arguments),
+        Command::Top(flags) => status::top(flags),
+        Command::Stop(flags) => status::stop(flags),
         Command::Checkpoint(command) => checkpoint::run(command),
         Command::SavedModel(command) => saved_model::run(command),
     }
