@@ -20,6 +20,7 @@ mod saved_model;
 mod say;
 mod server;
 mod tls;
+mod status;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -69,6 +70,12 @@ enum Command {
     Certs(certs::Command),
     /// Stands on loopback for servers that take TLS only, for clients that speak plain text only, such as TensorFlow's.
     Proxy(proxy::Flags),
+    /// Tells how the tasks of a cluster are.
+    Status(status::StatusArguments),
+    /// Shows how the tasks of a cluster are, in the terminal, as long as it runs.
+    Top(status::TargetFlags),
+    /// Ends the tasks of a cluster in order: workers, the chief, then parameter servers.
+    Stop(status::TargetFlags),
     /// Looks into checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
@@ -141,6 +148,9 @@ fn run(command: &Command) -> Result<(), Failure> {
             listen::raise_open_files();
             proxy::run(flags)
         }
+        Command::Status(arguments) => status::status(arguments),
+        Command::Top(flags) => status::top(flags),
+        Command::Stop(flags) => status::stop(flags),
         Command::Checkpoint(command) => checkpoint::run(command),
         Command::SavedModel(command) => saved_model::run(command),
     }

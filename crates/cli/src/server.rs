@@ -73,6 +73,8 @@ pub struct Flags {
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
     #[command(flatten)]
+    status: crate::status::StatusFlags,
+    #[command(flatten)]
     memory: crate::memory::MemoryFlags,
     #[command(flatten)]
     files: FileFlags,
@@ -80,7 +82,7 @@ pub struct Flags {
 
 /// Runs the task until it is told to stop.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
-    crate::log::start("info")?;
+    crate::log::start("info", flags.status.log_format)?;
     let tf_config = tf_config()?;
     let config = flags.config(tf_config.as_deref())?;
     flags.memory.apply()?;
@@ -90,8 +92,9 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     let (job, index) = (config.job.clone(), config.task_index);
     // A worker's server has one worker only.
     let workers = if job == "worker" { 1 } else { done::trainers(&config.cluster) };
-    let cluster = config.cluster.clone();
+    let (cluster, allowed_users) = (config.cluster.clone(), config.allowed_users.clone());
     let server = Arc::new(Server::start(config, ops::registry(), runtime.handle().clone())?);
+    flags.status.serve(vec![server.status()], allowed_users, runtime.handle())?;
     let grace = if flags.attached { done::GRACE_OF_PROGRAMS } else { done::GRACE };
     // Attached workers tell it themselves, when their program is done.
     let mut over = match flags.exit_when_done && (job == "ps" || !flags.attached) {
@@ -115,6 +118,7 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     let _ = written.and_then(|()| out.flush());
     drop(out);
     runtime.handle().spawn(tell_when_asked(server.clone()));
+    let status = server.status();
     runtime.block_on(async {
         let all_done = async {
             match &mut over {
@@ -134,6 +138,7 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
             told = signals => told.unwrap_or_else(|_| Err(std::io::Error::other("their thread has ended"))),
             told = all_done => told,
             told = program_ended => told,
+            () = status.told_to_stop() => Ok("`ferroflow stop`"),
         };
         match stop {
             Ok(signal) => tracing::info!("{signal}: stopping once the calls under way have ended"),

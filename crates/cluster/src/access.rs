@@ -3,6 +3,7 @@
 //! Without certificates nobody is known, and whoever may connect may ask for everything.
 
 use crate::ClusterSpec;
+use crate::task_question::ASK;
 use crate::tls::{Identity, Spiffe};
 use proto::service::{master, worker};
 use std::fmt;
@@ -50,7 +51,7 @@ impl Principal {
             // Clients ask by it whether a server is still there; it tells what `ListDevices` tells, too.
             worker::GET_STATUS => return Ok(()),
             // By this a master resets other tasks.
-            _ if worker::ALL.contains(&path) || path == CONFIRM_STREAM => &[Role::Task, Role::Admin],
+            _ if worker::ALL.contains(&path) || path == CONFIRM_STREAM || path == ASK => &[Role::Task, Role::Admin],
             _ => return Ok(()),
         };
         if needed.contains(&self.role) {
@@ -96,7 +97,7 @@ mod tests {
         assert!(
             may(Role::Admin, master::RESET) && !may(Role::Task, master::RESET) && !may(Role::Client, master::RESET)
         );
-        for path in worker::ALL.iter().filter(|path| **path != worker::GET_STATUS).chain([&CONFIRM_STREAM]) {
+        for path in worker::ALL.iter().filter(|path| **path != worker::GET_STATUS).chain([&CONFIRM_STREAM, &ASK]) {
             assert!(may(Role::Task, path) && may(Role::Admin, path) && !may(Role::Client, path), "{path}");
         }
         assert!(may(Role::Client, worker::GET_STATUS));

@@ -1,6 +1,7 @@
 //! [`MasterInterface`] and [`WorkerInterface`]: what a client asks of a master and a master of a worker. Each is
 //! implemented in this process and over gRPC, so that an embedded cluster is the same code without sockets.
 
+use crate::task_question::{TaskAnswer, TaskQuestion};
 use futures_util::future::BoxFuture;
 use graph::NodeGraph;
 use kernel::Cancellation;
@@ -159,6 +160,9 @@ pub trait WorkerInterface: Send + Sync {
 
     /// Asks which step ids come next for collective graphs.
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse>;
+
+    /// Asks how the task is, for people who look at its cluster.
+    fn ask(&self, question: TaskQuestion) -> Answer<TaskAnswer>;
 }
 
 /// A partition to be registered.

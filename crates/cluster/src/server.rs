@@ -9,6 +9,7 @@ use crate::listen::{Choice, INSECURE_VARIABLE, listen};
 use crate::master::{Master, SESSIONS_MAX};
 use crate::random::RandomIds;
 use crate::tls::Tls;
+use crate::status::TaskStatus;
 use crate::transport::grpc::Gate;
 use crate::transport::grpc::server::{Services, serve};
 use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse};
@@ -62,6 +63,7 @@ struct TaskServices {
     master: Master,
     worker: Arc<Worker>,
     streams: Option<Arc<StreamHub>>,
+    status: TaskStatus,
 }
 
 impl TaskServices {
@@ -118,7 +120,7 @@ impl TaskServices {
         let gc = config.session_gc;
         let max_sessions = config.max_sessions.unwrap_or(SESSIONS_MAX);
         let master = Master::new(
-            workers,
+            workers.clone(),
             registry,
             ids.clone(),
             runtime.clone(),
@@ -128,7 +130,8 @@ impl TaskServices {
             max_sessions,
             step_sequences,
         );
-        Ok(TaskServices { name, master, worker, streams })
+        let status = TaskStatus::new(name.clone(), Arc::downgrade(&worker), master.downgrade(), workers);
+        Ok(TaskServices { name, master, worker, streams, status })
     }
 }
 
@@ -168,6 +171,7 @@ impl Server {
             turns: Turns::new(turns_per_client()),
             stopping: stopping.subscribe(),
         });
+        task.status.serves(&services);
         let mut serving = Vec::new();
         let mut listening_streams = None;
         let bound: Vec<SocketAddr> =
@@ -222,6 +226,11 @@ impl Server {
     /// Returns the task's address in the cluster.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Returns what tells how the task is.
+    pub fn status(&self) -> TaskStatus {
+        self.task.status.clone()
     }
 
     /// Tells how long the steps of each client took that is connected now, from the arrival of the call to the answer.
@@ -467,6 +476,13 @@ impl EmbeddedCluster {
     /// Returns the master of the only task of a [`local`](Self::local) cluster.
     pub fn local_master(&self) -> Result<Arc<dyn MasterInterface>> {
         self.master(LOCAL_JOB, 0)
+    }
+
+    /// Returns what tells how each of the tasks is, in the order of their names.
+    pub fn statuses(&self) -> Vec<TaskStatus> {
+        let mut statuses: Vec<TaskStatus> = self.tasks.values().map(|task| task.status.clone()).collect();
+        statuses.sort_by(|one, other| one.task().cmp(other.task()));
+        statuses
     }
 
     /// Returns the master of a task.

@@ -95,6 +95,12 @@ impl Turns {
         turns
     }
 
+    /// Returns how many calls are ready and wait for a turn.
+    pub fn num_waiting(&self) -> usize {
+        let clients: Vec<_> = self.clients.lock().values().filter_map(Weak::upgrade).collect();
+        clients.iter().map(|turns| turns.queue.lock().waiting.len()).sum()
+    }
+
     /// Tells how long the steps of each client that is here took.
     pub fn latencies(&self) -> Vec<(String, LatencySummary)> {
         let clients: Vec<_> =

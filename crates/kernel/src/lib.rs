@@ -14,6 +14,7 @@ mod optimize;
 mod registry;
 mod rendezvous;
 mod resource;
+mod saves;
 mod step;
 mod timer;
 mod variable;
@@ -31,7 +32,8 @@ pub use kernel::{AsyncKernel, BoxedKernel, Cost, Kernel, KernelBuilder, KernelDe
 pub use optimize::optimize;
 pub use registry::{Op, OpRegistry};
 pub use rendezvous::{FrameAndIteration, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, Transfer};
-pub use resource::{Resource, ResourceCache, ResourceManager};
+pub use resource::{Holdings, Resource, ResourceCache, ResourceManager};
+pub use saves::{Save, SavesSummary, note_save, saves};
 pub use step::{CallFrame, Logger, Runner, SessionState, Step, Trace};
 pub use step::{
     CollectiveCall, CollectiveDone, CollectiveGroup, CollectiveKind, Collectives, Reduction, ReductionPlan,

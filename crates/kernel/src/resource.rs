@@ -14,6 +14,22 @@ pub trait Resource: Any + Send + Sync {
 
     /// Returns a line for people.
     fn describe(&self) -> String;
+
+    /// Returns what the resource holds, as far as it is known without waiting for anybody.
+    fn holdings(&self) -> Holdings {
+        Holdings::default()
+    }
+}
+
+/// What a resource holds at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// The bytes of a variable's value.
+    pub variable_bytes: Option<usize>,
+    /// The elements of a queue.
+    pub queue_elements: Option<usize>,
+    /// How often it was read or written.
+    pub uses: u64,
 }
 
 /// The container of resources that name none.
@@ -171,6 +187,24 @@ impl ResourceManager {
             .collect();
         lines.sort();
         lines
+    }
+
+    /// Returns the name of every resource that holds something, with what that is.
+    pub fn holdings(&self) -> Vec<(String, Holdings)> {
+        // Asked without the lock, since a resource may be slow to answer.
+        let mut all = Vec::new();
+        for (container, entries) in self.containers.read().iter() {
+            for ((_, name), entry) in entries {
+                let is_default = container == DEFAULT_CONTAINER;
+                let name = if is_default { name.clone() } else { format!("{container}/{name}") };
+                all.push((name, entry.resource.clone()));
+            }
+        }
+        let holds_something = |(name, resource): (String, Arc<dyn Resource>)| {
+            let holdings = resource.holdings();
+            (holdings != Holdings::default()).then_some((name, holdings))
+        };
+        all.into_iter().filter_map(holds_something).collect()
     }
 
     fn find<R: Resource>(&self, container: &str, name: &str) -> Option<Arc<R>> {

@@ -4,9 +4,9 @@
 //! that was once accessed by rows becomes copy-on-read: row reads and writes work in place under its lock, and dense reads
 //! copy, so that a large table is never copied for a small update.
 
-use crate::Resource;
+use crate::{Holdings, Resource};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
 /// A tensor that lives longer than a step.
@@ -17,12 +17,15 @@ pub struct Variable {
     shape: PartialShape,
     value: RwLock<Option<Tensor>>,
     copy_on_read: AtomicBool,
+    /// How often it was read or written, for people who look for the busiest.
+    uses: AtomicU64,
 }
 
 impl Variable {
     /// Makes a variable that has no value yet.
     pub fn new(name: impl Into<String>, dtype: DType, shape: PartialShape) -> Variable {
-        Variable { name: name.into(), dtype, shape, value: RwLock::new(None), copy_on_read: AtomicBool::new(false) }
+        let (value, copy_on_read, uses) = (RwLock::new(None), AtomicBool::new(false), AtomicU64::new(0));
+        Variable { name: name.into(), dtype, shape, value, copy_on_read, uses }
     }
 
     /// Returns the name in messages.
@@ -47,6 +50,7 @@ impl Variable {
 
     /// Returns the value as it is now; later writes don't change it.
     pub fn read(&self) -> Result<Tensor> {
+        self.note_use();
         let value = self.value.read();
         let tensor = value.as_ref().ok_or_else(|| self.uninitialized())?;
         if self.copy_on_read.load(Ordering::Relaxed) { tensor.deep_copy() } else { Ok(tensor.clone()) }
@@ -54,6 +58,7 @@ impl Variable {
 
     /// Looks at the value under the lock, without copying it.
     pub fn read_with<R>(&self, f: impl FnOnce(&Tensor) -> Result<R>) -> Result<R> {
+        self.note_use();
         f(self.value.read().as_ref().ok_or_else(|| self.uninitialized())?)
     }
 
@@ -65,12 +70,14 @@ impl Variable {
 
     /// Locks the value for reading; for kernels that need several variables at once.
     pub fn lock_for_read(&self) -> RwLockReadGuard<'_, Option<Tensor>> {
+        self.note_use();
         self.value.read()
     }
 
     /// Locks the value for writing; for kernels that need several variables at once, which must lock them in the order of
     /// their addresses.
     pub fn lock_for_write(&self) -> RwLockWriteGuard<'_, Option<Tensor>> {
+        self.note_use();
         self.value.write()
     }
 
@@ -87,6 +94,7 @@ impl Variable {
         if self.copy_on_read.load(Ordering::Relaxed) {
             value.become_table()?;
         }
+        self.note_use();
         let old = self.value.write().replace(value);
         drop(old);
         Ok(())
@@ -101,6 +109,7 @@ impl Variable {
     /// Changes the value under the lock. `f` sees the tensor and may replace it or write into it with
     /// [`Tensor::make_mut`], which copies only when a reader still holds a snapshot.
     pub fn update<R>(&self, f: impl FnOnce(&mut Tensor) -> Result<R>) -> Result<R> {
+        self.note_use();
         let mut value = self.value.write();
         f(value.as_mut().ok_or_else(|| self.uninitialized())?)
     }
@@ -113,6 +122,7 @@ impl Variable {
 
     /// Changes the value, or gives one to a variable that has none.
     pub fn update_or_init<R>(&self, f: impl FnOnce(&mut Option<Tensor>) -> Result<R>) -> Result<R> {
+        self.note_use();
         f(&mut self.value.write())
     }
 
@@ -129,6 +139,10 @@ impl Variable {
         Ok(())
     }
 
+    fn note_use(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Returns the error for using the variable before it has a value.
     pub fn uninitialized(&self) -> Status {
         Status::failed_precondition(format!("Attempting to use uninitialized value {}", self.name))
@@ -142,6 +156,12 @@ impl Resource for Variable {
 
     fn describe(&self) -> String {
         format!("variable {} of {} {}", self.name, self.dtype, self.shape)
+    }
+
+    fn holdings(&self) -> Holdings {
+        let value = self.value.try_read();
+        let bytes = value.map(|value| value.as_ref().map_or(0, Tensor::num_bytes));
+        Holdings { variable_bytes: bytes, uses: self.uses.load(Ordering::Relaxed), ..Holdings::default() }
     }
 }
 
@@ -183,6 +203,14 @@ mod tests {
             .unwrap();
         assert_eq!(snapshot.as_slice::<f32>().unwrap(), dense.as_slice::<f32>().unwrap());
         assert_eq!(variable.read().unwrap().as_slice::<f32>().unwrap(), &[1.0, 5.0]);
+    }
+
+    #[test]
+    fn holdings_tell_size_and_uses() {
+        let variable = variable();
+        variable.read().unwrap();
+        let holdings = variable.holdings();
+        assert_eq!((holdings.variable_bytes, holdings.uses), (Some(8), 2));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The modules of `cluster` that form layers: each names only those before it, and no other module of the crate names any of them.
-const CLUSTER_LAYERS: [&str; 5] = ["interface", "worker", "transport", "master", "server"];
+const CLUSTER_LAYERS: [&str; 6] = ["interface", "worker", "transport", "master", "status", "server"];
 
 /// Within `transport`: each names only those before it.
 const TRANSPORT_LAYERS: [&str; 6] = ["tcp", "stream", "grpc", "worker_cache", "connector", "task_rendezvous"];

@@ -89,6 +89,8 @@ pub struct Flags {
     pub download_only: bool,
     #[command(flatten)]
     pub listen: ListenFlags,
+    #[command(flatten)]
+    pub status: crate::status::StatusFlags,
     /// Tells a parent process how it goes.
     #[arg(long, hide = true)]
     pub reports: bool,

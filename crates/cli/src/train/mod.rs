@@ -14,7 +14,7 @@ mod worker;
 pub use flags::{Flags, spelled};
 
 use crate::Failure;
-use cluster::{ClusterSpec, EmbeddedCluster};
+use cluster::{ClusterSpec, EmbeddedCluster, PeerPolicy};
 use ferroflow::data::mnist::Mnist;
 use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
@@ -28,7 +28,7 @@ use worker::{News, Trained, Worker};
 
 /// Trains, and prints the accuracy on the test digits as its last line.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
-    crate::log::start("warn,ferroflow=info")?;
+    crate::log::start("warn,ferroflow=info", flags.status.log_format)?;
     flags.memory.apply()?;
     if let Some(place) = Place::find(flags)?.filter(|_| !flags.download_only) {
         return task::run(flags, place);
@@ -39,6 +39,9 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
         return Ok(());
     }
     tell_of_gpus(flags);
+    if flags.processes && flags.status.is_given() {
+        return Err(Failure::new("--http_port is one task's: with --processes there are several"));
+    }
     if flags.processes { processes::run(flags, &digits) } else { run_embedded(flags, &digits) }
 }
 
@@ -64,6 +67,7 @@ enum Report {
 fn run_embedded(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
     crate::say!("{}; {} ps and {} worker(s) in this process", describe(digits), flags.ps, flags.workers);
     let cluster = Arc::new(start_embedded(flags)?);
+    flags.status.serve(cluster.statuses(), PeerPolicy::own_user(), &runtime()?)?;
     let stop = Coordinator::new();
     leave_on_interrupt(&stop)?;
     let (reports, incoming) = channel();

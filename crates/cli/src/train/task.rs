@@ -6,7 +6,7 @@ use super::progress::{Progress, Whose};
 use super::worker::{News, Trained, Worker};
 use super::{Flags, conclude, describe, leave_on_interrupt};
 use crate::{Failure, done, exit};
-use cluster::{Server, ServerConfig};
+use cluster::{Server, ServerConfig, TaskStatus};
 use ferroflow::data::mnist::Mnist;
 use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
@@ -23,17 +23,20 @@ pub fn run(flags: &Flags, place: Place) -> Result<(), Failure> {
         "ps" if flags.existing_servers => {
             Err(Failure::new("with --existing_servers the parameter servers run already: start workers only"))
         }
-        "ps" => serve(config(flags, &place)?, place.index, place.workers(), flags.reports),
+        "ps" => serve(config(flags, &place)?, flags, place.index, place.workers()),
         _ if flags.existing_servers => {
             // Only workers need the digits, which are most of what a small task would hold.
             let digits = super::read_digits(flags)?;
-            work(flags, &place, Target::Address(format!("grpc://{address}")), digits)
+            work(flags, &place, Target::Address(format!("grpc://{address}")), None, digits)
         }
         job => {
             let digits = super::read_digits(flags)?;
-            let server = Server::start(config(flags, &place)?, ops::registry(), runtime()?)?;
+            let config = config(flags, &place)?;
+            let allowed_users = config.allowed_users.clone();
+            let server = Server::start(config, ops::registry(), runtime()?)?;
+            flags.status.serve(vec![server.status()], allowed_users, &runtime()?)?;
             announce(job, place.index, server.address());
-            let worked = work(flags, &place, Target::from(&server), digits);
+            let worked = work(flags, &place, Target::from(&server), Some(server.status()), digits);
             runtime()?.block_on(server.stop());
             worked
         }
@@ -52,8 +55,8 @@ fn announce(job: &str, index: u32, address: &str) {
     let _ = std::io::stdout().flush();
 }
 
-fn serve(config: ServerConfig, index: u32, workers: u32, has_parent: bool) -> Result<(), Failure> {
-    let runtime = runtime()?;
+fn serve(config: ServerConfig, flags: &Flags, index: u32, workers: u32) -> Result<(), Failure> {
+    let (runtime, has_parent, allowed_users) = (runtime()?, flags.reports, config.allowed_users.clone());
     let (parent_says, parent) = tokio::sync::oneshot::channel();
     // Without a parent nobody sends, and the channel stays open.
     let _unused = if has_parent {
@@ -63,11 +66,13 @@ fn serve(config: ServerConfig, index: u32, workers: u32, has_parent: bool) -> Re
         Some(parent_says)
     };
     let server = Arc::new(Server::start(config, ops::registry(), runtime.clone())?);
+    flags.status.serve(vec![server.status()], allowed_users, &runtime)?;
     // Before anybody knows that it is here, so that no signal finds it unprepared.
     let guard = runtime.enter();
     let mut signals = Signals::new()?;
     drop(guard);
     announce("ps", index, server.address());
+    let status = server.status();
     let mut over = done::watch(server.clone(), "ps", index, workers, done::GRACE)?;
     let ended = runtime.block_on(async {
         let ended = tokio::select! {
@@ -78,6 +83,7 @@ fn serve(config: ServerConfig, index: u32, workers: u32, has_parent: bool) -> Re
                 // The workers notice, too, that the parent is gone.
                 _ => stay(&server, index, "the process that started this one is gone", STAYING, &mut over, &mut signals).await,
             },
+            () = status.told_to_stop() => stay(&server, index, "`ferroflow stop`", STAYING, &mut over, &mut signals).await,
             (name, patience) = signals.next() => stay(&server, index, name, patience, &mut over, &mut signals).await,
         };
         server.stop().await;
@@ -159,7 +165,13 @@ impl Signals {
     }
 }
 
-fn work(flags: &Flags, place: &Place, target: Target, digits: Mnist) -> Result<(), Failure> {
+fn work(
+    flags: &Flags,
+    place: &Place,
+    target: Target,
+    status: Option<TaskStatus>,
+    digits: Mnist,
+) -> Result<(), Failure> {
     let (task, ps, workers) = (place.number(), place.parameter_servers(), place.workers());
     let is_reporting = flags.reports;
     if !is_reporting {
@@ -167,6 +179,13 @@ fn work(flags: &Flags, place: &Place, target: Target, digits: Mnist) -> Result<(
     }
     let stop = Coordinator::new();
     leave_on_interrupt(&stop)?;
+    if let Some(status) = status {
+        let stop = stop.clone();
+        runtime()?.spawn(async move {
+            status.told_to_stop().await;
+            stop.request_stop(None);
+        });
+    }
     if is_reporting {
         let stop = stop.clone();
         watch_the_parent(move |_| stop.request_stop(None))?;

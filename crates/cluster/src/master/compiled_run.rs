@@ -6,6 +6,7 @@
 
 use crate::device::task_of;
 use crate::interface::{LocalGraph, WorkerInterface};
+use crate::metrics::SessionProgress;
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
 use graph::NodeGraph;
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tensor::{Result, Status, Tensor};
+use tensor::{DType, Result, Status, Tensor};
 use tokio::sync::{OnceCell, watch};
 use tracing::debug;
 
@@ -38,6 +39,41 @@ pub(crate) struct CompiledRun {
     pub local: Option<Arc<dyn LocalGraph>>,
     /// What its steps are numbered by, if it has collective ops.
     pub collective_graph_key: Option<i64>,
+    /// What of its fetches people want to see.
+    pub shown: ShownFetches,
+}
+
+/// Which fetches of a run tell how training goes, as their names say.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ShownFetches {
+    loss: Option<usize>,
+    global_step: Option<usize>,
+}
+
+impl ShownFetches {
+    /// Finds them among the names.
+    pub fn of(fetches: &[String]) -> ShownFetches {
+        let position = |words: &[&str]| {
+            fetches.iter().position(|name| {
+                let name = name.to_ascii_lowercase();
+                words.iter().any(|word| name.contains(word))
+            })
+        };
+        ShownFetches { loss: position(&["loss", "cost"]), global_step: position(&["global_step"]) }
+    }
+
+    /// Takes note of what a step has fetched.
+    pub fn note(&self, fetches: &[Tensor], progress: &SessionProgress) {
+        let scalar = |index: usize| fetches.get(index).filter(|tensor| tensor.shape().num_elements() == 1);
+        let is_float = |tensor: &&Tensor| tensor.dtype() == DType::Float;
+        if let Some(loss) = self.loss.and_then(|index| scalar(index).filter(is_float)?.to_scalar::<f32>().ok()) {
+            progress.set_loss(loss);
+        }
+        let is_integer = |tensor: &&Tensor| matches!(tensor.dtype(), DType::Int32 | DType::Int64);
+        if let Some(step) = self.global_step.and_then(|index| scalar(index).filter(is_integer)?.to_index().ok()) {
+            progress.set_global_step(step.unsigned_abs());
+        }
+    }
 }
 
 impl CompiledRun {

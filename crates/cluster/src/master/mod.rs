@@ -13,7 +13,10 @@ mod partial_run;
 mod prepared;
 mod session;
 mod step;
+mod survey;
 mod tasks;
+
+pub(crate) use survey::WeakMaster;
 
 use crate::ClusterSpec;
 use crate::client::caller;
@@ -21,6 +24,7 @@ use crate::connections::Connections;
 use crate::device::task_name;
 use crate::interface::*;
 use crate::log_limit::LogLimit;
+use crate::metrics::SessionProgress;
 use crate::random::RandomIds;
 use crate::shares::Shares;
 use crate::transport::WorkerCache;
@@ -225,7 +229,9 @@ impl Shared {
                 Arc::new(self.workers.for_cluster(cluster, own_task))
             }
         };
-        let label = format!("session {}", self.num_opened.fetch_add(1, Ordering::Relaxed) + 1);
+        let number = self.num_opened.fetch_add(1, Ordering::Relaxed) + 1;
+        let label = format!("session {number}");
+        let progress = SessionProgress::new(number, client.to_string(), self.workers.metrics());
         let tasks =
             SessionTasks::new(workers, &handle, label, &config, own_cluster, self.incarnation, self.runtime.clone())?;
         let session = Arc::new(MasterSession::new(
@@ -238,6 +244,7 @@ impl Shared {
             self.runtime.clone(),
             place,
             self.step_sequences.clone(),
+            progress,
         )?);
         if let Err(status) = session.contact_named_tasks().await {
             session.close().await;

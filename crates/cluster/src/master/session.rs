@@ -1,14 +1,17 @@
 //! [`MasterSession`]: one client's session: its graph, its compiled runs, and how a run is compiled.
 
 use super::collective_key::collective_graph_key;
-use super::compiled_run::{CompiledRun, Partition, Registration, RunCache, RunEntry, RunNames, RunNamesRef, Terminals};
-use super::compiled_run::{fetch_sources, tasks_of};
+use super::compiled_run::{
+    CompiledRun, Partition, Registration, RunCache, RunEntry, RunNames, RunNamesRef, ShownFetches,
+};
+use super::compiled_run::{Terminals, fetch_sources, tasks_of};
 use super::orphans::Usage;
 use super::prepared::{Callables, OpenPartialRuns};
 use super::tasks::{ContactedTask, SessionTasks, named_task};
 use crate::device::task_of;
 use crate::interface::{PartitionGraph, RegisterGraphCall, WorkerInterface};
 use crate::log_limit::LogLimit;
+use crate::metrics::SessionProgress;
 use crate::random::RandomIds;
 use crate::shares::Place;
 use crate::threads::for_graph;
@@ -63,6 +66,8 @@ pub(crate) struct MasterSession {
     pub callables: Callables,
     /// Steps that are fed and fetched bit by bit.
     pub partial_runs: OpenPartialRuns,
+    /// What its steps have told.
+    pub progress: SessionProgress,
     /// Who uses it, and when somebody last did.
     pub(super) usage: Usage,
     /// Becomes true when the session ends, so that its steps end.
@@ -101,6 +106,7 @@ impl MasterSession {
         runtime: tokio::runtime::Handle,
         place: Place,
         step_sequences: Arc<StepSequences>,
+        progress: SessionProgress,
     ) -> Result<MasterSession> {
         let account = Account::of(&handle);
         let (graph, charge) = {
@@ -123,6 +129,7 @@ impl MasterSession {
             runs: RunCache::new(),
             callables: Callables::default(),
             partial_runs: OpenPartialRuns::default(),
+            progress,
             usage: Usage::begin(),
             closing: watch::Sender::new(false),
             cancellation: Cancellation::new(),
@@ -198,6 +205,17 @@ impl MasterSession {
     /// Returns the graph as it is now.
     pub fn graph(&self) -> Arc<NodeGraph> {
         self.graph.lock().graph.clone()
+    }
+
+    /// Returns the graph with the devices of its nodes, if it was placed as a whole, or else as it came.
+    pub fn shown_graph(&self) -> Arc<NodeGraph> {
+        let state = self.graph.lock();
+        state.placed.as_ref().map_or_else(|| state.graph.clone(), |placed| placed.graph.clone())
+    }
+
+    /// Returns how many bytes the session holds.
+    pub fn memory_bytes(&self) -> usize {
+        self.account.state().used_bytes
     }
 
     /// Returns what becomes true when the session ends.
@@ -374,7 +392,8 @@ impl MasterSession {
                 receives: terminals.fetches.into_iter().map(|(_, key)| key).collect(),
             });
         }
-        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed, local, collective_graph_key })
+        let shown = ShownFetches::of(&names.fetches);
+        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed, local, collective_graph_key, shown })
     }
 
     /// Says which task an error came from, if there is more than one.

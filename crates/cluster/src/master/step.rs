@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use proto::run_options::TraceLevel;
 use proto::{ExecutorOpts, LoggingRequest, RunMetadata, RunOptions, StepStats};
 use std::future::poll_fn;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 use tensor::{Result, Status, Tensor};
@@ -28,13 +29,35 @@ pub(crate) struct StepResult {
 }
 
 impl MasterSession {
-    /// Runs a step; `feeds` are in the order of the run's names.
+    /// Runs a step and counts it; `feeds` are in the order of the run's names.
     pub async fn run_compiled(
         &self,
         run: &CompiledRun,
         feeds: Vec<Tensor>,
         options: Option<&RunOptions>,
         deadline: Option<Instant>,
+    ) -> Result<StepResult> {
+        let metrics = self.tasks.metrics();
+        let started_micros = metrics.clock.now_micros();
+        let mut step_id = 0;
+        let result = self.run_uncounted(run, feeds, options, deadline, &mut step_id).await;
+        metrics.step_ended(self.progress.number, step_id, started_micros, result.as_ref().err());
+        if let Ok(result) = &result {
+            run.shown.note(&result.fetches, &self.progress);
+            self.progress.steps.fetch_add(1, Ordering::Relaxed);
+            self.progress.last_step_micros.store(metrics.clock.now_micros(), Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Runs a step, and tells its id as soon as it has one.
+    async fn run_uncounted(
+        &self,
+        run: &CompiledRun,
+        feeds: Vec<Tensor>,
+        options: Option<&RunOptions>,
+        deadline: Option<Instant>,
+        told_id: &mut i64,
     ) -> Result<StepResult> {
         for (index, feed) in feeds.iter().enumerate() {
             run.check_feed(index, feed)?;
@@ -45,6 +68,7 @@ impl MasterSession {
             None => self.ids.next_step_id(),
             Some(key) => self.unless_over(self.step_sequences.next(key), deadline).await?,
         };
+        *told_id = step_id;
         let retired = graph_key.map(|key| RetireStep { session: self, key, step_id, succeeded: false });
         if record.record_timeline {
             self.log_transfers(run, true).await;

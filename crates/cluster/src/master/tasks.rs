@@ -3,6 +3,7 @@
 use crate::device::{is_ours, rename, task_name, task_of};
 use crate::interface::WorkerInterface;
 use crate::log_limit::LogLimit;
+use crate::metrics::TaskMetrics;
 use crate::transport::WorkerCache;
 use crate::transport::stream::StreamOffer;
 use futures_util::future::{join_all, try_join_all};
@@ -148,6 +149,11 @@ impl SessionTasks {
         &self.label
     }
 
+    /// Returns what the master's task counts.
+    pub fn metrics(&self) -> &Arc<TaskMetrics> {
+        self.workers.metrics()
+    }
+
     /// Returns the name of the master's own task.
     pub fn own_task(&self) -> &str {
         self.workers.own_task()
@@ -222,6 +228,7 @@ impl SessionTasks {
         let address = self.workers.address(name).unwrap_or("this process").to_owned();
         let started = Instant::now();
         let last_error = Mutex::new(None::<Status>);
+        let waiting = self.workers.metrics().wait_for(&self.label, name);
         let reached = async {
             let mut pause = RETRY_INTERVAL_MIN;
             loop {
@@ -236,6 +243,7 @@ impl SessionTasks {
                         if matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded) =>
                     {
                         debug!("{name} at {address}: {status}");
+                        waiting.because(status.message());
                         *last_error.lock() = Some(status);
                     }
                     Err(status) => return Err(status),

@@ -6,6 +6,7 @@ use super::worker_cache::WorkerCache;
 use crate::ClusterSpec;
 use crate::device::task_of;
 use crate::interface::{Answer, ReceivedTensor, RecvTensorCall, WorkerInterface};
+use crate::metrics::TaskMetrics;
 use crate::random::RandomIds;
 use crate::worker::{PeerLink, Receiver, RemoteReceive, StepLog, StepState, Transfers};
 use kernel::{ReceiveDone, Rendezvous, RendezvousKey};
@@ -54,6 +55,10 @@ impl TaskTransfers {
 impl Transfers for TaskTransfers {
     fn task(&self) -> &str {
         self.workers.own_task()
+    }
+
+    fn metrics(&self) -> &Arc<TaskMetrics> {
+        self.workers.metrics()
     }
 
     fn is_alone(&self) -> bool {
@@ -239,6 +244,9 @@ impl TaskRendezvous {
         let task = self.context.runtime.spawn(async move {
             let outcome = answer.await;
             if let Ok(received) = &outcome {
+                if let Some(peer) = context.workers.metrics().peer(task_of(key.source_device())) {
+                    peer.received(step.id, received.tensor.num_bytes());
+                }
                 if received.require_ack {
                     context.runtime.spawn(worker.mark_recv_finished(request_id));
                 }

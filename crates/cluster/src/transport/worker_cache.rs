@@ -5,6 +5,7 @@ use crate::ClusterSpec;
 use crate::device::task_name;
 use crate::interface::Answer;
 use crate::interface::WorkerInterface;
+use crate::metrics::{PeerTraffic, TaskMetrics};
 use foldhash::{HashMap, HashMapExt};
 use graph::DeviceName;
 use parking_lot::RwLock;
@@ -34,6 +35,8 @@ pub(crate) struct WorkerCache {
     connected: RwLock<HashMap<String, Arc<dyn WorkerInterface>>>,
     /// The streams to tasks in other processes, if this one takes part in them.
     streams: Option<Arc<StreamHub>>,
+    /// What this server counts, whichever cluster it is for.
+    metrics: Arc<TaskMetrics>,
 }
 
 impl WorkerCache {
@@ -45,7 +48,9 @@ impl WorkerCache {
         streams: Option<Arc<StreamHub>>,
     ) -> WorkerCache {
         let (own, connected) = (RwLock::new(None), RwLock::new(HashMap::new()));
-        WorkerCache { cluster, own_task, own, connector, connected, streams }
+        let tasks = cluster.tasks().map(|(job, index, _)| task_name(job, index)).collect();
+        let metrics = Arc::new(TaskMetrics::new(tasks));
+        WorkerCache { cluster, own_task, own, connector, connected, streams, metrics }
     }
 
     /// Sets the worker of this server.
@@ -55,14 +60,19 @@ impl WorkerCache {
 
     /// Returns a cache for another cluster with the same worker and connections.
     pub fn for_cluster(&self, cluster: ClusterSpec, own_task: String) -> WorkerCache {
-        let cache = WorkerCache::new(cluster, own_task, self.connector.clone(), self.streams.clone());
-        cache.own.write().clone_from(&self.own.read());
-        cache
+        let (own, connected) = (RwLock::new(self.own.read().clone()), RwLock::new(HashMap::new()));
+        let (connector, streams) = (self.connector.clone(), self.streams.clone());
+        WorkerCache { cluster, own_task, own, connector, connected, streams, metrics: self.metrics.clone() }
     }
 
     /// Returns the streams to tasks in other processes.
     pub fn streams(&self) -> Option<&Arc<StreamHub>> {
         self.streams.as_ref()
+    }
+
+    /// Returns what this server counts.
+    pub fn metrics(&self) -> &Arc<TaskMetrics> {
+        &self.metrics
     }
 
     /// Returns the name of this server's task.
@@ -106,6 +116,10 @@ impl WorkerCache {
 impl Peers for WorkerCache {
     fn address(&self, task: &str) -> Option<String> {
         WorkerCache::address(self, task).map(str::to_owned)
+    }
+
+    fn traffic(&self, task: &str) -> Option<Arc<PeerTraffic>> {
+        self.metrics.peer(task).cloned()
     }
 
     fn confirm_stream(&self, task: &str, request: ConfirmStreamRequest) -> Answer<ConfirmStreamResponse> {

@@ -10,12 +10,14 @@ mod local_graph;
 mod masters;
 mod partial_run;
 mod recipient;
+mod recording;
 mod rendezvous_mgr;
 mod session;
 mod spread;
 mod step_log;
 mod step_sequence;
 mod step_state;
+mod survey;
 mod watch;
 
 pub(crate) use recipient::Recipient;
@@ -26,10 +28,11 @@ pub(crate) use watch::watch;
 
 use crate::ClusterSpec;
 use crate::client::caller;
-use crate::device::{LocalDevice, task_name};
+use crate::device::{LocalDevice, task_name, task_of};
 use crate::interface::*;
 use crate::random::RandomIds;
 use crate::shares::Shares;
+use crate::task_question::{TaskAnswer, TaskQuestion};
 use collective::CollectiveMgr;
 use expected_keys::ExpectedKeys;
 use graph_mgr::{GraphMgr, GraphStep, RegisteredGraph, StepContext};
@@ -39,12 +42,13 @@ use masters::{Masters, Sessions};
 use parking_lot::Mutex;
 use partial_run::PartialSteps;
 use proto::DeviceAttributes;
+use recording::Recording;
 use rendezvous_mgr::RendezvousMgr;
 use session::WorkerSession;
 use spread::{Spread, SpreadHandle};
 use std::future::ready;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use step_log::now_micros;
 use tensor::{Account, Result, Status, Tensor};
@@ -77,7 +81,14 @@ pub(crate) struct Worker {
     ids: Arc<RandomIds>,
     collectives: Arc<CollectiveMgr>,
     step_sequences: Arc<StepSequences>,
+    /// Traces steps for people who ask.
+    recording: Arc<Recording>,
+    /// Answers people who ask how the task is, which takes more than the worker.
+    answers: OnceLock<AnswersQuestions>,
 }
+
+/// What answers questions about a task.
+pub(crate) type AnswersQuestions = Box<dyn Fn(TaskQuestion) -> Answer<TaskAnswer> + Send + Sync>;
 
 /// What a worker is told of collective ops.
 pub(crate) struct CollectiveSetup {
@@ -155,7 +166,20 @@ impl Worker {
             ids,
             collectives,
             step_sequences: collective.step_sequences,
+            recording: Arc::default(),
+            answers: OnceLock::new(),
         }
+    }
+
+    /// Sets what answers questions about the task.
+    pub fn set_answers(&self, answers: AnswersQuestions) {
+        let _ = self.answers.set(answers);
+    }
+
+    /// Traces the next steps, as many as there are within a few seconds.
+    pub fn record(&self, steps: u64) -> impl Future<Output = Vec<(i64, proto::StepStats)>> + Send + use<> {
+        let recording = self.recording.clone();
+        async move { recording.record(steps).await }
     }
 
     /// Ends every step, because the task stops.
@@ -227,6 +251,7 @@ impl Worker {
     }
 
     fn start_graph(&self, mut call: RunGraphCall) -> Result<Answer<RunGraphReply>> {
+        let started_micros = self.transfers.metrics().clock.now_micros();
         let session = self.session(&call.session_handle, call.create_worker_session_called)?;
         for (key, tensor) in &mut call.sends {
             let charged = tensor.charge_to(session.state.account());
@@ -234,16 +259,29 @@ impl Worker {
         }
         let graph = session.graphs.find(&call.graph_handle)?;
         let step = self.steps.start(call.step_id, &session.transfers)?;
+        step.started_micros.store(started_micros, Ordering::Relaxed);
         let rendezvous: Arc<dyn Rendezvous> = session.transfers.clone().rendezvous(step.clone());
         if call.is_partial {
             return partial_run::run(&self.partial_steps, graph, step, rendezvous, &self.step_context, call);
         }
         let is_traced = call.options.record_timeline || call.options.record_costs;
+        // A trace that a client has asked for is the client's alone.
+        let recording = (!is_traced && self.recording.wants_step()).then(|| self.recording.clone());
+        let is_traced = is_traced || recording.is_some();
         let prepared = graph.prepare(call.sends, &step, &rendezvous, &self.step_context, is_traced)?;
         let steps = call.cleans_itself.then(|| self.steps.clone());
         let transfers = session.transfers.clone();
-        let running =
-            StepUnderWay { graph, prepared, step, transfers, keys: call.receives, options: call.options, steps };
+        let running = StepUnderWay {
+            graph,
+            prepared,
+            step,
+            transfers,
+            keys: call.receives,
+            options: call.options,
+            steps,
+            started_micros,
+            recording,
+        };
         let mut outcome = run_executors(&running.prepared, &running.step);
         Ok(match outcome.try_recv() {
             // Most steps of a ps end right here, without a task or a wake-up.
@@ -286,7 +324,16 @@ impl Worker {
         let waiting = self.steps.wait_in(&step)?;
         let (sender, mut receiver) = oneshot::channel();
         step.local.receive_by_name(&call.key, Box::new(move |outcome| drop(sender.send(outcome))));
-        let received = |outcome: Result<_>| outcome.map(|(tensor, is_dead)| received_tensor(tensor, is_dead));
+        let peer = self.transfers.metrics().peer(task_of(key.destination_device())).cloned();
+        let step_id = call.step_id;
+        let received = move |outcome: Result<(Tensor, bool)>| {
+            outcome.map(|(tensor, is_dead)| {
+                if let Some(peer) = &peer {
+                    peer.sent(step_id, tensor.num_bytes());
+                }
+                received_tensor(tensor, is_dead)
+            })
+        };
         if let Ok(outcome) = receiver.try_recv() {
             return Ok(Box::pin(ready(received(outcome))));
         }
@@ -316,10 +363,20 @@ struct StepUnderWay {
     options: proto::ExecutorOpts,
     /// Where the step ends by itself, if it does.
     steps: Option<Arc<RendezvousMgr>>,
+    /// When it was asked for.
+    started_micros: u64,
+    /// Who takes its trace, if it was traced for that.
+    recording: Option<Arc<Recording>>,
 }
 
 impl StepUnderWay {
     fn reply(&self, outcome: Result<()>) -> Result<RunGraphReply> {
+        let metrics = self.transfers.metrics();
+        metrics.partition_ended(self.step.id, self.started_micros, outcome.as_ref().err());
+        let mut step_stats = self.prepared.step_stats();
+        if let Some(recording) = &self.recording {
+            recording.take_step(self.step.id, step_stats.take().unwrap_or_default());
+        }
         if let Err(status) = outcome {
             self.transfers.forget_step(self.step.id);
             return Err(status);
@@ -329,7 +386,7 @@ impl StepUnderWay {
         }
         Ok(RunGraphReply {
             received: self.graph.results(&self.prepared, &self.keys)?,
-            step_stats: self.prepared.step_stats(),
+            step_stats,
             partition_graphs: match self.options.record_partition_graphs {
                 true => self.graph.partition_graphs(),
                 false => Vec::new(),
@@ -517,6 +574,13 @@ impl WorkerInterface for Worker {
 
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse> {
         answer(self.step_sequences.serve(&request))
+    }
+
+    fn ask(&self, question: TaskQuestion) -> Answer<TaskAnswer> {
+        match self.answers.get() {
+            Some(answers) => answers(question),
+            None => answer(Err(Status::unimplemented("this task answers no questions"))),
+        }
     }
 }
 

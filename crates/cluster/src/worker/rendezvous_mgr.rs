@@ -172,6 +172,12 @@ impl RendezvousMgr {
         self.steps.lock().active.values().cloned().collect()
     }
 
+    /// Returns how many steps there are, and how many requests wait in them.
+    pub fn sizes(&self) -> (usize, usize) {
+        let active = self.active();
+        (active.len(), active.iter().map(|step| step.waiting_requests.load(Ordering::Relaxed)).sum())
+    }
+
     /// Returns a step that is under way.
     pub fn find(&self, step_id: i64) -> Option<Arc<StepState>> {
         self.steps.lock().active.get(&step_id).cloned()

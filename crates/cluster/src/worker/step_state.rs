@@ -5,13 +5,14 @@ use super::buf_rendezvous::BufRendezvous;
 use crate::ClusterSpec;
 use crate::device::task_of;
 use crate::interface::{Answer, WorkerInterface};
+use crate::metrics::TaskMetrics;
 use futures_util::future::BoxFuture;
 use kernel::{Cancellation, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, ResourceManager};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tensor::{Result, Status, Tensor};
 use tokio::task::AbortHandle;
@@ -41,6 +42,8 @@ pub(crate) struct StepState {
     pub context: OnceLock<Arc<dyn Transfers>>,
     /// Whether a partition has been started; until then only requests for its tensors wait.
     pub has_started: AtomicBool,
+    /// When that was, in microseconds since the epoch.
+    pub started_micros: AtomicU64,
     pub waiting_requests: AtomicUsize,
     /// Receives from other tasks that are under way.
     pub remote: Mutex<Vec<Option<RemoteReceive>>>,
@@ -82,6 +85,7 @@ impl StepState {
             receivers: Mutex::default(),
             context: OnceLock::new(),
             has_started: AtomicBool::new(false),
+            started_micros: AtomicU64::new(0),
             waiting_requests: AtomicUsize::new(0),
             remote: Mutex::new(Vec::new()),
             lost: Mutex::new(Vec::new()),
@@ -218,6 +222,9 @@ impl Rendezvous for StepState {
 pub(crate) trait Transfers: Send + Sync {
     /// Returns the name of this task in the cluster.
     fn task(&self) -> &str;
+
+    /// Returns what the task counts.
+    fn metrics(&self) -> &Arc<TaskMetrics>;
 
     /// Returns whether there is no other task, nor will be.
     fn is_alone(&self) -> bool;

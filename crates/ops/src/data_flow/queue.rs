@@ -6,7 +6,7 @@
 
 use super::stacking::{stack, stack_padded};
 use crate::random::SingleSample;
-use kernel::{AsyncContext, Cancellation, CancellationToken, Resource};
+use kernel::{AsyncContext, Cancellation, CancellationToken, Holdings, Resource};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
@@ -571,6 +571,10 @@ impl Resource for Queue {
 
     fn describe(&self) -> String {
         format!("{} of {} elements", self.kind_name(), self.len())
+    }
+
+    fn holdings(&self) -> Holdings {
+        Holdings { queue_elements: Some(self.len()), ..Holdings::default() }
     }
 }
 

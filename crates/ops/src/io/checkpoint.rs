@@ -4,9 +4,11 @@ use super::slices::restore_slice;
 use super::{scalar_text, texts};
 use crate::file_access::file_system;
 use kernel::{
-    BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Resource, ShapeContext, shape,
+    BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Resource, ShapeContext, note_save,
+    shape,
 };
 use std::sync::Arc;
+use std::time::Instant;
 use storage::bundle::{
     BundleReader, BundleWriter, BundleWriterOptions, HeldPart, MergeOptions, TensorSlice, is_part, merge_bundles,
     meta_filename, parse_shape_and_slice,
@@ -166,10 +168,12 @@ impl Kernel for SaveV2 {
         let Some(count) = context.num_inputs().checked_sub(3) else {
             return Err(Status::invalid_argument("SaveV2 needs at least 3 inputs"));
         };
-        let request = request(context, count)?;
+        let (request, started) = (request(context, count)?, Instant::now());
+        let mut bytes = 0;
         let mut writer = BundleWriter::new(file_system(), &request.prefix, BundleWriterOptions::default())?;
         for (index, (name, spec)) in request.names.iter().zip(&request.specs).enumerate() {
             let tensor = context.input(3 + index)?;
+            bytes += tensor.num_bytes() as u64;
             if spec.is_empty() {
                 writer.add(name, tensor)?;
                 continue;
@@ -185,10 +189,13 @@ impl Kernel for SaveV2 {
             writer.add_slice(name, &whole, &slice, tensor)?;
         }
         if !is_part(&request.prefix) {
-            return writer.finish();
+            writer.finish()?;
+            note_save(&request.prefix, bytes, started);
+            return Ok(());
         }
         // Until the step ends, which merges the parts, other savers must not take this one for a leftover.
         let part = Arc::new(Part { held: writer.finish_and_hold()?, prefix: request.prefix });
+        note_save(&part.prefix, bytes, started);
         context.step().step_resources.create("", &part.prefix.clone(), part)
     }
 
@@ -298,9 +305,12 @@ impl Kernel for MergeV2Checkpoints {
                 prefixes.shape()
             )));
         }
-        let prefixes = texts(prefixes)?;
+        let (prefixes, started) = (texts(prefixes)?, Instant::now());
         let destination = scalar_text(context.input(1)?, "destination_prefix")?;
-        merge_bundles(&*file_system(), &prefixes, &destination, self.0)
+        merge_bundles(&*file_system(), &prefixes, &destination, self.0)?;
+        // Its tensors were counted with its parts.
+        note_save(&destination, 0, started);
+        Ok(())
     }
 
     fn cost(&self) -> Cost {

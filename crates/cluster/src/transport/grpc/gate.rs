@@ -122,7 +122,8 @@ impl Gate {
         self.admission.put_out_one();
     }
 
-    async fn identify(&self, peer: SocketAddr, own: SocketAddr) -> Result<Client, Status> {
+    /// Finds out whose a connection is; the error says why that client isn't served.
+    pub(crate) async fn identify(&self, peer: SocketAddr, own: SocketAddr) -> Result<Client, Status> {
         let is_here = || {
             let ip = peer.ip().to_canonical();
             ip.is_loopback() || ip == own.ip().to_canonical() || (!may_have_foreign_addresses(ip) && is_own(peer))

@@ -10,6 +10,7 @@ mod callbacks;
 pub(crate) mod client;
 mod compression;
 mod gate;
+mod health;
 mod messages;
 mod proxy;
 mod remote;
@@ -24,9 +25,10 @@ pub(crate) use client::{Channel, Secured, WeakChannel, take_unsent};
 pub(crate) use gate::Gate;
 pub use proxy::Proxy;
 pub use remote::RemoteMaster;
-pub(crate) use remote::{RemoteWorker, confirm_stream};
+pub(crate) use remote::{RemoteWorker, ask_at, confirm_stream};
 
 use crate::access::CONFIRM_STREAM;
+use health::CHECK as HEALTH_CHECK;
 use http::HeaderName;
 
 /// Names the algorithm with which a message is compressed.

@@ -6,6 +6,7 @@ use super::{CONFIRM_STREAM, Channel, Secured};
 use crate::interface::*;
 use crate::random::RandomIds;
 use crate::tls::Tls;
+use crate::task_question::{ASK, TaskAnswer, TaskQuestion};
 use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse, Connection, StreamHub, StreamOffer};
 use crate::{PeerTimes, TlsFiles};
 use foldhash::HashSet;
@@ -261,6 +262,19 @@ impl WorkerInterface for RemoteWorker {
 
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse> {
         plain(&self.channel, worker::GET_STEP_SEQUENCE, request)
+    }
+
+    fn ask(&self, question: TaskQuestion) -> Answer<TaskAnswer> {
+        plain(&self.channel, ASK, question)
+    }
+}
+
+/// Asks the task at an address (`host:port`) how it is.
+pub(crate) fn ask_at(address: &str, question: TaskQuestion, runtime: tokio::runtime::Handle) -> Answer<TaskAnswer> {
+    match Channel::new("the task", address, runtime, PeerTimes::default()) {
+        // The channel must live as long as the call.
+        Ok(channel) => Box::pin(async move { plain(&channel, ASK, question).await }),
+        Err(status) => Box::pin(std::future::ready(Err(status))),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::client::{Caller, Client, called_by};
 use crate::connections::Connections;
 use crate::interface::{MasterInterface, PartitionGraph, RegisterGraphCall, WorkerInterface};
 use crate::log_limit::LogLimit;
+use crate::task_question::{ASK, TaskQuestion};
 use crate::threads::for_message;
 use crate::tls::{Identity, Protocol, Wire, is_about_certificates};
 use crate::transport::stream::{PREFACE, Socket, StreamHub};
@@ -551,6 +552,13 @@ static METHODS: &[Method] = &[
             })
         },
     },
+    method!(ASK, worker.ask(|request: TaskQuestion| request) -> |answer| answer),
+    Method {
+        path: super::HEALTH_CHECK,
+        request: NEVER_LARGE,
+        tensors: None,
+        call: |services, message| Box::pin(async move { super::health::check(message, *services.stopping.borrow()) }),
+    },
     Method {
         path: super::CONFIRM_STREAM,
         request: NEVER_LARGE,
@@ -575,7 +583,7 @@ mod tests {
         for path in master::ALL.iter().chain(worker::ALL) {
             assert_eq!(METHODS.iter().filter(|method| method.path == *path).count(), 1, "{path}");
         }
-        assert_eq!(METHODS.len(), master::ALL.len() + worker::ALL.len() + 3);
+        assert_eq!(METHODS.len(), master::ALL.len() + worker::ALL.len() + 5);
         for method in METHODS.iter().filter(|method| method.request != NEVER_LARGE) {
             let name = super::body::message_name(method.request);
             assert!(proto::size::decoded_size(name, &[]).is_ok(), "{name}");

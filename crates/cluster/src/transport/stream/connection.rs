@@ -9,6 +9,7 @@ use super::shared_memory::SharedHeap;
 use super::silence::Silence;
 use super::socket::Socket;
 use crate::interface::{RunGraphCall, RunGraphReply};
+use crate::metrics::PeerTraffic;
 use crate::worker::{LinkId, PeerLink};
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
@@ -50,6 +51,8 @@ pub struct Connection {
     incarnations: OnceLock<SmallVec<[u64; 2]>>,
     /// Those of them that it is proven to have.
     proven: OnceLock<SmallVec<[u64; 2]>>,
+    /// Where what goes over the connection is counted.
+    traffic: OnceLock<Arc<PeerTraffic>>,
     /// Told when the peer has greeted, or the connection is over.
     settling: Notify,
     outgoing: Mutex<Sending>,
@@ -117,6 +120,7 @@ impl Connection {
             limits,
             incarnations: OnceLock::new(),
             proven: OnceLock::new(),
+            traffic: OnceLock::new(),
             settling: Notify::new(),
             outgoing: Mutex::new(Sending {
                 link: Link::Connecting,
@@ -164,6 +168,25 @@ impl Connection {
         let _ = self.proven.set(proven.into());
         let _ = self.task.set(task.to_owned());
         self.settling.notify_waiters();
+    }
+
+    /// Has what goes over the connection counted.
+    pub(super) fn count_with(&self, traffic: Arc<PeerTraffic>) {
+        let _ = self.traffic.set(traffic);
+    }
+
+    /// Counts a tensor, or several, that leave for a step; nothing if there is none.
+    fn count_sent(&self, step_id: i64, bytes: usize) {
+        if let Some(traffic) = self.traffic.get().filter(|_| bytes > 0) {
+            traffic.sent(step_id, bytes);
+        }
+    }
+
+    /// Counts a tensor that came for a step.
+    pub(super) fn count_received(&self, step_id: i64, bytes: usize) {
+        if let Some(traffic) = self.traffic.get().filter(|_| bytes > 0) {
+            traffic.received(step_id, bytes);
+        }
     }
 
     /// Returns the incarnations of the peer's devices that it is proven to have; none when it may be anybody.
@@ -517,6 +540,7 @@ impl Connection {
         }
         outgoing.num_sent += 1;
         outgoing.queue.push(frame);
+        self.count_sent(step_id, tensor.num_bytes());
         if bytes >= PUSHED_BYTES_MAX || outgoing.queue.num_pieces() >= PUSHED_PIECES_MAX {
             self.queue_releases(&mut outgoing);
             self.flush(&mut outgoing);
@@ -549,6 +573,7 @@ impl Connection {
         let pending = PendingCall { connection: self.clone(), id, receiver: Some(receiver) };
         // Dropping `pending` takes the call out again.
         self.send(frame)?;
+        self.count_sent(call.step_id, call.sends.iter().map(|(_, tensor)| tensor.num_bytes()).sum());
         Ok(pending)
     }
 
@@ -559,8 +584,11 @@ impl Connection {
             true => Ok(reply),
             false => self.takes_tensors().map(|()| reply),
         });
+        let bytes = reply.as_ref().map_or(0, |reply| reply.received.iter().map(Tensor::num_bytes).sum());
         let frame = self.framed(|share| super::messages::write_reply(id, reply, share))?;
-        self.send(OutFrame { purpose: Purpose::Answer(id), ..frame })
+        self.send(OutFrame { purpose: Purpose::Answer(id), ..frame })?;
+        self.count_sent(0, bytes);
+        Ok(())
     }
 
     /// Hands an answer to whoever waits for it.

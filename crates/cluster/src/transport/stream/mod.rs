@@ -39,6 +39,7 @@ pub(crate) use socket::Socket;
 
 use crate::interface::Answer;
 use crate::tls::{Identity, Protocol, Wire};
+use crate::metrics::PeerTraffic;
 use crate::transport::tcp::connection_options;
 use crate::worker::Recipient;
 use address::{Place, StreamAddress};
@@ -65,6 +66,11 @@ use tracing::{debug, error};
 pub(crate) trait Peers: Send + Sync {
     /// Returns a task's address.
     fn address(&self, task: &str) -> Option<String>;
+
+    /// Returns what goes to and comes from a task, where it is counted.
+    fn traffic(&self, _task: &str) -> Option<Arc<PeerTraffic>> {
+        None
+    }
 
     /// Asks a task whether it is opening a stream to this one.
     fn confirm_stream(&self, task: &str, request: ConfirmStreamRequest) -> Answer<ConfirmStreamResponse>;
@@ -271,6 +277,10 @@ impl StreamHub {
         let running = PeerCalls::default();
         let reading = async {
             let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
+            if let Some(traffic) = self.peers.get().and_then(Weak::upgrade).and_then(|peers| peers.traffic(&hello.task))
+            {
+                connection.count_with(traffic);
+            }
             if let (None, Some(address)) = (expected, self.address_of_proven(&hello.task, &hello.proven, &socket)) {
                 // What is sent to that peer goes back over the same connection, unless there is another one already.
                 let mut connections = self.connections.lock();
@@ -320,6 +330,8 @@ impl StreamHub {
         let Some(worker) = self.worker.get().and_then(Weak::upgrade) else {
             return Err(Status::unavailable("this task has stopped"));
         };
+        let step_id = if frame.kind == Kind::Tensor { frame.id as i64 } else { 0 };
+        connection.count_received(step_id, frame.tensors.iter().map(|(tensor, _)| tensor.num_bytes()).sum());
         match frame.kind {
             Kind::Hello | Kind::Memory | Kind::Mapped | Kind::Ping | Kind::Pong | Kind::Release => {}
             Kind::Tensor => {

@@ -1,0 +1,222 @@
+//! [`TaskStatus`]: what a task tells people and their tools of itself and of its cluster: whether it is ready, and its metrics.
+//!
+//! Nothing here changes anything, and nothing holds up a step: whoever asks reads counters and takes short locks.
+
+mod gate;
+mod openmetrics;
+mod process;
+mod snapshot;
+mod view;
+
+pub use gate::ConnectionGate;
+
+use crate::client::{Client, caller};
+use crate::interface::Answer;
+use crate::master::WeakMaster;
+use crate::task_question::{TaskAnswer, TaskQuestion, TaskTopic};
+use crate::transport::WorkerCache;
+use crate::transport::grpc::ask_at;
+use crate::transport::grpc::server::Services;
+use crate::worker::Worker;
+use futures_util::future::join_all;
+use std::future::ready;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+use tensor::{Result, Status};
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
+
+/// How long a task may take to say that it is there.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a session's graph may be, as JSON.
+const GRAPH_BYTES_MAX: usize = 8 << 20;
+
+/// How long such an answer is good for: whoever asks more often gets the same.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// The status of a task. Clones are of the same task, and keep nothing of it alive.
+#[derive(Clone)]
+pub struct TaskStatus {
+    sources: Arc<Sources>,
+}
+
+/// Where it comes from.
+struct Sources {
+    task: String,
+    worker: Weak<Worker>,
+    master: WeakMaster,
+    workers: Arc<WorkerCache>,
+    services: OnceLock<Weak<Services>>,
+    readiness: Mutex<Option<(Instant, Readiness)>>,
+    cluster: Mutex<Option<(Instant, Arc<str>)>>,
+    /// Counts the requests to stop.
+    stop: watch::Sender<bool>,
+}
+
+/// Whether the other tasks of a cluster can be reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// The tasks that answered.
+    pub reached: Vec<String>,
+    /// The tasks that did not, each with the reason.
+    pub waits_for: Vec<(String, String)>,
+}
+
+impl Readiness {
+    /// Returns whether all tasks answered.
+    pub fn is_ready(&self) -> bool {
+        self.waits_for.is_empty()
+    }
+}
+
+impl TaskStatus {
+    /// Makes the status of a task.
+    pub(crate) fn new(task: String, worker: Weak<Worker>, master: WeakMaster, workers: Arc<WorkerCache>) -> TaskStatus {
+        let (services, readiness, cluster) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        let stop = watch::Sender::new(false);
+        let sources = Arc::new(Sources { task, worker, master, workers, services, readiness, cluster, stop });
+        if let Some(worker) = sources.worker.upgrade() {
+            let sources = Arc::downgrade(&sources);
+            worker.set_answers(Box::new(move |question| match sources.upgrade() {
+                Some(sources) => answer(sources, question),
+                None => Box::pin(ready(Err(Status::unavailable("the task is stopping")))),
+            }));
+        }
+        TaskStatus { sources }
+    }
+
+    /// Adds what only a task with a port has.
+    pub(crate) fn serves(&self, services: &Arc<Services>) {
+        let _ = self.sources.services.set(Arc::downgrade(services));
+    }
+
+    /// Returns the whole name of the task.
+    pub fn task(&self) -> &str {
+        &self.sources.task
+    }
+
+    /// Asks every other task of the cluster whether it is there, and waits two seconds for each at most.
+    pub async fn readiness(&self) -> Readiness {
+        // Held while the tasks are asked, so that many who want to know ask them once.
+        let mut known = self.sources.readiness.lock().await;
+        if let Some((asked, readiness)) = &*known
+            && asked.elapsed() < ANSWER_AGE_MAX
+        {
+            return readiness.clone();
+        }
+        let workers = &self.sources.workers;
+        let others: Vec<String> = workers.tasks().into_iter().filter(|task| task != workers.own_task()).collect();
+        let ask = |task: String| async move {
+            let answered = async { workers.get(&task)?.get_status().await.map(drop) };
+            let why = match timeout(ANSWER_TIMEOUT, answered).await {
+                Ok(Ok(())) => None,
+                Ok(Err(status)) => Some(status.message().to_owned()),
+                Err(_) => Some(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())),
+            };
+            (task, why)
+        };
+        let mut readiness = Readiness::default();
+        for (task, why) in join_all(others.into_iter().map(ask)).await {
+            match why {
+                None => readiness.reached.push(task),
+                Some(why) => readiness.waits_for.push((task, why)),
+            }
+        }
+        *known = Some((Instant::now(), readiness.clone()));
+        readiness
+    }
+
+    /// Returns how all tasks of the cluster are, as JSON. Each is asked, and waited for for two seconds at most.
+    pub async fn cluster(&self) -> Arc<str> {
+        self.sources.cluster().await
+    }
+
+    /// Returns the nodes of a session's graph as JSON.
+    pub async fn graph(&self, task: &str, session: u64) -> Result<String> {
+        let question = TaskQuestion::new(TaskTopic::Graph, session);
+        let nodes = view::ask(&self.sources, task, question, ANSWER_TIMEOUT, GRAPH_BYTES_MAX).await?;
+        Ok(nodes.to_string())
+    }
+
+    /// Records the next steps on all tasks of the cluster, as many as there are within a few seconds; returns them as a trace for
+    /// Chrome or Perfetto.
+    pub async fn trace(&self, steps: u64) -> String {
+        view::trace(&self.sources, steps).await.to_string()
+    }
+
+    /// Waits until somebody who may asks the task to stop. Without anybody who waits, such requests are refused.
+    pub async fn told_to_stop(&self) {
+        let mut told = self.sources.stop.subscribe();
+        let _ = told.wait_for(|&is_told| is_told).await;
+    }
+
+    /// Returns the metrics of the task as OpenMetrics text.
+    pub async fn metrics(&self) -> String {
+        let readiness = self.readiness().await;
+        openmetrics::text(&self.sources, &readiness)
+    }
+}
+
+impl Sources {
+    async fn cluster(&self) -> Arc<str> {
+        // Held while the tasks are asked, so that many who look at one page ask them once.
+        let mut known = self.cluster.lock().await;
+        if let Some((asked, cluster)) = &*known
+            && asked.elapsed() < ANSWER_AGE_MAX
+        {
+            return cluster.clone();
+        }
+        let cluster: Arc<str> = view::cluster(self).await.to_string().into();
+        *known = Some((Instant::now(), cluster.clone()));
+        cluster
+    }
+
+    /// Has the task stop, if whoever asks could end its process anyway.
+    fn stop(&self) -> Result<TaskAnswer> {
+        let own = rustix::process::geteuid().as_raw();
+        let may_stop = matches!(caller().client, Client::User(uid) if uid == own || uid == 0);
+        if !may_stop {
+            return Err(Status::permission_denied(format!(
+                "{} is stopped only by its own user, from its own machine",
+                self.task
+            )));
+        }
+        if self.stop.receiver_count() == 0 {
+            return Err(Status::failed_precondition(format!("the program of {} decides when it stops", self.task)));
+        }
+        self.stop.send_replace(true);
+        Ok(TaskAnswer { json: "true".to_owned() })
+    }
+}
+
+/// Answers a question about the task.
+fn answer(sources: Arc<Sources>, question: TaskQuestion) -> Answer<TaskAnswer> {
+    let json = |json: String| Ok(TaskAnswer { json });
+    match question.topic() {
+        TaskTopic::State => Box::pin(async move { json(snapshot::state(&sources).to_string()) }),
+        TaskTopic::Cluster => Box::pin(async move { json(sources.cluster().await.to_string()) }),
+        TaskTopic::Graph => Box::pin(ready(match sources.master.graph(question.number) {
+            Some(graph) => json(snapshot::nodes(&graph).to_string()),
+            None => Err(Status::not_found(format!("{} has no session {}", sources.task, question.number))),
+        })),
+        TaskTopic::Record => {
+            let Some(worker) = sources.worker.upgrade() else {
+                return Box::pin(ready(Err(Status::unavailable("the task is stopping"))));
+            };
+            let recording = worker.record(question.number);
+            Box::pin(async move {
+                let began = sources.workers.metrics().clock.now_micros();
+                let steps = recording.await;
+                json(snapshot::recording(&sources, &steps, began).to_string())
+            })
+        }
+        TaskTopic::Stop => Box::pin(ready(sources.stop())),
+        TaskTopic::Unknown => Box::pin(ready(Err(Status::unimplemented("this release knows no such question")))),
+    }
+}
+
+/// Asks the task at an address (`host:port`), over the port of its cluster; returns the answer, which is JSON.
+pub async fn ask_address(address: &str, question: TaskQuestion, runtime: tokio::runtime::Handle) -> Result<String> {
+    Ok(ask_at(address, question, runtime).await?.json)
+}
