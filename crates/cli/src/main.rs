@@ -19,8 +19,8 @@ mod run;
 mod saved_model;
 mod say;
 mod server;
-mod tls;
 mod status;
+mod tls;
 mod train;
 
 use clap::{Parser, Subcommand};

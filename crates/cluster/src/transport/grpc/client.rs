@@ -11,6 +11,7 @@ use super::wire::Segments;
 use super::{GRPC_ENCODING, status};
 use crate::PeerTimes;
 use crate::log_limit::LogLimit;
+use crate::task_question::ASK;
 use crate::tls::{Protocol, Tls, Wire, is_about_certificates, refusal_of};
 use crate::transport::tcp::connection_options;
 use bytes::Bytes;
@@ -144,7 +145,7 @@ impl Channel {
     ) -> Result<Channel> {
         let mut uris = HashMap::new();
         for path in
-            proto::service::master::ALL.iter().chain(proto::service::worker::ALL).chain(&[super::CONFIRM_STREAM])
+            proto::service::master::ALL.iter().chain(proto::service::worker::ALL).chain(&[super::CONFIRM_STREAM, ASK])
         {
             let uri = Uri::builder().scheme("http").authority(address).path_and_query(*path).build();
             uris.insert(*path, uri.map_err(|_| Status::invalid_argument(format!("'{address}' is not host:port")))?);

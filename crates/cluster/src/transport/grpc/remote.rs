@@ -5,8 +5,8 @@ use super::wire::Segments;
 use super::{CONFIRM_STREAM, Channel, Secured};
 use crate::interface::*;
 use crate::random::RandomIds;
-use crate::tls::Tls;
 use crate::task_question::{ASK, TaskAnswer, TaskQuestion};
+use crate::tls::Tls;
 use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse, Connection, StreamHub, StreamOffer};
 use crate::{PeerTimes, TlsFiles};
 use foldhash::HashSet;
@@ -271,7 +271,7 @@ impl WorkerInterface for RemoteWorker {
 
 /// Asks the task at an address (`host:port`) how it is.
 pub(crate) fn ask_at(address: &str, question: TaskQuestion, runtime: tokio::runtime::Handle) -> Answer<TaskAnswer> {
-    match Channel::new("the task", address, runtime, PeerTimes::default()) {
+    match Channel::new("the task", address, runtime, PeerTimes::default(), None) {
         // The channel must live as long as the call.
         Ok(channel) => Box::pin(async move { plain(&channel, ASK, question).await }),
         Err(status) => Box::pin(std::future::ready(Err(status))),

@@ -38,8 +38,8 @@ pub(crate) use settings::{StreamLimits, StreamSettings};
 pub(crate) use socket::Socket;
 
 use crate::interface::Answer;
-use crate::tls::{Identity, Protocol, Wire};
 use crate::metrics::PeerTraffic;
+use crate::tls::{Identity, Protocol, Wire};
 use crate::transport::tcp::connection_options;
 use crate::worker::Recipient;
 use address::{Place, StreamAddress};
