@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import ctypes
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -29,13 +30,14 @@ TF_CONFIG = object()
 
 
 def binary_path():
-    """Returns the path of the `ferroflow` binary: FERROFLOW_BIN, the PATH, or what cargo built in this checkout."""
+    """Returns the path of the `ferroflow` binary: FERROFLOW_BIN, the one that was installed with this module, the PATH, or what
+    cargo built in this checkout."""
     named = os.environ.get("FERROFLOW_BIN")
     if named:
         if not os.access(named, os.X_OK):
             raise FileNotFoundError(f"FERROFLOW_BIN names {named}, which is not a program")
         return named
-    found = shutil.which("ferroflow")
+    found = installed_binary() or shutil.which("ferroflow")
     if found:
         return found
     checkout = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -45,6 +47,18 @@ def binary_path():
             return str(path)
     raise FileNotFoundError(
         "there is no ferroflow binary: run `cargo build --release` in its checkout, put it on the PATH, or set FERROFLOW_BIN")
+
+
+def installed_binary():
+    """Returns the path of the binary of the wheel that this module is from; none in a checkout."""
+    module = pathlib.Path(__file__).resolve()
+    for distribution in importlib.metadata.distributions(name="ferroflow"):
+        files = distribution.files or ()
+        paths = [pathlib.Path(distribution.locate_file(file)).resolve() for file in files]
+        # Another copy of the module may be installed, and its binary may be of another version.
+        if module in paths:
+            return next((str(path) for path in paths if path.name == "ferroflow" and path.is_file()), None)
+    return None
 
 
 class Server:

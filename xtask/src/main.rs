@@ -1,9 +1,12 @@
 //! Automation: `cargo xtask help` lists what it does.
 
 mod bench;
+mod dist;
+mod fresh;
 mod fuzz;
 mod interop;
 mod levels;
+mod manifests;
 mod process;
 mod release;
 mod sanitize;
@@ -11,6 +14,7 @@ mod test;
 #[cfg(test)]
 mod tidy;
 mod venv;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -50,7 +54,14 @@ cargo xtask COMMAND
         memory is lost.
   release-check
         Packs every crate and builds it from its package alone, builds ferroflow without its features,
-        and installs the binary as a user would.
+        installs the binary as a user would, runs README's program in a new project, here and on a server,
+        and makes the documentation without a warning.
+  wheel [--dev]
+        Builds a Python wheel with the binary and the module into dist/, installs it into a new environment
+        and runs it there. --dev takes a development build, which is quicker.
+  release
+        Makes everything that is given to users into dist/: a tarball, the wheel, a Debian package, a
+        container image, a list of what is inside (SBOM) and checksums. What can't be made here is said.
   sanitize [NAME]
         Runs the unit tests of tensor buffers, streams and shared memory, or those whose name contains NAME,
         under AddressSanitizer.
@@ -80,6 +91,8 @@ fn main() -> ExitCode {
         "bench" => bench::run(rest),
         "release-check" => release::check(rest),
         "sanitize" => sanitize::run(rest),
+        "wheel" => wheel::run(rest),
+        "release" => dist::run(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())

@@ -1,6 +1,6 @@
 //! Whether the crates could be published: `cargo xtask release-check`, and the quick part of it that every test run does.
 
-use crate::process;
+use crate::{fresh, process};
 use std::path::Path;
 use std::process::Command;
 
@@ -17,7 +17,7 @@ pub fn pack() -> Result<(), String> {
 }
 
 /// Packs every crate and builds it from its package alone; builds `ferroflow` without its features; installs the binary as
-/// a user would, and asks it for its version.
+/// a user would; runs README's program in a new project; and makes the documentation.
 pub fn check(arguments: &[String]) -> Result<(), String> {
     if let Some(unknown) = arguments.first() {
         return Err(format!("release-check: unknown argument `{unknown}`"));
@@ -31,7 +31,13 @@ pub fn check(arguments: &[String]) -> Result<(), String> {
     let root = process::target().join("release-check");
     let mut install = process::cargo(&["install", "--path", "crates/cli", "--locked", "--force", "--root"]);
     process::run(install.arg(&root))?;
-    process::run(Command::new(root.join("bin/ferroflow")).arg("--version"))
+    let binary = root.join("bin/ferroflow");
+    process::run(Command::new(&binary).arg("--version"))?;
+    println!("== a new project");
+    fresh::check(&binary)?;
+    println!("== documentation");
+    let mut documentation = process::cargo(&["doc", "--no-deps", "--workspace", "--quiet"]);
+    process::run(documentation.env("RUSTDOCFLAGS", "--deny warnings"))
 }
 
 fn package(arguments: &[&str]) -> Command {

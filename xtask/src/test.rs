@@ -1,6 +1,6 @@
 //! `cargo xtask test`: every check there is, one part after the other, and a last line that sums them up.
 
-use crate::{interop, levels, process, release, venv};
+use crate::{interop, levels, manifests, process, release, venv};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -69,6 +69,11 @@ fn run_rust_parts(options: &Options, report: &mut Report) {
     if options.filter.is_none() {
         check_dependencies(report);
         report.part("packages", release::pack);
+        match venv::tools() {
+            Ok(python) => drop(report.part("manifests", || manifests::check(&python))),
+            Err(venv::Missing::Failed(message)) => report.failed("manifests", Instant::now(), &message),
+            Err(venv::Missing::NoPython(message)) => report.left_out("manifests", &message),
+        }
     }
     let filter: Vec<&str> = options.filter.as_deref().into_iter().collect();
     report.part("rust tests", || {

@@ -1,4 +1,4 @@
-//! The Python environment of the interop tests: found or made below `target/`, from pinned requirements.
+//! Python environments: found or made below `target/`, from pinned requirements.
 
 use crate::process;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,22 @@ impl Missing {
     }
 }
 
-/// Returns the environment's Python, after making or renewing the environment when its requirements changed.
+/// Returns the Python of the interop tests, after making or renewing its environment when the requirements changed.
 pub fn python() -> Result<PathBuf, Missing> {
-    let directory = process::target().join("interop-venv");
+    made("interop-venv", "tests/interop/requirements.txt")
+}
+
+/// Returns the Python of the tools that build wheels and check manifests.
+pub fn tools() -> Result<PathBuf, Missing> {
+    made("tools-venv", "xtask/requirements.txt")
+}
+
+/// Returns the Python of an environment below `target/`.
+fn made(name: &str, requirements: &str) -> Result<PathBuf, Missing> {
+    let directory = process::target().join(name);
     let python = directory.join("bin").join("python");
     let stamp = directory.join("requirements.stamp");
-    let requirements_path = process::root().join("tests/interop/requirements.txt");
+    let requirements_path = process::root().join(requirements);
     let requirements = std::fs::read_to_string(&requirements_path)
         .map_err(|error| Missing::Failed(format!("cannot read {}: {error}", requirements_path.display())))?;
     // The stamp is written last, so an interrupted installation is never taken for a whole one.
@@ -112,7 +122,7 @@ fn usable_version(program: &str) -> Option<String> {
 }
 
 fn what_to_install() -> String {
-    "the interop tests need CPython 3.9, 3.10 or 3.11 with its venv module, or uv.\n\
+    "the interop tests and the checks of manifests need CPython 3.9, 3.10 or 3.11 with its venv module, or uv.\n\
      Install one of these and run the command again:\n\
      \x20 uv                     pip install uv     (it fetches a Python 3.11 by itself)\n\
      \x20 Debian, Ubuntu         apt install python3.11 python3.11-venv\n\

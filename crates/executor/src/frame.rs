@@ -57,7 +57,7 @@ pub(crate) struct State {
     children: HashMap<(u32, u64, u32), u32>,
     /// Nodes that are ready.
     pub(crate) ready: VecDeque<Ready>,
-    /// Nodes that are ready and a lot of work.
+    /// Nodes that are ready and expensive.
     pub(crate) expensive: Vec<Ready>,
     /// Nodes that are ready, running or waiting, in all frames.
     pub(crate) outstanding: usize,
@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    /// Forgets the step, so that the state can serve another.
+    /// Resets the state for another step.
     pub(crate) fn reset(&mut self) {
         let frames = std::mem::take(&mut self.frames);
         for frame in frames.into_iter().flatten() {
@@ -176,7 +176,7 @@ impl State {
         FrameAndIteration { frame: id, iteration: ready.iteration as i64 }
     }
 
-    /// Takes note that a node has run with these outputs, and makes ready what waited for them.
+    /// Records that a node has run with these outputs, and makes its consumers ready.
     pub(crate) fn finished(&mut self, plan: &Plan, ready: Ready, outputs: &mut Outputs) {
         let node = &plan.nodes[ready.node as usize];
         match node.class {
@@ -188,7 +188,7 @@ impl State {
         self.node_done(plan, ready.frame, ready.iteration);
     }
 
-    /// Takes note that a node won't run any more, since the step has failed.
+    /// Records that a node won't run any more, since the step has failed.
     pub(crate) fn dropped(&mut self) {
         self.outstanding -= 1;
     }
@@ -215,8 +215,8 @@ impl State {
         }
     }
 
-    /// Delivers one value, and makes its consumer ready if that was the last thing it waited for. Where it goes it is moved or
-    /// cloned to from where it is: on the way it would be copied once more.
+    /// Delivers one value, and makes its consumer ready if it waited for nothing else. The value is moved or cloned straight into
+    /// its slot, without a copy in between.
     #[inline(always)]
     fn deliver(
         &mut self,
@@ -269,7 +269,7 @@ impl State {
             } else if edge.port != CONTROL_PORT {
                 hand_over(&mut state.slots[edge.slot as usize]);
             }
-            // A trigger runs whatever its inputs are.
+            // A trigger runs even with dead inputs.
             (*pending == 0).then_some(state.dead[local] > 0 && consumer.class != NodeClass::ControlTrigger)
         };
         if let Some(is_dead) = ready {
@@ -308,7 +308,7 @@ impl State {
     fn exit(&mut self, plan: &Plan, node: &PlanNode, ready: Ready, outputs: &mut Outputs) {
         let Some(frame) = self.frame_mut(ready.frame) else { return };
         if ready.is_dead {
-            // Dead in the last iteration means dead for good; which one is the last shows when the loop ends.
+            // An exit that is dead in the last iteration is dead; which iteration is the last is known when the loop ends.
             let last = frame.first_iteration + frame.iterations.len() as u64 - 1;
             if ready.iteration == last {
                 frame.dead_exits.push(ready.node);
@@ -338,7 +338,7 @@ impl State {
         self.propagate(plan, node, ready.frame, ready.iteration + 1, false, outputs);
     }
 
-    /// Starts the next iteration of a loop with its invariants and whatever waited for it.
+    /// Starts the next iteration of a loop with its invariants and the values that were kept for it.
     fn start_iteration(&mut self, plan: &Plan, frame_index: u32) {
         let Some(frame) = self.frame_mut(frame_index) else { return };
         let static_frame = frame.static_frame;
@@ -402,7 +402,7 @@ impl State {
         }
     }
 
-    /// Drops the iterations that are over, and the loop itself when all are; then the same of the loop that it lies in.
+    /// Drops the finished iterations, and the loop itself when all are finished; then does the same for the enclosing loop.
     fn cleanup(&mut self, plan: &Plan, frame: u32) {
         let mut next = Some(frame);
         while let Some(frame) = next {
@@ -410,14 +410,14 @@ impl State {
         }
     }
 
-    /// Returns the frame in which a loop lies that has ended.
+    /// Returns the frame that encloses a loop that has ended.
     fn cleanup_one(&mut self, plan: &Plan, frame_index: u32) -> Option<u32> {
         if frame_index == 0 {
             return None;
         }
         loop {
             let frame = self.frame_mut(frame_index)?;
-            // Until every `Enter` has come, the first iteration may still get values.
+            // Until every `Enter` has arrived, the first iteration may still receive values.
             let is_first = frame.first_iteration == 0;
             if is_first && frame.pending_enters > 0 {
                 return None;
@@ -485,7 +485,7 @@ fn hash64(data: &[u8]) -> u64 {
     hash ^ (hash >> SHIFT)
 }
 
-/// Returns room for so many outputs; in place, since moving them takes longer.
+/// Returns room for this many outputs, inline, since moving them takes longer.
 #[inline(always)]
 pub(crate) fn no_outputs(count: u32) -> Outputs {
     match count {

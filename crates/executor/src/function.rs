@@ -11,10 +11,10 @@ use tensor::{DType, Result, Status, Tensor};
 /// A bound on how many different functions (with their attributes) are kept compiled.
 const INSTANCES_MAX: usize = 1 << 16;
 
-/// A bound on how many calls may lie within each other: a function that calls itself without end must not take all memory.
+/// A bound on the depth of nested calls: a function that recurses without end must not exhaust memory.
 const CALL_DEPTH_MAX: u32 = 1000;
 
-/// A bound on how many calls that leave their device may lie within each other: each keeps graphs on the devices that it uses.
+/// A bound on the depth of nested calls that leave their device: each keeps graphs on the devices that it uses.
 const SPREAD_DEPTH_MAX: u32 = 32;
 
 /// Prepares functions whose bodies run on other devices than their caller, or on several. The executor knows only one device.
@@ -29,15 +29,15 @@ pub trait SpreadFunction: Send + Sync {
     fn run(&self, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone);
 }
 
-/// What is spread.
+/// A function body to be spread over devices.
 pub struct SpreadBody {
     /// The nodes, with `_Arg` and `_Retval` for the arguments and results.
     pub graph: NodeGraph,
-    /// A name that no other body in the library has.
+    /// A name that is unique among the bodies of the library.
     pub key: String,
     /// The caller's device.
     pub device: String,
-    /// How many calls lie around this one.
+    /// The depth of this call.
     pub depth: u32,
 }
 
@@ -48,10 +48,10 @@ pub struct FunctionLibraryRuntime {
     session: Arc<SessionState>,
     device: String,
     spread: Option<Arc<dyn SpreadRuntime>>,
-    /// How many calls that left their device lie around this library's graph.
+    /// The depth of this library's graph, counted in calls that left their device.
     depth: u32,
     instances: Mutex<Instances>,
-    /// What this is a fork of; functions without state are compiled there.
+    /// The runtime that this one was forked from; functions without state are compiled there.
     origin: Option<Arc<FunctionLibraryRuntime>>,
     itself: Weak<FunctionLibraryRuntime>,
 }
@@ -67,9 +67,9 @@ struct Instance {
     num_results: usize,
     name: String,
     attrs: AttrMap,
-    /// Whether it runs where its body asks for, and so where the resources are that it is given.
+    /// Whether it runs on the devices that its body names, and so where its resource arguments are.
     follows_resources: bool,
-    /// Whether it or what it calls may have kernels here that keep something from call to call.
+    /// Whether it, or a function that it calls, may have stateful kernels here.
     is_stateful: bool,
 }
 
@@ -97,7 +97,7 @@ impl FunctionLibraryRuntime {
         FunctionLibraryRuntime::with_spread(library, registry, session, device, None, 0)
     }
 
-    /// Makes a runtime that hands what doesn't run on its device to another; `depth` is how many such calls lie around it.
+    /// Makes a runtime that hands calls for other devices to a [`SpreadRuntime`]; `depth` is the number of such calls around it.
     pub fn with_spread(
         library: Arc<FunctionLibrary>,
         registry: &'static OpRegistry,
@@ -137,7 +137,7 @@ impl FunctionLibraryRuntime {
             is_stateful,
         };
         if self.needs_other_devices(&body.graph, at) {
-            // What it keeps is kept where it runs, for the session.
+            // Its state lives where it runs, as long as the session.
             return Ok(instance(Body::Spread(self.spread_body(name, body, key, at)?), false));
         }
         let graph = without_useless(body.graph, &body.results, &body.control_results);
@@ -155,7 +155,7 @@ impl FunctionLibraryRuntime {
             FunctionPlace::AsRequested => {
                 let own = DeviceName::parse(&self.device).unwrap_or_default();
                 let is_elsewhere = |device: &str| {
-                    // A device of another kind gives way to a CPU, as it does for a whole graph.
+                    // A device of another kind is replaced by a CPU, as for a whole graph.
                     let wanted = DeviceName::parse(device).ok().filter(|wanted| {
                         wanted.device_type.as_deref().is_none_or(|kind| kind.eq_ignore_ascii_case("CPU"))
                     });
@@ -241,7 +241,7 @@ impl FunctionLibraryRuntime {
         found.ok_or_else(|| Status::not_found("no such function handle"))
     }
 
-    /// Returns the instance for arguments that are resources of other devices, where there are some.
+    /// Returns the instance for arguments that are resources of other devices; none if there are none.
     fn for_arguments(&self, instance: Arc<Instance>, args: &[Tensor], depth: u32) -> Result<Arc<Instance>> {
         if !instance.follows_resources || self.spread.is_none() {
             return Ok(instance);
@@ -268,7 +268,7 @@ impl FunctionRuntime for FunctionLibraryRuntime {
 
     fn fork(&self) -> Option<Arc<dyn FunctionRuntime>> {
         let origin = self.itself.upgrade()?;
-        // Stateful kernels belong to a session's state by their names: this one holds those of the fork, and goes with it.
+        // Stateful kernels are found in a session's state by name: this prefix marks those of the fork, which are dropped with it.
         let session = Arc::new(SessionState::with_account(self.session.account().clone()));
         Some(Arc::new_cyclic(|itself| FunctionLibraryRuntime {
             library: self.library.clone(),

@@ -1,9 +1,9 @@
 //! Runs one partition of a graph.
 //!
 //! A graph is compiled once to a plan: dense arrays of nodes, edges, pending counts and input slots. A step copies
-//! the counts and runs. All bookkeeping of a step is done by one thread at a time, whoever holds its lock: cheap nodes run
-//! right there, without atomics or hand-overs, while expensive ones and those that may wait run with the lock released.
-//! Whoever finishes a node while the lock is taken leaves the result in a list for the holder, so nobody ever blocks.
+//! the counts and runs. One thread at a time, the one that holds the step's lock, does all bookkeeping: it runs cheap nodes
+//! itself, without atomics or hand-overs, and releases the lock for expensive nodes and those that may wait. A thread that
+//! finishes a node while another holds the lock leaves the result in a list for the holder, so no thread ever blocks.
 //!
 //! Invariant: this crate knows no concrete op.
 
@@ -19,7 +19,7 @@ pub use pool::default_runner;
 pub use run::Executor;
 pub use serving::ServingThread;
 
-/// What threads do while there is nothing to do.
+/// What idle threads do.
 pub use numeric::idle;
-/// Sees when threads on which others depend are stuck.
+/// Detects stuck threads that others depend on.
 pub use numeric::watchdog;

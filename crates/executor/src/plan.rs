@@ -1,4 +1,4 @@
-//! The compiled form of a graph: dense arrays, made once.
+//! The compiled form of a graph: dense arrays, built once.
 
 use foldhash::{HashMap, HashMapExt};
 use graph::control_flow::NodeClass;
@@ -37,35 +37,35 @@ pub(crate) struct PlanNode {
     pub(crate) num_edges: u32,
     /// Whether some input may arrive as a variable that must be read first.
     pub(crate) reads_refs: bool,
-    /// Whether a variable among the inputs is handed on as it is, for consumers to read.
+    /// Whether a variable among the inputs is passed on by reference, for consumers to read.
     pub(crate) forwards_refs: bool,
     /// The inputs that are declared as references.
     pub(crate) ref_inputs: Box<[bool]>,
-    /// What `Enter` knows: the frame it enters, and whether its value is the same in every iteration.
+    /// For `Enter`: the frame it enters, and whether its value is a loop invariant.
     pub(crate) enter: Option<EnterInfo>,
-    /// How long an expensive node has taken of late.
+    /// How long an expensive node took lately.
     pub(crate) usual_time: UsualTime,
-    /// Whether a thread that serves others was seen stuck while it ran the node.
+    /// Whether the watchdog saw a serving thread stuck in this node.
     pub(crate) was_stuck: AtomicBool,
 }
 
-/// How long something takes, learnt from how long it took.
+/// An estimate of how long something takes, from how long it took before.
 pub(crate) struct UsualTime {
     micros: AtomicU32,
 }
 
 impl UsualTime {
-    /// Makes a time of which nothing is known: it may be any.
+    /// Makes an estimate without any measurement.
     fn unknown() -> UsualTime {
         UsualTime { micros: AtomicU32::new(u32::MAX) }
     }
 
-    /// Returns the time.
+    /// Returns the estimate.
     pub(crate) fn get(&self) -> Duration {
         Duration::from_micros(self.micros.load(Ordering::Relaxed).into())
     }
 
-    /// Takes note of how long it took this time. Of two notes at once one may be lost.
+    /// Adds a measurement. Of two concurrent ones, one may be lost.
     pub(crate) fn note(&self, time: Duration) {
         let sample = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let before = self.micros.load(Ordering::Relaxed);
@@ -87,7 +87,7 @@ pub(crate) struct OutEdge {
     pub(crate) node: u32,
     /// The slot within the consumer's frame.
     pub(crate) slot: u32,
-    /// Whether no later edge takes the same value.
+    /// Whether this is the last edge that takes the value.
     pub(crate) is_last: bool,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct StaticFrame {
     /// The pending counts with which an iteration starts, by the node's index within the frame.
     pub(crate) pending: Vec<u32>,
     pub(crate) num_slots: usize,
-    /// Nodes that nothing has to happen for.
+    /// Nodes that are ready from the start.
     pub(crate) roots: Vec<u32>,
     pub(crate) num_enters: u32,
     pub(crate) parallel_iterations: u32,
@@ -195,8 +195,8 @@ fn create_kernel(
         };
         kernel.map_err(|status| status.with_node(&node.name))
     };
-    // An op whose name begins with an underscore was put there by a pass: its node is part of this graph alone, and another
-    // run of the session may use the same name for something else.
+    // A pass adds ops whose names begin with an underscore: such a node is part of this graph alone, and another run of the
+    // session may use its name for something else.
     let is_internal = node.op().starts_with('_');
     if node.schema.flags.contains(OpFlags::STATEFUL) && !is_internal {
         session.kernel(&format!("{prefix}{}", node.name), create)
@@ -205,8 +205,8 @@ fn create_kernel(
     }
 }
 
-/// Makes the kernel of a node whose op is a function of the library. Attributes that begin with an underscore say something
-/// of the node, not of the function.
+/// Makes the kernel of a node whose op is a function of the library. Attributes that begin with an underscore belong to
+/// the node, not to the function.
 fn call_by_name(node: &Node) -> Result<BoxedKernel> {
     let own = node.attrs.iter().filter(|(name, _)| !name.starts_with('_'));
     let attrs = own.map(|(name, value)| (name.clone(), value.clone())).collect::<AttrMap>();
@@ -253,8 +253,8 @@ fn may_be_ref(
 
 /// Returns whether a node that copies a variable's value hands on the variable itself, for its consumers to read when they
 /// run. In TensorFlow the copy shares the variable's memory, so that a consumer that runs after an update sees the update;
-/// programs rely on it, such as those that hand out the global step once it was counted up. And `gather(identity(table))`
-/// never copies the table.
+/// programs rely on it, such as those that return the global step after its increment. It also means that
+/// `gather(identity(table))` never copies the table.
 fn forwards_refs(
     graph: &NodeGraph,
     id: NodeId,
@@ -284,7 +284,7 @@ fn enter_info(node: &Node, class: NodeClass, frames: &[StaticFrame]) -> Result<O
     Ok(Some(EnterInfo { frame: frame as u32, is_constant: node.attrs.bool("is_constant")? }))
 }
 
-/// Finds the frame of every node: inputs say it, `Enter` leads into a frame and `Exit` out of it.
+/// Finds the frame of every node: that of its inputs, except that `Enter` leads into a frame and `Exit` out of it.
 fn static_frames(graph: &NodeGraph) -> Result<(Vec<u32>, Vec<StaticFrame>)> {
     let new_frame = |name: String| StaticFrame {
         name,

@@ -1,5 +1,5 @@
-//! The pool on which expensive nodes run; it is the one that kernels use for parallel loops, so that both together never
-//! have more threads than there are cores.
+//! The pool on which expensive nodes run. Kernels use the same pool for parallel loops, so that there are never more busy
+//! threads than cores.
 
 use kernel::Runner;
 use numeric::denormals::FlushDenormals;
@@ -13,7 +13,7 @@ impl Runner for Pool {
         let account = Account::current();
         numeric::compute_threads::spawn(Box::new(move || {
             let _account = account.as_ref().map(Account::enter);
-            // What nodes leave to the pool is computed as the nodes are.
+            // Work that nodes hand to the pool treats denormals as the nodes themselves do.
             let _flush = FlushDenormals::begin();
             job();
         }));

@@ -18,26 +18,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tensor::{Code, Result, Status};
 
-/// A node whose inputs have at most this many bytes is run where it became ready.
+/// A node whose inputs have at most this many bytes runs on the thread that made it ready.
 const INLINE_BYTES_MAX: usize = 128 << 10;
 
-/// How many nodes a thread runs of one step before it goes back to whoever called it; the pool does the rest.
+/// How many nodes of one step a thread runs before it returns to its caller; the pool runs the rest.
 const SLICE_NODES_MAX: usize = 10_000;
 
-/// How long a thread runs a step before it goes back. Looked at only when there is work that is worth a look at the clock.
+/// How long a thread runs a step before it returns. Checked only between pieces of work that are long compared with reading
+/// the clock.
 const SLICE_TIME_MAX: Duration = Duration::from_millis(20);
 
-/// After how many cheap nodes the tensors that a step has sent leave at the latest, and a thread that serves others looks at
-/// the clock.
+/// After how many cheap nodes, at most, a step flushes the tensors that it has sent, and a serving thread checks the clock.
 const FLUSH_NODES: usize = 64;
 
-/// After how many steps that a step woke a thread that serves others looks at the clock.
+/// After how many woken steps a serving thread checks the clock.
 const STEPS_BETWEEN_LOOKS: usize = 16;
 
-/// How long a thread that serves others runs a step: what takes longer goes to the pool, even if it is a single node.
+/// How long a serving thread runs a step: what takes longer moves to the pool, even if it is a single node.
 const SERVING_TIME_MAX: Duration = Duration::from_millis(1);
 
-/// How many steps that a step woke a thread runs before it goes back.
+/// How many woken steps a thread runs before it returns.
 const SLICE_STEPS_MAX: usize = 1_000;
 
 /// How many idle states are kept for further steps.
@@ -45,7 +45,7 @@ const SPARE_STATES_MAX: usize = 8;
 
 type Done = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// A compiled graph that can be run any number of times, also at once.
+/// A compiled graph. It can run any number of times, also concurrently.
 pub struct Executor {
     plan: Plan,
     spare: Mutex<Vec<State>>,
@@ -79,8 +79,8 @@ impl Executor {
         self.plan.nodes.len()
     }
 
-    /// Runs a step and calls `done` once, perhaps on this thread before this returns. This returns soon: what takes long
-    /// goes on in the step's pool.
+    /// Runs a step and calls `done` once, perhaps on this thread before this returns. It returns soon: long work continues in
+    /// the step's pool.
     pub fn run(self: &Arc<Self>, step: Arc<Step>, done: impl FnOnce(Result<()>) + Send + 'static) {
         let mut state = self.spare.lock().pop().unwrap_or_else(State::new);
         state.start(&self.plan);
@@ -98,7 +98,7 @@ impl Executor {
         let registered = run.step.cancellation.register(move |status| {
             if let Some(run) = watcher.upgrade() {
                 run.fail(status);
-                // Nodes that wait are told on their own; this one makes sure that the rest is not started.
+                // Waiting nodes are notified separately; this keeps the rest from starting.
                 run.wake();
             }
         });
@@ -114,7 +114,7 @@ impl Executor {
 struct Run {
     executor: Arc<Executor>,
     step: Arc<Step>,
-    /// Who holds this does the bookkeeping; `None` once the step is over.
+    /// The thread that holds this does the bookkeeping; `None` once the step is over.
     state: Mutex<Option<State>>,
     arrived: Arrived,
     has_failed: AtomicBool,
@@ -123,10 +123,10 @@ struct Run {
     token: Mutex<Option<CancellationToken>>,
 }
 
-/// What finished while somebody else held the state.
+/// Results of nodes that finished while another thread held the state.
 #[derive(Default)]
 struct Arrived {
-    /// Whether there may be something, for who asks after every node; changed under the lock only.
+    /// Whether there may be results: a cheap check after every node. Changed under the lock only.
     any: AtomicBool,
     list: Mutex<Vec<(Ready, Result<Outputs>)>>,
 }
@@ -138,7 +138,7 @@ impl Arrived {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Returns what there is; what comes at the same moment may be left for later.
+    /// Takes the results; those that arrive concurrently may be left for the next call.
     fn take(&self) -> Vec<(Ready, Result<Outputs>)> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
@@ -148,7 +148,7 @@ impl Arrived {
         std::mem::take(&mut *list)
     }
 
-    /// Returns whether there is nothing, for sure.
+    /// Returns whether there are certainly no results.
     fn is_empty(&self) -> bool {
         self.list.lock().is_empty()
     }
@@ -157,12 +157,12 @@ impl Arrived {
 thread_local! {
     /// Whether this thread is inside `drive`.
     static DRIVING: Cell<bool> = const { Cell::new(false) };
-    /// Steps that were woken by a step that this thread drives; their turn comes when that one pauses.
+    /// Steps woken by the step that this thread drives; they run when that one pauses.
     static WOKEN: RefCell<Vec<Arc<Run>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Run {
-    /// Goes on with the step: at once or, when this thread is busy with another step, soon after.
+    /// Continues the step: at once or, when this thread drives another step, soon after.
     fn wake(self: &Arc<Self>) {
         if DRIVING.get() {
             WOKEN.with_borrow_mut(|woken| woken.push(self.clone()));
@@ -182,11 +182,11 @@ impl Run {
             }
         }
         drop(driving);
-        // A function that calls functions without end must not keep a thread that others wait for.
+        // A function that recurses without end must not hold a serving thread.
         self.hand_over_woken();
     }
 
-    /// Hands the steps that wait for this thread to the pool, before it starts something long.
+    /// Hands the steps that wait for this thread to the pool, before the thread starts something long.
     fn hand_over_woken(&self) {
         let woken = WOKEN.with_borrow_mut(std::mem::take);
         for run in woken {
@@ -194,7 +194,7 @@ impl Run {
         }
     }
 
-    /// Goes on with the step in the pool, after `first`.
+    /// Continues the step in the pool, after `first`.
     fn spawn(self: &Arc<Self>, first: impl FnOnce(&Arc<Run>) + Send + 'static) {
         let run = self.clone();
         self.step.runner.spawn(Box::new(move || {
@@ -216,7 +216,7 @@ impl Run {
         self.has_failed.store(true, Ordering::Release);
     }
 
-    /// Goes on with the step as far as it goes now. What it has sent meanwhile leaves together.
+    /// Continues the step as far as possible now, and flushes what it has sent.
     fn drive(self: &Arc<Self>) {
         let _account = self.step.session.account().enter();
         self.or_break_off(|| {
@@ -225,15 +225,15 @@ impl Run {
         });
     }
 
-    /// Does a part of the step. What panics there, outside of any kernel, ends the step and nothing else.
+    /// Runs a part of the step. A panic there, outside of any kernel, ends this step alone.
     fn or_break_off(&self, part: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(part)) {
-            // What is done about it may meet the same panic again; then the step ends with what it dropped.
+            // Handling it may panic again; then dropping the step ends it.
             let _ = catch_unwind(AssertUnwindSafe(|| self.break_off(&panic_message(&*panic))));
         }
     }
 
-    /// Ends the step whose books are in disorder.
+    /// Ends a step whose state is inconsistent.
     #[cold]
     fn break_off(&self, message: &str) {
         let status = Status::internal(format!("the executor panicked: {message}"));
@@ -243,14 +243,14 @@ impl Run {
             let derived = status.derived();
             self.step.rendezvous.abort(derived.clone());
             self.step.cancellation.cancel(derived);
-            // It may be in any state, so no other step gets it.
+            // The state may be inconsistent, so it is not reused.
             drop(state);
         }));
         self.finish(None);
         drop(ended);
     }
 
-    /// Does the bookkeeping as long as there is some to do and nobody else does it, but not forever.
+    /// Does the bookkeeping while there is some and no other thread does it, within the bounds above.
     fn keep_books(self: &Arc<Self>) {
         let mut num_nodes: usize = 0;
         let mut started = None;
@@ -331,7 +331,7 @@ impl Run {
         }
     }
 
-    /// Takes note of a node that kept this thread from serving others, if it was this one.
+    /// Marks the node if it blocked this serving thread.
     #[cold]
     fn note_stuck(&self, ready: Ready) -> u64 {
         if was_stuck() {
@@ -363,7 +363,7 @@ impl Run {
         }
     }
 
-    /// A node's failure ends the step: whatever waits is told to give up.
+    /// Ends the step after a node has failed: cancels everything that waits.
     fn node_failed(&self, node: &PlanNode, status: Status) {
         let status = status.with_node(&node.name);
         let first = !self.has_failed.load(Ordering::Acquire);
@@ -406,7 +406,7 @@ impl Run {
                     Cost::Expensive => false,
                 };
                 if !is_cheap || node.was_stuck.load(Ordering::Relaxed) {
-                    // After the cheap ones, so that it is known by then what there is to share out.
+                    // After the cheap ones, so that all expensive nodes to share out are known.
                     state.expensive.push(ready);
                     return None;
                 }
@@ -518,7 +518,7 @@ impl Run {
     }
 }
 
-/// That this thread drives steps; whatever happens meanwhile, it ends.
+/// Marks this thread as driving steps until it is dropped, also by a panic.
 struct Driving {
     _flush: FlushDenormals,
 }
@@ -538,8 +538,8 @@ impl Drop for Driving {
     }
 }
 
-/// A node to be run without the lock. It is boxed, since most nodes are run with it, and room for the inputs of one that is not
-/// would be moved about for each of them.
+/// A node to run without the lock. It is boxed, since most nodes run with the lock held, and would otherwise move the room for
+/// its inputs.
 struct Work {
     ready: Ready,
     inputs: Values,
@@ -566,7 +566,7 @@ impl Completion for NodeDone {
     }
 }
 
-/// Drops what is left of a node's inputs, most of which were taken.
+/// Drops the inputs that a node did not take.
 #[inline(always)]
 fn drop_values(values: &mut [Value]) {
     for value in values {
@@ -577,7 +577,7 @@ fn drop_values(values: &mut [Value]) {
 }
 
 fn passes_death_on(class: NodeClass) -> bool {
-    // These are run to tell others that the value is dead, or know what to do without running.
+    // These run to pass deadness on to other devices, or handle it without running.
     matches!(class, NodeClass::Send)
 }
 
@@ -591,7 +591,7 @@ fn read_refs(node: &PlanNode, inputs: &mut [Value]) -> Result<()> {
     Ok(())
 }
 
-/// Fails if a variable that is handed on has no value, so that the error names the node that stands for reading it.
+/// Fails if a variable that is passed on has no value, so that the error names the node that would have read it.
 fn check_refs(node: &PlanNode, inputs: &[Value]) -> Result<()> {
     for (input, is_ref) in inputs.iter().zip(&node.ref_inputs) {
         if !is_ref

@@ -1,7 +1,7 @@
 //! [`ServingThread`]: a thread that others wait for, as a watchdog sees it.
 //!
-//! Nothing long runs on such a thread on purpose, but how long a node takes is known only when it has run. A node during which
-//! the watchdog saw its thread stuck is left to the pool from then on.
+//! Long nodes should not run on such a thread, but how long a node takes is known only after it has run. Once the watchdog has
+//! seen a node block its thread, that node runs in the pool.
 
 use numeric::watchdog::{Stillness, notice};
 use parking_lot::Mutex;
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// A thread that others wait for while it runs a step.
 #[derive(Default)]
 pub struct ServingThread {
-    /// Changes whenever the thread turns to something else; only the thread itself writes it.
+    /// Counts what the thread has begun; only the thread itself writes it.
     turns: AtomicU64,
-    /// Whether the thread is at something.
+    /// Whether the thread is busy.
     is_active: AtomicBool,
-    /// Whether the thread is at something also between two steps, and says itself when it is not.
+    /// Whether the thread is busy between two steps as well, and reports when it is idle.
     says_when_idle: bool,
-    /// What the last look has seen.
+    /// What the watchdog saw last.
     is_stuck: AtomicBool,
     stillness: Mutex<Stillness>,
 }
@@ -29,18 +29,18 @@ thread_local! {
     static THIS_THREAD: OnceCell<Arc<ServingThread>> = const { OnceCell::new() };
 }
 
-/// How often any serving thread was seen stuck. Whoever has run a node compares it with what it was before: that is cheaper
-/// than to ask for this thread each time.
+/// How often the watchdog saw any serving thread stuck. After each node it is compared with its earlier value, which is cheaper
+/// than a lookup of this thread.
 static STUCK_LOOKS: AtomicU64 = AtomicU64::new(0);
 
 impl ServingThread {
-    /// Says that calls of others wait while this thread runs a step, so that nothing long runs on it.
+    /// Declares that other calls wait while this thread runs a step, so that nothing long runs on it.
     pub fn start() -> Arc<ServingThread> {
         ServingThread::become_one(ServingThread::default())
     }
 
     /// As [`start`](Self::start), for a thread that calls [`goes_idle`](Self::goes_idle) and [`goes_on`](Self::goes_on): it
-    /// is looked at also while it does something else than run steps. Until it first says either, `is_active` holds.
+    /// is watched while it does other work than steps, too. Until its first call of either, `is_active` holds.
     pub fn start_of_runtime(is_active: bool) -> Arc<ServingThread> {
         let is_active = AtomicBool::new(is_active);
         ServingThread::become_one(ServingThread { says_when_idle: true, is_active, ..ServingThread::default() })
@@ -51,12 +51,12 @@ impl ServingThread {
         THIS_THREAD.with(|thread| thread.get_or_init(|| Arc::new(new)).clone())
     }
 
-    /// Says that this thread waits for something to do.
+    /// Reports that this thread is idle.
     pub fn goes_idle() {
         with_this_thread(|thread| thread.turn(false));
     }
 
-    /// Says that this thread has something to do.
+    /// Reports that this thread is busy.
     pub fn goes_on() {
         with_this_thread(|thread| {
             thread.turn(true);
@@ -64,7 +64,7 @@ impl ServingThread {
         });
     }
 
-    /// Looks at the thread; returns whether it is at something, and whether it has been for too long.
+    /// Checks the thread; returns whether it is busy, and whether it has been busy with one thing for too long.
     pub fn look(&self) -> (bool, bool) {
         let mut stillness = self.stillness.lock();
         let is_active = self.is_active.load(Ordering::Relaxed);
@@ -92,12 +92,12 @@ fn with_this_thread(f: impl FnOnce(&ServingThread)) {
     THIS_THREAD.with(|thread| thread.get().map(|thread| f(thread)));
 }
 
-/// Returns whether calls of others wait while this thread runs a step.
+/// Returns whether other calls wait while this thread runs a step.
 pub(crate) fn serves_others() -> bool {
     SERVES_OTHERS.get()
 }
 
-/// Says that this thread turns to another step, or back to what it was at.
+/// Reports that this thread begins another step, or resumes what it did before.
 pub(crate) fn turn(is_active: bool) {
     if SERVES_OTHERS.get() {
         with_this_thread(|thread| {
@@ -109,13 +109,13 @@ pub(crate) fn turn(is_active: bool) {
     }
 }
 
-/// Returns a number that changes when some serving thread is seen stuck.
+/// Returns a number that changes whenever the watchdog sees a serving thread stuck.
 #[inline]
 pub(crate) fn stuck_looks() -> u64 {
     STUCK_LOOKS.load(Ordering::Relaxed)
 }
 
-/// Returns whether this thread was stuck when it was last looked at, and what it is at now is something else.
+/// Returns whether this thread was stuck at the last check and has begun something else since.
 #[cold]
 pub(crate) fn was_stuck() -> bool {
     let mut was_stuck = false;

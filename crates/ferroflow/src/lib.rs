@@ -167,89 +167,15 @@ pub mod variable;
 mod variable_operators;
 pub mod variable_scope;
 
-/// # Examples
-///
-/// Names, devices and control dependencies hold for what a closure builds:
-///
-/// ```
-/// use ferroflow::prelude::*;
-///
-/// let g = Graph::new();
-/// let count = Variable::new(&g, "count", &g.constant(0f32));
-/// let add = count.assign_add(&g.constant(1f32));
-/// let after = g.control_dependencies(&[add], |g| {
-///     g.name_scope("report", |g| g.device("/cpu:0", |g| g.constant(10f32) + 0.0))
-/// });
-/// assert_eq!((after.op.name().as_str(), after.op.device().as_str()), ("report/AddV2", "/device:CPU:0"));
-/// let session = Session::new(&g)?;
-/// session.run_ops(&[count.initializer()])?;
-/// assert_eq!((session.eval::<f32>(&after)?, session.eval::<f32>(count.value())?), (10.0, 1.0));
-/// # Ok::<(), Status>(())
-/// ```
-///
-/// Conditionals and loops:
-///
-/// ```
-/// use ferroflow::prelude::*;
-///
-/// let g = Graph::new();
-/// let x = g.placeholder::<f32>(());
-/// let size = g.cond(&x.less(0.0), |_| vec![-&x], |_| vec![&x + 0.0]);
-/// let doubled = g.while_loop(&size, |_, v| v[0].less(100.0), |_, v| vec![&v[0] * 2.0]);
-/// let values = Session::new(&g)?.runner().feed(&x, -7f32).fetch(&doubled[0]).run()?;
-/// assert_eq!(values[0].to_scalar::<f32>()?, 112.0);
-/// # Ok::<(), Status>(())
-/// ```
-///
-/// Gradients, and any op by its name:
-///
-/// ```
-/// use ferroflow::prelude::*;
-///
-/// let g = Graph::new();
-/// let x = g.constant([1f32, 2.0, 3.0]);
-/// let cubes = g.op("Mul").name("cubes").input(&x.square()).input(&x).output();
-/// let gradient = g.gradients(&[cubes], &[x])?.remove(0).unwrap().to_dense();
-/// assert_eq!(Session::new(&g)?.run(&[&gradient])?[0].to_vec::<f32>()?, [3.0, 12.0, 27.0]);
-/// # Ok::<(), Status>(())
-/// ```
-///
-/// GraphDefs go both ways:
-///
-/// ```
-/// use ferroflow::prelude::*;
-///
-/// let g = Graph::new();
-/// g.name_scope("model", |g| g.constant(42i32));
-/// let copy = Graph::new();
-/// copy.import(&g.to_graph_def())?;
-/// assert_eq!(Session::new(&copy)?.eval::<i32>(&copy.output("model/Const:0")?)?, 42);
-/// # Ok::<(), Status>(())
-/// ```
+#[doc = include_str!("../doc/graph.md")]
 #[doc(inline)]
 pub use ::graph::Graph;
 
-/// ```
-/// use ferroflow::prelude::*;
-///
-/// let g = Graph::new();
-/// let sum = g.name_scope("total", |g| g.constant(1f32) + 2.0);
-/// let op: &Operation = &sum.op;
-/// assert_eq!((op.name().as_str(), op.op_type().as_str(), op.num_inputs()), ("total/AddV2", "AddV2", 2));
-/// assert_eq!(op.input(0).op.op_type(), "Const");
-/// ```
+#[doc = include_str!("../doc/operation.md")]
 #[doc(inline)]
 pub use ::graph::Operation;
 
-/// ```
-/// use ferroflow::prelude::*;
-///
-/// let g = Graph::new();
-/// let x: Output = g.placeholder::<f32>((None, 3));
-/// let y = 1f32 - &x * 2.0;
-/// assert_eq!((y.dtype(), y.shape()), (DType::Float, PartialShape::from([-1, 3])));
-/// assert_eq!(x.name(), "Placeholder:0");
-/// ```
+#[doc = include_str!("../doc/output.md")]
 #[doc(inline)]
 pub use ::graph::Output;
 

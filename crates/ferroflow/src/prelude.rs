@@ -13,5 +13,7 @@
 
 pub use crate::train::Optimizer;
 pub use crate::{DType, Graph, Operation, Output, PartialShape, Session, Shape, Status, Tensor, Variable};
+#[doc = include_str!("../doc/tensor_ops.md")]
+#[doc(inline)]
 pub use ops::TensorOps;
 pub use ops::nn::Labels;

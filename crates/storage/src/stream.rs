@@ -73,8 +73,8 @@ pub fn decompress(data: &[u8], compression: CompressionType, limit_bytes: u64) -
 /// How much of a stream is read between two looks at whether it is still wanted, and fits.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Appends up to `count` bytes of a stream to `output`, and returns how many there were: fewer only at its end. What no tensor
-/// could hold is refused when so much of it is there, since nobody knows before how much a stream has.
+/// Appends up to `count` bytes of a stream to `output`, and returns how many there were: fewer only at its end. The length of a
+/// stream is unknown in advance, so one that is too large for a tensor is refused once that much of it has been read.
 pub fn read_bounded(stream: &mut impl Read, output: &mut Vec<u8>, count: usize) -> io::Result<usize> {
     let start = output.len();
     while output.len() - start < count {

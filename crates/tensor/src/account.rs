@@ -1,11 +1,11 @@
 //! Accounts of memory: one for the process, and one for each session, whose bytes count in both.
 //!
-//! Every buffer is charged to the account that is current on the thread that makes it ([`Account::enter`]), and discharged from
-//! the same account wherever it ends. What would go beyond a limit is `RESOURCE_EXHAUSTED` before the memory is taken.
+//! Every buffer is charged to the current account of the thread that makes it ([`Account::enter`]), and discharged from the same
+//! account wherever it is dropped. An allocation beyond a limit is `RESOURCE_EXHAUSTED` before any memory is taken.
 //!
 //! A charge is two additions to counters that only this thread writes, so that threads don't wait for each other's cache lines.
-//! An account's sum is that of its counters: exact whenever nobody allocates. Limits are looked at for every large block,
-//! and for small ones each time a thread has taken [`CHECKED_BYTES`] of them.
+//! An account's sum is that of its counters: exact while no thread allocates. Limits are checked for every large block, and for
+//! small ones each time a thread has taken [`CHECKED_BYTES`] of them.
 //!
 //! The counters of an account are never freed, since buffers refer to them without counting. They are used again for
 //! another account when the last [`Account`] that names them was dropped, after which nothing is charged to them, and their sum
@@ -162,7 +162,7 @@ impl Account {
         Account(ledger)
     }
 
-    /// Opens an account that nobody finds by a key.
+    /// Opens an account without a key.
     pub fn open() -> Account {
         static OPENED: AtomicU64 = AtomicU64::new(0);
         Account::of(&format!("unnamed {}", OPENED.fetch_add(1, Ordering::Relaxed)))
@@ -181,7 +181,7 @@ impl Account {
         AccountScope { before: LOCAL.with(|local| local.current.replace(Some(self.0))), held: PhantomData }
     }
 
-    /// Bounds what it may hold.
+    /// Sets the limit.
     pub fn set_limit(&self, bytes: usize) {
         self.0.limit.store(bytes, Ordering::Relaxed);
     }
@@ -306,7 +306,7 @@ pub(crate) fn charge(bytes: usize) -> Result<Charged> {
     })
 }
 
-/// Charges what is there already, whether it fits or not.
+/// Charges memory that has been allocated already, whether it fits or not.
 pub(crate) fn charge_anyway(bytes: usize) -> Charged {
     LOCAL.with(|local| {
         let charged = local.current.get();
@@ -404,7 +404,7 @@ pub(crate) fn check_machine(bytes: usize) -> Result<()> {
     )))
 }
 
-/// A charge for what is not a buffer, such as a list, a table or a message. It ends with this.
+/// A charge for memory outside of buffers, such as a list, a table or a message. Dropping it ends the charge.
 #[derive(Debug)]
 pub struct Charge {
     charged: ChargedTo,
@@ -489,7 +489,7 @@ impl Drop for Charge {
 /// What a thread knows about accounts.
 struct Local {
     current: Cell<Charged>,
-    /// What was taken in small blocks since the limits were looked at.
+    /// The bytes taken in small blocks since the last check of the limits.
     unchecked: Cell<usize>,
     slot: Cell<u32>,
 }
@@ -523,7 +523,7 @@ impl Local {
         number
     }
 
-    /// Counts what was taken in small steps; returns whether it is time to look at the limits.
+    /// Counts the bytes of a small block; returns whether it is time to check the limits.
     fn passes_check(&self, bytes: usize) -> bool {
         let unchecked = self.unchecked.get() + bytes;
         let is_time = unchecked >= CHECKED_BYTES;

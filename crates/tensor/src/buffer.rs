@@ -166,9 +166,8 @@ impl Buffer {
         Buffer { header: NonNull::from(Box::leak(header)), data, len }
     }
 
-    /// Moves the bytes to memory of huge pages, if there are enough of them to make a difference: for a table of which rows are
-    /// used here and there, and which stays. A table that nobody else has leaves its old memory piece by piece, so that
-    /// there is never room for two of them needed.
+    /// Moves the bytes to huge pages, if there are enough of them to make a difference: for a long-lived table with random access to
+    /// rows. An unshared table frees its old memory piece by piece while it moves, so that it never needs memory for two copies.
     pub fn move_to_huge_pages(&mut self) {
         if !(HUGE_BYTES_MIN..=HUGE_BYTES_MAX).contains(&self.len) || self.header().source == Source::HugePages {
             return;
@@ -453,9 +452,9 @@ fn rounded(len: usize) -> usize {
 
 /// The free list of large blocks.
 ///
-/// Steps come and go with the same blocks, so it may hold twice as much as use has gone up and down by lately, or a small
-/// floor: enough for all blocks of a step, and no more than a little beside tables that stay. What was free for the longest
-/// goes first. [`Recycler::trim_if_idle`] gives everything back when nobody asks any more.
+/// Successive steps need the same blocks, so the list may hold twice the recent swing of memory in use, or a small floor: enough
+/// for all blocks of a step, and little in comparison with long-lived tables. The block that has been free the longest is freed
+/// first. [`Recycler::trim_if_idle`] frees everything after a while without allocations.
 pub struct Recycler {
     free: BTreeMap<usize, VecDeque<FreeBlock>>,
     free_bytes: usize,
@@ -464,9 +463,9 @@ pub struct Recycler {
     windows: [(usize, usize); 2],
     /// Blocks given back in this window.
     num_given: u32,
-    /// Counts the blocks that were taken, which tells how old a free one is.
+    /// Counts the blocks that were taken: the age of a free block.
     clock: u64,
-    /// The clock when it was last asked whether there is anything going on.
+    /// The clock at the last check for activity.
     idle_since: u64,
 }
 

@@ -12,10 +12,10 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 #[cfg(target_os = "linux")]
 const PAGE_BYTES_MAX: usize = 64 << 10;
 
-/// What is smaller fits what the processor remembers of small pages.
+/// Smaller blocks fit the processor's TLB with small pages.
 pub(crate) const HUGE_BYTES_MIN: usize = 8 << 20;
 
-/// What is larger stays where it is: to move it takes seconds, in which others wait.
+/// Larger blocks are not moved: that takes seconds, and other threads wait meanwhile.
 pub(crate) const HUGE_BYTES_MAX: usize = 512 << 20;
 
 /// Returns `len` zero bytes at the beginning of a huge page; `None` where the system has none.

@@ -1,11 +1,11 @@
-//! [`Interrupt`]: tells work that goes on for long, deep inside of something that has no other ear, to give up.
+//! [`Interrupt`]: cancels long work that runs deep inside code without access to a step's cancellation.
 
 use crate::{Result, Status};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag that someone else raises. Cloning shares it.
+/// A flag that another thread raises. Cloning shares it.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     is_raised: Arc<AtomicBool>,
@@ -46,7 +46,7 @@ impl Drop for Restore {
     }
 }
 
-/// Fails once the work that this thread does is wanted no more. A loop that input decides calls it every now and then.
+/// Fails once this thread's work has been cancelled. A loop whose length input decides calls it now and then.
 pub fn check_interrupt() -> Result<()> {
     let is_raised = CURRENT.with_borrow(|current| current.as_ref().is_some_and(Interrupt::is_raised));
     if is_raised { Err(Status::cancelled("Operation was cancelled")) } else { Ok(()) }

@@ -60,7 +60,7 @@ fn list_bytes<T>(values: &[T], held_bytes: impl Fn(&T) -> usize) -> usize {
     size_of_val(values) + size_of::<List<T>>() + values.iter().map(held_bytes).sum::<usize>()
 }
 
-/// Says of which tensor it is that there is no memory for, in TensorFlow's words.
+/// Adds the tensor that there is no memory for, in TensorFlow's words.
 fn for_tensor(status: Status, dtype: DType, shape: &Shape) -> Status {
     if status.code() != Code::ResourceExhausted {
         return status;
@@ -281,7 +281,7 @@ impl Tensor {
         }
     }
 
-    /// Returns the elements for writing, when they are `T`s and nobody else shares them.
+    /// Returns the elements for writing, if they are `T`s and not shared.
     pub fn as_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
         match &mut self.data {
             Data::Plain(buffer) if storage(self.dtype) == T::DTYPE => buffer.typed_mut(),
@@ -289,7 +289,7 @@ impl Tensor {
         }
     }
 
-    /// Returns the elements for writing, after copying them if somebody else shares them.
+    /// Returns the elements for writing, after copying them if they are shared.
     pub fn make_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         if storage(self.dtype) != T::DTYPE {
             return Err(self.type_error(T::DTYPE));
@@ -312,7 +312,7 @@ impl Tensor {
         charged.map_err(|status| for_tensor(status, self.dtype, &self.shape))
     }
 
-    /// Returns whether nobody else shares the elements, so that they may be overwritten.
+    /// Returns whether the elements are not shared, so that they may be overwritten.
     pub fn is_unique(&self) -> bool {
         match &self.data {
             Data::Plain(buffer) => buffer.is_unique(),
@@ -339,8 +339,7 @@ impl Tensor {
         Ok(Tensor { dtype: self.dtype, shape: self.shape.clone(), data })
     }
 
-    /// Puts the elements where nobody else shares them and rows that are used here and there are found soonest: for tables,
-    /// which stay.
+    /// Moves the elements to unshared memory that is fast for random access to rows: for long-lived tables.
     pub fn become_table(&mut self) -> Result<()> {
         if let Data::Plain(buffer) = &mut self.data {
             buffer.move_to_huge_pages();
@@ -359,7 +358,7 @@ impl Tensor {
         }
     }
 
-    /// Returns the strings for writing, after copying the list if somebody else shares it.
+    /// Returns the strings for writing, after copying the list if it is shared.
     pub fn strings_mut(&mut self) -> Result<&mut Vec<StringElement>> {
         match &mut self.data {
             Data::Strings(strings) => Ok(&mut Arc::make_mut(strings).values),
@@ -383,7 +382,7 @@ impl Tensor {
         }
     }
 
-    /// Returns the elements of a variant tensor for writing, after copying the list if somebody else shares it.
+    /// Returns the elements of a variant tensor for writing, after copying the list if it is shared.
     pub fn variants_mut(&mut self) -> Result<&mut Vec<Variant>> {
         match &mut self.data {
             Data::Variants(variants) => Ok(&mut Arc::make_mut(variants).values),

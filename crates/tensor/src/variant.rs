@@ -8,8 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// How many values that lie within each other can travel: a message holds two more levels for each of them, and whoever reads
-/// it gives up at a hundred.
+/// How deeply nested values can be and still be sent: each level nests messages two deeper, and readers give up at a hundred.
 const ENCODED_NESTING_MAX: usize = 40;
 
 /// How many values that lie within each other end one inside the other; those further in wait until the stack is short again.
@@ -32,7 +31,7 @@ pub enum Variant {
     Empty,
     /// A value of this process.
     Value(SharedValue),
-    /// A value that arrived over the wire, and that nobody has looked at yet.
+    /// A value that arrived over the wire and hasn't been decoded yet.
     Encoded(Arc<VariantTensorDataProto>),
 }
 
@@ -59,7 +58,7 @@ impl Variant {
         }
     }
 
-    /// Returns the value on the wire. Values that lie too deep within each other are refused: nobody could read them.
+    /// Returns the value as it is sent. Values that are nested too deeply for a reader are refused.
     pub fn encode(&self) -> Result<VariantTensorDataProto> {
         match self {
             Variant::Empty => Ok(VariantTensorDataProto::default()),
@@ -106,7 +105,7 @@ impl Drop for SharedValue {
     }
 }
 
-/// Stands for a value that is being dropped, which nobody can ask any more.
+/// Takes the place of a value that is being dropped.
 struct Gone;
 
 impl VariantValue for Gone {
@@ -132,7 +131,7 @@ thread_local! {
 struct Ending {
     /// How many lie within each other on the stack.
     depth: Cell<usize>,
-    /// Those for which there was no more room on the stack.
+    /// Values that are too deeply nested to be dropped on the stack.
     waiting: RefCell<Vec<Arc<dyn VariantValue>>>,
 }
 

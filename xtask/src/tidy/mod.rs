@@ -1,6 +1,7 @@
 //! Holds the sources to the habits that no compiler checks: module docs, file sizes, crate arrows, no dead files.
 
 mod arrows;
+mod dependencies;
 mod examples;
 
 use crate::process;

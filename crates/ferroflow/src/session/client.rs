@@ -11,6 +11,20 @@ use tensor::{Result, Status, Tensor};
 use tokio::runtime::{Handle, Runtime};
 
 /// A session on a master. It is created when the first nodes arrive, as TensorFlow's clients do.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::session::{ClientSession, SessionBackend};
+/// use ferroflow::{RunOptions, SessionConfig};
+///
+/// let g = Graph::new();
+/// let sum = g.constant(1f32) + 2.0;
+/// let session = ClientSession::local(ferroflow::ops::registry(), SessionConfig::new().into())?;
+/// session.extend(&g.to_graph_def())?;
+/// let (values, _) = session.run(&RunOptions::new(), &[], &[&sum.name()], &[])?;
+/// assert_eq!(values[0].to_scalar::<f32>()?, 3.0);
+/// # Ok::<(), Status>(())
+/// ```
 pub struct ClientSession {
     master: Arc<dyn MasterInterface>,
     runtime: Handle,
@@ -38,6 +52,17 @@ struct Open {
 
 impl ClientSession {
     /// Makes a session in this process: on the master of an embedded cluster of one task, which is its own.
+    ///
+    /// ```
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::session::ClientSession;
+    ///
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let backend = ClientSession::local(ferroflow::ops::registry(), ferroflow::SessionConfig::new().into())?;
+    /// assert_eq!(Session::with_backend(&g, Box::new(backend)).eval::<f32>(&one)?, 1.0);
+    /// # Ok::<(), Status>(())
+    /// ```
     pub fn local(registry: &'static OpRegistry, config: ConfigProto) -> Result<ClientSession> {
         let cluster = EmbeddedCluster::local(registry, runtime()?)?;
         let mut session = ClientSession::new(cluster.local_master()?, config)?;
@@ -46,6 +71,19 @@ impl ClientSession {
     }
 
     /// Makes a session on a master in this process.
+    ///
+    /// ```
+    /// use ferroflow::distributed::{ClusterSpec, start_embedded};
+    /// use ferroflow::prelude::*;
+    /// use ferroflow::session::ClientSession;
+    ///
+    /// let cluster = start_embedded(&ClusterSpec::new().with_job("worker", &["worker0:2222"])?)?;
+    /// let g = Graph::new();
+    /// let one = g.constant(1f32);
+    /// let backend = ClientSession::new(cluster.master("worker", 0)?, ferroflow::SessionConfig::new().into())?;
+    /// assert_eq!(Session::with_backend(&g, Box::new(backend)).eval::<f32>(&one)?, 1.0);
+    /// # Ok::<(), Status>(())
+    /// ```
     pub fn new(master: Arc<dyn MasterInterface>, config: ConfigProto) -> Result<ClientSession> {
         let (state, local) = (Mutex::new(State::New), OnceLock::new());
         let timeout_ms = u64::try_from(config.operation_timeout_in_ms).ok().filter(|&timeout_ms| timeout_ms > 0);
@@ -55,6 +93,13 @@ impl ClientSession {
 
     /// Makes a session on the server at `grpc://host:port`.
     /// The connection is encrypted where the settings name a certificate, or the environment does.
+    ///
+    /// ```
+    /// use ferroflow::session::ClientSession;
+    ///
+    /// let status = ClientSession::connect("worker0:2222", ferroflow::SessionConfig::new()).err().unwrap();
+    /// assert_eq!(status.message(), "the target 'worker0:2222' doesn't start with grpc://");
+    /// ```
     pub fn connect(target: &str, config: impl Into<SessionConfig>) -> Result<ClientSession> {
         let config = config.into();
         let address = target
@@ -221,6 +266,12 @@ fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// Returns the runtime on which this process's servers and connections run; it is started when first needed.
+///
+/// ```
+/// let runtime = ferroflow::session::runtime()?;
+/// assert_eq!(runtime.block_on(async { 6 * 7 }), 42);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn runtime() -> Result<Handle> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let runtime = RUNTIME.get_or_init(|| tokio::runtime::Builder::new_multi_thread().enable_all().build().ok());

@@ -21,6 +21,44 @@ pub use target::Target;
 pub use typed::{FromTensor, FromTensors};
 
 /// Where a session's graph runs. It speaks in TensorFlow's messages; programs need none of it.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::session::SessionBackend;
+/// use ferroflow::{Result, RunOptions, proto};
+///
+/// /// Answers every fetch with zero, so that a test needs no arithmetic.
+/// struct Zeros;
+///
+/// impl SessionBackend for Zeros {
+///     fn extend(&self, _: &proto::GraphDef) -> Result<()> {
+///         Ok(())
+///     }
+///     fn run(
+///         &self,
+///         _: &RunOptions,
+///         _: &[(&str, Tensor)],
+///         fetches: &[&str],
+///         _: &[&str],
+///     ) -> Result<(Vec<Tensor>, Option<proto::RunMetadata>)> {
+///         Ok((vec![Tensor::scalar(0f32); fetches.len()], None))
+///     }
+///     fn partial_run_setup(&self, _: &[&str], _: &[&str], _: &[&str]) -> Result<String> {
+///         Err(Status::unimplemented("no partial runs"))
+///     }
+///     fn partial_run(&self, _: &str, _: &[(&str, Tensor)], _: &[&str]) -> Result<Vec<Tensor>> {
+///         Err(Status::unimplemented("no partial runs"))
+///     }
+///     fn close(&self) -> Result<()> {
+///         Ok(())
+///     }
+/// }
+///
+/// let g = Graph::new();
+/// let one = g.constant(1f32);
+/// assert_eq!(Session::with_backend(&g, Box::new(Zeros)).eval::<f32>(&one)?, 0.0);
+/// # Ok::<(), Status>(())
+/// ```
 pub trait SessionBackend: Send + Sync {
     /// Adds nodes to the graph.
     fn extend(&self, def: &GraphDef) -> Result<()>;

@@ -125,6 +125,21 @@ impl From<RunOptions> for proto::RunOptions {
 pub struct RunMetadata(pub(super) proto::RunMetadata);
 
 /// When a node ran.
+///
+/// ```
+/// use ferroflow::prelude::*;
+/// use ferroflow::{RunOptions, session::NodeRun};
+///
+/// let g = Graph::new();
+/// let x = g.placeholder::<f32>([2]);
+/// let root = x.sqrt();
+/// let session = Session::new(&g)?;
+/// let run = session.runner().feed(&x, [4f32, 9.0]).fetch(&root);
+/// let (_, metadata) = run.options(RunOptions::new().full_trace(true)).run_with_metadata()?;
+/// let runs: Vec<NodeRun> = metadata.unwrap_or_default().node_runs();
+/// assert!(runs.iter().any(|run| run.node == "Sqrt" && run.device.ends_with("CPU:0")));
+/// # Ok::<(), Status>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRun {
     /// The device.

@@ -52,6 +52,17 @@ struct State {
 }
 
 /// What happened to a session.
+///
+/// ```
+/// use ferroflow::summary::{FileWriter, SessionStatus};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let logdir = directory.path().to_str().unwrap();
+///
+/// let writer = FileWriter::new(logdir)?;
+/// writer.add_session_log(SessionStatus::Start, None, 0)?;
+/// writer.add_session_log(SessionStatus::Checkpoint, Some("model.ckpt-100"), 100)?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionStatus {
     /// It began, or began again from a checkpoint.
@@ -158,6 +169,18 @@ impl FileWriter {
     }
 
     /// Writes a summary that is a message of TensorFlow's.
+    ///
+    /// ```
+    /// use ferroflow::proto::{Summary, summary::{Value, value}};
+    /// use ferroflow::summary::FileWriter;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// let value = Some(value::Value::SimpleValue(0.5));
+    /// let summary = Summary { value: vec![Value { tag: "loss".to_owned(), value, ..Value::default() }] };
+    /// FileWriter::new(logdir)?.add_summary_proto(summary, 10)?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn add_summary_proto(&self, mut summary: Summary, step: i64) -> Result<()> {
         let mut state = self.shared.state.lock();
         for value in summary.value.iter_mut().filter(|value| value.metadata.is_some()) {

@@ -134,8 +134,8 @@ pub(super) fn lock_prefix(
     lock_within(file_system, &format!("{prefix}.lock"), patience)
 }
 
-/// Fails when another saver, who is still at it, has written the same part of a sharded checkpoint: a merge of its parts and
-/// ours would be neither checkpoint.
+/// Fails when another live saver has written the same part of a sharded checkpoint: merging its parts with ours would mix two
+/// checkpoints.
 fn check_unwritten(file_system: &dyn FileSystem, prefix: &str) -> Result<()> {
     let (index, start) = (meta_filename(prefix), Instant::now());
     loop {

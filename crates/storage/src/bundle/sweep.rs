@@ -1,8 +1,8 @@
-//! Deleting what savers left behind that were killed: temporary files, data files without an index, and the directories of
-//! sharded saves that were never merged.
+//! Deletes what killed savers left behind: temporary files, data files without an index, and the directories of sharded saves
+//! that were never merged.
 //!
-//! What a saver works on is locked as long as it lives: files under temporary names by being open, the parts of a sharded save
-//! by the step that writes and merges them. What has no lock, and isn't TensorFlow's, who locks nothing, belongs to nobody.
+//! A live saver holds a lock on everything it works on: on temporary files while they are open, on the parts of a sharded save
+//! during the step that writes and merges them. A file without a lock is a leftover, unless it is TensorFlow's, which locks nothing.
 
 use super::index::{existing_data_files, is_part, lock_prefix, num_shards_of, part_host};
 use super::meta_filename;
@@ -10,7 +10,7 @@ use crate::file_system::{ExistingLock, FileSystem, host_number, parse_temporary,
 use std::time::Duration;
 use tensor::Result;
 
-/// Deletes what nobody owns any more in the directory of a checkpoint that is about to be written.
+/// Deletes the leftovers in the directory of a checkpoint that is about to be written.
 ///
 /// Nothing depends on it: what can't be deleted, or may belong to somebody, stays.
 pub(super) fn sweep_leftovers(file_system: &dyn FileSystem, prefix: &str) {

@@ -18,13 +18,13 @@ pub struct LocalFileSystem;
 /// Small appends are gathered up to this many bytes; larger ones go straight through.
 const WRITE_BUFFER_BYTES: usize = 128 << 10;
 
-/// How much is read of what the holder of a lock says of itself.
+/// How much of a lock file's description of its holder is read.
 const HOLDER_BYTES: u64 = 200;
 
 /// How often a lock file may be deleted by its holder just when it was opened.
 const LOCK_ATTEMPTS: u32 = 1000;
 
-/// No more than this is read or written at once, so that whoever wants it no more is heard in between.
+/// The largest piece that is read or written at once. Cancellation is checked between pieces.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl FileSystem for LocalFileSystem {
@@ -170,7 +170,7 @@ pub(super) fn at<T>(path: &str, result: io::Result<T>) -> Result<T> {
     result.map_err(|error| status_from_io(path, &error))
 }
 
-/// Opens a file that must be a regular one, so that neither a pipe nor a link that somebody put there does harm.
+/// Opens a file that must be a regular one, so that a planted pipe or link does no harm.
 fn open_regular(path: &str, options: &mut OpenOptions) -> Result<File> {
     let file = at(path, options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path::local(path)))?;
     if !at(path, file.metadata())?.is_file() {
@@ -179,11 +179,11 @@ fn open_regular(path: &str, options: &mut OpenOptions) -> Result<File> {
     Ok(file)
 }
 
-/// Opens a file without waiting for whoever is at the other end, if it is something with another end.
+/// Opens a file without blocking, should it be a pipe whose other end isn't open.
 fn open_at_once(path: &str, options: &mut OpenOptions) -> Result<File> {
     // To open a terminal might make it this process's own.
     match options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path::local(path)) {
-        // A pipe that nobody reads, or a socket.
+        // A pipe without a reader, or a socket.
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
             let metadata = at(path, fs::metadata(path::local(path)))?;
             check_not_special(path, metadata.file_type())?;
@@ -209,9 +209,9 @@ fn open_writable(path: &str, options: &mut OpenOptions) -> Result<Box<dyn Writab
     writer(open_at_once(path, options)?, path)
 }
 
-/// Locks a file that was just created as `local`, unless somebody else has locked or deleted it meanwhile.
+/// Locks a file that was just created as `local`, unless another process has locked or deleted it meanwhile.
 pub(super) fn lock_created(file: File, local: &str, path: &str) -> Result<Box<dyn WritableFile>> {
-    // Whoever sweeps may have found it before it was locked, and has deleted it or is about to.
+    // A sweep may have found it before it was locked, and may have deleted it or be about to.
     let is_ours = match file.try_lock() {
         Ok(()) => is_at(&file, Path::new(local)),
         Err(TryLockError::WouldBlock) => false,

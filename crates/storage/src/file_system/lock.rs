@@ -11,7 +11,7 @@ use tensor::{Result, Status};
 pub enum Locking {
     /// The lock is ours.
     Held(LockFile),
-    /// Somebody else has it, who says this of themselves; it may be empty.
+    /// Another process holds it. The text describes the holder, and may be empty.
     Taken(String),
     /// This file system has no locks.
     Unsupported,
@@ -52,7 +52,7 @@ impl ExistingLock {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // Who waits for this file gets its lock next, sees that it has no name any more, and makes a new one.
+        // A process that waits for this lock takes it next, sees that the file has been deleted, and creates a new one.
         if is_at(&self.file, &self.path) {
             let _ = fs::remove_file(&self.path);
         }
@@ -87,10 +87,10 @@ pub fn lock_within(file_system: &dyn FileSystem, path: &str, patience: Duration)
     }
 }
 
-/// How long to wait until a lock is asked for again. Whoever has one of those that are waited for renames a few files.
+/// How long to wait between attempts to take a lock. A holder only renames a few files, so waits are short.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Returns what a lock file says of this process: `process 12 on HOST since 2020-02-20T20:20:20Z`.
+/// Returns the text by which a lock file describes this process: `process 12 on HOST since 2020-02-20T20:20:20Z`.
 pub fn holder() -> String {
     let since = humantime::format_rfc3339_seconds(SystemTime::now());
     format!("process {} on {} since {since}", std::process::id(), hostname())

@@ -80,12 +80,12 @@ pub trait FileSystem: Send + Sync {
     fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>>;
 
     /// Creates a file as [`create_new`](Self::create_new) does, and locks it as long as it is open, so that
-    /// [`lock_existing`](Self::lock_existing) tells that somebody writes it. A file system without locks only creates it.
+    /// [`lock_existing`](Self::lock_existing) shows that it is being written. A file system without locks only creates it.
     fn create_locked(&self, path: &str) -> Result<Box<dyn WritableFile>> {
         self.create_new(path)
     }
 
-    /// Locks a file that is there and that nobody else has locked; `None` when somebody has, or there are no locks.
+    /// Locks an existing file; `None` if another process holds its lock, or the file system has no locks.
     fn lock_existing(&self, _path: &str) -> Result<Option<ExistingLock>> {
         Ok(None)
     }
@@ -96,8 +96,8 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// Tries once to become the one who has the lock file `path`, which then holds the text `holder` until what is returned
-    /// is dropped. The lock of a process that was killed is free; its file is taken over.
+    /// Tries once to take the lock file `path`, which then holds the text `holder` until the returned lock is dropped. The lock
+    /// of a killed process is free; its file is taken over.
     fn try_lock_file(&self, _path: &str, _holder: &str) -> Result<Locking> {
         Ok(Locking::Unsupported)
     }
@@ -170,7 +170,7 @@ pub trait FileSystem: Send + Sync {
         Ok(content)
     }
 
-    /// Writes a whole file so that whoever looks, even after a crash, finds the old content or the new one.
+    /// Writes a whole file atomically: every reader, even after a crash, finds the old content or the new one.
     fn write_atomically(&self, path: &str, content: &[u8]) -> Result<()> {
         let (temporary, mut file) = create_temporary(self, path)?;
         let written = file.append(content).and_then(|()| file.sync());
@@ -195,7 +195,7 @@ pub trait FileSystem: Send + Sync {
     }
 }
 
-/// How much of a file that does not say how long it is is read at once, at most.
+/// The largest piece to read of a file whose length is unknown.
 const UNKNOWN_PIECE_BYTES: usize = 1 << 20;
 
 fn out_of_memory(path: &str, bytes: usize) -> Status {

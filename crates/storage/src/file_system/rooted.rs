@@ -1,7 +1,7 @@
-//! The local disk as far as somebody else may reach it: only beneath the directories that were named, or only to read.
+//! The local disk with restricted access: only beneath given directories, or read-only.
 //!
 //! The kernel resolves every path beneath an open directory (`openat2` with `RESOLVE_BENEATH`), so neither `..` nor a symbolic
-//! link leads out, also when somebody moves directories about meanwhile. A link with an absolute target leads out, wherever it
+//! link leads out, even if directories are moved concurrently. A link with an absolute target counts as leading out, wherever it
 //! points.
 
 use super::local::{self, at};
@@ -391,7 +391,7 @@ fn open_beneath(directory: &File, path: &str, flags: OFlags) -> rustix::io::Resu
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..OPEN_ATTEMPTS {
         match rustix::fs::openat2(directory, path, flags | OFlags::CLOEXEC, mode, resolve) {
-            // Somebody renamed a directory meanwhile, so the kernel could not tell whether `..` leads out.
+            // A directory was renamed meanwhile, so the kernel could not tell whether `..` leads out.
             Err(Errno::AGAIN | Errno::INTR) => {}
             result => return Ok(File::from(result?)),
         }

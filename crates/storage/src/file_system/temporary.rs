@@ -1,11 +1,11 @@
-//! Temporary files beside the one that they will become, and how those are told that nobody writes any more.
+//! Temporary files beside the file that they will replace, and how to recognize those whose writer has died.
 
 use super::{FileSystem, WritableFile, hostname, path};
 use std::sync::LazyLock;
 use tensor::{Code, Result, Status};
 
-/// Creates a file beside `path` whose name nobody else has. It is locked until it is closed, which must not happen before it
-/// has its final name: a leftover is told by its missing lock.
+/// Creates a file with a unique name beside `path`. It is locked until it is closed, which must not happen before it has its
+/// final name: a temporary file without a lock is a leftover.
 ///
 /// The name starts with `PATH.tempstate-`. TensorFlow's have digits in place of the dash, and no lock.
 pub fn create_temporary<F: FileSystem + ?Sized>(
@@ -24,7 +24,7 @@ pub fn create_temporary<F: FileSystem + ?Sized>(
     Err(Status::resource_exhausted(format!("{MAX_TEMPORARY_FILES} files named {path}.tempstate* are left over")))
 }
 
-/// Deletes the temporary files in a directory that belong to nobody any more, because their process was killed.
+/// Deletes the temporary files in a directory whose process was killed.
 ///
 /// `before_deletion` is called with the path of each and that of the file that it would have become, while it is locked.
 /// Nothing depends on any of this, so what can't be deleted stays.

@@ -111,7 +111,7 @@ impl SliceWriter {
         let installed =
             written.and_then(|()| self.file_system.rename(&temporary, &self.path)).and_then(|()| file.close());
         if installed.is_err() {
-            // What is left over is of no use, and the first error is the one to tell.
+            // The leftover is useless, and the first error is the one to report.
             let _ = self.file_system.delete_file(&temporary);
         }
         installed

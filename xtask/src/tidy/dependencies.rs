@@ -1,0 +1,36 @@
+//! Holds the workspace's list of dependencies to what its crates use.
+
+use crate::process;
+
+/// What the status page is served with; its crate names them as soon as it is there.
+const AWAITED: [&str; 3] = ["http-body-util", "hyper", "hyper-util"];
+
+#[test]
+fn every_dependency_of_the_workspace_is_one_of_a_crate() {
+    let root = process::root();
+    let workspace = std::fs::read_to_string(root.join("Cargo.toml")).expect("the workspace's manifest is readable");
+    let mut manifests = std::fs::read_to_string(root.join("xtask/Cargo.toml")).expect("a manifest is readable");
+    for entry in std::fs::read_dir(root.join("crates")).expect("crates/ is readable").flatten() {
+        manifests += &std::fs::read_to_string(entry.path().join("Cargo.toml")).expect("a manifest is readable");
+    }
+    let listed: Vec<&str> = names(&workspace, "[workspace.dependencies]").collect();
+    assert!(listed.len() > 40, "the dependencies were not found");
+    let is_used = |name: &str| {
+        let with_options = format!("{name} = {{ workspace");
+        manifests.lines().any(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(".workspace"))
+                || line.starts_with(&with_options)
+        })
+    };
+    let unused: Vec<&str> = listed.into_iter().filter(|name| !is_used(name) && !AWAITED.contains(name)).collect();
+    assert!(unused.is_empty(), "no crate depends on {unused:?}: take them out of Cargo.toml");
+}
+
+/// Returns the names that a section of a manifest begins its lines with.
+fn names<'a>(manifest: &'a str, section: &str) -> impl Iterator<Item = &'a str> {
+    let lines = manifest.lines().skip_while(move |line| *line != section).skip(1);
+    lines.take_while(|line| !line.starts_with('[')).filter_map(|line| {
+        let (name, _) = line.split_once(" = ")?;
+        name.chars().all(|character| character.is_alphanumeric() || "-_".contains(character)).then_some(name)
+    })
+}
