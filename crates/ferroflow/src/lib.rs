@@ -149,6 +149,7 @@
 mod compose;
 pub mod data;
 pub mod distributed;
+pub mod feature_column;
 pub mod flags;
 pub mod initializers;
 pub mod input;
