@@ -122,7 +122,9 @@ fn a_model_is_evaluated_with_every_checkpoint_and_exported() -> Result<()> {
         let train = TrainSpec::new(|g| points(g, -1), Some(max_steps));
         let mut eval = EvalSpec::new(|g| points(g, 1));
         eval.exporters.push(Box::new(FinalExporter::new("final", serving())));
-        eval.exporters.push(Box::new(LatestExporter { exports_to_keep: 2, ..LatestExporter::new("latest", serving()) }));
+        let mut latest = LatestExporter::new("latest", serving());
+        latest.exports_to_keep = 2;
+        eval.exporters.push(Box::new(latest));
         let best = BestExporter::new("best", serving());
         // The error falls all the time, so that only the first model is the best.
         eval.exporters.push(Box::new(best.compare(|best, current| current["error"] > best["error"])));

@@ -23,12 +23,12 @@ fn input(g: &Graph) -> Input {
 fn one_task() -> ferroflow::Result<()> {
     let Ok(model_dir) = std::env::var(MODEL_DIR) else { return Ok(()) };
     let config = RunConfig { save_checkpoints: Some(Every::Steps(20)), ..RunConfig::from_env(&model_dir)? };
-    let line = |features: &Features, labels: Option<&Output>, mode: Mode, _: &()| {
+    let line = |features: &Features, labels: Option<&Output>, mode: Mode, _: &()| -> ferroflow::Result<EstimatorSpec> {
         let x = features.dense("x")?;
         let g = x.graph();
         let (slope, offset) = (Variable::new(g, "slope", &g.constant(0f32)), Variable::new(g, "offset", &g.constant(0f32)));
         if mode == Mode::Train {
-            assert_eq!((slope.op().device(), offset.op().device()), ("/job:ps/task:1".into(), "/job:ps/task:0".into()));
+            assert_eq!([slope.op().device(), offset.op().device()], ["/job:ps/task:1", "/job:ps/task:0"]);
         }
         let y = &x * slope.value() + offset.value();
         let spec = EstimatorSpec::new(mode).prediction("y", &y);

@@ -151,17 +151,24 @@ impl Estimator {
     }
 }
 
-/// Returns a directory below `base` whose name is the time in seconds, or a little later when there is one.
+/// Returns a directory below `base` whose name is the time in seconds, or a little later: the newest model has the largest.
 pub(super) fn timestamped(base: &str) -> Result<String> {
+    let base = base.trim_end_matches('/');
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let newest = exported(base)?.last().copied();
+    let seconds = newest.map_or(now, |newest| now.max(newest.saturating_add(1)));
+    Ok(path::join(base, &seconds.to_string()))
+}
+
+/// Returns the times of the models below `base`, oldest first.
+pub(super) fn exported(base: &str) -> Result<Vec<u64>> {
     let files = FileSystems::local();
-    let mut seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    loop {
-        let directory = path::join(base.trim_end_matches('/'), &seconds.to_string());
-        if !files.exists(&directory)? {
-            return Ok(directory);
-        }
-        seconds += 1;
+    if !files.exists(base)? {
+        return Ok(Vec::new());
     }
+    let mut times: Vec<u64> = files.list(base)?.iter().flat_map(|name| name.parse()).collect();
+    times.sort_unstable();
+    Ok(times)
 }
 
 /// What a classification's and a regression's signature calls its input.

@@ -1,6 +1,6 @@
 //! Exporters: what [`train_and_evaluate`](super::train_and_evaluate) exports after evaluations.
 
-use super::export::timestamped;
+use super::export::{exported, timestamped};
 use super::{Estimator, Evaluation, ServingInputFn};
 use std::collections::BTreeMap;
 use storage::file_system::{FileSystem, FileSystems, path};
@@ -61,7 +61,8 @@ pub trait Exporter: Send {
 /// use ferroflow::{DType, PartialShape};
 ///
 /// let serving = build_raw_serving_input_receiver_fn(&[("x", DType::Float, PartialShape::from([-1, 2]))]);
-/// let exporter = LatestExporter { exports_to_keep: 2, ..LatestExporter::new("latest", serving) };
+/// let mut exporter = LatestExporter::new("latest", serving);
+/// exporter.exports_to_keep = 2;
 /// ```
 pub struct LatestExporter {
     name: String,
@@ -102,11 +103,11 @@ impl Exporter for LatestExporter {
         if self.exported.as_deref() == Some(checkpoint_path) {
             return Ok(None);
         }
-        let exported =
-            estimator.export_checkpoint(&timestamped(export_path)?, &self.serving_input_receiver_fn, checkpoint_path)?;
+        let directory = timestamped(export_path)?;
+        let made = estimator.export_checkpoint(&directory, &self.serving_input_receiver_fn, checkpoint_path)?;
         self.exported = Some(checkpoint_path.to_owned());
         keep_newest(export_path, self.exports_to_keep);
-        Ok(Some(exported))
+        Ok(Some(made))
     }
 }
 
@@ -234,21 +235,20 @@ impl Exporter for BestExporter {
         if best.is_some_and(|best| !(self.is_better)(&best, &current)) {
             return Ok(None);
         }
-        let exported =
-            estimator.export_checkpoint(&timestamped(export_path)?, &self.serving_input_receiver_fn, checkpoint_path)?;
+        let directory = timestamped(export_path)?;
+        let made = estimator.export_checkpoint(&directory, &self.serving_input_receiver_fn, checkpoint_path)?;
         let text = serde_json::to_vec_pretty(&current)
             .map_err(|error| Status::internal(format!("metrics that can't be written: {error}")))?;
         files.write_atomically(&file, &text)?;
         keep_newest(export_path, self.exports_to_keep);
-        Ok(Some(exported))
+        Ok(Some(made))
     }
 }
 
 /// Deletes all but the newest models. One that can't be deleted stays, and a line says so.
 fn keep_newest(export_path: &str, count: usize) {
     let files = FileSystems::local();
-    let mut times: Vec<u64> = files.list(export_path).unwrap_or_default().iter().flat_map(|name| name.parse()).collect();
-    times.sort_unstable();
+    let times = exported(export_path).unwrap_or_default();
     let old = if count == 0 { 0 } else { times.len().saturating_sub(count) };
     for time in &times[..old] {
         let directory = path::join(export_path, &time.to_string());

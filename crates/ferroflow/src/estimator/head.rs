@@ -6,7 +6,9 @@ use crate::lookup::LookupTable;
 use crate::losses::{self, Labels, Logits, Predictions, Reduction};
 use crate::metrics::{self, Curve, Metric};
 use crate::saved_model::signature_names;
+use crate::layers::UPDATE_OPS;
 use crate::summary;
+use crate::train::expression::group;
 use graph::{Graph, Operation, Output};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
@@ -164,7 +166,10 @@ impl Head {
             spec.eval_metric_ops = graph.name_scope("head/metrics", |_| self.metrics(&spec.predictions, &measured))?;
             return Ok(spec);
         }
-        spec.train_op = Some(train_op_fn(&measured.loss)?);
+        let mut train = vec![train_op_fn(&measured.loss)?];
+        // Such as those of the means that batch normalization keeps.
+        train.extend(graph.collection(UPDATE_OPS).into_iter().map(|update| update.op));
+        spec.train_op = Some(if train.len() == 1 { train.remove(0) } else { group(&graph, &train, "group_deps")? });
         summary::scalar("loss", &measured.loss);
         if self.loss_reduction == Reduction::Sum {
             summary::scalar("average_loss", &mean_loss(&measured)?);

@@ -35,6 +35,7 @@
 //! # Ok::<(), Status>(())
 //! ```
 
+mod canned;
 mod early_stopping;
 #[allow(clippy::module_inception, reason = "the module is named after what it is about, as its file is")]
 mod estimator;
@@ -53,6 +54,7 @@ mod train;
 mod train_and_evaluate;
 mod warm_start;
 
+pub use canned::*;
 pub use early_stopping::{
     EarlyStoppingHook, stop_if_higher_hook, stop_if_lower_hook, stop_if_no_decrease_hook, stop_if_no_increase_hook,
 };

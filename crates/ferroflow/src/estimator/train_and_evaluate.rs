@@ -154,7 +154,7 @@ pub fn train_and_evaluate(estimator: &Estimator, train: TrainSpec, eval: EvalSpe
         // A master, and whoever is alone, evaluates between two steps.
         _ => {
             let evaluator = Arc::new(Mutex::new(Evaluator::new(estimator, eval, max_steps)));
-            options.saving_listeners.push(Box::new(EvaluateOnSave { evaluator: evaluator.clone(), has_begun: false }));
+            options.saving_listeners.push(Box::new(EvaluateOnSave(evaluator.clone())));
             estimator.train(|graph| input_fn(graph), options)?;
             let mut evaluator = evaluator.lock();
             evaluator.finish()?;
@@ -274,17 +274,13 @@ impl Evaluator {
     }
 }
 
-/// Evaluates when a checkpoint was saved, but for the first one of a training.
-struct EvaluateOnSave {
-    evaluator: Arc<Mutex<Evaluator>>,
-    has_begun: bool,
-}
+/// Evaluates when a checkpoint was saved, unless nothing was trained before it.
+struct EvaluateOnSave(Arc<Mutex<Evaluator>>);
 
 impl CheckpointSaverListener for EvaluateOnSave {
-    fn after_save(&mut self, _session: &Session, _step: i64) -> Result<bool> {
-        let mut evaluator = self.evaluator.lock();
-        let is_first = !std::mem::replace(&mut self.has_begun, true);
-        if !is_first && evaluator.waits().is_zero() {
+    fn after_save(&mut self, _session: &Session, step: i64) -> Result<bool> {
+        let mut evaluator = self.0.lock();
+        if step > 0 && evaluator.waits().is_zero() {
             evaluator.evaluate_newest(false)?;
         }
         Ok(false)
