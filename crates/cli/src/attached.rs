@@ -1,12 +1,11 @@
 //! A server whose program has started it: the program says on the standard input that it has ended well, and the server says on the
 //! standard output that the chief has, so that nobody waits for a task that doesn't come back.
 
-use crate::{Failure, done, say};
+use crate::{Failure, say};
 use cluster::{ClusterSpec, Server, TfConfig};
-use ferroflow::SessionConfig;
+use ferroflow::distributed::done;
 use ferroflow::session::Target;
-use ferroflow::train::Queue;
-use ferroflow::{Code, DType, Graph, Operation, PartialShape, Result, Status};
+use ferroflow::{Result, Status};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -18,9 +17,6 @@ const DONE: &str = "done";
 
 /// What is printed when the chief has ended well.
 const CHIEF_IS_DONE: &str = "ferroflow server: the chief is done";
-
-/// The name of a queue on the chief that holds nothing, and is closed when the chief is done.
-const QUEUE: &str = "ferroflow_chief";
 
 /// How long to wait before a chief is asked again that can't be reached.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -47,7 +43,7 @@ impl Attached {
         if let Some((target, device)) = self.chief(tf_config)? {
             let own = self.device();
             let watch = move || {
-                while let Err(status) = wait_for_chief(&target, &device, &own) {
+                while let Err(status) = done::wait_for_chief(&target, &device, &own) {
                     tracing::debug!("{device} can't be watched: {status}");
                     if program_ended.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
                         return;
@@ -76,7 +72,7 @@ impl Attached {
             done::tell(&target, number, &self.device(), self.cluster.num_tasks("ps") as u32, false);
         }
         if self.cluster.chief() == Some((&self.job, self.index))
-            && let Err(status) = close_queue(&target, &self.device())
+            && let Err(status) = done::tell_chief_done(&target, &self.device())
         {
             tracing::warn!("the other tasks can't be told that the chief is done: {status}");
         }
@@ -104,38 +100,6 @@ impl Attached {
         let address = told.cluster.task_address(job, index)?;
         Ok(Some((Target::Address(format!("grpc://{address}")), format!("/job:{job}/task:{index}"))))
     }
-}
-
-/// Waits until the chief has closed its queue. An error says that it can't be known.
-fn wait_for_chief(target: &Target, chief: &str, own: &str) -> Result<()> {
-    let graph = Graph::new();
-    let taken = on_queue(&graph, chief, |queue| queue.dequeue(&[DType::Int32]));
-    let session = target.session(&graph, &filtered(&[chief, own]))?;
-    match session.run_ops(&[&taken]) {
-        Ok(()) => Ok(()),
-        Err(status) if status.code() == Code::OutOfRange => Ok(()),
-        Err(status) => Err(status),
-    }
-}
-
-fn close_queue(target: &Target, own: &str) -> Result<()> {
-    let graph = Graph::new();
-    let close = on_queue(&graph, own, |queue| graph.op("QueueCloseV2").input(queue.handle()).build());
-    target.session(&graph, &filtered(&[own]))?.run_ops(&[&close])
-}
-
-fn filtered(devices: &[&str]) -> SessionConfig {
-    SessionConfig::new().device_filters(devices.iter().copied())
-}
-
-fn on_queue(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Operation) -> Operation {
-    graph.device(device, |graph| {
-        let types: &[DType] = &[DType::Int32];
-        let shapes: &[PartialShape] = &[PartialShape::scalar()];
-        let queue = graph.op("FIFOQueueV2").attr("component_types", types).attr("shapes", shapes);
-        let queue = queue.attr("capacity", 1i64).attr("shared_name", QUEUE).output();
-        build(&Queue::new(queue))
-    })
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {

@@ -6,7 +6,6 @@ mod check;
 mod check_script;
 mod checkpoint;
 mod children;
-mod done;
 mod exit;
 mod files;
 mod hello;

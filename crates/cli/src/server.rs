@@ -3,9 +3,10 @@
 use crate::attached::Attached;
 use crate::files::FileFlags;
 use crate::listen::ListenFlags;
-use crate::{Failure, done};
+use crate::Failure;
 use clap::Args;
 use cluster::{ClusterSpec, Server, ServerConfig, TfConfig, Transport};
+use ferroflow::distributed::done;
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::IpAddr;

@@ -12,6 +12,8 @@
 //! # Ok::<(), ferroflow::Status>(())
 //! ```
 
+pub mod done;
+
 pub use cluster::{
     ClusterSpec, EmbeddedCluster, PeerPolicy, PeerTimes, Server, ServerConfig, TfConfig, TlsFiles, Transport,
 };

@@ -149,6 +149,8 @@
 mod compose;
 pub mod data;
 pub mod distributed;
+pub mod estimator;
+pub mod feature_column;
 pub mod flags;
 pub mod initializers;
 pub mod input;

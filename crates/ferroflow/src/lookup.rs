@@ -3,9 +3,10 @@
 //! A table is filled by its initializer. [`Supervisor`](crate::train::Supervisor), [`MonitoredSession`](crate::train::MonitoredSession)
 //! and a loaded [`SavedModel`](crate::saved_model) run it by themselves; with a plain session the program does.
 
+use crate::compose::cast;
 use crate::variable::{collections, named_constant};
 use graph::{Graph, Operation, Output};
-use tensor::{DType, IntoTensor, PartialShape, Status, Tensor};
+use tensor::{DType, IntoTensor, PartialShape, Result, Status, Tensor};
 
 /// The number of a line in a vocabulary file, as a key or a value.
 const LINE_NUMBER: i64 = -1;
@@ -226,6 +227,51 @@ impl LookupTable {
             ops::lookup::initialize_table_from_text_file(&handle, &name, columns[0], columns[1])
         });
         LookupTable::made(handle, default_value, initializer)
+    }
+
+    /// Adds a table from words to their positions, where other words have the number `default_value`, or are hashed into further
+    /// ones.
+    pub(crate) fn index_from_words(
+        graph: &Graph,
+        words: Tensor,
+        num_oov_buckets: i64,
+        default_value: i64,
+    ) -> Result<LookupTable> {
+        graph.name_scope("hash_table", |graph| {
+            let keys = graph.constant_tensor(&words);
+            // Integers are looked up as the larger ones of two types.
+            let keys = match words.dtype() {
+                DType::Int32 => cast(&keys, DType::Int64)?,
+                _ => keys,
+            };
+            let values = graph.constant(Tensor::vector(&positions(&keys)));
+            let table = from_tensors(graph, &keys, &values, &Tensor::scalar(default_value));
+            Ok(LookupTable { num_oov_buckets, ..table })
+        })
+    }
+
+    /// As [`index_from_words`](Self::index_from_words), from the first `vocabulary_size` lines of a file, which must have as many.
+    pub(crate) fn index_from_lines(
+        graph: &Graph,
+        path: &str,
+        vocabulary_size: i64,
+        key_dtype: DType,
+        num_oov_buckets: i64,
+        default_value: i64,
+    ) -> Result<LookupTable> {
+        graph.name_scope("hash_table", |graph| {
+            let name = named_constant(graph, "asset_path", &Tensor::string(path.to_owned()));
+            graph.add_to_collection(collections::ASSET_FILEPATHS, &name);
+            let default_value = graph.constant(default_value);
+            let shared_name = format!("hash_table_{path}_{vocabulary_size}_{WHOLE_LINE}_{LINE_NUMBER}");
+            let handle = ops::lookup::hash_table(graph, key_dtype, DType::Int64, &shared_name);
+            let initializer = graph.name_scope("table_init", |graph| {
+                let op = graph.op("InitializeTableFromTextFileV2").input(&handle).input(&name);
+                let op = op.attr("key_index", WHOLE_LINE).attr("value_index", LINE_NUMBER);
+                op.attr("vocab_size", vocabulary_size).try_build()
+            })?;
+            Ok(LookupTable { num_oov_buckets, ..LookupTable::made(handle, default_value, initializer) })
+        })
     }
 
     fn made(handle: Output, default_value: Output, initializer: Operation) -> LookupTable {

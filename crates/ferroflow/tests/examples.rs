@@ -3,6 +3,12 @@
 #[path = "../../../examples/crnn.rs"]
 #[allow(dead_code)]
 mod crnn;
+#[path = "../../../examples/custom_estimator.rs"]
+#[allow(dead_code)]
+mod custom_estimator;
+#[path = "../../../examples/estimator.rs"]
+#[allow(dead_code)]
+mod estimator;
 #[path = "../../../examples/hello.rs"]
 #[allow(dead_code)]
 mod hello;
@@ -18,6 +24,9 @@ mod number_recognition;
 #[path = "../../../examples/trainer.rs"]
 #[allow(dead_code)]
 mod trainer;
+#[path = "../../../examples/wide_deep.rs"]
+#[allow(dead_code)]
+mod wide_deep;
 
 use ferroflow::distributed::{ClusterSpec, Server, start_embedded, start_server, stop};
 use ferroflow::flags::Flags;
@@ -157,4 +166,35 @@ fn crnn_reads_strips_asynchronously() -> Result<()> {
 #[test]
 fn crnn_reads_strips_synchronously() -> Result<()> {
     check_strips("--issync=1")
+}
+
+/// Flags for some steps of a model in a directory.
+fn model_flags(directory: &std::path::Path, steps: i64) -> Flags {
+    Flags::new(words(&[&format!("--train_steps={steps}"), &format!("--model_dir={}", directory.display())]))
+}
+
+#[test]
+fn wide_and_deep_tells_incomes_apart() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let measured = wide_deep::train(&model_flags(directory.path(), 400))?.unwrap();
+    // The whole training reaches 0.9.
+    assert!(measured.get("auc")? > 0.86, "{measured}");
+    Ok(())
+}
+
+#[test]
+fn a_canned_estimator_learns_and_exports_the_best_model() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let measured = estimator::train(&model_flags(directory.path(), 200))?.unwrap();
+    assert!(measured.get("auc")? > 0.7, "{measured}");
+    assert!(directory.path().join("export/best/best_metrics.json").is_file());
+    Ok(())
+}
+
+#[test]
+fn an_estimator_with_its_own_model_function_learns() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let measured = custom_estimator::train(&model_flags(directory.path(), 200))?;
+    assert!(measured.get("accuracy")? > 0.77, "{measured}");
+    Ok(())
 }

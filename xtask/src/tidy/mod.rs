@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The crates in the order in which they may depend on each other: a crate names only crates before it.
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 16] = [
     "cpu",
     "cpu_macros",
     "proto",
@@ -21,6 +21,7 @@ const CRATES: [&str; 15] = [
     "ops",
     "executor",
     "cluster",
+    "census",
     "digits",
     "ferroflow",
     "cli",

@@ -168,6 +168,7 @@ fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &
     let model = match flags.model {
         ModelKind::Mlp => "mlp",
         ModelKind::Cnn => "cnn",
+        ModelKind::WideDeep => "wide_deep",
     };
     let mut set = |name: &str, value: String| {
         command.arg(format!("--{name}={value}"));

@@ -11,12 +11,15 @@ pub enum ModelKind {
     Mlp,
     /// Two convolutions and a hidden layer.
     Cnn,
+    /// A linear model beside a network, on census rows.
+    #[value(name = "wide_deep")]
+    WideDeep,
 }
 
 /// What to train and how. With --job_name it is one task of a cluster of processes; without, it starts all tasks itself.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// What to train; digits are all there is.
+    /// The task: digits, unless the model is wide_deep.
     #[arg(default_value = "mnist", value_parser = ["mnist"])]
     pub what: String,
     /// How many parameter servers to start.
@@ -64,10 +67,10 @@ pub struct Flags {
     /// Digits in a batch.
     #[arg(long = "batch_size", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub batch_size: u64,
-    /// Adam's learning rate.
+    /// The learning rate.
     #[arg(long = "learning_rate", value_name = "RATE")]
     pub learning_rate: Option<f64>,
-    /// A directory with the full MNIST set as idx files, gzipped or not; without it, the digits that come along.
+    /// A directory with the full MNIST set as idx files, gzipped or not, or with adult.csv for wide_deep; without it, what comes along.
     #[arg(long = "data_dir", value_name = "DIR")]
     pub data_dir: Option<String>,
     /// A directory for checkpoints and events: training goes on from the latest checkpoint there.
@@ -76,6 +79,12 @@ pub struct Flags {
     /// How often checkpoints are saved.
     #[arg(long = "save_checkpoint_secs", value_name = "SECONDS", default_value_t = 30.0)]
     pub save_checkpoint_secs: f64,
+    /// Evaluates after every so many steps (wide_deep).
+    #[arg(long = "eval_every", value_name = "STEPS", value_parser = clap::value_parser!(i64).range(1..))]
+    pub eval_every: Option<i64>,
+    /// Exports the model as a SavedModel below this directory at the end (wide_deep).
+    #[arg(long, value_name = "DIR")]
+    pub export: Option<String>,
     /// Uses the server that runs at this worker's address already, instead of starting one.
     #[arg(long = "existing_servers", value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value = "false", default_missing_value = "true", value_parser = boolean)]
@@ -111,6 +120,7 @@ impl Flags {
             (ModelKind::Mlp, true) => 1500,
             (ModelKind::Cnn, false) => 1500,
             (ModelKind::Cnn, true) => 700,
+            (ModelKind::WideDeep, _) => 3000,
         })
     }
 
@@ -121,6 +131,8 @@ impl Flags {
             (ModelKind::Mlp, false) => 0.005,
             (ModelKind::Mlp, true) => 0.01,
             (ModelKind::Cnn, _) => 0.002,
+            // For Adagrad and Ftrl, not Adam.
+            (ModelKind::WideDeep, _) => 0.05,
         })
     }
 }

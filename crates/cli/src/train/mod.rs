@@ -9,8 +9,10 @@ mod processes;
 mod progress;
 mod restarts;
 mod task;
+mod wide_deep;
 mod worker;
 
+use flags::ModelKind;
 pub use flags::{Flags, spelled};
 
 use crate::Failure;
@@ -30,6 +32,12 @@ use worker::{News, Trained, Worker};
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("warn,ferroflow=info", flags.status.log_format)?;
     flags.memory.apply()?;
+    if flags.model == ModelKind::WideDeep {
+        return wide_deep::run(flags);
+    }
+    if flags.eval_every.is_some() || flags.export.is_some() {
+        return Err(Failure::new("--eval_every and --export go with --model wide_deep only"));
+    }
     if let Some(place) = Place::find(flags)?.filter(|_| !flags.download_only) {
         return task::run(flags, place);
     }

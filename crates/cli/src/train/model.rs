@@ -38,6 +38,7 @@ impl Model {
             let logits = match flags.model {
                 ModelKind::Mlp => mlp(&graph, &images, flags.hidden_units)?,
                 ModelKind::Cnn => cnn(&graph, &images, flags.hidden_units)?,
+                ModelKind::WideDeep => return Err(Status::internal("wide_deep is no model of digits")),
             };
             let losses = nn::softmax_cross_entropy_with_logits(nn::Labels(&labels), &logits);
             let loss = math::reduce_mean(&losses, None, false);

@@ -1,8 +1,11 @@
 //! Which task of which cluster `ferroflow train` is: what flags say, or else what `TF_CONFIG` says.
 
-use super::Flags;
+use super::flags::{Flags, ModelKind};
 use crate::Failure;
 use cluster::{ClusterSpec, TfConfig};
+
+/// The job that evaluates checkpoints, outside of the cluster.
+const EVALUATOR: &str = "evaluator";
 
 /// One task of a cluster.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ impl Place {
     }
 
     fn of(flags: &Flags, tf_config: Option<&str>, say: impl Fn(&str)) -> Result<Option<Place>, Failure> {
+        // The chief evaluates digits itself.
+        let may_evaluate = flags.model == ModelKind::WideDeep;
         let has_hosts = flags.ps_hosts.is_some() || flags.worker_hosts.is_some();
         if let Some(text) = tf_config {
             if has_hosts || flags.processes {
@@ -29,10 +34,10 @@ impl Place {
             } else {
                 let job = flags.job_name.as_deref();
                 let told = TfConfig::parse_with_task(text, job, flags.task_index)?;
-                if told.is_evaluator() {
+                if told.is_evaluator() && !may_evaluate {
                     return Err(Failure::new(
-                        "TF_CONFIG: task.type: 'evaluator': the chief of `ferroflow train` evaluates, and there is nothing \
-                         else to do",
+                        "TF_CONFIG: task.type: 'evaluator': the chief of `ferroflow train` evaluates digits, and there is \
+                         nothing else to do",
                     ));
                 }
                 let source = match job.is_some() || flags.task_index.is_some() {
@@ -40,7 +45,7 @@ impl Place {
                     false => "the cluster and the task are those of TF_CONFIG",
                 };
                 let place = Place { cluster: told.cluster, job: told.job, index: told.task_index };
-                place.check("TF_CONFIG: task.type")?;
+                place.check("TF_CONFIG: task.type", may_evaluate)?;
                 say(&format!("{}: {source}", place.device()));
                 return Ok(Some(place));
             }
@@ -56,7 +61,7 @@ impl Place {
             .with_job("worker", &hosts(&flags.worker_hosts, "worker_hosts")?)?;
         let index = flags.task_index.ok_or_else(|| Failure::new("--task_index is missing"))?;
         let place = Place { cluster, job, index };
-        place.check("--job_name")?;
+        place.check("--job_name", may_evaluate)?;
         Ok(Some(place))
     }
 
@@ -85,14 +90,17 @@ impl Place {
         (self.cluster.num_tasks("chief") + self.cluster.num_tasks("master")) as u32
     }
 
-    fn check(&self, source: &str) -> Result<(), Failure> {
-        if !["ps", "worker", "chief", "master"].contains(&self.job.as_str()) {
+    fn check(&self, source: &str, may_evaluate: bool) -> Result<(), Failure> {
+        let is_known = ["ps", "worker", "chief", "master"].contains(&self.job.as_str());
+        if !is_known && !(may_evaluate && self.job == EVALUATOR) {
             return Err(Failure::new(format!("{source} must be ps, worker, chief or master, not '{}'", self.job)));
         }
         if self.parameter_servers() == 0 {
             return Err(Failure::new("the cluster has no ps, and a task of `ferroflow train` needs one"));
         }
-        self.cluster.task_address(&self.job, self.index)?;
+        if self.job != EVALUATOR {
+            self.cluster.task_address(&self.job, self.index)?;
+        }
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use super::place::Place;
 use super::progress::{Progress, Whose};
 use super::worker::{News, Trained, Worker};
 use super::{Flags, conclude, describe, leave_on_interrupt};
-use crate::{Failure, done, exit};
+use crate::{Failure, exit};
 use cluster::{Server, ServerConfig, TaskStatus};
 use ferroflow::data::mnist::Mnist;
 use ferroflow::session::{Target, runtime};

@@ -1,6 +1,7 @@
 //! Data: [`Dataset`] pipelines as `tf.data` builds them, and the digits of MNIST.
 
 mod bucket;
+pub mod census;
 mod dataset;
 mod element;
 pub mod example;

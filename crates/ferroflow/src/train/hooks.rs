@@ -1,5 +1,6 @@
 //! The hooks that come along: stopping, saving, summaries, logging, and watching over the loss.
 
+use super::checkpoint_listener::CheckpointSaverListener;
 use super::directory_lock::DirectoryLock;
 use super::session_run_hook::{RunArgs, RunContext, RunValues, SessionRunHook};
 use super::write_graph::{GRAPH_FILE, write_graph};
@@ -193,6 +194,7 @@ pub struct CheckpointSaverHook {
     step: Option<Variable>,
     writer: Option<FileWriter>,
     lock: Option<DirectoryLock>,
+    listeners: Vec<Box<dyn CheckpointSaverListener>>,
 }
 
 impl CheckpointSaverHook {
@@ -220,6 +222,7 @@ impl CheckpointSaverHook {
             step: None,
             writer: None,
             lock: None,
+            listeners: Vec::new(),
         }
     }
 
@@ -244,13 +247,44 @@ impl CheckpointSaverHook {
         self
     }
 
-    fn save(&mut self, session: &Session, step: i64) -> Result<()> {
+    /// Has this told of every checkpoint.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
+    /// use std::sync::Arc;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let logdir = directory.path().to_str().unwrap();
+    ///
+    /// struct Tell;
+    /// impl CheckpointSaverListener for Tell {
+    ///     fn after_save(&mut self, _session: &Session, step: i64) -> ferroflow::Result<bool> {
+    ///         println!("there is a checkpoint of step {step}");
+    ///         Ok(false)
+    ///     }
+    /// }
+    /// # let g = Graph::new();
+    /// # let step = create_global_step(&g);
+    /// let hook = CheckpointSaverHook::new(logdir, Every::Steps(2), Arc::new(Saver::new(&g)?)).listener(Tell);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn listener(mut self, listener: impl CheckpointSaverListener + 'static) -> Self {
+        self.listeners.push(Box::new(listener));
+        self
+    }
+
+    /// Saves; returns whether a listener asks to end the training.
+    fn save(&mut self, session: &Session, step: i64) -> Result<bool> {
         self.timer.update(step);
+        self.listeners.iter_mut().try_for_each(|listener| listener.before_save(session, step))?;
         let written = self.saver.save_with_meta_graph(session, &self.prefix, Some(step))?;
-        match &self.writer {
-            Some(writer) => writer.add_session_log(SessionStatus::Checkpoint, Some(&written), step),
-            None => Ok(()),
+        if let Some(writer) = &self.writer {
+            writer.add_session_log(SessionStatus::Checkpoint, Some(&written), step)?;
         }
+        let mut should_stop = false;
+        for listener in &mut self.listeners {
+            should_stop |= listener.after_save(session, step)?;
+        }
+        Ok(should_stop)
     }
 }
 
@@ -260,7 +294,7 @@ impl SessionRunHook for CheckpointSaverHook {
         std::fs::create_dir_all(&self.directory)
             .map_err(|error| Status::permission_denied(format!("can't make {}: {error}", self.directory)))?;
         self.lock = Some(DirectoryLock::take(&self.directory)?);
-        Ok(())
+        self.listeners.iter_mut().try_for_each(|listener| listener.begin(graph))
     }
 
     fn after_create_session(&mut self, session: &Session, _coordinator: &Coordinator) -> Result<()> {
@@ -271,7 +305,7 @@ impl SessionRunHook for CheckpointSaverHook {
         }
         let Some(step) = &self.step else { return Ok(()) };
         let step = session.eval_index(step.value())?;
-        self.save(session, step)
+        self.save(session, step).map(drop)
     }
 
     fn before_run(&mut self, _context: &RunContext<'_>) -> Result<RunArgs> {
@@ -282,8 +316,8 @@ impl SessionRunHook for CheckpointSaverHook {
         let Some(step) = &self.step else { return Ok(()) };
         if self.timer.is_due(step_of(values)? + 1) {
             let step = context.session().eval_index(step.value())?;
-            if self.timer.is_due(step) {
-                self.save(context.session(), step)?;
+            if self.timer.is_due(step) && self.save(context.session(), step)? {
+                context.request_stop();
             }
         }
         Ok(())
@@ -295,7 +329,7 @@ impl SessionRunHook for CheckpointSaverHook {
         if self.timer.last.is_none_or(|(last, _)| last != step) {
             self.save(session, step)?;
         }
-        Ok(())
+        self.listeners.iter_mut().try_for_each(|listener| listener.end(session, step))
     }
 }
 

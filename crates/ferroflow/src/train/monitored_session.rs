@@ -21,6 +21,7 @@
 //! # Ok::<(), ferroflow::Status>(())
 //! ```
 
+use super::checkpoint_listener::CheckpointSaverListener;
 use super::hooks::{CheckpointSaverHook, Every, StepCounterHook, SummarySaverHook};
 use super::session_manager::{RestoreFrom, SessionManager, Waiting, is_recoverable};
 use super::session_run_hook::{RunArgs, RunContext, RunValues, SessionRunHook};
@@ -59,6 +60,9 @@ pub struct MonitoredSessionBuilder {
     scaffold: Scaffold,
     hooks: Vec<Box<dyn SessionRunHook>>,
     chief_only_hooks: Vec<Box<dyn SessionRunHook>>,
+    listeners: Vec<Box<dyn CheckpointSaverListener>>,
+    checkpoint: Option<String>,
+    stop: Coordinator,
     save_checkpoint: Option<Every>,
     save_summaries: Option<Every>,
     log_step_count: Option<i64>,
@@ -93,6 +97,7 @@ pub struct MonitoredSession {
     config: SessionConfig,
     is_chief: bool,
     checkpoint_dir: Option<String>,
+    checkpoint: Option<String>,
     scaffold: Scaffold,
     manager: SessionManager,
     hooks: Vec<Box<dyn SessionRunHook>>,
@@ -134,6 +139,9 @@ impl MonitoredSession {
             scaffold: Scaffold::new(),
             hooks: Vec::new(),
             chief_only_hooks: Vec::new(),
+            listeners: Vec::new(),
+            checkpoint: None,
+            stop: Coordinator::new(),
             save_checkpoint: Some(Every::Time(Duration::from_secs(600))),
             save_summaries: Some(Every::Steps(100)),
             log_step_count: Some(100),
@@ -437,7 +445,7 @@ impl MonitoredSession {
             let from = RestoreFrom {
                 saver: self.scaffold.saver.clone(),
                 directory: self.checkpoint_dir.clone(),
-                checkpoint: None,
+                checkpoint: self.checkpoint.clone(),
                 wait: false,
             };
             self.manager.prepare_session(&self.target, &self.config, &from, &self.scaffold.init, self.max_wait)?
@@ -619,6 +627,57 @@ impl MonitoredSessionBuilder {
         self
     }
 
+    /// Has this told of every checkpoint that the chief saves by itself.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*};
+    ///
+    /// struct Tell;
+    /// impl CheckpointSaverListener for Tell {
+    ///     fn before_save(&mut self, _session: &Session, step: i64) -> ferroflow::Result<()> {
+    ///         println!("saving step {step}");
+    ///         Ok(())
+    ///     }
+    /// }
+    /// let builder = MonitoredSession::training(&Graph::new()).saving_listener(Tell);
+    /// ```
+    pub fn saving_listener(mut self, listener: impl CheckpointSaverListener + 'static) -> Self {
+        self.listeners.push(Box::new(listener));
+        self
+    }
+
+    /// Sets the checkpoint that is restored, instead of the newest one of the directory.
+    ///
+    /// ```
+    /// use ferroflow::{prelude::*, train::*};
+    ///
+    /// let g = Graph::new();
+    /// let w = Variable::new(&g, "w", &g.constant(4f32));
+    /// let missing = MonitoredSession::training(&g).checkpoint("/no/such/model.ckpt-7").build()?.raw_session();
+    /// assert!(missing.is_err());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn checkpoint(mut self, path: &str) -> Self {
+        self.checkpoint = Some(path.to_owned());
+        self
+    }
+
+    /// Sets what ends the session from outside, also while it waits; the session requests the stop itself when a hook does.
+    ///
+    /// ```
+    /// use ferroflow::{Graph, train::{Coordinator, MonitoredSession}};
+    ///
+    /// let stop = Coordinator::new();
+    /// let session = MonitoredSession::training(&Graph::new()).stop(&stop).build()?;
+    /// stop.request_stop(None);
+    /// assert!(session.should_stop());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn stop(mut self, stop: &Coordinator) -> Self {
+        self.stop = stop.clone();
+        self
+    }
+
     /// Sets how often the chief saves checkpoints; none means never.
     ///
     /// ```
@@ -753,7 +812,10 @@ impl MonitoredSessionBuilder {
                 let mut own: Vec<Box<dyn SessionRunHook>> = Vec::new();
                 // First of all, since it fails when another trainer has the directory: nothing is written there then.
                 let mut saving = match (self.save_checkpoint, &scaffold.saver) {
-                    (Some(every), Some(saver)) => Some(CheckpointSaverHook::new(directory, every, saver.clone())),
+                    (Some(every), Some(saver)) => {
+                        let hook = CheckpointSaverHook::new(directory, every, saver.clone());
+                        Some(self.listeners.into_iter().fold(hook, CheckpointSaverHook::listener))
+                    }
                     _ => None,
                 };
                 saving.iter_mut().try_for_each(|hook| hook.begin(&self.graph))?;
@@ -772,7 +834,7 @@ impl MonitoredSessionBuilder {
                 hooks.append(&mut own);
             }
         }
-        let stop = Coordinator::new();
+        let stop = self.stop;
         let manager = SessionManager::new(&self.graph)
             .local_init_op(scaffold.local_init_op.as_ref())
             .ready_op(scaffold.ready_op.as_ref())
@@ -785,6 +847,7 @@ impl MonitoredSessionBuilder {
             config: self.config,
             is_chief: self.is_chief,
             checkpoint_dir: self.checkpoint_dir,
+            checkpoint: self.checkpoint,
             scaffold,
             manager,
             hooks,

@@ -1,7 +1,7 @@
 //! [`Scaffold`]: the parts of a graph that a supervised session needs, made where the program hasn't given them.
 
 use super::session_manager::{InitFn, Initialization};
-use super::{Saver, global_variables_initializer, local_variables_initializer, report_uninitialized_variables};
+use super::{Saver, SaverOptions, global_variables_initializer, local_variables_initializer, report_uninitialized_variables};
 use crate::session::Session;
 use crate::summary;
 use crate::variable::{collections, global_variables};
@@ -39,6 +39,8 @@ pub struct Scaffold {
     pub summary_op: Option<Output>,
     /// The saver.
     pub saver: Option<Arc<Saver>>,
+    /// What the saver is told that is made when there is none.
+    pub saver_options: Option<SaverOptions>,
 }
 
 impl Scaffold {
@@ -192,7 +194,8 @@ impl Scaffold {
             self.summary_op = summary::merge_all(graph);
         }
         if self.saver.is_none() && !global_variables(graph)?.is_empty() {
-            self.saver = Some(Arc::new(Saver::new(graph)?));
+            let options = self.saver_options.clone().unwrap_or_default();
+            self.saver = Some(Arc::new(Saver::with_options(graph, options)?));
         }
         graph.finish()?;
         Ok(self)

@@ -314,3 +314,25 @@ pub trait SessionRunHook: Send {
         Ok(())
     }
 }
+
+impl<H: SessionRunHook + ?Sized> SessionRunHook for Box<H> {
+    fn begin(&mut self, graph: &Graph) -> Result<()> {
+        (**self).begin(graph)
+    }
+
+    fn after_create_session(&mut self, session: &Session, coordinator: &Coordinator) -> Result<()> {
+        (**self).after_create_session(session, coordinator)
+    }
+
+    fn before_run(&mut self, context: &RunContext<'_>) -> Result<RunArgs> {
+        (**self).before_run(context)
+    }
+
+    fn after_run(&mut self, context: &RunContext<'_>, values: &RunValues) -> Result<()> {
+        (**self).after_run(context, values)
+    }
+
+    fn end(&mut self, session: &Session) -> Result<()> {
+        (**self).end(session)
+    }
+}

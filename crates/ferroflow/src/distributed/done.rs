@@ -1,33 +1,64 @@
-//! How the tasks of a parameter server learn that training is over: every worker puts its number into a queue on each of
-//! them, and they wait until all have.
+//! How the tasks of a cluster learn that training is over. Every worker puts its number into a queue on each parameter server, and
+//! these wait until all have. A queue on the chief is closed when the chief is done: workers and evaluators listen to it.
+//!
+//! `ferroflow server`, programs under `python -m ferroflow` and [`train_and_evaluate`](crate::estimator::train_and_evaluate) all do so, and
+//! end together in one cluster.
 
+use crate::session::{RunOptions, SessionConfig, Target};
+use crate::train::Queue;
 use cluster::{ClusterSpec, Server};
-use ferroflow::session::Target;
-use ferroflow::train::Queue;
-use ferroflow::{Code, DType, Graph, Operation, PartialShape, Result, RunOptions, SessionConfig, Status, Tensor};
+use graph::{Graph, Operation};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
+use tensor::{Code, DType, PartialShape, Result, Status, Tensor};
 
 /// The name under which the tasks share the queue.
 const QUEUE: &str = "ferroflow_done";
 
+/// The name of a queue on the chief that holds nothing, and is closed when the chief is done.
+const CHIEF_QUEUE: &str = "ferroflow_chief";
+
 /// How long the other workers may take when the chief is done: what they had to give is in the model already.
+///
+/// ```
+/// assert!(ferroflow::distributed::done::GRACE < ferroflow::distributed::done::GRACE_OF_PROGRAMS);
+/// ```
 pub const GRACE: Duration = Duration::from_secs(5);
 
 /// The same for programs that take long to start: a worker that comes when the chief is done already finds nothing to do and leaves.
+///
+/// ```
+/// assert_eq!(ferroflow::distributed::done::GRACE_OF_PROGRAMS.as_secs(), 60);
+/// ```
 pub const GRACE_OF_PROGRAMS: Duration = Duration::from_secs(60);
 
 /// How long a worker tries to tell.
 const TELLING: Duration = Duration::from_secs(5);
 
 /// Returns how many tasks of a cluster train.
+///
+/// ```
+/// use ferroflow::distributed::{ClusterSpec, done};
+///
+/// let cluster = ClusterSpec::new().with_job("chief", &["a:1"])?.with_job("worker", &["b:1"])?.with_job("ps", &["c:1"])?;
+/// assert_eq!(done::trainers(&cluster), 2);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn trainers(cluster: &ClusterSpec) -> u32 {
     ["chief", "master", "worker"].into_iter().map(|job| cluster.num_tasks(job) as u32).sum()
 }
 
 /// Returns the number of a task among those that train, of which the chief is 0.
+///
+/// ```
+/// use ferroflow::distributed::{ClusterSpec, done};
+///
+/// let cluster = ClusterSpec::new().with_job("chief", &["a:1"])?.with_job("worker", &["b:1"])?;
+/// assert_eq!((done::number(&cluster, "worker", 0), done::number(&cluster, "ps", 0)), (Some(1), None));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn number(cluster: &ClusterSpec, job: &str, index: u32) -> Option<u32> {
     match job {
         "chief" | "master" => Some(0),
@@ -37,6 +68,19 @@ pub fn number(cluster: &ClusterSpec, job: &str, index: u32) -> Option<u32> {
 }
 
 /// Starts to wait on a thread of its own; what is returned is there when training is over.
+///
+/// ```
+/// use ferroflow::distributed::{create_local_server, done};
+/// use ferroflow::session::Target;
+/// use std::sync::Arc;
+///
+/// // The only task of this cluster is its own parameter server.
+/// let server = Arc::new(create_local_server()?);
+/// let over = done::watch(server.clone(), "local", 0, 1, done::GRACE)?;
+/// done::tell_all(&Target::from(&*server), 0, "/job:local/task:0", &["/job:local/task:0".to_owned()]);
+/// assert!(over.blocking_recv().unwrap().is_ok());
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn watch(
     server: Arc<Server>,
     job: &str,
@@ -75,18 +119,38 @@ fn wait(server: &Server, device: String, workers: u32, grace: Duration) -> Resul
 /// one leaves as soon as it knows, and it is the way to the others. One that is gone already needn't be told.
 ///
 /// A worker's number is 0 for the chief; its device is its own.
+///
+/// ```
+/// use ferroflow::distributed::{create_local_server, done};
+/// use ferroflow::session::Target;
+///
+/// let server = create_local_server()?;
+/// // There are no parameter servers: nobody is told.
+/// done::tell(&Target::from(&server), 0, "/job:local/task:0", 0, false);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub fn tell(target: &Target, worker: u32, own: &str, ps: u32, is_existing_server: bool) {
-    tell_all(target, worker, own, (0..ps).map(|task| device("ps", task)).collect());
+    tell_all(target, worker, own, &(0..ps).map(|task| device("ps", task)).collect::<Vec<_>>());
     if is_existing_server {
-        tell_all(target, worker, own, vec![own.to_owned()]);
+        tell_all(target, worker, own, &[own.to_owned()]);
     }
 }
 
-fn tell_all(target: &Target, worker: u32, own: &str, devices: Vec<String>) {
+/// Tells these tasks that a worker is done.
+///
+/// ```
+/// use ferroflow::distributed::{create_local_server, done};
+/// use ferroflow::session::Target;
+///
+/// let server = create_local_server()?;
+/// done::tell_all(&Target::from(&server), 0, "/job:local/task:0", &["/job:local/task:0".to_owned()]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn tell_all(target: &Target, worker: u32, own: &str, devices: &[String]) {
     let (told, all_told) = channel();
     let count = devices.len();
     for device in devices {
-        let (target, told, own) = (target.clone(), told.clone(), own.to_owned());
+        let (target, told, own, device) = (target.clone(), told.clone(), own.to_owned(), device.clone());
         let tell = move || {
             if let Err(status) = tell_one(&target, worker, &own, &device) {
                 tracing::debug!("{device} can't be told that worker {worker} is done: {status}");
@@ -120,6 +184,44 @@ fn tell_one(target: &Target, worker: u32, own: &str, at: &str) -> Result<()> {
     Ok(())
 }
 
+/// Waits until the chief has said that it is done. An error says that it can't be known, such as while the chief isn't there.
+///
+/// ```
+/// use ferroflow::distributed::{create_local_server, done};
+/// use ferroflow::session::Target;
+///
+/// let server = create_local_server()?;
+/// let (target, chief) = (Target::from(&server), "/job:local/task:0");
+/// done::tell_chief_done(&target, chief)?;
+/// done::wait_for_chief(&target, chief, chief)?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn wait_for_chief(target: &Target, chief: &str, own: &str) -> Result<()> {
+    let graph = Graph::new();
+    let taken = on_chief(&graph, chief, |queue| queue.dequeue(&[DType::Int32]));
+    let session = target.session(&graph, &filtered(&[chief.to_owned(), own.to_owned()]))?;
+    match session.run_ops(&[&taken]) {
+        Ok(()) => Ok(()),
+        Err(status) if status.code() == Code::OutOfRange => Ok(()),
+        Err(status) => Err(status),
+    }
+}
+
+/// Says, on the chief's own server, that the chief is done.
+///
+/// ```
+/// use ferroflow::distributed::{create_local_server, done};
+/// use ferroflow::session::Target;
+///
+/// done::tell_chief_done(&Target::from(&create_local_server()?), "/job:local/task:0")?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn tell_chief_done(target: &Target, own: &str) -> Result<()> {
+    let graph = Graph::new();
+    let close = on_chief(&graph, own, |queue| graph.op("QueueCloseV2").input(queue.handle()).build());
+    target.session(&graph, &filtered(&[own.to_owned()]))?.run_ops(&[&close])
+}
+
 fn device(job: &str, task: u32) -> String {
     format!("/job:{job}/task:{task}")
 }
@@ -129,11 +231,25 @@ fn filtered(filters: &[String]) -> SessionConfig {
 }
 
 fn on_queue(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Operation) -> Operation {
+    on_shared_queue(graph, device, QUEUE, -1, build)
+}
+
+fn on_chief(graph: &Graph, device: &str, build: impl FnOnce(&Queue) -> Operation) -> Operation {
+    on_shared_queue(graph, device, CHIEF_QUEUE, 1, build)
+}
+
+fn on_shared_queue(
+    graph: &Graph,
+    device: &str,
+    name: &str,
+    capacity: i64,
+    build: impl FnOnce(&Queue) -> Operation,
+) -> Operation {
     graph.device(device, |graph| {
         let types: &[DType] = &[DType::Int32];
         let shapes: &[PartialShape] = &[PartialShape::scalar()];
         let queue = graph.op("FIFOQueueV2").attr("component_types", types).attr("shapes", shapes);
-        let queue = queue.attr("capacity", -1i64).attr("shared_name", QUEUE).output();
+        let queue = queue.attr("capacity", capacity).attr("shared_name", name).output();
         build(&Queue::new(queue))
     })
 }

@@ -1,0 +1,413 @@
+//! The canned estimators: networks, linear models, both together, and baselines, over feature columns.
+//!
+//! Variables, checkpoints, losses and optimizers are those of TensorFlow's `DNNClassifier` and its like, so that either goes on with what
+//! the other has trained.
+
+use super::{Estimator, EstimatorSpec, Features, Head, Mode, RunConfig};
+use crate::compose::{self, kept};
+use crate::feature_column::{Combiner, FeatureColumn, LinearModelOptions, input_layer, linear_model};
+use crate::initializers;
+use crate::layers::{Activation, Apply, BatchNormalization, Dense, Dropout};
+use crate::summary;
+use crate::train::expression::group;
+use crate::train::{AdagradOptimizer, FtrlOptimizer, GradientOptions, Optimizer};
+use crate::variable::{SaveSlice, Variable, get_global_step, global_variables, trainable_variables};
+use crate::variable_scope::{VariableScope, get_variable};
+use graph::{Graph, Operation, Output};
+use std::sync::Arc;
+use tensor::{DType, Result, Status};
+
+/// Makes an optimizer for a graph.
+///
+/// ```
+/// use ferroflow::estimator::OptimizerFn;
+/// use ferroflow::train::AdamOptimizer;
+/// use std::sync::Arc;
+///
+/// let adam: OptimizerFn = Arc::new(|| Box::new(AdamOptimizer::new(0.001)));
+/// assert_eq!(adam().name(), "Adam");
+/// ```
+pub type OptimizerFn = Arc<dyn Fn() -> Box<dyn Optimizer> + Send + Sync>;
+
+/// The network of a canned estimator: columns, hidden layers, and what happens between them.
+///
+/// ```
+/// use ferroflow::estimator::Dnn;
+/// use ferroflow::feature_column::numeric_column;
+///
+/// let network = Dnn { dropout: Some(0.1), ..Dnn::new(&[64, 32], &[numeric_column("age").into()]) };
+/// ```
+#[derive(Clone)]
+pub struct Dnn {
+    /// The units of each hidden layer.
+    pub hidden_units: Vec<i64>,
+    /// What the first layer sees: dense columns.
+    pub feature_columns: Vec<FeatureColumn>,
+    /// What hidden layers end with.
+    pub activation: Activation,
+    /// The share of units that training leaves out at random.
+    pub dropout: Option<f64>,
+    /// Whether hidden layers are normalized over the batch.
+    pub batch_norm: bool,
+    /// Makes the optimizer; Adagrad unless told otherwise.
+    pub optimizer: Option<OptimizerFn>,
+}
+
+impl Dnn {
+    /// Makes a network with TensorFlow's defaults.
+    ///
+    /// ```
+    /// use ferroflow::estimator::Dnn;
+    /// use ferroflow::feature_column::numeric_column;
+    ///
+    /// assert!(!Dnn::new(&[10], &[numeric_column("age").into()]).batch_norm);
+    /// ```
+    pub fn new(hidden_units: &[i64], feature_columns: &[FeatureColumn]) -> Dnn {
+        Dnn {
+            hidden_units: hidden_units.to_vec(),
+            feature_columns: feature_columns.to_vec(),
+            activation: Activation::Relu,
+            dropout: None,
+            batch_norm: false,
+            optimizer: None,
+        }
+    }
+
+    fn logits(&self, features: &Features, mode: Mode, units: i64) -> Output {
+        let mut net = input_in_scope(features, &self.feature_columns);
+        for (number, &units) in self.hidden_units.iter().enumerate() {
+            let name = format!("hiddenlayer_{number}");
+            let layer = Dense::new(units).name(&name).activation(self.activation);
+            net = net.apply(&layer.kernel_initializer(initializers::glorot_uniform(None)));
+            if let Some(rate) = self.dropout
+                && mode == Mode::Train
+            {
+                net = net.apply(&Dropout::new(rate).training(true));
+            }
+            if self.batch_norm {
+                let layer = BatchNormalization::new().momentum(0.999).name(&format!("batchnorm_{number}"));
+                net = net.apply(&layer.training(mode == Mode::Train));
+            }
+            tell_of_layer(&name, &net);
+        }
+        let layer = Dense::new(units).name("logits").kernel_initializer(initializers::glorot_uniform(None));
+        let logits = net.apply(&layer);
+        tell_of_layer("logits", &logits);
+        logits
+    }
+}
+
+/// The linear part of a canned estimator.
+///
+/// ```
+/// use ferroflow::estimator::Linear;
+/// use ferroflow::feature_column::numeric_column;
+///
+/// let model = Linear::new(&[numeric_column("age").into()]);
+/// ```
+#[derive(Clone)]
+pub struct Linear {
+    /// What is weighed.
+    pub feature_columns: Vec<FeatureColumn>,
+    /// How the weights of several values of one row become one number.
+    pub sparse_combiner: Combiner,
+    /// Makes the optimizer; Ftrl unless told otherwise.
+    pub optimizer: Option<OptimizerFn>,
+}
+
+impl Linear {
+    /// Makes a linear model with TensorFlow's defaults.
+    ///
+    /// ```
+    /// use ferroflow::estimator::Linear;
+    ///
+    /// assert!(Linear::new(&[]).optimizer.is_none());
+    /// ```
+    pub fn new(feature_columns: &[FeatureColumn]) -> Linear {
+        Linear { feature_columns: feature_columns.to_vec(), sparse_combiner: Combiner::Sum, optimizer: None }
+    }
+
+    fn logits(&self, features: &Features, units: i64) -> Output {
+        let options = LinearModelOptions { units, sparse_combiner: self.sparse_combiner, trainable: true };
+        linear_model(features, &self.feature_columns, options)
+    }
+
+    /// Returns the rate of the default optimizer, which is smaller the more columns there are.
+    fn rate(&self, at_most: f64) -> f64 {
+        at_most.min(1.0 / (self.feature_columns.len().max(1) as f64).sqrt())
+    }
+}
+
+/// The names of the scopes, by which the variables of the two parts are told apart.
+const DNN: &str = "dnn";
+const LINEAR: &str = "linear";
+const BASELINE: &str = "baseline";
+
+/// What stands between a variable's name and that of its slot in checkpoints of a model that is nothing but a network: TensorFlow makes
+/// the slots inside the partitioned scope of the model.
+const DNN_SLOTS: &str = "t_0/";
+
+/// The same for a linear model.
+const LINEAR_SLOTS: &str = "part_0/";
+
+/// Builds the first layer as TensorFlow names it.
+#[track_caller]
+fn input_in_scope(features: &Features, columns: &[FeatureColumn]) -> Output {
+    let Some(graph) = features.graph() else { return input_layer(features, columns) };
+    VariableScope::new("input_from_feature_columns").run(graph, |_| input_layer(features, columns))
+}
+
+fn tell_of_layer(name: &str, layer: &Output) {
+    let zeros = kept("summary", &[layer], || {
+        let is_zero = compose::with_number("Equal", layer, 0.0)?;
+        compose::reduce_all("Mean", &compose::cast(&is_zero, DType::Float)?)
+    });
+    summary::scalar(&format!("{name}/fraction_of_zero_values"), &zeros);
+    summary::histogram(&format!("{name}/activation"), layer);
+}
+
+/// Adds the operation that minimizes a loss by the variables of a scope.
+fn minimize(optimizer: &dyn Optimizer, loss: &Output, scope: &str, step: Option<&Variable>) -> Result<Operation> {
+    let mut variables = trainable_variables(loss.graph())?;
+    variables.retain(|variable| variable.name().starts_with(&format!("{scope}/")));
+    let options = GradientOptions { variables: Some(variables), ..GradientOptions::default() };
+    optimizer.minimize_with(loss, step, &options)
+}
+
+/// Names the slots in checkpoints as TensorFlow does.
+fn name_slots(graph: &Graph, between: &str) -> Result<()> {
+    let primaries: Vec<String> = trainable_variables(graph)?.iter().map(Variable::name).collect();
+    for mut variable in global_variables(graph)? {
+        let name = variable.name();
+        let Some((primary, slot)) = name.rsplit_once('/') else { continue };
+        let is_slot = primaries.iter().any(|other| other == primary) && !primaries.contains(&name);
+        if let (true, Some(shape)) = (is_slot, variable.shape().to_shape()) {
+            variable.set_save_slice(SaveSlice {
+                full_name: format!("{primary}/{between}{slot}"),
+                full_shape: shape.clone(),
+                offset: vec![0; shape.rank()],
+                shape,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn optimizer(given: &Option<OptimizerFn>, default: impl FnOnce() -> Box<dyn Optimizer>) -> Box<dyn Optimizer> {
+    given.as_ref().map_or_else(default, |given| given())
+}
+
+/// What is built for a canned estimator: its logits, and what trains them.
+trait Canned: Clone + Send + Sync + 'static {
+    fn spec(&self, features: &Features, labels: Option<&Output>, mode: Mode, head: &Head) -> Result<EstimatorSpec>;
+
+    fn estimator(self, head: Head, config: RunConfig) -> Result<Estimator> {
+        Estimator::new(
+            |features, labels, mode, (model, head): &(Self, Head)| model.spec(features, labels, mode, head),
+            (self, head),
+            config,
+        )
+    }
+}
+
+fn graph_of(features: &Features) -> Result<&Graph> {
+    features.graph().ok_or_else(|| Status::invalid_argument("the input has no features"))
+}
+
+impl Canned for Dnn {
+    fn spec(&self, features: &Features, labels: Option<&Output>, mode: Mode, head: &Head) -> Result<EstimatorSpec> {
+        let graph = graph_of(features)?;
+        let units = head.logits_dimension();
+        let logits = VariableScope::new(DNN).run(graph, |_| self.logits(features, mode, units));
+        head.create_estimator_spec(features, mode, &logits, labels, |loss| {
+            let optimizer = optimizer(&self.optimizer, || Box::new(AdagradOptimizer::new(0.05)));
+            let train = minimize(&*optimizer, loss, DNN, get_global_step(graph)?.as_ref())?;
+            name_slots(graph, DNN_SLOTS)?;
+            Ok(train)
+        })
+    }
+}
+
+impl Canned for Linear {
+    fn spec(&self, features: &Features, labels: Option<&Output>, mode: Mode, head: &Head) -> Result<EstimatorSpec> {
+        let graph = graph_of(features)?;
+        let logits = VariableScope::new(LINEAR).run(graph, |_| self.logits(features, head.logits_dimension()));
+        head.create_estimator_spec(features, mode, &logits, labels, |loss| {
+            let optimizer = optimizer(&self.optimizer, || Box::new(FtrlOptimizer::new(self.rate(0.2))));
+            let train = minimize(&*optimizer, loss, LINEAR, get_global_step(graph)?.as_ref())?;
+            name_slots(graph, LINEAR_SLOTS)?;
+            Ok(train)
+        })
+    }
+}
+
+/// A linear model beside a network.
+#[derive(Clone)]
+struct Combined {
+    linear: Linear,
+    dnn: Dnn,
+}
+
+impl Canned for Combined {
+    fn spec(&self, features: &Features, labels: Option<&Output>, mode: Mode, head: &Head) -> Result<EstimatorSpec> {
+        let graph = graph_of(features)?;
+        let units = head.logits_dimension();
+        let (has_dnn, has_linear) = (!self.dnn.feature_columns.is_empty(), !self.linear.feature_columns.is_empty());
+        let dnn = || VariableScope::new(DNN).run(graph, |_| self.dnn.logits(features, mode, units));
+        let linear = || {
+            let logits = VariableScope::new(LINEAR).run(graph, |_| self.linear.logits(features, units));
+            tell_of_layer(LINEAR, &logits);
+            logits
+        };
+        let logits = match (has_dnn, has_linear) {
+            (true, true) => {
+                let (dnn, linear) = (dnn(), linear());
+                kept("logits", &[&dnn, &linear], || compose::add(&dnn, &linear))
+            }
+            (true, false) => dnn(),
+            (false, true) => linear(),
+            (false, false) => {
+                return Err(Status::invalid_argument("there are neither linear nor network feature columns"));
+            }
+        };
+        head.create_estimator_spec(features, mode, &logits, labels, |loss| {
+            let mut trains = Vec::new();
+            if has_dnn {
+                let optimizer = optimizer(&self.dnn.optimizer, || Box::new(AdagradOptimizer::new(0.001)));
+                trains.push(minimize(&*optimizer, loss, DNN, None)?);
+            }
+            if has_linear {
+                let optimizer =
+                    optimizer(&self.linear.optimizer, || Box::new(FtrlOptimizer::new(self.linear.rate(0.005))));
+                trains.push(minimize(&*optimizer, loss, LINEAR, None)?);
+            }
+            let both = group(graph, &trains, "group_deps")?;
+            let step = get_global_step(graph)?.ok_or_else(|| Status::internal("the graph has no global step"))?;
+            Ok(graph.control_dependencies(&[both], |graph| step.assign_add(&graph.constant(1i64))))
+        })
+    }
+}
+
+/// A bias alone.
+#[derive(Clone, Default)]
+struct Baseline {
+    optimizer: Option<OptimizerFn>,
+}
+
+impl Canned for Baseline {
+    fn spec(&self, features: &Features, labels: Option<&Output>, mode: Mode, head: &Head) -> Result<EstimatorSpec> {
+        let graph = graph_of(features)?;
+        let units = head.logits_dimension();
+        let first = features.iter().next().ok_or_else(|| Status::invalid_argument("the input has no features"))?.1;
+        let rows = match first {
+            crate::feature_column::Feature::Dense(tensor) => compose::size_of_axis(tensor, 0)?,
+            crate::feature_column::Feature::Sparse(sparse) => {
+                compose::cast(&compose::at(&sparse.dense_shape, 0)?, DType::Int32)?
+            }
+        };
+        let logits = VariableScope::new(BASELINE).run(graph, |graph| {
+            let bias = get_variable(graph, "bias", &[units]).initializer(initializers::zeros()).get();
+            kept("baseline", &[bias.value()], || {
+                let shape = compose::pack(&[&rows, &compose::int(graph, units as i32)])?;
+                compose::mul(&bias.read(), &compose::fill(&shape, DType::Float, 1.0)?)
+            })
+        });
+        head.create_estimator_spec(features, mode, &logits, labels, |loss| {
+            let optimizer = optimizer(&self.optimizer, || Box::new(FtrlOptimizer::new(0.3)));
+            minimize(&*optimizer, loss, BASELINE, get_global_step(graph)?.as_ref())
+        })
+    }
+}
+
+macro_rules! estimators {
+    ($($(#[$doc:meta])* $name:ident: $head:expr, { $($field:ident: $ty:ty = $init:expr;)* }, ($($arg:ident: $arg_ty:ty),*) => $model:expr, $example:literal;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// ```
+        #[doc = concat!("use ferroflow::estimator::{", stringify!($name), ", RunConfig};")]
+        /// use ferroflow::feature_column::numeric_column;
+        ///
+        #[doc = concat!("let model = ", $example, ".build(RunConfig::new(\"/tmp/income\"))?;")]
+        /// assert_eq!(model.model_dir(), "/tmp/income");
+        /// # Ok::<(), ferroflow::Status>(())
+        /// ```
+        #[derive(Clone)]
+        pub struct $name {
+            /// What comes behind the logits: the classes or numbers, the loss, weights of rows, names of labels.
+            pub head: Head,
+            $(
+                /// This part of the model.
+                pub $field: $ty,
+            )*
+        }
+
+        impl $name {
+            /// Makes the model with TensorFlow's defaults.
+            ///
+            /// ```
+            #[doc = concat!("use ferroflow::estimator::", stringify!($name), ";")]
+            /// use ferroflow::feature_column::numeric_column;
+            ///
+            #[doc = concat!("let mut model = ", $example, ";")]
+            /// model.head = model.head.weight_column("sample_weight");
+            /// ```
+            #[allow(clippy::new_without_default, reason = "some take arguments")]
+            pub fn new($($arg: $arg_ty),*) -> $name {
+                $name { head: $head, $($field: $init),* }
+            }
+
+            /// Makes the estimator.
+            ///
+            /// ```
+            #[doc = concat!("use ferroflow::estimator::{", stringify!($name), ", RunConfig};")]
+            /// use ferroflow::feature_column::numeric_column;
+            ///
+            #[doc = concat!("assert!(", $example, ".build(RunConfig::new(\"\")).is_err());")]
+            /// ```
+            pub fn build(self, config: RunConfig) -> Result<Estimator> {
+                let model: fn($name) -> _ = $model;
+                let head = self.head.clone();
+                model(self).estimator(head, config)
+            }
+        }
+    )*};
+}
+
+estimators! {
+    /// A network that tells two classes apart, or more with another head.
+    DNNClassifier: Head::binary(), { dnn: Dnn = Dnn::new(hidden_units, feature_columns); },
+        (hidden_units: &[i64], feature_columns: &[FeatureColumn]) => |model| model.dnn,
+        "DNNClassifier::new(&[8], &[numeric_column(\"age\").into()])";
+    /// A network that predicts numbers.
+    DNNRegressor: Head::regression(1), { dnn: Dnn = Dnn::new(hidden_units, feature_columns); },
+        (hidden_units: &[i64], feature_columns: &[FeatureColumn]) => |model| model.dnn,
+        "DNNRegressor::new(&[8], &[numeric_column(\"age\").into()])";
+    /// A linear model that tells two classes apart, or more with another head.
+    LinearClassifier: Head::binary(), { linear: Linear = Linear::new(feature_columns); },
+        (feature_columns: &[FeatureColumn]) => |model| model.linear,
+        "LinearClassifier::new(&[numeric_column(\"age\").into()])";
+    /// A linear model that predicts numbers.
+    LinearRegressor: Head::regression(1), { linear: Linear = Linear::new(feature_columns); },
+        (feature_columns: &[FeatureColumn]) => |model| model.linear,
+        "LinearRegressor::new(&[numeric_column(\"age\").into()])";
+    /// A linear model beside a network, wide and deep, that tell two classes apart, or more with another head.
+    DNNLinearCombinedClassifier: Head::binary(),
+        { linear: Linear = Linear::new(linear_feature_columns); dnn: Dnn = Dnn::new(dnn_hidden_units, dnn_feature_columns); },
+        (linear_feature_columns: &[FeatureColumn], dnn_feature_columns: &[FeatureColumn], dnn_hidden_units: &[i64]) =>
+        |model| Combined { linear: model.linear, dnn: model.dnn },
+        "DNNLinearCombinedClassifier::new(&[], &[numeric_column(\"age\").into()], &[8])";
+    /// A linear model beside a network that predict numbers.
+    DNNLinearCombinedRegressor: Head::regression(1),
+        { linear: Linear = Linear::new(linear_feature_columns); dnn: Dnn = Dnn::new(dnn_hidden_units, dnn_feature_columns); },
+        (linear_feature_columns: &[FeatureColumn], dnn_feature_columns: &[FeatureColumn], dnn_hidden_units: &[i64]) =>
+        |model| Combined { linear: model.linear, dnn: model.dnn },
+        "DNNLinearCombinedRegressor::new(&[], &[numeric_column(\"age\").into()], &[8])";
+    /// Predicts how frequent each class is, whatever the features: what every other model must surpass.
+    BaselineClassifier: Head::binary(), { optimizer: Option<OptimizerFn> = None; },
+        () => |model| Baseline { optimizer: model.optimizer },
+        "BaselineClassifier::new()";
+    /// Predicts the mean, whatever the features: what every other model must surpass.
+    BaselineRegressor: Head::regression(1), { optimizer: Option<OptimizerFn> = None; },
+        () => |model| Baseline { optimizer: model.optimizer },
+        "BaselineRegressor::new()";
+}

@@ -1,0 +1,32 @@
+//! What model functions ask of [`Features`].
+
+use crate::feature_column::{Feature, Features};
+use graph::Output;
+use tensor::{Result, Status};
+
+impl Features {
+    /// Returns the tensor of a feature that every row has, or an error that lists the features there are.
+    ///
+    /// ```
+    /// use ferroflow::feature_column::Features;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let features = Features::new().with("age", Graph::new().constant([39f32, 50.0]));
+    /// assert_eq!(features.dense("age")?.shape(), PartialShape::from([2]));
+    /// assert!(features.dense("size").unwrap_err().message().contains("the features are: age"));
+    /// # Ok::<(), Status>(())
+    /// ```
+    pub fn dense(&self, name: &str) -> Result<Output> {
+        match self.get(name) {
+            Some(Feature::Dense(tensor)) => Ok(tensor.clone()),
+            Some(Feature::Sparse(_)) => {
+                Err(Status::invalid_argument(format!("the feature '{name}' is sparse, and a dense one is asked for")))
+            }
+            None => {
+                let names: Vec<&str> = self.names().collect();
+                let names = names.join(", ");
+                Err(Status::invalid_argument(format!("there is no feature '{name}'; the features are: {names}")))
+            }
+        }
+    }
+}

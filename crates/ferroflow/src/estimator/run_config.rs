@@ -1,0 +1,179 @@
+//! [`RunConfig`]: where and how a model is run: its directory, how often things are saved, and the cluster.
+
+use crate::distributed::{ClusterSpec, TfConfig};
+use crate::session::SessionConfig;
+use crate::train::{Every, ReplicaDeviceSetter, SaverOptions};
+use std::time::Duration;
+use tensor::Result;
+
+/// Where and how an [`Estimator`](super::Estimator) runs. What isn't set is as in TensorFlow.
+///
+/// ```
+/// use ferroflow::estimator::RunConfig;
+/// use ferroflow::train::Every;
+///
+/// let config = RunConfig { save_checkpoints: Some(Every::Steps(500)), ..RunConfig::new("/tmp/census") };
+/// assert_eq!((config.keep_checkpoint_max, config.is_chief()), (5, true));
+/// ```
+#[derive(Clone, Debug)]
+pub struct RunConfig {
+    /// The directory of checkpoints and events; a temporary one that is left behind if not given.
+    pub model_dir: Option<String>,
+    /// The seed of the graph.
+    pub tf_random_seed: Option<i64>,
+    /// How often summaries are written in training; never if not given.
+    pub save_summary_steps: Option<i64>,
+    /// How often checkpoints are saved beside the first and the last; never, not even then, if not given.
+    pub save_checkpoints: Option<Every>,
+    /// How many checkpoints are kept; 0 means all.
+    pub keep_checkpoint_max: usize,
+    /// A checkpoint is kept for good every so many hours.
+    pub keep_checkpoint_every_n_hours: f64,
+    /// How often the loss and the rate of steps are logged; never if not given.
+    pub log_step_count_steps: Option<i64>,
+    /// What sessions are told.
+    pub session_config: Option<SessionConfig>,
+    /// The cluster, and which task of it this process is; without, everything is in this process.
+    pub tf_config: Option<TfConfig>,
+}
+
+impl RunConfig {
+    /// Returns the usual settings for a model in this process.
+    ///
+    /// ```
+    /// use ferroflow::estimator::RunConfig;
+    ///
+    /// assert!(RunConfig::new("/tmp/census").tf_config.is_none());
+    /// ```
+    pub fn new(model_dir: &str) -> RunConfig {
+        RunConfig { model_dir: Some(model_dir.to_owned()), ..RunConfig::default() }
+    }
+
+    /// Returns the usual settings for the task that the environment variable `TF_CONFIG` names, or for this process where it isn't set.
+    ///
+    /// ```
+    /// use ferroflow::estimator::RunConfig;
+    ///
+    /// let config = RunConfig::from_env("/tmp/census")?;
+    /// println!("this is {}", config.task());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn from_env(model_dir: &str) -> Result<RunConfig> {
+        Ok(RunConfig { tf_config: TfConfig::from_env()?, ..RunConfig::new(model_dir) })
+    }
+
+    /// Returns whether this process initializes, saves and restores for all: it alone does unless there is a cluster.
+    ///
+    /// ```
+    /// assert!(ferroflow::estimator::RunConfig::default().is_chief());
+    /// ```
+    pub fn is_chief(&self) -> bool {
+        self.tf_config.as_ref().is_none_or(TfConfig::is_chief)
+    }
+
+    /// Returns the name of this process, for people.
+    ///
+    /// ```
+    /// use ferroflow::distributed::TfConfig;
+    /// use ferroflow::estimator::RunConfig;
+    ///
+    /// let told = TfConfig::parse(r#"{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}"#)?;
+    /// let config = RunConfig { tf_config: Some(told), ..RunConfig::default() };
+    /// assert_eq!(config.task(), "/job:ps/task:0");
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn task(&self) -> String {
+        match &self.tf_config {
+            Some(told) => format!("/job:{}/task:{}", told.job, told.task_index),
+            None => "a single process".to_owned(),
+        }
+    }
+
+    /// Returns how many parameter servers there are.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::estimator::RunConfig::default().num_ps_replicas(), 0);
+    /// ```
+    pub fn num_ps_replicas(&self) -> u32 {
+        self.cluster().map_or(0, |cluster| cluster.num_tasks("ps") as u32)
+    }
+
+    fn cluster(&self) -> Option<&ClusterSpec> {
+        self.tf_config.as_ref().map(|told| &told.cluster)
+    }
+
+    /// Returns what puts variables on parameter servers, for a task that trains beside some.
+    pub(super) fn device_setter(&self) -> Result<Option<ReplicaDeviceSetter>> {
+        let Some(told) = self.tf_config.as_ref().filter(|_| self.num_ps_replicas() > 0) else { return Ok(None) };
+        if told.is_evaluator() {
+            return Ok(None);
+        }
+        ReplicaDeviceSetter::new(self.num_ps_replicas()).worker_device(&self.task()).map(Some)
+    }
+
+    /// Returns what sessions of a task that trains are told: a worker that waits for others would never start.
+    pub(super) fn session_config_of_task(&self) -> SessionConfig {
+        if let Some(config) = &self.session_config {
+            return config.clone();
+        }
+        match &self.tf_config {
+            Some(told) => SessionConfig::new().device_filters(["/job:ps".to_owned(), self.task_or_job(told)]),
+            None => SessionConfig::new(),
+        }
+    }
+
+    fn task_or_job(&self, told: &TfConfig) -> String {
+        if told.job == "worker" { self.task() } else { format!("/job:{}", told.job) }
+    }
+
+    pub(super) fn saver_options(&self) -> SaverOptions {
+        SaverOptions {
+            // With parameter servers, each writes what it holds.
+            sharded: self.num_ps_replicas() > 0,
+            max_to_keep: self.keep_checkpoint_max,
+            keep_checkpoint_every_n_hours: self.keep_checkpoint_every_n_hours,
+            ..SaverOptions::default()
+        }
+    }
+}
+
+impl Default for RunConfig {
+    fn default() -> RunConfig {
+        RunConfig {
+            model_dir: None,
+            tf_random_seed: None,
+            save_summary_steps: Some(100),
+            save_checkpoints: Some(Every::Time(Duration::from_secs(600))),
+            keep_checkpoint_max: 5,
+            keep_checkpoint_every_n_hours: 10_000.0,
+            log_step_count_steps: Some(100),
+            session_config: None,
+            tf_config: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(task: &str) -> RunConfig {
+        let cluster = r#"{"chief": ["a:1"], "worker": ["b:2"], "ps": ["c:3", "d:4"]}"#;
+        let told = TfConfig::parse(&format!(r#"{{"cluster": {cluster}, "task": {{"type": "{task}", "index": 0}}}}"#));
+        RunConfig { tf_config: Some(told.unwrap()), ..RunConfig::default() }
+    }
+
+    #[test]
+    fn only_tasks_that_train_put_variables_on_parameter_servers() {
+        let has_setter = |task| config(task).device_setter().unwrap().is_some();
+        assert!(has_setter("chief") && has_setter("worker") && !has_setter("evaluator"));
+        assert!(RunConfig::default().device_setter().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_worker_sees_itself_and_the_parameter_servers() {
+        let filters = |task| proto::ConfigProto::from(config(task).session_config_of_task()).device_filters;
+        assert_eq!(filters("worker"), ["/job:ps", "/job:worker/task:0"]);
+        assert_eq!(filters("chief"), ["/job:ps", "/job:chief"]);
+    }
+}

@@ -1,0 +1,91 @@
+//! What the tasks of a cluster do with an estimator: the chief and the workers train, parameter servers serve, and all end when the
+//! chief is done.
+
+use super::{Estimator, Input, TrainOptions};
+use crate::distributed::{Server, TfConfig, done, start_server_with, stop};
+use crate::session::Target;
+use crate::train::Coordinator;
+use graph::Graph;
+use std::sync::Arc;
+use std::time::Duration;
+use tensor::{Result, Status};
+
+/// How long to wait before a chief is asked again that can't be reached.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Trains as the chief or as a worker.
+pub(super) fn train_as_task(
+    estimator: &Estimator,
+    told: &TfConfig,
+    input_fn: &dyn Fn(&Graph) -> Input,
+    options: TrainOptions,
+) -> Result<()> {
+    let Some(number) = done::number(&told.cluster, &told.job, told.task_index) else {
+        return Err(Status::failed_precondition(format!(
+            "{} takes no part in training: train_and_evaluate does what is its part",
+            estimator.config().task()
+        )));
+    };
+    let server = started(told)?;
+    let target = Target::from(&*server);
+    let end = Coordinator::new();
+    if !told.is_chief() {
+        watch_chief(told, &target, &end)?;
+    }
+    let trained = estimator.train_on(&target, input_fn, options, &end);
+    if trained.is_ok() {
+        let own = estimator.config().task();
+        done::tell(&target, number, &own, estimator.config().num_ps_replicas(), false);
+        if told.is_chief()
+            && let Err(status) = done::tell_chief_done(&target, &own)
+        {
+            tracing::warn!("the other tasks can't be told that the chief is done: {status}");
+        }
+    }
+    // Whoever watches the chief must not wait for an answer of a server that stops.
+    end.request_stop(None);
+    stop(&server)?;
+    trained
+}
+
+/// Serves variables until all who train have said that they are done.
+pub(super) fn serve(told: &TfConfig) -> Result<()> {
+    let server = started(told)?;
+    let workers = done::trainers(&told.cluster);
+    let over = done::watch(server.clone(), &told.job, told.task_index, workers, done::GRACE_OF_PROGRAMS)?;
+    let over = over.blocking_recv().map_err(|_| Status::internal("nobody waits for the workers"))?;
+    stop(&server)?;
+    over
+}
+
+fn started(told: &TfConfig) -> Result<Arc<Server>> {
+    tracing::info!("/job:{}/task:{}: the cluster and the task are those of TF_CONFIG", told.job, told.task_index);
+    Ok(Arc::new(start_server_with(told.server_config()?)?))
+}
+
+/// Requests a stop when the chief is done. A chief that is lost may come back, and is waited for.
+pub(super) fn watch_chief(told: &TfConfig, target: &Target, end: &Coordinator) -> Result<()> {
+    let Some((job, index)) = told.chief() else { return Ok(()) };
+    let chief = format!("/job:{job}/task:{index}");
+    let own = format!("/job:{}/task:{}", told.job, told.task_index);
+    let (target, end) = (target.clone(), end.clone());
+    let watch = move || {
+        while let Err(status) = done::wait_for_chief(&target, &chief, &own) {
+            tracing::debug!("{chief} can't be watched: {status}");
+            if end.wait_for_stop(Some(PAUSE)) {
+                return;
+            }
+        }
+        tracing::info!("{chief} is done");
+        end.request_stop(None);
+    };
+    let spawned = std::thread::Builder::new().name("watch the chief".to_owned()).spawn(watch);
+    spawned.map(drop).map_err(|error| Status::resource_exhausted(format!("no thread to watch the chief: {error}")))
+}
+
+/// Returns the way from an evaluator to the chief: it is no task of the cluster.
+pub(super) fn way_to_chief(told: &TfConfig) -> Result<Option<Target>> {
+    let Some((job, index)) = told.chief() else { return Ok(None) };
+    let address = told.cluster.task_address(job, index)?;
+    Ok(Some(Target::Address(format!("grpc://{address}"))))
+}

@@ -1,0 +1,183 @@
+//! Training: [`Estimator::train`].
+
+use super::{Estimator, Input, Mode};
+use crate::session::{Session, Target};
+use crate::summary;
+use crate::train::{
+    CheckpointSaverListener, Coordinator, Every, LoggingTensorHook, MonitoredSession, NanTensorHook, RunArgs,
+    SessionRunHook, StopAtStepHook,
+};
+use crate::variable::get_global_step;
+use graph::{Graph, Operation, Output};
+use tensor::{Code, Result, Status, Tensor};
+
+/// The collection of what is written as summaries.
+const SUMMARIES: &str = "summaries";
+
+/// How a training goes. Without an end it goes on until the input ends.
+///
+/// ```
+/// use ferroflow::estimator::TrainOptions;
+///
+/// let options = TrainOptions { max_steps: Some(1000), ..TrainOptions::default() };
+/// ```
+#[derive(Default)]
+pub struct TrainOptions {
+    /// Ends after so many further steps.
+    pub steps: Option<i64>,
+    /// Ends at this global step, and does nothing when the newest checkpoint is there already.
+    pub max_steps: Option<i64>,
+    /// What takes part in the training.
+    pub hooks: Vec<Box<dyn SessionRunHook>>,
+    /// What is told of every checkpoint.
+    pub saving_listeners: Vec<Box<dyn CheckpointSaverListener>>,
+}
+
+impl Estimator {
+    /// Trains: goes on from the newest checkpoint, and saves further ones.
+    ///
+    /// As a task of a cluster this process starts its server first. The chief tells the others when it is done.
+    ///
+    /// ```no_run
+    /// use ferroflow::estimator::{Estimator, Input, TrainOptions};
+    ///
+    /// fn train(model: &Estimator, input: fn(&ferroflow::Graph) -> Input) -> ferroflow::Result<()> {
+    ///     model.train(input, TrainOptions { steps: Some(100), ..TrainOptions::default() })
+    /// }
+    /// ```
+    pub fn train(&self, input_fn: impl Fn(&Graph) -> Input, options: TrainOptions) -> Result<()> {
+        match &self.config.tf_config {
+            Some(told) => super::tasks::train_as_task(self, told, &input_fn, options),
+            None => self.train_on(&Target::Local, &input_fn, options, &Coordinator::new()),
+        }
+    }
+
+    /// Trains on a master, until the end or until somebody asks to stop.
+    pub(super) fn train_on(
+        &self,
+        target: &Target,
+        input_fn: &dyn Fn(&Graph) -> Input,
+        options: TrainOptions,
+        stop: &Coordinator,
+    ) -> Result<()> {
+        let end = self.end_of(&options)?;
+        if let Some(max_steps) = options.max_steps
+            && self.trained_steps()? >= max_steps
+        {
+            tracing::info!("Skipping training: the newest checkpoint is of step {max_steps} or later");
+            return Ok(());
+        }
+        // What hooks and the saver add has its place, too: a variable of theirs is on a parameter server.
+        let setter = self.config.device_setter()?;
+        let graph = self.new_graph();
+        let made = |graph: &Graph| self.training_session(graph, target, input_fn, options, end, stop);
+        let (session, train_op, loss) = match setter {
+            Some(setter) => setter.scope(&graph, made),
+            None => made(&graph),
+        }?;
+        run_to_end(session, &train_op, &loss)
+    }
+
+    /// Builds the model in a graph, with all that takes part in its training.
+    fn training_session(
+        &self,
+        graph: &Graph,
+        target: &Target,
+        input_fn: &dyn Fn(&Graph) -> Input,
+        options: TrainOptions,
+        end: Option<StopAtStepHook>,
+        stop: &Coordinator,
+    ) -> Result<(MonitoredSession, Operation, Output)> {
+        let model = self.build(graph, Mode::Train, input_fn)?;
+        let mut spec = model.spec;
+        let (Some(loss), Some(train_op)) = (spec.loss.take(), spec.train_op.take()) else {
+            return Err(Status::internal("a checked specification without a loss"));
+        };
+        if !graph.collection(SUMMARIES).iter().any(|output| output.op.name() == "loss") {
+            summary::scalar("loss", &loss);
+        }
+        let mut scaffold = spec.scaffold;
+        scaffold.saver_options.get_or_insert_with(|| self.config.saver_options());
+        if let Some(settings) = &self.warm_start
+            && self.config.is_chief()
+        {
+            settings.add_to(graph, &mut scaffold)?;
+        }
+        let config = &self.config;
+        let mut builder = MonitoredSession::training(graph)
+            .target(target)
+            .config(config.session_config_of_task())
+            .is_chief(config.is_chief())
+            .checkpoint_dir(self.model_dir())
+            .scaffold(scaffold)
+            .save_checkpoint(config.save_checkpoints)
+            .save_summaries(config.save_summary_steps.map(Every::Steps))
+            .log_step_count_steps(config.log_step_count_steps)
+            .stop(stop);
+        builder = model.input.into_iter().fold(builder, |builder, input| builder.hook(StartInput(input)));
+        builder = builder.hook(NanTensorHook::new(&loss, true));
+        if let (Some(steps), Some(global_step)) = (config.log_step_count_steps, get_global_step(graph)?) {
+            let tensors = [("loss", &loss), ("step", global_step.value())];
+            builder = builder.hook(LoggingTensorHook::new(&tensors, Every::Steps(steps)));
+        }
+        builder = options.hooks.into_iter().chain(spec.training_hooks).fold(builder, |builder, hook| builder.hook(hook));
+        builder = spec.training_chief_hooks.into_iter().fold(builder, |builder, hook| builder.chief_only_hook(hook));
+        builder = options.saving_listeners.into_iter().fold(builder, |builder, one| builder.saving_listener(one));
+        if let Some(end) = end {
+            builder = builder.hook(end);
+        }
+        Ok((builder.build()?, train_op, loss))
+    }
+
+    fn end_of(&self, options: &TrainOptions) -> Result<Option<StopAtStepHook>> {
+        let positive = |steps: i64, what: &str| match steps > 0 {
+            true => Ok(steps),
+            false => Err(Status::invalid_argument(format!("{what} must be more than 0, and is {steps}"))),
+        };
+        match (options.steps, options.max_steps) {
+            (Some(_), Some(_)) => Err(Status::invalid_argument("a training has steps or max_steps, and not both")),
+            (Some(steps), None) => Ok(Some(StopAtStepHook::after(positive(steps, "steps")?))),
+            (None, Some(max_steps)) => Ok(Some(StopAtStepHook::at(positive(max_steps, "max_steps")?))),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+fn run_to_end(mut session: MonitoredSession, train_op: &Operation, loss: &Output) -> Result<()> {
+    let args = RunArgs::new().target(train_op).fetch(loss);
+    let mut last: Option<Tensor> = None;
+    while !session.should_stop() {
+        match session.run(&args) {
+            Ok(values) => last = values.into_iter().next(),
+            Err(status) if status.code() == Code::OutOfRange && last.is_none() => {
+                return Err(empty_input("training", &status));
+            }
+            Err(status) if status.code() == Code::OutOfRange => break,
+            // Somebody asked to stop while this one waited for others.
+            Err(status) if status.code() == Code::Cancelled && session.stop_handle().should_stop() => break,
+            Err(status) => return Err(status),
+        }
+    }
+    session.close()?;
+    if let Some(loss) = last.and_then(|loss| loss.to_vec::<f32>().ok()) {
+        tracing::info!("Loss for final step: {loss:?}");
+    }
+    Ok(())
+}
+
+/// What to say when an input ends before its first batch.
+pub(super) fn empty_input(what: &str, status: &Status) -> Status {
+    Status::invalid_argument(format!(
+        "the input of this {what} is empty: it ended before the first batch ({})",
+        status.message()
+    ))
+}
+
+/// Starts the input over with every session.
+pub(super) struct StartInput(pub Operation);
+
+impl SessionRunHook for StartInput {
+    fn after_create_session(&mut self, session: &Session, _coordinator: &Coordinator) -> Result<()> {
+        session.run_ops(&[&self.0])
+    }
+}

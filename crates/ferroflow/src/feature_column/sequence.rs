@@ -1,0 +1,278 @@
+//! Columns of sequences: [`sequence_input_layer`] makes of each row a sequence of numbers for a recurrent network.
+
+use super::categorical::CategoricalColumn;
+use super::column::{FeatureColumn, in_order};
+use super::features::{Feature, Features, SparseTensor};
+use super::ids::{indicators, sequence_length};
+use super::input_layer::{check_same_batch, first, graph_of, in_scope, made_outside};
+use super::numeric::{ColumnId, Normalizer, check_dims};
+use super::transform::Transformations;
+use crate::compose::{cast, concat, expand_dims, ints, known_rank, node, rows, scalar, shape_of, size_of_axis};
+use crate::kept::{kept, kept_as};
+use crate::variable_scope::VariableScope;
+use graph::{Graph, Output};
+use tensor::{DType, PartialShape, Result, Status};
+
+/// A column of sequences of numbers, as `tf.feature_column.sequence_numeric_column` describes it. Its feature is sparse.
+///
+/// ```
+/// use ferroflow::feature_column::{SequenceNumericColumn, sequence_numeric_column};
+///
+/// let speed: SequenceNumericColumn = sequence_numeric_column("speed").shape(&[3]);
+/// assert_eq!(speed.name(), "speed");
+/// ```
+#[derive(Clone)]
+pub struct SequenceNumericColumn {
+    key: String,
+    dims: Vec<i64>,
+    dtype: DType,
+    default: f64,
+    normalizer: Option<Normalizer>,
+}
+
+/// Describes a column of sequences of numbers, one at a time.
+///
+/// ```
+/// assert_eq!(ferroflow::feature_column::sequence_numeric_column("speed").name(), "speed");
+/// ```
+pub fn sequence_numeric_column(key: &str) -> SequenceNumericColumn {
+    SequenceNumericColumn { key: key.to_owned(), dims: vec![1], dtype: DType::Float, default: 0.0, normalizer: None }
+}
+
+impl SequenceNumericColumn {
+    /// Sets the shape of the numbers of a time.
+    ///
+    /// ```
+    /// let position = ferroflow::feature_column::sequence_numeric_column("position").shape(&[3]);
+    /// ```
+    pub fn shape(self, dims: &[i64]) -> SequenceNumericColumn {
+        SequenceNumericColumn { dims: dims.to_vec(), ..self }
+    }
+
+    /// Sets the type of the numbers in parsed examples.
+    ///
+    /// ```
+    /// let steps = ferroflow::feature_column::sequence_numeric_column("steps").dtype(ferroflow::DType::Int64);
+    /// ```
+    pub fn dtype(self, dtype: DType) -> SequenceNumericColumn {
+        SequenceNumericColumn { dtype, ..self }
+    }
+
+    /// Sets the number behind the end of a sequence; zero unless told otherwise.
+    ///
+    /// ```
+    /// let speed = ferroflow::feature_column::sequence_numeric_column("speed").default_value(-1.0);
+    /// ```
+    pub fn default_value(self, value: f64) -> SequenceNumericColumn {
+        SequenceNumericColumn { default: value, ..self }
+    }
+
+    /// Sets what is made of the numbers first. What stands behind the end of a sequence stays as it is.
+    ///
+    /// ```
+    /// use ferroflow::feature_column::sequence_numeric_column;
+    /// use std::sync::Arc;
+    ///
+    /// let speed = sequence_numeric_column("speed").normalizer(Arc::new(|x| x / 3.6));
+    /// ```
+    pub fn normalizer(self, normalizer: Normalizer) -> SequenceNumericColumn {
+        SequenceNumericColumn { normalizer: Some(normalizer), ..self }
+    }
+
+    /// Returns the name, which is that of the feature.
+    ///
+    /// ```
+    /// assert_eq!(ferroflow::feature_column::sequence_numeric_column("speed").name(), "speed");
+    /// ```
+    pub fn name(&self) -> String {
+        self.key.clone()
+    }
+
+    pub(super) fn key_and_type(&self) -> (&str, DType) {
+        (&self.key, self.dtype)
+    }
+
+    pub(super) fn num_elements(&self) -> i64 {
+        self.dims.iter().copied().fold(1, i64::saturating_mul)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        check_dims(&self.dims, &self.key)?;
+        match self.dtype.is_floating() || self.dtype.is_integer() {
+            true => Ok(()),
+            false => Err(Status::invalid_argument(format!(
+                "dtype must be convertible to float. dtype: {}, key: {}",
+                self.dtype, self.key
+            ))),
+        }
+    }
+
+    /// Adds the numbers of each row and time, and how long each row is.
+    fn dense(&self, made: &mut Transformations<'_>) -> Result<(Output, Output)> {
+        let Feature::Sparse(sparse) = made.feature(&self.key)? else {
+            return Err(Status::invalid_argument(format!(
+                "column {} is of sequences, and its feature is dense: it must be a SparseTensor",
+                self.key
+            )));
+        };
+        if !sparse.values.dtype().is_floating() && !sparse.values.dtype().is_integer() {
+            return Err(Status::invalid_argument(format!(
+                "column {} is of numbers, and its feature of type {}",
+                self.key,
+                sparse.values.dtype()
+            )));
+        }
+        let values = match &self.normalizer {
+            Some(normalizer) => normalizer(&sparse.values),
+            None => sparse.values.clone(),
+        };
+        let sparse = SparseTensor { values: cast(&values, DType::Float)?, ..sparse };
+        let graph = sparse.values.graph();
+        let default = scalar(graph, DType::Float, self.default)?;
+        let op = graph.op("SparseToDense").input(&sparse.indices).input(&sparse.dense_shape);
+        let whole = op.input(&sparse.values).input(&default).try_build()?.output(0);
+        let dense = by_time(&whole, self.num_elements())?;
+        let per_time = if sparse.dense_shape.shape().dim(0) == Some(2) { self.num_elements() } else { 1 };
+        Ok((dense, sequence_length(&sparse, per_time)?))
+    }
+}
+
+/// Reshapes to the batch, time, and so many numbers of a time.
+fn by_time(x: &Output, num_elements: i64) -> Result<Output> {
+    let width = i32::try_from(num_elements)
+        .map_err(|_| Status::invalid_argument(format!("{num_elements} numbers of a time are too many")))?;
+    let graph = x.graph();
+    let batch = rows(&shape_of(x)?, 0, Some(1))?;
+    let shape = concat(&[&batch, &ints(graph, &[-1, width])], 0)?;
+    let reshaped = node("Reshape", &[x, &shape])?;
+    reshaped.set_shape(&PartialShape::new(&[x.shape().dim(0), None, Some(num_elements)]))?;
+    Ok(reshaped)
+}
+
+/// Makes a column of sequences of a column of ids: the second axis of its feature is time. It goes into an embedding or indicator
+/// column.
+///
+/// ```
+/// use ferroflow::feature_column::*;
+///
+/// let words = categorical_column_with_vocabulary_list("words", ["to", "be"]);
+/// let column = embedding_column(&sequence_categorical_column(&words), 8);
+/// assert_eq!(column.name(), "words_embedding");
+/// ```
+pub fn sequence_categorical_column(column: &CategoricalColumn) -> CategoricalColumn {
+    CategoricalColumn { id: ColumnId::new(), is_sequence: true, ..column.clone() }
+}
+
+/// Adds the numbers that columns of sequences make of features: for each row of the batch and each time the numbers of all columns side
+/// by side, and for each row how long its sequence is. Its variables are `sequence_input_layer/NAME/embedding_weights`.
+///
+/// ```
+/// use ferroflow::feature_column::*;
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let speed = SparseTensor {
+///     indices: g.constant([[0i64, 0], [0, 1], [1, 0]]),
+///     values: g.constant([1f32, 2.0, 3.0]),
+///     dense_shape: g.constant([2i64, 2]),
+/// };
+/// let columns = [sequence_numeric_column("speed").into()];
+/// let (sequences, lengths) = sequence_input_layer(&Features::new().with("speed", speed), &columns);
+/// let values = Session::new(&g)?.run(&[&sequences, &lengths])?;
+/// assert_eq!(values[0].to_vec::<f32>()?, [1.0, 2.0, 3.0, 0.0]);
+/// assert_eq!(values[1].to_vec::<i64>()?, [2, 1]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+#[track_caller]
+pub fn sequence_input_layer(features: &Features, columns: &[FeatureColumn]) -> (Output, Output) {
+    let instead = |instead: &Output| (instead.clone(), instead.clone());
+    kept_as("sequence_input_layer", &first(features), || added(features, columns), instead)
+}
+
+fn added(features: &Features, columns: &[FeatureColumn]) -> Result<(Output, Output)> {
+    let (graph, columns) = (graph_of(features)?, in_order(columns)?);
+    let outside = made_outside(graph, &columns, true)?;
+    VariableScope::with_default_name("sequence_input_layer").run(graph, |graph| {
+        let mut made = Transformations::new(features);
+        let (mut parts, mut lengths) = (Vec::new(), Vec::new());
+        for (column, table) in columns.iter().zip(&outside) {
+            let (part, length) = in_scope(graph, column, |graph| match column {
+                FeatureColumn::SequenceNumeric(column) => column.dense(&mut made),
+                FeatureColumn::Embedding(embedding) if embedding.categorical().is_sequence => {
+                    let ids = made.ids(embedding.categorical())?;
+                    let table = match table {
+                        Some(table) => table.clone(),
+                        None => embedding.variable(graph, true)?,
+                    };
+                    let rows = by_time(&embedding.looked_up(&table, &ids)?, embedding.dimension())?;
+                    Ok((rows, sequence_length(&ids.ids, 1)?))
+                }
+                FeatureColumn::Indicator(indicator) if indicator.categorical.is_sequence => {
+                    let ids = made.ids(&indicator.categorical)?;
+                    let count = indicator.categorical.num_buckets()?;
+                    Ok((by_time(&indicators(&ids, count)?, count)?, sequence_length(&ids.ids, 1)?))
+                }
+                other => Err(Status::invalid_argument(format!(
+                    "column {} is not one of sequences: use sequence_numeric_column, or an embedding or indicator column \
+                     of a sequence_categorical_column",
+                    other.name()
+                ))),
+            })?;
+            parts.push(part);
+            lengths.push(length);
+        }
+        check_same_batch(&columns, &parts)?;
+        let sequences = match &parts[..] {
+            [only] => only.clone(),
+            _ => concat(&parts.iter().collect::<Vec<_>>(), 2)?,
+        };
+        Ok((sequences, all_equal(graph, &columns, &lengths)?))
+    })
+}
+
+/// Adds the first of some lengths, which fails when another has something else.
+fn all_equal(graph: &Graph, columns: &[&FeatureColumn], lengths: &[Output]) -> Result<Output> {
+    let [first, others @ ..] = lengths else { return Err(Status::internal("sequences without lengths")) };
+    let mut checks = Vec::new();
+    for (column, length) in columns.iter().skip(1).zip(others) {
+        let same = node("All", &[&node("Equal", &[first, length])?, &ints(graph, &[0])])?;
+        let message =
+            format!("columns {} and {} have sequences of different lengths", columns[0].name(), column.name());
+        checks.push(crate::compose::assert(&same, &message, &[first, length])?);
+    }
+    match checks.is_empty() {
+        true => Ok(first.clone()),
+        false => graph.control_dependencies(&checks, |_| node("Identity", &[first])),
+    }
+}
+
+/// Adds what is the same for a whole row to each time of its sequence.
+///
+/// ```
+/// use ferroflow::feature_column::concatenate_context_input;
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let (context, sequences) = (g.constant([[9f32]]), g.constant([[[1f32], [2.0]]]));
+/// let both = concatenate_context_input(&context, &sequences);
+/// assert_eq!(Session::new(&g)?.run(&[&both])?[0].to_vec::<f32>()?, [1.0, 9.0, 2.0, 9.0]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+#[track_caller]
+pub fn concatenate_context_input(context_input: &Output, sequence_input: &Output) -> Output {
+    kept("concatenate_context_input", &[context_input, sequence_input], || {
+        let graph = sequence_input.graph();
+        for (what, x, rank) in [("context_input", context_input, 2), ("sequence_input", sequence_input, 3)] {
+            if known_rank(x, what)? != rank || x.dtype() != DType::Float {
+                let (dtype, shape) = (x.dtype(), x.shape());
+                return Err(Status::invalid_argument(format!(
+                    "{what} must have rank {rank} and dtype float; got {dtype} {shape}"
+                )));
+            }
+        }
+        let times = expand_dims(&size_of_axis(sequence_input, 1)?, 0)?;
+        let one = ints(graph, &[1]);
+        let tiled = node("Tile", &[&expand_dims(context_input, 1)?, &concat(&[&one, &times, &one], 0)?])?;
+        concat(&[sequence_input, &tiled], 2)
+    })
+}
