@@ -14,6 +14,8 @@
 
 pub use cluster::{ClusterSpec, EmbeddedCluster, PeerPolicy, PeerTimes, Server, ServerConfig, TfConfig, Transport};
 
+pub use crate::worker_group::WorkerGroup;
+
 use crate::session::runtime;
 use tensor::Result;
 

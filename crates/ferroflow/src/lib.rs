@@ -166,6 +166,7 @@ pub mod train;
 pub mod variable;
 mod variable_operators;
 pub mod variable_scope;
+mod worker_group;
 
 /// # Examples
 ///
