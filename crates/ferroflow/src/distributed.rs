@@ -18,6 +18,8 @@ pub use cluster::{
     ClusterSpec, EmbeddedCluster, PeerPolicy, PeerTimes, Server, ServerConfig, TfConfig, TlsFiles, Transport,
 };
 
+pub use crate::worker_group::WorkerGroup;
+
 use crate::session::runtime;
 use tensor::Result;
 

@@ -168,6 +168,7 @@ pub mod train;
 pub mod variable;
 mod variable_operators;
 pub mod variable_scope;
+mod worker_group;
 
 #[doc = include_str!("../doc/graph.md")]
 #[doc(inline)]

@@ -3,6 +3,7 @@
 //! The graphs that this module builds are TensorFlow's, node by node, so that Rust and Python workers train one model
 //! together and each finds the variables of the other.
 
+mod all_reduce;
 mod checkpoint_listener;
 mod clip;
 pub(crate) mod constraint;
@@ -33,6 +34,7 @@ mod sync_replicas;
 mod sync_replicas_hook;
 mod write_graph;
 
+pub use all_reduce::{AllReduceHook, AllReduceOptimizer};
 pub use checkpoint_listener::CheckpointSaverListener;
 pub use clip::*;
 pub use coordinator::Coordinator;
