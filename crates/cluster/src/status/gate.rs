@@ -11,7 +11,7 @@ pub struct ConnectionGate(Gate);
 impl ConnectionGate {
     /// Makes the gate of a port at an address.
     pub fn new(policy: PeerPolicy, listening: SocketAddr) -> ConnectionGate {
-        ConnectionGate(Gate::new(policy, listening))
+        ConnectionGate(Gate::of_users(policy, listening))
     }
 
     /// Returns an error that says why a connection is not served, if it isn't. `own` is this end of it.

@@ -63,6 +63,20 @@ pub(super) struct Entered {
 }
 
 impl Gate {
+    /// Makes the gate of another port of this process: it looks at users only, and knows no certificates.
+    pub fn of_users(policy: PeerPolicy, listening: SocketAddr) -> Gate {
+        Gate {
+            policy,
+            tls: None,
+            allows_plain_loopback: false,
+            audit: None,
+            cluster: ClusterSpec::default(),
+            table: SocketTable::open(listening),
+            admission: Arc::new(Admission::for_this_process()),
+            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+        }
+    }
+
     /// Makes the gate of a server that listens on an address, among others.
     pub fn new(
         config: &ServerConfig,
