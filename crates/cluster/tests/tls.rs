@@ -151,7 +151,8 @@ fn every_call_of_every_certificate() {
         // Without a URI, the address of both tasks says it.
         ("task", tasks.authority.issue("unnamed", "")),
     ];
-    let stranger = Authority::new().issue("stranger", &uri("admin/root"));
+    let foreign = Authority::new();
+    let stranger = foreign.issue("stranger", &uri("admin/root"));
     let closed = [
         ("expired", Some(tasks.authority.issue_for("expired", &uri("admin/root"), -Duration::hours(1)))),
         ("of another authority", Some(TlsFiles { ca: good.ca.clone(), ..stranger })),
