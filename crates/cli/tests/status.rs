@@ -66,7 +66,7 @@ fn a_task_tells_how_it_is() {
     assert!(ready.starts_with("HTTP/1.1 200 ") && ready.ends_with("ready\n"), "{ready}");
     let runtime = Runtime::new().unwrap();
     let master = RemoteMaster::new(&server.address, runtime.handle().clone()).unwrap();
-    let text = "v = VarHandleOp() {dtype=float, shape=[256], shared_name=\"quote\\\"d\"}
+    let text = "v = VarHandleOp() {dtype=float, shape=[256], shared_name=\"weights\"}
                 value = Placeholder() {dtype=float, shape=[256]}
                 set = AssignVariableOp(v, value) {dtype=float}
                 loss = Const() {dtype=float, value=float[](0.25)}
@@ -93,7 +93,7 @@ fn a_task_tells_how_it_is() {
         "ferroflow_steperrors_total{code=\"FAILED_PRECONDITION\"} 1",
         "ferroflow_sessions 1",
         "ferroflow_session_loss{session=\"1\"} 0.25",
-        "ferroflow_variable_bytes{variable=\"quote\\\"d\"} 1024",
+        "ferroflow_variable_bytes{variable=\"weights\"} 1024",
         "ferroflow_variables_bytes 1024",
     ] {
         assert!(metrics.lines().any(|found| found == line), "no '{line}' in:\n{metrics}");
@@ -191,8 +191,10 @@ fn steps_are_recorded_when_somebody_asks() {
     let server = start(&["--port=0"]);
     let runtime = Runtime::new().unwrap();
     let master = RemoteMaster::new(&server.address, runtime.handle().clone()).unwrap();
-    let graph_def = "one = Const() {dtype=float, value=float[](1)}\ntwice = Add(one, x) {T=float}\nx = Placeholder() {dtype=float, shape=[]}";
-    let graph_def = Some(graph::NodeGraph::from_text(graph_def, ops::registry()).unwrap().to_graph_def());
+    let text = "one = Const() {dtype=float, value=float[](1)}
+                x = Placeholder() {dtype=float, shape=[]}
+                twice = Add(one, x)";
+    let graph_def = Some(graph::NodeGraph::from_text(text, ops::registry()).unwrap().to_graph_def());
     let request = proto::CreateSessionRequest { graph_def, ..Default::default() };
     let session_handle = runtime.block_on(master.create_session(request)).unwrap().session_handle;
     let feeds = vec![("x:0".to_owned(), Tensor::scalar(1f32))];
