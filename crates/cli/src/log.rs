@@ -8,7 +8,7 @@ use tracing_subscriber::prelude::*;
 /// Names the variable that says which lines are printed: `debug`, or `warn,cluster=debug`.
 const VARIABLE: &str = "FERROFLOW_LOG";
 
-/// Begins to print lines; `usual` says which ones when the variable isn't set.
+/// Starts logging; `usual` is the filter when the variable isn't set.
 pub fn start(usual: &str) -> Result<(), Failure> {
     let wanted = std::env::var(VARIABLE).unwrap_or_else(|_| usual.to_owned());
     let filter: Targets = wanted.parse().map_err(|error| {

@@ -16,7 +16,7 @@ pub enum ModelKind {
 /// What to train and how. With --job_name it is one task of a cluster of processes; without, it starts all tasks itself.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// What to train; digits are all there is.
+    /// What to train: mnist is the only choice.
     #[arg(default_value = "mnist", value_parser = ["mnist"])]
     pub what: String,
     /// How many parameter servers to start.
@@ -61,13 +61,13 @@ pub struct Flags {
     /// Ends at this global step.
     #[arg(long = "train_steps", value_name = "STEPS", value_parser = clap::value_parser!(i64).range(1..))]
     pub train_steps: Option<i64>,
-    /// Digits in a batch.
+    /// How many digits a batch has.
     #[arg(long = "batch_size", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub batch_size: u64,
     /// Adam's learning rate.
     #[arg(long = "learning_rate", value_name = "RATE")]
     pub learning_rate: Option<f64>,
-    /// A directory with the full MNIST set as idx files, gzipped or not; without it, the digits that come along.
+    /// A directory with the full MNIST set as idx files, gzipped or not; without it, the built-in digits are used.
     #[arg(long = "data_dir", value_name = "DIR")]
     pub data_dir: Option<String>,
     /// A directory for checkpoints and events: training goes on from the latest checkpoint there.
@@ -80,16 +80,16 @@ pub struct Flags {
     #[arg(long = "existing_servers", value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value = "false", default_missing_value = "true", value_parser = boolean)]
     pub existing_servers: bool,
-    /// Accepted for the sake of scripts; everything runs on processors.
+    /// Accepted so that existing scripts run; it has no effect, since everything runs on CPUs.
     #[arg(long = "num_gpus", value_name = "COUNT", default_value_t = 0)]
     pub num_gpus: u32,
-    /// Looks whether the data is there, and ends.
+    /// Checks the data, and exits.
     #[arg(long = "download_only", value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value = "false", default_missing_value = "true", value_parser = boolean)]
     pub download_only: bool,
     #[command(flatten)]
     pub listen: ListenFlags,
-    /// Tells a parent process how it goes.
+    /// Reports progress to a parent process.
     #[arg(long, hide = true)]
     pub reports: bool,
     #[command(flatten)]
