@@ -1,5 +1,5 @@
-//! A server whose program has started it: the program says on the standard input that it has ended well, and the server says on the
-//! standard output that the chief has, so that nobody waits for a task that doesn't come back.
+//! A server that a program has started: the program writes to its standard input when it has ended well, and the server prints when the
+//! chief has, so that no task waits for one that won't return.
 
 use crate::{Failure, say};
 use cluster::{ClusterSpec, Server, TfConfig};
@@ -58,7 +58,7 @@ impl Attached {
         Ok(stopped)
     }
 
-    /// Waits until the program is done or gone.
+    /// Waits until the program has ended, well or not.
     fn follow_program(self, stop: oneshot::Sender<&'static str>, _ended: Sender<()>) {
         let mut lines = std::io::stdin().lines().map_while(std::result::Result::ok);
         if !lines.any(|line| line == DONE) {
@@ -83,7 +83,7 @@ impl Attached {
         format!("/job:{}/task:{}", self.job, self.index)
     }
 
-    /// Returns the way to the chief and its device, for a task that is neither the chief nor a parameter server.
+    /// Returns the connection to the chief and its device, for a task that is neither the chief nor a parameter server.
     fn chief(&self, tf_config: Option<&str>) -> Result<Option<(Target, String)>> {
         if self.job == "ps" {
             return Ok(None);

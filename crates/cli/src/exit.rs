@@ -17,12 +17,12 @@ const TERMINATED: u8 = 143;
 /// Whether SIGTERM was received.
 static IS_TERMINATED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that SIGTERM was received: whatever is still done in order, the exit code tells of it.
+/// Records that SIGTERM was received, so that the exit code says so even after an orderly stop.
 pub fn note_sigterm() {
     IS_TERMINATED.store(true, Ordering::Relaxed);
 }
 
-/// Returns the code of a process that did what it had to.
+/// Returns the code of a process that has succeeded.
 pub fn code_of_success() -> ExitCode {
     if IS_TERMINATED.load(Ordering::Relaxed) { ExitCode::from(TERMINATED) } else { ExitCode::SUCCESS }
 }

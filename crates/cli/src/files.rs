@@ -11,7 +11,7 @@ pub struct FileFlags {
     /// is then PERMISSION_DENIED.
     #[arg(long = "file_root", value_name = "DIR[:ro]")]
     file_root: Vec<FileRoot>,
-    /// Lets ops change no file anywhere.
+    /// Refuses every op that would change a file.
     #[arg(long = "read_only")]
     read_only: bool,
 }

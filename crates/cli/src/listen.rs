@@ -46,12 +46,12 @@ impl ListenFlags {
     }
 }
 
-/// Lets this process open as many files as it may be allowed to. The usual number is for programs of old, and every connection of a
-/// client takes one.
+/// Raises the limit of open files as far as the system allows. The default is low, and every connection of a client takes a
+/// descriptor.
 pub fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // What there is will have to do, if the system says no.
+    // If the system refuses, the limit stays as it is.
     let _ = setrlimit(Resource::Nofile, limit);
 }

@@ -6,6 +6,7 @@ mod check;
 mod check_script;
 mod checkpoint;
 mod children;
+mod documents;
 mod exit;
 mod files;
 mod hello;
@@ -43,16 +44,16 @@ enum Command {
     Hello(tls::TlsFlags),
     /// Runs one task of a cluster until it is told to stop (SIGTERM or SIGINT).
     Server(server::Flags),
-    /// Says what is in a GraphDef, MetaGraphDef or SavedModel, or in the graph that a TensorFlow 1 program builds, and which of
-    /// its ops can't be run.
+    /// Describes a GraphDef, MetaGraphDef or SavedModel, or the graph that a TensorFlow 1 program builds, and lists the ops that
+    /// can't be run.
     Check {
-        /// The file, a SavedModel's directory, or a program (`SCRIPT.py`), of which runs what comes before its first step.
+        /// The file, a SavedModel's directory, or a program (`SCRIPT.py`), which runs up to its first step.
         file: PathBuf,
-        /// What the program is given.
+        /// The program's arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Lists the ops that there are.
+    /// Lists the supported ops.
     Ops {
         /// Lists only ops whose names contain this.
         filter: Option<String>,
@@ -60,7 +61,7 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
-    /// Starts a cluster of a program on this machine: every task is a process of it, with its TF_CONFIG.
+    /// Starts a cluster on this machine: every task runs the given program, with its own TF_CONFIG.
     Run(run::Flags),
     /// Trains a classifier of digits, on a cluster inside this process or as one task of a cluster.
     Train(train::Flags),
@@ -75,12 +76,22 @@ enum Command {
     Top(status::TargetFlags),
     /// Ends the tasks of a cluster in order: workers, the chief, then parameter servers.
     Stop(status::TargetFlags),
-    /// Looks into checkpoints.
+    /// Inspects checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
-    /// Looks into SavedModels, and runs them.
+    /// Inspects SavedModels, and runs them.
     #[command(subcommand, name = "saved_model", alias = "saved-model")]
     SavedModel(saved_model::Command),
+    /// Prints the script by which a shell completes this command: `source <(ferroflow completions bash)`.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Writes a man page for each command into a directory, such as ~/.local/share/man/man1.
+    Man {
+        /// The directory.
+        directory: PathBuf,
+    },
 }
 
 /// Why a command failed, for people, and the exit code for programs.
@@ -112,7 +123,7 @@ fn main() -> ExitCode {
     match run(&arguments.command) {
         Ok(()) => exit::code_of_success(),
         Err(Failure { message, code }) => {
-            // Who started this may have left, and its end of the pipe with it.
+            // The reader of the pipe may have exited.
             let _ = writeln!(std::io::stderr(), "ferroflow: {message}");
             ExitCode::from(code)
         }
@@ -152,6 +163,8 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Stop(flags) => status::stop(flags),
         Command::Checkpoint(command) => checkpoint::run(command),
         Command::SavedModel(command) => saved_model::run(command),
+        Command::Completions { shell } => documents::complete(*shell),
+        Command::Man { directory } => documents::write_man_pages(directory),
     }
 }
 

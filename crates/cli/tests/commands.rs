@@ -37,6 +37,16 @@ fn hello() {
 }
 
 #[test]
+fn every_shell_gets_a_script_that_completes_flags() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (succeeded, text) = run(&["completions", shell]);
+        assert!(succeeded && text.contains("task_index") && text.contains("completions"), "{text}");
+    }
+    let (succeeded, text) = run(&["completions", "tcsh"]);
+    assert!(!succeeded && text.contains("bash"), "{text}");
+}
+
+#[test]
 fn check_tells_what_is_in_a_file_and_what_cannot_run() {
     let directory = tempfile::tempdir().unwrap();
     let (succeeded, text) = check(directory.path(), "good.pb", &graph("Neg").encode_to_vec());

@@ -10,10 +10,10 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-/// What a child that serves reads when it should stop at once. The end of its input means that this process is gone.
+/// What a parameter server reads when it should stop at once. The end of its input means that this process has ended.
 pub const LEAVE: &str = "leave";
 
-/// What the main thread hears.
+/// What the main thread is told.
 pub enum Event {
     /// A child has printed a line.
     Line(usize, String),
@@ -27,13 +27,13 @@ pub enum Event {
     Suspend,
 }
 
-/// How a task is.
+/// The state of a task.
 pub enum State {
     /// It has a process.
     Running(Child),
     /// It ended as it should.
     Done,
-    /// It is started again then.
+    /// It is started again at this time.
     Waiting(Instant),
     /// It ended, and the others go on without it.
     Lost,
@@ -45,9 +45,9 @@ pub struct Task {
     pub job: &'static str,
     /// The number in the job.
     pub index: u32,
-    /// How it is.
+    /// Its state.
     pub state: State,
-    /// Whether the process of now was ready (a ps), or has done a step (a worker).
+    /// Whether the current process has been ready (a ps), or has done a step (a worker).
     pub has_progressed: bool,
     /// Whether it has said that another start would fail the same way.
     pub is_final: bool,
@@ -76,7 +76,7 @@ impl Task {
         }
     }
 
-    /// Returns the name for people.
+    /// Returns the name that messages use.
     pub fn name(&self) -> String {
         format!("{} {}", self.job, self.index)
     }
@@ -117,7 +117,7 @@ impl Task {
         std::thread::Builder::new().name(name.clone()).spawn(read).map(drop).map_err(no_thread)
     }
 
-    /// Keeps a line for when it fails.
+    /// Keeps a line, to print if the task fails.
     pub fn remember(&mut self, line: String) {
         if self.last_lines.len() == LAST_LINES {
             self.last_lines.pop_front();
@@ -138,7 +138,7 @@ impl Task {
         if let Some(mut input) = self.input.take()
             && self.job == "ps"
         {
-            // One that has ended already needn't be told.
+            // The write fails if it has ended already, which is fine.
             let _ = writeln!(input, "{LEAVE}");
         }
     }
@@ -202,8 +202,8 @@ fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &
     }
     // Flags say which task it is.
     command.env_remove("TF_CONFIG");
-    // The input's end tells the child that this process is gone. In a group of its own it gets no signals of the terminal,
-    // which would stop parameter servers before the chief has saved.
+    // The end of its input tells the child that this process has ended. In a group of its own it receives no signals from the
+    // terminal, which would stop parameter servers before the chief has saved.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     Ok(command)
 }

@@ -64,7 +64,7 @@ pub struct Flags {
     /// Ends at this global step.
     #[arg(long = "train_steps", value_name = "STEPS", value_parser = clap::value_parser!(i64).range(1..))]
     pub train_steps: Option<i64>,
-    /// Digits in a batch.
+    /// How many digits a batch has.
     #[arg(long = "batch_size", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub batch_size: u64,
     /// The learning rate.
@@ -89,10 +89,10 @@ pub struct Flags {
     #[arg(long = "existing_servers", value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value = "false", default_missing_value = "true", value_parser = boolean)]
     pub existing_servers: bool,
-    /// Accepted for the sake of scripts; everything runs on processors.
+    /// Accepted so that existing scripts run; it has no effect, since everything runs on CPUs.
     #[arg(long = "num_gpus", value_name = "COUNT", default_value_t = 0)]
     pub num_gpus: u32,
-    /// Looks whether the data is there, and ends.
+    /// Checks the data, and exits.
     #[arg(long = "download_only", value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value = "false", default_missing_value = "true", value_parser = boolean)]
     pub download_only: bool,
@@ -100,7 +100,7 @@ pub struct Flags {
     pub listen: ListenFlags,
     #[command(flatten)]
     pub status: crate::status::StatusFlags,
-    /// Tells a parent process how it goes.
+    /// Reports progress to a parent process.
     #[arg(long, hide = true)]
     pub reports: bool,
     #[command(flatten)]

@@ -66,7 +66,7 @@ fn tell_of_gpus(flags: &Flags) {
     }
 }
 
-/// What the main thread hears.
+/// What the main thread is told.
 enum Report {
     News(News),
     Done(u32, Result<Option<Trained>>),
@@ -112,7 +112,7 @@ fn run_embedded(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
             Report::News(News::Steps(steps)) => progress.take(steps),
             Report::News(News::Line(line)) => progress.say(&line),
             Report::Done(task, result) => {
-                // The others may wait for a worker that failed forever.
+                // The other workers may wait forever for one that has failed.
                 let result = result.map_err(|status| status.context(format!("worker {task}")))?;
                 trained = trained.or(result);
                 left -= 1;
@@ -137,7 +137,7 @@ fn describe(digits: &Mnist) -> String {
     format!("{} digits to train on, {} to test on", digits.train.len(), digits.test.len())
 }
 
-/// Prints what came of the training; the accuracy is last.
+/// Prints the results of the training; the accuracy is last.
 fn conclude(progress: &Progress, trained: &Trained, flags: &Flags) {
     progress.finish();
     let seconds = progress.seconds();
@@ -154,7 +154,7 @@ fn conclude(progress: &Progress, trained: &Trained, flags: &Flags) {
     crate::say!("test accuracy {:.1} %", 100.0 * trained.accuracy);
 }
 
-/// Returns a wish to leave of its own that follows the common one, since each worker also ends its own.
+/// Returns a stop request of its own that follows the common one, since each worker also ends its own.
 fn stop_of(common: &Coordinator) -> Result<Coordinator, Failure> {
     let own = Coordinator::new();
     let (wish, follower) = (common.clone(), own.clone());

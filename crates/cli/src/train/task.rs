@@ -49,7 +49,7 @@ fn config(flags: &Flags, place: &Place) -> Result<ServerConfig, Failure> {
     Ok(config)
 }
 
-/// One line, at once, for whoever started this and waits for it.
+/// Prints one line, flushed, for the process that waits for this one.
 fn announce(job: &str, index: u32, address: &str) {
     crate::say!("ferroflow server ready: /job:{job}/task:{index} at {address}");
     let _ = std::io::stdout().flush();
@@ -58,7 +58,7 @@ fn announce(job: &str, index: u32, address: &str) {
 fn serve(config: ServerConfig, flags: &Flags, index: u32, workers: u32) -> Result<(), Failure> {
     let (runtime, has_parent, allowed_users) = (runtime()?, flags.reports, config.allowed_users.clone());
     let (parent_says, parent) = tokio::sync::oneshot::channel();
-    // Without a parent nobody sends, and the channel stays open.
+    // Without a parent nothing is sent, and the channel stays open.
     let _unused = if has_parent {
         watch_the_parent(move |told| drop(parent_says.send(told)))?;
         None
@@ -76,11 +76,11 @@ fn serve(config: ServerConfig, flags: &Flags, index: u32, workers: u32) -> Resul
     let mut over = done::watch(server.clone(), "ps", index, workers, done::GRACE)?;
     let ended = runtime.block_on(async {
         let ended = tokio::select! {
-            // A parent says when it is over: until then workers may come back.
+            // A parent decides when training is over: until then workers may return.
             ended = &mut over, if !has_parent => ended.unwrap_or(Ok(())),
             told = parent => match told {
                 Ok(Told::Leave) => Ok(()),
-                // The workers notice, too, that the parent is gone.
+                // The workers notice, too, that the parent has ended.
                 _ => stay(&server, index, "the process that started this one is gone", STAYING, &mut over, &mut signals).await,
             },
             () = status.told_to_stop() => stay(&server, index, "`ferroflow stop`", STAYING, &mut over, &mut signals).await,
@@ -92,17 +92,17 @@ fn serve(config: ServerConfig, flags: &Flags, index: u32, workers: u32) -> Resul
     ended.map_err(Failure::from)
 }
 
-/// How long a parameter server stays for workers that have sessions when Ctrl-C was pressed or the parent is gone: the chief
-/// wants to save. Who is in a hurry presses again.
+/// How long a parameter server stays for workers with sessions after Ctrl-C, or after the parent has ended: the chief
+/// has to save. A second Ctrl-C stops it at once.
 const STAYING: Duration = Duration::from_secs(60);
 
-/// The same for SIGTERM, which is followed by SIGKILL after half a minute where containers are managed.
+/// The same for SIGTERM, which cluster managers follow with SIGKILL after half a minute.
 const STAYING_TERMINATED: Duration = Duration::from_secs(20);
 
-/// How often a server that is about to stop looks whether workers still have sessions.
+/// How often a stopping server checks whether workers still have sessions.
 const LOOKING: Duration = Duration::from_millis(20);
 
-/// Waits until no worker has a session any more or all have said that they are done, for a time, or until the next signal.
+/// Waits, for a bounded time or until the next signal, until no worker has a session or all have reported that they are done.
 async fn stay(
     server: &Server,
     index: u32,
@@ -233,13 +233,13 @@ fn work(
 
 /// What a parent process wants.
 enum Told {
-    /// That this one leaves.
+    /// This process should stop.
     Leave,
-    /// Nothing any more: it is gone, or has let go of this one.
+    /// Nothing more: it has ended, or has released this process.
     Gone,
 }
 
-/// Calls `then` when the process that started this one tells it to leave, lets go of it, or is gone: then the input ends.
+/// Calls `then` when the parent process tells this one to stop, releases it, or ends, which closes the input.
 fn watch_the_parent(then: impl FnOnce(Told) + Send + 'static) -> Result<(), Failure> {
     let watch = move || {
         let mut lines = std::io::stdin().lines().map_while(Result::ok);
@@ -249,10 +249,10 @@ fn watch_the_parent(then: impl FnOnce(Told) + Send + 'static) -> Result<(), Fail
     spawned.map(drop).map_err(|error| Failure::new(format!("no thread to watch the parent: {error}")))
 }
 
-/// The line by which a child says that it would fail again the same way.
+/// The line by which a child reports that another start would fail the same way.
 pub const FAILED_FOR_GOOD: &str = "@failed for good";
 
-/// Prints a line for the parent process; without one, nobody misses it.
+/// Prints a line for the parent process, if there is one.
 fn line(text: &str) {
     let mut output = std::io::stdout().lock();
     let _ = writeln!(output, "{text}").and_then(|()| output.flush());

@@ -313,7 +313,7 @@ impl Sample {
     }
 }
 
-/// Waits for the wish to leave.
+/// Waits for the stop request.
 struct Leaving {
     wish: Coordinator,
     session_stop: Coordinator,
@@ -333,7 +333,7 @@ impl Leaving {
         if self.finished.wait_for_stop(Some(LEAVING)) {
             return;
         }
-        // The step waits for workers that have left: what there is is saved, and the step given up.
+        // The step waits for workers that have left: save the model as it is, and cancel the step.
         let session = self.raw.lock().take();
         let Some(session) = session else { return };
         if let (Some(saver), Some(prefix)) = (&self.saver, &self.prefix)

@@ -120,7 +120,8 @@ impl Estimator {
             let tensors = [("loss", &loss), ("step", global_step.value())];
             builder = builder.hook(LoggingTensorHook::new(&tensors, Every::Steps(steps)));
         }
-        builder = options.hooks.into_iter().chain(spec.training_hooks).fold(builder, |builder, hook| builder.hook(hook));
+        builder =
+            options.hooks.into_iter().chain(spec.training_hooks).fold(builder, |builder, hook| builder.hook(hook));
         builder = spec.training_chief_hooks.into_iter().fold(builder, |builder, hook| builder.chief_only_hook(hook));
         builder = options.saving_listeners.into_iter().fold(builder, |builder, one| builder.saving_listener(one));
         if let Some(end) = end {
