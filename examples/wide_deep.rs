@@ -15,14 +15,42 @@ use ferroflow::train::{AdagradOptimizer, Every, FtrlOptimizer};
 use std::sync::Arc;
 
 const WORKCLASSES: [&str; 9] = [
-    "Self-emp-not-inc", "Private", "State-gov", "Federal-gov", "Local-gov", "?", "Self-emp-inc", "Without-pay", "Never-worked",
+    "Self-emp-not-inc",
+    "Private",
+    "State-gov",
+    "Federal-gov",
+    "Local-gov",
+    "?",
+    "Self-emp-inc",
+    "Without-pay",
+    "Never-worked",
 ];
 const EDUCATIONS: [&str; 16] = [
-    "Bachelors", "HS-grad", "11th", "Masters", "9th", "Some-college", "Assoc-acdm", "Assoc-voc", "7th-8th", "Doctorate",
-    "Prof-school", "5th-6th", "10th", "1st-4th", "Preschool", "12th",
+    "Bachelors",
+    "HS-grad",
+    "11th",
+    "Masters",
+    "9th",
+    "Some-college",
+    "Assoc-acdm",
+    "Assoc-voc",
+    "7th-8th",
+    "Doctorate",
+    "Prof-school",
+    "5th-6th",
+    "10th",
+    "1st-4th",
+    "Preschool",
+    "12th",
 ];
 const MARITAL_STATUSES: [&str; 7] = [
-    "Married-civ-spouse", "Divorced", "Married-spouse-absent", "Never-married", "Separated", "Married-AF-spouse", "Widowed",
+    "Married-civ-spouse",
+    "Divorced",
+    "Married-spouse-absent",
+    "Never-married",
+    "Separated",
+    "Married-AF-spouse",
+    "Widowed",
 ];
 const RELATIONSHIPS: [&str; 6] = ["Husband", "Not-in-family", "Wife", "Own-child", "Unmarried", "Other-relative"];
 const AGES: [f32; 10] = [18.0, 25.0, 30.0, 35.0, 40.0, 45.0, 50.0, 55.0, 60.0, 65.0];
@@ -55,7 +83,9 @@ fn columns() -> (Vec<FeatureColumn>, Vec<FeatureColumn>) {
         numeric_column("capital_loss").normalizer(logarithm).into(),
         numeric_column("hours_per_week").into(),
     ];
-    deep.extend([workclass, education, marital_status, relationship].iter().map(|column| indicator_column(column).into()));
+    deep.extend(
+        [workclass, education, marital_status, relationship].iter().map(|column| indicator_column(column).into()),
+    );
     deep.push(embedding_column(&occupation, 8).into());
     (wide, deep)
 }

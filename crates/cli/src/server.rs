@@ -1,9 +1,9 @@
 //! `ferroflow server`: one task of a cluster as a process.
 
+use crate::Failure;
 use crate::attached::Attached;
 use crate::files::FileFlags;
 use crate::listen::ListenFlags;
-use crate::Failure;
 use clap::Args;
 use cluster::{ClusterSpec, Server, ServerConfig, TfConfig, Transport};
 use ferroflow::distributed::done;

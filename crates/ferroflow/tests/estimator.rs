@@ -142,7 +142,8 @@ fn a_model_is_evaluated_with_every_checkpoint_and_exported() -> Result<()> {
 #[test]
 fn a_training_that_gets_no_better_ends_early() -> Result<()> {
     let directory = tempfile::tempdir().unwrap();
-    let config = RunConfig { save_checkpoints: Some(Every::Steps(5)), ..RunConfig::new(directory.path().to_str().unwrap()) };
+    let config =
+        RunConfig { save_checkpoints: Some(Every::Steps(5)), ..RunConfig::new(directory.path().to_str().unwrap()) };
     // With this rate nothing is learnt.
     let model = Estimator::new(line, 0.0, config)?;
     let mut train = TrainSpec::new(|g| points(g, -1), Some(1000));

@@ -74,8 +74,11 @@ fn a_network_with_dropout_and_batch_normalization() -> Result<()> {
 #[test]
 fn a_linear_model() -> Result<()> {
     let (wide, _) = columns();
-    let variables =
-        ["linear/linear_model/age_bucketized/weights", "linear/linear_model/bias_weights", "linear/linear_model/job/weights"];
+    let variables = [
+        "linear/linear_model/age_bucketized/weights",
+        "linear/linear_model/bias_weights",
+        "linear/linear_model/job/weights",
+    ];
     let (names, measured) = trained(|config| LinearClassifier::new(&wide).build(config), 100)?;
     assert_eq!(names, with_slots(&variables, &["part_0/Ftrl", "part_0/Ftrl_1"]));
     assert!(measured.get("auc")? > 0.7, "{measured}");

@@ -20,7 +20,8 @@ fn given(features: &Features, labels: Option<&Output>, mode: Mode, head: &Head) 
 
 fn evaluated(head: Head, input: impl Fn(&Graph) -> Input) -> Result<Evaluation> {
     let directory = tempfile::tempdir().unwrap();
-    Estimator::new(given, head, RunConfig::new(directory.path().to_str().unwrap()))?.evaluate(input, EvalOptions::default())
+    Estimator::new(given, head, RunConfig::new(directory.path().to_str().unwrap()))?
+        .evaluate(input, EvalOptions::default())
 }
 
 #[track_caller]
@@ -66,7 +67,10 @@ fn classes_with_names() -> Result<()> {
         Input::new(&rows.batch(2, false), &["logits"]).label()
     };
     let (right, wrong) = ((1.0 + 2.0 * (-1f64).exp()).ln(), (2f64.exp() + 2.0).ln());
-    check(&evaluated(head.clone(), input)?, &[("accuracy", 0.5), ("average_loss", (right + wrong) / 2.0), ("loss", right + wrong)]);
+    check(
+        &evaluated(head.clone(), input)?,
+        &[("accuracy", 0.5), ("average_loss", (right + wrong) / 2.0), ("loss", right + wrong)],
+    );
     let model = Estimator::new(given, head, RunConfig::new("/no/such/model"))?;
     let rows = model.predict(input, PredictOptions::default())?.collect::<Result<Vec<_>>>()?;
     let names = ["all_class_ids", "all_classes", "class_ids", "classes", "logits", "probabilities"];
@@ -115,7 +119,10 @@ fn labels_that_are_wrong_are_named() {
     says(&mistake(colours, rows([0i64, 1])), &["labels are int64, and must be strings"]);
     says(&mistake(Head::multi_class(3), rows(["red", "blue"])), &["labels are string, and must be numbers"]);
     says(&mistake(Head::multi_class(3), rows([0f32, 1.0])), &["labels are float, and must be integers"]);
-    says(&mistake(Head::multi_class(3), rows([[0i64, 1], [1, 0]])), &["labels of shape [?,2] don't fit logits of shape [?,3]"]);
+    says(
+        &mistake(Head::multi_class(3), rows([[0i64, 1], [1, 0]])),
+        &["labels of shape [?,2] don't fit logits of shape [?,3]"],
+    );
     says(&mistake(Head::multi_class(4), rows([0i64, 1])), &["estimator_heads.rs"]);
     says(&mistake(Head::multi_class(2), rows([0i64, 1])), &["n_classes must be more than 2"]);
 }
@@ -129,7 +136,9 @@ fn features_and_inputs_that_are_wrong_are_named() {
         Input::new(&rows.batch(1, false), &["logit"]).label()
     };
     says(&mistake(head(), renamed), &["no feature 'logits'; the features are: logit"]);
-    let unnamed = |g: &Graph| Input::new(&Dataset::from_tensor_slices(g, ([[0f32, 1.0, 2.0]], [0i64])).batch(1, false), &["logits"]);
+    let unnamed = |g: &Graph| {
+        Input::new(&Dataset::from_tensor_slices(g, ([[0f32, 1.0, 2.0]], [0i64])).batch(1, false), &["logits"])
+    };
     says(&mistake(head(), unnamed), &["dataset has 2 components, but there are names for 1: logits"]);
     let empty = |g: &Graph| {
         let rows = Dataset::from_tensor_slices(g, ([[0f32, 1.0, 2.0]], [0i64]));
@@ -159,7 +168,8 @@ fn a_model_without_a_checkpoint_or_with_a_taken_directory_is_not_exported() -> R
     };
     model.train(input, TrainOptions::default())?;
     let made = model.export_saved_model(base.to_str().unwrap(), &serving)?;
-    let names: Vec<String> = ferroflow::saved_model::SavedModel::open(&made)?.load(&["serve"])?.signatures().keys().cloned().collect();
+    let names: Vec<String> =
+        ferroflow::saved_model::SavedModel::open(&made)?.load(&["serve"])?.signatures().keys().cloned().collect();
     assert_eq!(names, ["classification", "predict", "regression", "serving_default"]);
     // What is in the way of the directory is said: here a file.
     let file = directory.path().join("file");
@@ -183,5 +193,17 @@ fn a_hook_of_the_specification_takes_part() -> Result<()> {
     let model = Estimator::new(model, Head::multi_class(3), RunConfig::new(directory.path().to_str().unwrap()))?;
     let status = model.train(rows([0i64, 1]), TrainOptions::default()).unwrap_err();
     assert!(status.message().contains("the hook was asked"), "{status}");
+    Ok(())
+}
+
+#[test]
+fn a_cluster_in_which_nobody_holds_variables_is_refused() -> Result<()> {
+    let told = ferroflow::distributed::TfConfig::parse(
+        r#"{"cluster": {"chief": ["localhost:1"], "worker": ["localhost:2"]}, "task": {"type": "chief", "index": 0}}"#,
+    )?;
+    let directory = tempfile::tempdir().unwrap();
+    let config = RunConfig { tf_config: Some(told), ..RunConfig::new(directory.path().to_str().unwrap()) };
+    let model = Estimator::new(given, Head::multi_class(3), config)?;
+    says(&model.train(rows([0i64, 1]), TrainOptions::default()).unwrap_err(), &["no 'ps'"]);
     Ok(())
 }

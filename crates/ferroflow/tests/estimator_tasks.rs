@@ -26,7 +26,8 @@ fn one_task() -> ferroflow::Result<()> {
     let line = |features: &Features, labels: Option<&Output>, mode: Mode, _: &()| -> ferroflow::Result<EstimatorSpec> {
         let x = features.dense("x")?;
         let g = x.graph();
-        let (slope, offset) = (Variable::new(g, "slope", &g.constant(0f32)), Variable::new(g, "offset", &g.constant(0f32)));
+        let (slope, offset) =
+            (Variable::new(g, "slope", &g.constant(0f32)), Variable::new(g, "offset", &g.constant(0f32)));
         if mode == Mode::Train {
             assert_eq!([slope.op().device(), offset.op().device()], ["/job:ps/task:1", "/job:ps/task:0"]);
         }
@@ -69,7 +70,15 @@ fn chief_worker_parameter_servers_and_evaluator_end_by_themselves() {
         let told = format!(r#"{{"cluster": {cluster}, "task": {{"type": "{job}", "index": {index}}}}}"#);
         let mut command = Command::new(std::env::current_exe().unwrap());
         let command = command.args(["--exact", "one_task", "--nocapture"]).env(MODEL_DIR, directory.path());
-        Task(command.env("TF_CONFIG", told).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        Task(
+            command
+                .env("TF_CONFIG", told)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        )
     };
     let tasks = [("ps", 0), ("ps", 1), ("worker", 0), ("evaluator", 0), ("chief", 0)].map(start);
     let mut said = String::new();
@@ -83,10 +92,18 @@ fn chief_worker_parameter_servers_and_evaluator_end_by_themselves() {
         assert!(status.success(), "{status}: {text}\n{said}");
         said.push_str(&text);
     }
-    for task in ["/job:chief/task:0", "/job:worker/task:0", "/job:ps/task:0", "/job:ps/task:1", "/job:evaluator/task:0"] {
+    for task in ["/job:chief/task:0", "/job:worker/task:0", "/job:ps/task:0", "/job:ps/task:1", "/job:evaluator/task:0"]
+    {
         assert!(said.contains(&format!("{task} is done")), "{task}: {said}");
     }
-    let step: i64 = latest_checkpoint(directory.path().to_str().unwrap()).unwrap().unwrap().rsplit('-').next().unwrap().parse().unwrap();
+    let step: i64 = latest_checkpoint(directory.path().to_str().unwrap())
+        .unwrap()
+        .unwrap()
+        .rsplit('-')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!(step >= STEPS, "{step}");
     assert!(said.contains(&format!("global_step = {step}")), "{said}");
     assert_eq!(std::fs::read_dir(directory.path().join("export/final")).unwrap().count(), 1);

@@ -7,6 +7,7 @@ use super::place::Place;
 use super::progress::{Progress, Steps, Whose};
 use crate::Failure;
 use cluster::TfConfig;
+use ferroflow::Result;
 use ferroflow::data::census::{Census, FEATURES};
 use ferroflow::estimator::{
     DNNLinearCombinedClassifier, Estimator, EvalSpec, Evaluation, Input, RunConfig, ServingInputFn, TrainSpec,
@@ -21,7 +22,6 @@ use ferroflow::train::{
     AdagradOptimizer, Coordinator, Every, FtrlOptimizer, RunArgs, RunContext, RunValues, SessionRunHook,
 };
 use ferroflow::variable::get_global_step;
-use ferroflow::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,8 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
         Some(logdir) => logdir.clone(),
         None if place.is_some() => return Err(Failure::new("--logdir is missing: the tasks of a cluster share one")),
         None => {
-            temporary = tempfile::tempdir().map_err(|error| Failure::new(format!("no temporary directory: {error}")))?;
+            temporary =
+                tempfile::tempdir().map_err(|error| Failure::new(format!("no temporary directory: {error}")))?;
             temporary.path().display().to_string()
         }
     };
@@ -61,7 +62,12 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     };
     let test = move |g: &Graph| Input::new(&tested.dataset(g).batch(1000, false), &FEATURES).label();
     let mut train = TrainSpec::new(train, Some(flags.last_step()));
-    train.hooks.push(Box::new(Watch { progress: progress.clone(), stop: stop.clone(), outputs: Vec::new(), last: None }));
+    train.hooks.push(Box::new(Watch {
+        progress: progress.clone(),
+        stop: stop.clone(),
+        outputs: Vec::new(),
+        last: None,
+    }));
     let measured = train_and_evaluate(&model, train, EvalSpec { steps: None, ..EvalSpec::new(test) })?;
     conclude(flags, &model, &progress.lock(), measured.as_ref(), stop.should_stop())
 }

@@ -150,7 +150,10 @@ impl Census {
             let words: Vec<&str> = line.split(',').collect();
             if words.len() != HEADER.len() {
                 let (number, count) = (index + 2, words.len());
-                return Err(Status::data_loss(format!("{name}: line {number} has {count} fields, not {}", HEADER.len())));
+                return Err(Status::data_loss(format!(
+                    "{name}: line {number} has {count} fields, not {}",
+                    HEADER.len()
+                )));
             }
             fields.push(words);
         }
@@ -175,7 +178,10 @@ impl Rows {
                     let number = |(index, word): (usize, &str)| {
                         word.parse::<f32>().map_err(|_| {
                             let line = first + index + 2;
-                            Status::data_loss(format!("{name}: line {line}: '{word}' is no number ({})", HEADER[column]))
+                            Status::data_loss(format!(
+                                "{name}: line {line}: '{word}' is no number ({})",
+                                HEADER[column]
+                            ))
                         })
                     };
                     Tensor::vector(&words.enumerate().map(number).collect::<Result<Vec<f32>>>()?)

@@ -89,7 +89,8 @@ impl Estimator {
             builder = builder.checkpoint(checkpoint);
         }
         builder = model.input.into_iter().fold(builder, |builder, input| builder.hook(StartInput(input)));
-        builder = options.hooks.into_iter().chain(spec.evaluation_hooks).fold(builder, |builder, hook| builder.hook(hook));
+        builder =
+            options.hooks.into_iter().chain(spec.evaluation_hooks).fold(builder, |builder, hook| builder.hook(hook));
         let mut session = builder.hook(last_values).build()?;
         let update = measured.iter().fold(RunArgs::new(), |args, (_, metric)| args.target(&metric.update.op));
         let mut steps = 0;

@@ -80,9 +80,8 @@ pub fn build_raw_serving_input_receiver_fn(features: &[(&str, DType, PartialShap
     let wanted: Vec<(String, DType, PartialShape)> =
         features.iter().map(|(name, dtype, shape)| ((*name).to_owned(), *dtype, shape.clone())).collect();
     Arc::new(move |graph| {
-        let fed = |(name, dtype, shape): &(String, DType, PartialShape)| {
-            (name.clone(), placeholder(graph, *dtype, shape))
-        };
+        let fed =
+            |(name, dtype, shape): &(String, DType, PartialShape)| (name.clone(), placeholder(graph, *dtype, shape));
         let receiver_tensors: Vec<(String, Output)> = wanted.iter().map(fed).collect();
         let features =
             receiver_tensors.iter().fold(Features::new(), |features, (name, tensor)| features.with(name, tensor));

@@ -223,15 +223,18 @@ impl Exporter for BestExporter {
         let files = FileSystems::local();
         let file = path::join(export_path, BEST_FILE);
         let best: Option<BTreeMap<String, f64>> = match files.read(&file) {
-            Ok(text) => Some(
-                serde_json::from_slice(&text).map_err(|error| Status::data_loss(format!("{file}: {error}")))?,
-            ),
+            Ok(text) => {
+                Some(serde_json::from_slice(&text).map_err(|error| Status::data_loss(format!("{file}: {error}")))?)
+            }
             Err(status) if status.code() == Code::NotFound => None,
             Err(status) => return Err(status),
         };
         // What is no number can't be written, and is never better.
-        let current: BTreeMap<String, f64> =
-            evaluation.numbers().filter(|(_, number)| number.is_finite()).map(|(name, n)| (name.to_owned(), n)).collect();
+        let current: BTreeMap<String, f64> = evaluation
+            .numbers()
+            .filter(|(_, number)| number.is_finite())
+            .map(|(name, n)| (name.to_owned(), n))
+            .collect();
         if best.is_some_and(|best| !(self.is_better)(&best, &current)) {
             return Ok(None);
         }

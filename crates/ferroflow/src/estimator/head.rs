@@ -2,11 +2,11 @@
 
 use super::{EstimatorSpec, ExportOutput, Features, Mode};
 use crate::compose::{self, cast, kept, node, reduce_all, reshape};
+use crate::layers::UPDATE_OPS;
 use crate::lookup::LookupTable;
 use crate::losses::{self, Labels, Logits, Predictions, Reduction};
 use crate::metrics::{self, Curve, Metric};
 use crate::saved_model::signature_names;
-use crate::layers::UPDATE_OPS;
 use crate::summary;
 use crate::train::expression::group;
 use graph::{Graph, Operation, Output};
@@ -252,11 +252,7 @@ impl Head {
         Ok(graph.constant_tensor(&Tensor::from_strings(shape, classes.into_iter().map(Into::into).collect())?))
     }
 
-    fn export_outputs(
-        &self,
-        graph: &Graph,
-        predictions: &[(String, Output)],
-    ) -> Result<Vec<(String, ExportOutput)>> {
+    fn export_outputs(&self, graph: &Graph, predictions: &[(String, Output)]) -> Result<Vec<(String, ExportOutput)>> {
         let named = |name: &str| predictions.iter().find(|(other, _)| other == name).map(|(_, output)| output.clone());
         let default = signature_names::SERVING_DEFAULT;
         let mut outputs = Vec::new();
@@ -304,7 +300,11 @@ impl Head {
     fn checked_labels(&self, graph: &Graph, labels: &Output) -> Result<Output> {
         let Some(n_classes) = self.n_classes() else { return cast(labels, DType::Float) };
         let wrong = |what: &str| {
-            Err(Status::invalid_argument(format!("labels are {}, and must be {what}: {}", labels.dtype(), labels.name())))
+            Err(Status::invalid_argument(format!(
+                "labels are {}, and must be {what}: {}",
+                labels.dtype(),
+                labels.name()
+            )))
         };
         let ids = match &self.label_vocabulary {
             Some(_) if labels.dtype() != DType::String => return wrong("strings, since there is a label vocabulary"),

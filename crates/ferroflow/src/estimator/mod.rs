@@ -54,6 +54,7 @@ mod train;
 mod train_and_evaluate;
 mod warm_start;
 
+pub use crate::feature_column::Features;
 pub use canned::*;
 pub use early_stopping::{
     EarlyStoppingHook, stop_if_higher_hook, stop_if_lower_hook, stop_if_no_decrease_hook, stop_if_no_increase_hook,
@@ -65,7 +66,6 @@ pub use export::{
     ServingInputFn, ServingInputReceiver, build_parsing_serving_input_receiver_fn, build_raw_serving_input_receiver_fn,
 };
 pub use exporter::{BestExporter, Exporter, FinalExporter, LatestExporter};
-pub use crate::feature_column::Features;
 pub use head::Head;
 pub use input::{Input, InputFn};
 pub use predict::{PredictOptions, Predictions};

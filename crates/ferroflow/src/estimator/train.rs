@@ -1,4 +1,4 @@
-//! Training: [`Estimator::train`].
+//! What a training is: [`TrainOptions`], the session with all that takes part, and its loop.
 
 use super::{Estimator, Input, Mode};
 use crate::session::{Session, Target};
@@ -34,24 +34,6 @@ pub struct TrainOptions {
 }
 
 impl Estimator {
-    /// Trains: goes on from the newest checkpoint, and saves further ones.
-    ///
-    /// As a task of a cluster this process starts its server first. The chief tells the others when it is done.
-    ///
-    /// ```no_run
-    /// use ferroflow::estimator::{Estimator, Input, TrainOptions};
-    ///
-    /// fn train(model: &Estimator, input: fn(&ferroflow::Graph) -> Input) -> ferroflow::Result<()> {
-    ///     model.train(input, TrainOptions { steps: Some(100), ..TrainOptions::default() })
-    /// }
-    /// ```
-    pub fn train(&self, input_fn: impl Fn(&Graph) -> Input, options: TrainOptions) -> Result<()> {
-        match &self.config.tf_config {
-            Some(told) => super::tasks::train_as_task(self, told, &input_fn, options),
-            None => self.train_on(&Target::Local, &input_fn, options, &Coordinator::new()),
-        }
-    }
-
     /// Trains on a master, until the end or until somebody asks to stop.
     pub(super) fn train_on(
         &self,
@@ -120,7 +102,8 @@ impl Estimator {
             let tensors = [("loss", &loss), ("step", global_step.value())];
             builder = builder.hook(LoggingTensorHook::new(&tensors, Every::Steps(steps)));
         }
-        builder = options.hooks.into_iter().chain(spec.training_hooks).fold(builder, |builder, hook| builder.hook(hook));
+        builder =
+            options.hooks.into_iter().chain(spec.training_hooks).fold(builder, |builder, hook| builder.hook(hook));
         builder = spec.training_chief_hooks.into_iter().fold(builder, |builder, hook| builder.chief_only_hook(hook));
         builder = options.saving_listeners.into_iter().fold(builder, |builder, one| builder.saving_listener(one));
         if let Some(end) = end {

@@ -132,12 +132,8 @@ pub fn train_and_evaluate(estimator: &Estimator, train: TrainSpec, eval: EvalSpe
     check_names(&eval.exporters)?;
     let told = estimator.config().tf_config.clone();
     let (input_fn, max_steps) = (train.input_fn, train.max_steps);
-    let mut options = TrainOptions {
-        steps: None,
-        max_steps,
-        hooks: train.hooks,
-        saving_listeners: train.saving_listeners,
-    };
+    let mut options =
+        TrainOptions { steps: None, max_steps, hooks: train.hooks, saving_listeners: train.saving_listeners };
     match &told {
         Some(told) if told.job == "ps" => tasks::serve(told).map(|()| None),
         Some(told) if told.is_evaluator() => {
@@ -223,7 +219,8 @@ impl Evaluator {
 
     /// Evaluates the newest checkpoint unless that was done.
     fn evaluate_newest(&mut self, is_final: bool) -> Result<()> {
-        let Some(newest) = self.estimator.latest_checkpoint()?.filter(|newest| self.checkpoint.as_ref() != Some(newest))
+        let Some(newest) =
+            self.estimator.latest_checkpoint()?.filter(|newest| self.checkpoint.as_ref() != Some(newest))
         else {
             return Ok(());
         };

@@ -85,8 +85,7 @@ impl WarmStartSettings {
         if !files.stat(given).is_ok_and(|stat| stat.is_directory) {
             return Ok(given.to_owned());
         }
-        latest_checkpoint(given)?.ok_or_else(|| {
-            Status::not_found(format!("warm start: there is no checkpoint in the directory {given}"))
-        })
+        latest_checkpoint(given)?
+            .ok_or_else(|| Status::not_found(format!("warm start: there is no checkpoint in the directory {given}")))
     }
 }

@@ -1,7 +1,9 @@
 //! [`Scaffold`]: the parts of a graph that a supervised session needs, made where the program hasn't given them.
 
 use super::session_manager::{InitFn, Initialization};
-use super::{Saver, SaverOptions, global_variables_initializer, local_variables_initializer, report_uninitialized_variables};
+use super::{
+    Saver, SaverOptions, global_variables_initializer, local_variables_initializer, report_uninitialized_variables,
+};
 use crate::session::Session;
 use crate::summary;
 use crate::variable::{collections, global_variables};
