@@ -2,6 +2,8 @@
 
 use crate::Failure;
 use clap::ValueEnum;
+use indicatif::ProgressBar;
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use std::fmt::{Debug, Write};
 use std::time::SystemTime;
@@ -27,13 +29,37 @@ pub enum LogFormat {
     Json,
 }
 
+/// The bar that is drawn now, above which lines are printed.
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Has lines be printed above a bar, which they would tear otherwise; without one, as they come.
+pub fn print_above(bar: Option<&ProgressBar>) {
+    *BAR.lock() = bar.cloned();
+}
+
+/// Standard error, beside a bar.
+struct Lines;
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match &*BAR.lock() {
+            Some(bar) => bar.suspend(|| std::io::stderr().write(bytes)),
+            None => std::io::stderr().write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
 /// Begins to print lines; `usual` says which ones when the variable isn't set.
 pub fn start(usual: &str, format: LogFormat) -> Result<(), Failure> {
     let wanted = std::env::var(VARIABLE).unwrap_or_else(|_| usual.to_owned());
     let filter: Targets = wanted.parse().map_err(|error| {
         Failure::new(format!("{VARIABLE}='{wanted}' is not like 'info' or 'warn,cluster=debug': {error}"))
     })?;
-    let lines = layer().with_writer(std::io::stderr).with_ansi(false).with_target(false);
+    let lines = layer().with_writer(|| Lines).with_ansi(false).with_target(false);
     let registry = tracing_subscriber::registry().with(Keep.with_filter(filter.clone()));
     match format {
         LogFormat::Text => registry.with(lines.with_filter(filter)).init(),

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Process, accuracy, signal, wait_for_end};
+use common::{Process, accuracy, logdir_flag, newest_step, signal, wait_for_end};
 use std::process::Command;
 
 /// Starts `ferroflow run` of a shell program that finds its job in `$job`.
@@ -104,6 +104,24 @@ fn training_by_tf_config() {
     let of_chief: Vec<String> =
         lines.iter().filter_map(|line| line.strip_prefix("chief 0  | ")).map(str::to_owned).collect();
     assert!(accuracy(&of_chief) > 80.0, "{lines:#?}");
+}
+
+#[test]
+fn wide_and_deep_is_evaluated_beside_the_training() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, logdir) = (env!("CARGO_BIN_EXE_ferroflow"), logdir_flag(&directory.path().join("log")));
+    let export = format!("--export={}", directory.path().join("served").display());
+    let flags = ["--model=wide_deep", "--train_steps=300", "--eval_every=150", &logdir, &export];
+    let arguments = [&["run", "--evaluator", "--", program, "train"][..], &flags].concat();
+    let mut job = Process::start("run", &arguments);
+    let lines: Vec<String> = job.wait_for_success().to_vec();
+    let auc = lines
+        .iter()
+        .find_map(|line| line.strip_prefix("evaluator 0 | test AUC "))
+        .unwrap_or_else(|| panic!("{lines:#?}"));
+    assert!(auc.parse::<f64>().unwrap() > 0.8, "{lines:#?}");
+    assert_eq!((count(&lines, "chief 0     | exported "), count(&lines, "WARN")), (1, 0), "{lines:#?}");
+    assert!(newest_step(&directory.path().join("log")).unwrap() >= 300);
 }
 
 /// Runs a command with a `TF_CONFIG`; returns its exit code and all that it printed.

@@ -43,6 +43,18 @@ fn synchronously_and_with_convolutions() {
 }
 
 #[test]
+fn wide_and_deep_on_census_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = logdir_flag(directory.path());
+    let lines = run(&["train", "--model=wide_deep", "--train_steps=150", &logdir]);
+    assert!(lines[0].starts_with("32561 rows to train on, 16281 to test on"), "{lines:?}");
+    assert!(accuracy(&lines) > 76.0 && !lines.iter().any(|line| line.contains("WARN")), "{lines:?}");
+    // It goes on from there.
+    run(&["train", "--model=wide_deep", "--train_steps=200", &logdir]);
+    assert_eq!(newest_step(directory.path()), Some(200));
+}
+
+#[test]
 fn mistakes_are_named() {
     for (arguments, part) in [
         (&["train", "--job_name=worker"][..], "--ps_hosts is missing"),
@@ -50,6 +62,8 @@ fn mistakes_are_named() {
         (&["train", "--job_name=ps", "--ps_hosts=a:1", "--worker_hosts=b:1"], "--task_index is missing"),
         (&["train", "--data_dir=/no/such/directory"], "train-images-idx3-ubyte"),
         (&["train", "--train_steps=20", "--logdir=/proc/no/such"], "/proc/no/such"),
+        (&["train", "--eval_every=10"], "go with --model wide_deep only"),
+        (&["train", "--model=wide_deep", "--data_dir=/no/such/directory"], "adult.csv"),
     ] {
         let mut process = Process::start("train", arguments);
         assert!(!process.wait().success(), "{arguments:?}");

@@ -195,3 +195,15 @@ fn a_hook_of_the_specification_takes_part() -> Result<()> {
     assert!(status.message().contains("the hook was asked"), "{status}");
     Ok(())
 }
+
+#[test]
+fn a_cluster_in_which_nobody_holds_variables_is_refused() -> Result<()> {
+    let told = ferroflow::distributed::TfConfig::parse(
+        r#"{"cluster": {"chief": ["localhost:1"], "worker": ["localhost:2"]}, "task": {"type": "chief", "index": 0}}"#,
+    )?;
+    let directory = tempfile::tempdir().unwrap();
+    let config = RunConfig { tf_config: Some(told), ..RunConfig::new(directory.path().to_str().unwrap()) };
+    let model = Estimator::new(given, Head::multi_class(3), config)?;
+    says(&model.train(rows([0i64, 1]), TrainOptions::default()).unwrap_err(), &["no 'ps'"]);
+    Ok(())
+}

@@ -149,7 +149,8 @@ fn conclude(progress: &Progress, trained: &Trained, flags: &Flags) {
         crate::say!("interrupted; run it again with the same --logdir to go on");
         return;
     }
-    crate::say!("{} steps in {seconds:.1} s, {:.0} steps/s", trained.steps, trained.steps as f64 / seconds);
+    let steps = progress.done_until(trained.steps);
+    crate::say!("{steps} steps in {seconds:.1} s, {:.0} steps/s", steps as f64 / seconds);
     crate::say!("test loss {:.4}", trained.loss);
     crate::say!("test accuracy {:.1} %", 100.0 * trained.accuracy);
 }

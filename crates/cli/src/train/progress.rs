@@ -73,6 +73,7 @@ impl Progress {
             let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} [{elapsed}, {eta} left]");
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
+        crate::log::print_above(bar.as_ref());
         Progress {
             start: Instant::now(),
             first_step: None,
@@ -152,7 +153,13 @@ impl Progress {
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.abandon();
+            crate::log::print_above(None);
         }
+    }
+
+    /// Returns how many of the steps up to a global step were done since the start: earlier runs may have done the others.
+    pub fn done_until(&self, step: i64) -> i64 {
+        self.first_step.map_or(0, |first| step.saturating_sub(first).max(0))
     }
 
     /// Returns the seconds since the start.
@@ -177,6 +184,14 @@ mod tests {
             one.take(Steps { task: 1, count: 10, step: 20, loss: 0.5 });
             assert_eq!(one.shares(20), expected);
         }
+    }
+
+    #[test]
+    fn only_the_steps_of_this_run_are_counted() {
+        let mut progress = Progress::new(30_000, 1, Whose::All);
+        assert_eq!(progress.done_until(20_000), 0);
+        progress.take(Steps { task: 0, count: 2, step: 20_002, loss: 0.5 });
+        assert_eq!(progress.done_until(20_100), 100);
     }
 
     #[test]

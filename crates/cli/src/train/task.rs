@@ -8,6 +8,7 @@ use super::{Flags, conclude, describe, leave_on_interrupt};
 use crate::{Failure, exit};
 use cluster::{Server, ServerConfig, TaskStatus};
 use ferroflow::data::mnist::Mnist;
+use ferroflow::distributed::done;
 use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
 use parking_lot::Mutex;

@@ -1,5 +1,5 @@
-//! What the tasks of a cluster do with an estimator: the chief and the workers train, parameter servers serve, and all end when the
-//! chief is done.
+//! Training: [`Estimator::train`], in one process or as the task of a cluster. There the chief and the workers train, parameter servers
+//! serve, and all end when the chief is done.
 
 use super::{Estimator, Input, TrainOptions};
 use crate::distributed::{Server, TfConfig, done, start_server_with, stop};
@@ -13,8 +13,28 @@ use tensor::{Result, Status};
 /// How long to wait before a chief is asked again that can't be reached.
 const PAUSE: Duration = Duration::from_secs(1);
 
+impl Estimator {
+    /// Trains: goes on from the newest checkpoint, and saves further ones.
+    ///
+    /// As a task of a cluster this process starts its server first. The chief tells the others when it is done.
+    ///
+    /// ```no_run
+    /// use ferroflow::estimator::{Estimator, Input, TrainOptions};
+    ///
+    /// fn train(model: &Estimator, input: fn(&ferroflow::Graph) -> Input) -> ferroflow::Result<()> {
+    ///     model.train(input, TrainOptions { steps: Some(100), ..TrainOptions::default() })
+    /// }
+    /// ```
+    pub fn train(&self, input_fn: impl Fn(&Graph) -> Input, options: TrainOptions) -> Result<()> {
+        match &self.config.tf_config {
+            Some(told) => train_as_task(self, told, &input_fn, options),
+            None => self.train_on(&Target::Local, &input_fn, options, &Coordinator::new()),
+        }
+    }
+}
+
 /// Trains as the chief or as a worker.
-pub(super) fn train_as_task(
+fn train_as_task(
     estimator: &Estimator,
     told: &TfConfig,
     input_fn: &dyn Fn(&Graph) -> Input,
@@ -26,6 +46,11 @@ pub(super) fn train_as_task(
             estimator.config().task()
         )));
     };
+    if done::trainers(&told.cluster) > 1 && told.cluster.num_tasks("ps") == 0 {
+        return Err(Status::invalid_argument(
+            "TF_CONFIG: cluster: it has workers and no 'ps' that would hold what they share",
+        ));
+    }
     let server = started(told)?;
     let target = Target::from(&*server);
     let end = Coordinator::new();

@@ -1,4 +1,4 @@
-//! Training: [`Estimator::train`].
+//! What a training is: [`TrainOptions`], the session with all that takes part, and its loop.
 
 use super::{Estimator, Input, Mode};
 use crate::session::{Session, Target};
@@ -34,24 +34,6 @@ pub struct TrainOptions {
 }
 
 impl Estimator {
-    /// Trains: goes on from the newest checkpoint, and saves further ones.
-    ///
-    /// As a task of a cluster this process starts its server first. The chief tells the others when it is done.
-    ///
-    /// ```no_run
-    /// use ferroflow::estimator::{Estimator, Input, TrainOptions};
-    ///
-    /// fn train(model: &Estimator, input: fn(&ferroflow::Graph) -> Input) -> ferroflow::Result<()> {
-    ///     model.train(input, TrainOptions { steps: Some(100), ..TrainOptions::default() })
-    /// }
-    /// ```
-    pub fn train(&self, input_fn: impl Fn(&Graph) -> Input, options: TrainOptions) -> Result<()> {
-        match &self.config.tf_config {
-            Some(told) => super::tasks::train_as_task(self, told, &input_fn, options),
-            None => self.train_on(&Target::Local, &input_fn, options, &Coordinator::new()),
-        }
-    }
-
     /// Trains on a master, until the end or until somebody asks to stop.
     pub(super) fn train_on(
         &self,
