@@ -29,13 +29,20 @@ pub(crate) fn file_system() -> Arc<dyn FileSystem> {
 pub(crate) struct Lines {
     path: String,
     stream: ByteStream,
+    /// How many bytes were read, those that end lines included.
+    position: u64,
 }
 
 impl Lines {
     /// Opens a file.
     pub(crate) fn open(path: &str, compression: CompressionType, buffer_bytes: usize) -> Result<Lines> {
         let stream = open_stream(file_system().open(path)?, compression, buffer_bytes);
-        Ok(Lines { path: path.to_owned(), stream })
+        Ok(Lines { path: path.to_owned(), stream, position: 0 })
+    }
+
+    /// Returns how far into the file the lines reach that were read.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
     }
 
     /// Returns the next line without what ends it, or `None` at the end of the file.
@@ -46,6 +53,7 @@ impl Lines {
         if count == 0 {
             return Ok(None);
         }
+        self.position += count as u64;
         if line.last() == Some(&b'\n') {
             line.pop();
         }

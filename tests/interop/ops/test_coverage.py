@@ -11,6 +11,7 @@ import subprocess
 
 import pytest
 
+import absent
 import error_table
 import errors_compute  # noqa: F401 (fills the table)
 import errors_state  # noqa: F401 (fills the table)
@@ -25,7 +26,8 @@ HEAD = """# Ops
 What `ferroflow ops --markdown` prints: each op with the types it has kernels for, whether it has a gradient ("none" where
 TensorFlow calls it not differentiable, "-" where TensorFlow has none), and how many cases of the tests in `tests/interop/ops`
 run it side by side with TensorFlow. `cargo xtask ops-document` writes this file; a test fails when it is not current. Ops with
-no such case are covered by the tests that `tests/interop/ops/test_coverage.py` names.
+no such case are covered by the tests that `tests/interop/ops/test_coverage.py` names. The last table says why other ops of
+TensorFlow 2.15 are not here.
 
 """
 
@@ -144,7 +146,7 @@ def test_what_is_tested_elsewhere_is(cases, listed):
 def test_the_document_is_current(cases, listed):
     lines = ["| op | types | gradient | cases |", "|---|---|---|---|"]
     lines += [f"| {op} | {types} | {gradient} | {cases[op]} |" for op, (types, gradient) in listed.items()]
-    expected = HEAD + "\n".join(lines) + f"\n\n{len(listed)} ops, {sum(1 for op in listed if cases[op])} of them in these cases.\n"
+    expected = HEAD + "\n".join(lines) + f"\n\n{len(listed)} ops, {sum(1 for op in listed if cases[op])} of them in these cases.\n\n" + absent.document(listed)
     counts = "".join(f"{op} {cases[op]}\n" for op in listed)
     if os.environ.get("FERROFLOW_WRITE_DOCUMENT"):
         DOCUMENT.write_text(expected)

@@ -309,9 +309,8 @@ impl<'a> Partitioner<'a> {
                 break name;
             }
         };
-        let mut node = Node::new(name, schema, String::new(), attrs)?;
-        node.explicit_attrs = Some(Arc::new(Vec::new()));
-        Ok(node)
+        // Every attribute will be written, since TensorFlow 1's workers add no defaults to what they are given.
+        Node::new(name, schema, String::new(), attrs)
     }
 
     fn node_mut(&mut self, part: u32, id: NodeId) -> &mut Node {

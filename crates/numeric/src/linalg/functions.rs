@@ -1,6 +1,8 @@
 //! Functions of square matrices: the principal square root and logarithm.
 
-use super::{Field, identity, lu, product, solve_triangular};
+use super::schur::schur;
+use super::{Field, adjoint, identity, lu, product, solve_triangular};
+use num_complex::Complex64;
 
 /// More steps than any matrix that has a root takes.
 const MOST_STEPS: usize = 100;
@@ -66,27 +68,30 @@ pub fn square_root<F: Field>(matrix: &[F], size: usize) -> Vec<F> {
 
 /// Returns the principal logarithm; not a number where there is none.
 ///
-/// Roots are taken until the matrix is near the identity, where a sum of fractions is exact; each root halves the result.
-pub fn logarithm<F: Field>(matrix: &[F], size: usize) -> Vec<F> {
+/// Roots are taken of the triangular matrix of Schur's form until it is near the identity, where a sum of fractions is exact;
+/// each root halves the result. The eigenvalues on the diagonal have their logarithms exactly.
+pub fn logarithm(matrix: &[Complex64], size: usize) -> Vec<Complex64> {
     assert_eq!(matrix.len(), size * size);
-    let one = identity::<F>(size, size);
-    let mut near = matrix.to_vec();
+    let none = || vec![Complex64::new(f64::NAN, f64::NAN); size * size];
+    let Some((triangle, unitary)) = schur(matrix, size) else { return none() };
+    let one = identity::<Complex64>(size, size);
+    let mut near = triangle.clone();
     let mut roots = 0;
     while distance(&near, &one) > 0.25 {
         if roots == MOST_ROOTS {
-            return vec![F::from_parts(f64::NAN, f64::NAN); size * size];
+            return none();
         }
-        near = square_root(&near, size);
+        near = triangular_root(&near, size);
         roots += 1;
-        if near.iter().any(|value| !value.magnitude().is_finite()) {
-            return near;
+        if near.iter().any(|value| !value.norm().is_finite()) {
+            return none();
         }
     }
-    let rest: Vec<F> = near.iter().zip(&one).map(|(&near, &one)| near - one).collect();
-    let mut sum = vec![F::zero(); size * size];
+    let rest: Vec<Complex64> = near.iter().zip(&one).map(|(&near, &one)| near - one).collect();
+    let mut sum = vec![Complex64::ZERO; size * size];
     for (node, weight) in NODES {
         let place = (node + 1.0) / 2.0;
-        let below: Vec<F> = one.iter().zip(&rest).map(|(&one, &rest)| one + rest.scaled(place)).collect();
+        let below: Vec<Complex64> = one.iter().zip(&rest).map(|(&one, &rest)| one + rest.scaled(place)).collect();
         let Some((inverse, _)) = inverted(&below, size) else { continue };
         for (sum, part) in sum.iter_mut().zip(product(&rest, &inverse, size, size, size)) {
             *sum += part.scaled(weight / 2.0);
@@ -94,7 +99,27 @@ pub fn logarithm<F: Field>(matrix: &[F], size: usize) -> Vec<F> {
     }
     let whole = 2f64.powi(roots as i32);
     sum.iter_mut().for_each(|value| *value = value.scaled(whole));
-    sum
+    for index in 0..size {
+        sum[index * size + index] = triangle[index * size + index].ln();
+    }
+    product(&product(&unitary, &sum, size, size, size), &adjoint(&unitary, size, size), size, size, size)
+}
+
+/// Returns the principal root of a triangular matrix, column by column (Björck and Hammarling).
+fn triangular_root(matrix: &[Complex64], size: usize) -> Vec<Complex64> {
+    let mut root = vec![Complex64::ZERO; size * size];
+    for column in 0..size {
+        root[column * size + column] = matrix[column * size + column].sqrt();
+        for row in (0..column).rev() {
+            let known: Complex64 =
+                (row + 1..column).map(|between| root[row * size + between] * root[between * size + column]).sum();
+            let scale = root[row * size + row] + root[column * size + column];
+            let missing = matrix[row * size + column] - known;
+            // Two eigenvalues of zero: there is a root only where nothing is missing.
+            root[row * size + column] = if missing == Complex64::ZERO { missing } else { missing / scale };
+        }
+    }
+    root
 }
 
 /// Returns the inverse and the logarithm of the determinant's absolute value, unless the matrix is singular.
@@ -125,7 +150,6 @@ fn distance<F: Field>(a: &[F], b: &[F]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use num_complex::Complex64;
 
     #[test]
     fn a_root_times_itself_is_the_matrix() {

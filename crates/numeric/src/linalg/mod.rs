@@ -5,6 +5,7 @@
 
 mod factor;
 mod functions;
+mod schur;
 mod spectral;
 
 pub use factor::{cholesky, lu, qr, solve_triangular};

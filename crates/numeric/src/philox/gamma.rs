@@ -38,7 +38,7 @@ fn by_output(
 }
 
 /// Normal and uniform numbers from one stream; a sample gives two of either, and the second is used first.
-struct Source {
+pub(super) struct Source {
     philox: Philox,
     normals: Vec2,
     uniforms: Vec2,
@@ -61,7 +61,7 @@ impl Vec2 {
 }
 
 impl Source {
-    fn new(philox: Philox) -> Self {
+    pub(super) fn new(philox: Philox) -> Self {
         Source { philox, normals: Vec2::default(), uniforms: Vec2::default() }
     }
 
@@ -69,7 +69,7 @@ impl Source {
         self.normals.next(|| normal_pair_f64(self.philox.next_sample()))
     }
 
-    fn uniform(&mut self) -> f64 {
+    pub(super) fn uniform(&mut self) -> f64 {
         self.uniforms.next(|| {
             let [a, b, c, d] = self.philox.next_sample();
             [unit_f64(a, b), unit_f64(c, d)]

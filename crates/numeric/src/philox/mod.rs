@@ -4,10 +4,14 @@
 //! A stateful op owns a [`GuardedPhilox`] (behind its own lock) and reserves samples for each run; what it gets is a
 //! [`Philox`] that any number of threads can read from, since a position in the stream is a function of the counter.
 
+mod binomial;
+mod bounded;
 mod discrete;
 mod distributions;
 mod gamma;
 
+pub use binomial::random_binomial;
+pub use bounded::{BoundedFloat, BoundedNormal, BoundedNormalError, fill_bounded_normal};
 pub use discrete::{multinomial, shuffle, shuffled_indices};
 pub use distributions::{
     RandomFloat, RandomInteger, fill_full_range_integers, fill_standard_normal, fill_truncated_normal, fill_uniform,

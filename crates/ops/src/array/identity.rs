@@ -5,7 +5,7 @@ use graph::{Output, ShapeContext};
 use kernel::{
     BoxedKernel, Cost, Grad, Gradient, GradientArgs, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, shape,
 };
-use tensor::{Result, Status};
+use tensor::{DType, Result, Status};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
@@ -91,7 +91,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::unchanged,
         gradient: Gradient::Unsupported,
-        kernels: PASS_THROUGH,
+        kernels: &[KernelDef::any(|_| BoxedKernel::new(GuaranteeConst))],
     },
     Op {
         def: OpDef {
@@ -152,6 +152,24 @@ fn each_unchanged(c: &mut ShapeContext<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Passes its input on, which may be no handle: what a handle names may change.
+struct GuaranteeConst;
+
+impl Kernel for GuaranteeConst {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let input = context.take_input(0)?;
+        if input.dtype() == DType::Resource {
+            return Err(Status::invalid_argument("Input tensor cannot be a resource variable handle."));
+        }
+        context.set_output(0, input);
+        Ok(())
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::Inline
+    }
 }
 
 struct PassAll;

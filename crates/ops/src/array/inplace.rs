@@ -128,16 +128,23 @@ impl Kernel for Inplace {
             return Err(Status::invalid_argument(format!("i must be a vector. {}", indices.shape())));
         }
         let rank = target.shape().rank();
-        if rank == 0 || values.shape().rank() != rank || values.dims()[1..] != target.dims()[1..] {
+        if rank == 0 || values.shape().rank() != rank {
             return Err(Status::invalid_argument(format!(
-                "x and v must have the same rows: {} vs. {}",
+                "x and v shape doesn't match (ranks differ): {} vs. {}",
+                target.shape(),
+                values.shape()
+            )));
+        }
+        if let Some(axis) = (1..rank).find(|&axis| values.dims()[axis] != target.dims()[axis]) {
+            return Err(Status::invalid_argument(format!(
+                "x and v shape doesn't match at index {axis} : {} vs. {}",
                 target.shape(),
                 values.shape()
             )));
         }
         if values.shape().size(0) != indices.num_elements() {
             return Err(Status::invalid_argument(format!(
-                "i and x shape doesn't match at axis 0: {} vs. {}",
+                "i and x shape doesn't match at index 0: {} vs. {}",
                 indices.shape(),
                 values.shape()
             )));

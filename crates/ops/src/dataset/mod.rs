@@ -22,6 +22,8 @@
 mod base;
 mod batch;
 mod cache;
+mod csv;
+mod examples;
 mod files;
 mod functional;
 mod generator;
@@ -30,13 +32,18 @@ mod interleave;
 mod iterator;
 mod iterator_ops;
 mod iterator_state;
+mod map_defun;
+mod matching;
 mod position;
 mod predicate;
 mod prefetch;
 mod random_choice;
+mod rebatch;
+mod records;
 mod scan;
 mod shuffle;
 mod sources;
+mod sparse;
 mod task;
 mod transform;
 mod watch;
@@ -50,6 +57,8 @@ use kernel::Op;
 pub(crate) const FILES: &[&[Op]] = &[
     batch::OPS,
     cache::OPS,
+    csv::OPS,
+    examples::OPS,
     files::OPS,
     functional::OPS,
     generator::OPS,
@@ -57,12 +66,17 @@ pub(crate) const FILES: &[&[Op]] = &[
     interleave::OPS,
     iterator_ops::OPS,
     iterator_state::OPS,
+    matching::OPS,
+    map_defun::OPS,
     predicate::OPS,
     prefetch::OPS,
     random_choice::OPS,
+    rebatch::OPS,
+    records::OPS,
     scan::OPS,
     shuffle::OPS,
     sources::OPS,
+    sparse::OPS,
     transform::OPS,
     watch::OPS,
     window::OPS,

@@ -137,15 +137,20 @@ impl AsyncKernel for For {
     fn compute(&self, mut context: AsyncContext) {
         let mut prepare = || {
             let mut op = context.op();
-            let number = |index: usize, name: &str| op.scalar::<i32>(index, name).map(i64::from);
+            let number = |index: usize, name: &str| {
+                let tensor = op.input(index)?;
+                if !tensor.shape().is_scalar() {
+                    return Err(Status::invalid_argument(format!("{name} must be a scalar, but {}", tensor.shape())));
+                }
+                tensor.to_scalar::<i32>().map(i64::from)
+            };
             let (start, limit, delta) = (number(0, "start")?, number(1, "limit")?, number(2, "delta")?);
             if delta == 0 || (delta > 0 && start > limit) || (delta < 0 && start < limit) {
-                return Err(Status::invalid_argument(format!(
-                    "start, limit and delta don't fit: {start}, {limit}, {delta}"
-                )));
+                return Err(Status::invalid_argument(format!("Invalid start/limit/delta: {start} {limit} {delta}")));
             }
             let variables = take_args(&mut op, 3)?;
-            Ok((variables, Control::For { next: start, limit, delta }, self.body.bind_as_requested(context.step())?))
+            let control = Control::For { next: start, limit, delta, num_variables: variables.len() };
+            Ok((variables, control, self.body.bind_as_requested(context.step())?))
         };
         match prepare() {
             Ok((variables, control, body)) => drive(Box::new(Loop { context, variables, body, control }), None),
@@ -165,7 +170,7 @@ struct Loop {
 /// What decides whether a loop goes on.
 enum Control {
     While { cond: Function, next: Next },
-    For { next: i64, limit: i64, delta: i64 },
+    For { next: i64, limit: i64, delta: i64, num_variables: usize },
 }
 
 /// What a while loop does next: run its condition, run its body, or end.
@@ -243,7 +248,7 @@ impl Loop {
             Control::While { cond, next: Next::Ask } => Action::Ask(cond.clone(), self.variables.clone()),
             Control::While { next: Next::Run, .. } => Action::Run(std::mem::take(&mut self.variables)),
             Control::While { next: Next::Stop, .. } => Action::Stop,
-            Control::For { next, limit, delta } => {
+            Control::For { next, limit, delta, .. } => {
                 let goes_on = if *delta > 0 { next < limit } else { next > limit };
                 if !goes_on {
                     return Action::Stop;
@@ -273,7 +278,15 @@ impl Loop {
                 *next = Next::Ask;
                 self.variables = results;
             }
-            Control::For { .. } => self.variables = results,
+            Control::For { num_variables, .. } => {
+                if results.len() != *num_variables {
+                    return Err(Status::invalid_argument(format!(
+                        "For loop body returned {} arguments. Expected: {num_variables}",
+                        results.len()
+                    )));
+                }
+                self.variables = results;
+            }
         }
         Ok(())
     }

@@ -320,10 +320,19 @@ impl Kernel for MergeV2Checkpoints {
 
 struct ShardedFilename;
 
+/// Returns the one number of an input that must be a scalar.
+fn scalar_number(context: &OpContext<'_>, index: usize, name: &str) -> Result<i32> {
+    let tensor = context.input(index)?;
+    if !tensor.shape().is_scalar() {
+        return Err(Status::invalid_argument(format!("{name} must be a scalar, got shape {}", tensor.shape())));
+    }
+    tensor.to_scalar()
+}
+
 impl Kernel for ShardedFilename {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let basename = scalar_text(context.input(0)?, "Input 0")?;
-        let (shard, count) = (context.scalar::<i32>(1, "Input 1")?, context.scalar::<i32>(2, "Input 2")?);
+        let basename = scalar_text(context.input(0)?, "basename")?;
+        let (shard, count) = (scalar_number(context, 1, "shard")?, scalar_number(context, 2, "num_shards")?);
         context.set_output(0, Tensor::string(format!("{basename}-{shard:05}-of-{count:05}")));
         Ok(())
     }
@@ -337,8 +346,8 @@ struct ShardedFilespec;
 
 impl Kernel for ShardedFilespec {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let basename = scalar_text(context.input(0)?, "Input 0")?;
-        let count = context.scalar::<i32>(1, "Input 1")?;
+        let basename = scalar_text(context.input(0)?, "basename")?;
+        let count = scalar_number(context, 1, "num_shards")?;
         context.set_output(0, Tensor::string(format!("{basename}-?????-of-{count:05}")));
         Ok(())
     }

@@ -21,7 +21,7 @@ pub(super) const OPS: &[Op] = &[
         shape: same_shape,
         gradient: Gradient::Fn(gradients::matrix_square_root),
         kernels: matrix_kernels!([Float, Double, Complex64, Complex128] => |_| {
-            Ok(Function { real: linalg::square_root, complex: linalg::square_root })
+            Ok(Function { real: Some(linalg::square_root), complex: linalg::square_root })
         }),
     },
     Op {
@@ -35,7 +35,7 @@ pub(super) const OPS: &[Op] = &[
         shape: same_shape,
         gradient: Gradient::Unsupported,
         kernels: matrix_kernels!([Complex64, Complex128] => |_| {
-            Ok(Function { real: linalg::logarithm, complex: linalg::logarithm })
+            Ok(Function { real: None, complex: linalg::logarithm })
         }),
     },
 ];
@@ -59,7 +59,8 @@ fn same_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 }
 
 struct Function {
-    real: fn(&[f64], usize) -> Vec<f64>,
+    /// Where there is a way for real numbers.
+    real: Option<fn(&[f64], usize) -> Vec<f64>>,
     complex: fn(&[Complex64], usize) -> Vec<Complex64>,
 }
 
@@ -69,12 +70,16 @@ impl Process for Function {
         let size = matrices.rows;
         let mut values = Vec::with_capacity(matrices.values.len());
         for matrix in matrices.each() {
-            if dtype.is_complex() {
-                let parts: Vec<Complex64> = matrix.iter().map(|x| Complex64::new(x.real(), x.imaginary())).collect();
-                values.extend((self.complex)(&parts, size).iter().map(|x| F::from_parts(x.re, x.im)));
-            } else {
-                let parts: Vec<f64> = matrix.iter().map(|x| x.real()).collect();
-                values.extend((self.real)(&parts, size).iter().map(|&x| F::from_real(x)));
+            match self.real.filter(|_| !dtype.is_complex()) {
+                None => {
+                    let parts: Vec<Complex64> =
+                        matrix.iter().map(|x| Complex64::new(x.real(), x.imaginary())).collect();
+                    values.extend((self.complex)(&parts, size).iter().map(|x| F::from_parts(x.re, x.im)));
+                }
+                Some(real) => {
+                    let parts: Vec<f64> = matrix.iter().map(|x| x.real()).collect();
+                    values.extend(real(&parts, size).iter().map(|&x| F::from_real(x)));
+                }
             }
         }
         context.set_output(0, store(dtype, matrices.shape(&[size, size])?, &values)?);

@@ -152,6 +152,20 @@ impl InitializeFromText {
     }
 }
 
+impl InitializeFromText {
+    /// Fails where a line or its number can't be what a table holds.
+    fn check_types(&self, key: DType, value: DType) -> Result<()> {
+        for (what, name, place, dtype) in [("Key", "key", self.key, key), ("Value", "value", self.value, value)] {
+            if matches!(place, Place::LineNumber) && dtype != DType::Int64 {
+                return Err(Status::invalid_argument(format!(
+                    "{what} index for line number requires table {name} dtype of int64, got {dtype}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Kernel for InitializeFromText {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         const BUFFER_BYTES: usize = 256 << 10;
@@ -164,14 +178,24 @@ impl Kernel for InitializeFromText {
             )));
         };
         let path = String::from_utf8_lossy(path).into_owned();
+        self.check_types(table.spec().key_dtype, table.spec().value_dtype)?;
         let mut lines = Lines::open(&path, CompressionType::None, BUFFER_BYTES)?;
         let (mut keys, mut values) = (Column::new(table.spec().key_dtype)?, Column::new(table.spec().value_dtype)?);
         let mut number = 0;
         while self.vocabulary.is_none_or(|count| number < count) {
             let Some(line) = lines.next_line()? else { break };
+            if line.is_empty() {
+                return Err(Status::invalid_argument(format!(
+                    "Invalid content in {path}: empty line found at position {}.",
+                    lines.position()
+                )));
+            }
             keys.push(self, &line, self.key, number, &path)?;
             values.push(self, &line, self.value, number, &path)?;
             number += 1;
+        }
+        if number == 0 && lines.position() == 0 && lines.next_line()?.is_none() {
+            return Err(Status::out_of_range("Read less bytes than requested"));
         }
         if let Some(expected) = self.vocabulary
             && number < expected

@@ -42,25 +42,39 @@ type Conversion = fn(&Tensor) -> Result<Tensor>;
 struct Cast {
     /// How elements are converted; nothing when both types are one.
     conversion: Option<Conversion>,
+    to: DType,
 }
 
 fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
     let attrs = builder.attrs();
     let (from, to) = (attrs.dtype("SrcT")?, attrs.dtype("DstT")?);
     if from == to {
-        return BoxedKernel::new(Cast { conversion: None });
+        return BoxedKernel::new(Cast { conversion: None, to });
     }
     let found = if attrs.bool("Truncate")? { truncation(from, to) } else { None };
     let conversion = found
-        .or_else(|| conversion(from, to))
+        .or_else(|| conversion(kept_as(from), kept_as(to)))
         .ok_or_else(|| Status::unimplemented(format!("Cast {from} to {to} is not supported")))?;
-    BoxedKernel::new(Cast { conversion: Some(conversion) })
+    BoxedKernel::new(Cast { conversion: Some(conversion), to })
+}
+
+/// Returns the type whose numbers a quantized type has.
+fn kept_as(dtype: DType) -> DType {
+    match dtype {
+        DType::QInt8 => DType::Int8,
+        DType::QUInt8 => DType::UInt8,
+        DType::QInt16 => DType::Int16,
+        DType::QUInt16 => DType::UInt16,
+        DType::QInt32 => DType::Int32,
+        other => other,
+    }
 }
 
 impl Kernel for Cast {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let output = match self.conversion {
             None => context.take_input(0)?,
+            Some(conversion) if self.to.is_quantized() => conversion(context.input(0)?)?.with_dtype(self.to)?,
             Some(conversion) => conversion(context.input(0)?)?,
         };
         context.set_output(0, output);

@@ -112,6 +112,26 @@ struct Axis {
     stride: usize,
 }
 
+/// Fails unless the axes of a letter have one size everywhere.
+fn check_sizes(inputs: &[&Tensor], labels: &[Vec<Label>]) -> Result<()> {
+    let mut sizes: Vec<(Label, i64)> = Vec::new();
+    for (input, labels) in inputs.iter().zip(labels) {
+        for (axis, (&label, &size)) in labels.iter().zip(input.dims()).enumerate() {
+            match sizes.iter().find(|(known, _)| *known == label && !label.broadcasts()) {
+                Some(&(_, expected)) if expected != size => {
+                    return Err(Status::invalid_argument(format!(
+                        "Expected dimension {expected} at axis {axis} of the input shaped {} but got dimension {size}",
+                        input.shape()
+                    )));
+                }
+                Some(_) => {}
+                None => sizes.push((label, size)),
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Returns the axes of a tensor, one for each label; axes with one label are its diagonal.
 fn axes_of(labels: &[Label], dims: &[usize]) -> Result<Vec<Axis>> {
     let mut axes: Vec<Axis> = Vec::new();
@@ -218,6 +238,7 @@ impl Plan {
         let inputs = context.input_list(0..context.num_inputs())?;
         let ranks: Vec<usize> = inputs.iter().map(|input| input.shape().rank()).collect();
         let equation = equation.expand(&ranks)?;
+        check_sizes(&inputs, &equation.inputs)?;
         let mut axes = Vec::new();
         for (input, labels) in inputs.iter().zip(&equation.inputs) {
             axes.push(axes_of(labels, &input.shape().to_usize())?);

@@ -46,10 +46,8 @@ impl Subscript {
         if text.contains('.') {
             return invalid("Found more than one ellipsis");
         }
-        if !text.chars().all(|letter| letter.is_ascii_alphabetic()) {
-            return invalid("Found a label that is not a letter");
-        }
-        Ok(Subscript { labels: text.chars().map(Label::Letter).collect(), ellipsis })
+        // TensorFlow takes any byte for a label.
+        Ok(Subscript { labels: text.bytes().map(char::from).map(Label::Letter).collect(), ellipsis })
     }
 
     /// Puts labels for `count` axes in place of the ellipsis.
@@ -79,8 +77,7 @@ pub(super) struct Explicit {
 impl Equation {
     /// Parses an equation with `count` inputs.
     pub(super) fn parse(equation: &str, count: usize) -> Result<Equation> {
-        let text: String = equation.chars().filter(|letter| !letter.is_whitespace()).collect();
-        let parts: Vec<&str> = text.split("->").collect();
+        let parts: Vec<&str> = equation.split("->").collect();
         let [inputs, output] = parts[..] else {
             return Err(Status::invalid_argument(format!("Expected exactly one '->' in einsum equation: {equation}")));
         };
@@ -107,17 +104,22 @@ impl Equation {
     pub(super) fn expand(&self, ranks: &[usize]) -> Result<Explicit> {
         let mut most = 0;
         let mut inputs = Vec::new();
-        for (input, &rank) in self.inputs.iter().zip(ranks) {
+        for (index, (input, &rank)) in self.inputs.iter().zip(ranks).enumerate() {
             let count = rank.checked_sub(input.labels.len()).filter(|&count| count == 0 || input.ellipsis.is_some());
             let Some(count) = count else {
                 return Err(Status::invalid_argument(format!(
-                    "Expected input to have rank {}{}, but got rank {rank}",
+                    "Expected input {index} to have rank {}{} but got: {rank}",
                     if input.ellipsis.is_some() { "at least " } else { "" },
                     input.labels.len()
                 )));
             };
             most = most.max(count);
             inputs.push(input.expand(count));
+        }
+        if most > 0 && self.output.ellipsis.is_none() {
+            return Err(Status::invalid_argument(format!(
+                "Output contains {most} broadcasting dimension(s) but no ellipsis (...) was found in the output subscripts."
+            )));
         }
         Ok(Explicit { inputs, output: self.output.expand(most) })
     }

@@ -466,7 +466,7 @@ where
     }
     if !images.channels.is_multiple_of(pool.channel_size) {
         return Err(Status::unimplemented(
-            "Depthwise max pooling requires the depth window to evenly divide the input depth.",
+            "Depthwise max pooling requires the depth window to evenly divide the input depth",
         ));
     }
     let channels = images.channels / pool.channel_size;

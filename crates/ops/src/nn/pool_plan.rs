@@ -38,7 +38,8 @@ impl PoolWindow {
 
     /// Returns whether the window reaches over channels rather than pixels; both at once can't be.
     pub(super) fn pools_channels(&self) -> Result<bool> {
-        if self.channel_size == 1 && self.window.channel_stride == 1 {
+        if self.channel_size == 1 {
+            // A step along channels of which each is pooled by itself changes nothing.
             return Ok(false);
         }
         if self.size != [1; 3] || self.window.strides != [1; 3] {
@@ -48,7 +49,7 @@ impl PoolWindow {
         }
         if self.channel_size != self.window.channel_stride {
             return Err(Status::unimplemented(
-                "Depthwise max pooling requires the depth window to equal the depth stride.",
+                "Depthwise max pooling requires the depth window to equal the depth stride",
             ));
         }
         Ok(true)
@@ -56,10 +57,8 @@ impl PoolWindow {
 
     /// Plans the pooling of images of a shape.
     pub(super) fn plan(&self, input: &Shape, name: &str) -> Result<PoolPlan> {
-        if self.channel_size != 1 || self.window.channel_stride != 1 {
-            return Err(Status::unimplemented(
-                "pooling across channels is for the maximum of two-dimensional images only",
-            ));
+        if self.pools_channels()? {
+            return Err(Status::unimplemented("Non-spatial pooling is not yet supported. Volunteers? :)"));
         }
         let images = self.window.images(input, name)?;
         let (size, pad_before) = self.window.slide(images.size, self.size)?;

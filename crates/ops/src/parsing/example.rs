@@ -6,7 +6,8 @@ use foldhash::{HashMap, HashMapExt};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// A feature that comes out as a tensor of a given shape.
-pub(super) struct DenseFeature {
+#[derive(Clone)]
+pub(crate) struct DenseFeature {
     pub dtype: DType,
     pub shape: PartialShape,
     /// What stands for a feature that isn't there; empty when it must be.
@@ -23,7 +24,7 @@ pub(super) struct ExampleParser<'a> {
 
 /// What came out, in the order of the outputs.
 #[derive(Default)]
-pub(super) struct Parsed {
+pub(crate) struct Parsed {
     pub sparse_indices: Vec<Tensor>,
     pub sparse_values: Vec<Tensor>,
     pub sparse_shapes: Vec<Tensor>,
@@ -256,10 +257,14 @@ impl Column {
         if let Some(stride) = self.stride
             && (stride == 0 && count > 0 || stride > 0 && count % stride != 0)
         {
-            return error(format!(
-                "Number of {dtype} values is not a multiple of stride length. Saw {count} values but output shape is: {}",
-                self.shape
-            ));
+            return error(match place {
+                Place::Alone => "Can't parse serialized Example.".to_owned(),
+                _ => format!(
+                    "Number of {dtype} values is not a multiple of stride length. Saw {count} values but output shape is: \
+                     {}",
+                    self.shape
+                ),
+            });
         }
         self.ends.push(self.values.len());
         Ok(())

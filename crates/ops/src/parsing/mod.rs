@@ -29,6 +29,7 @@ pub use parse_example::*;
 pub use tensor_text::*;
 
 pub(crate) use number::FromText;
+pub(crate) use parse_example::ExampleFeatures;
 
 use kernel::Op;
 

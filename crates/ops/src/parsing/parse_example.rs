@@ -3,7 +3,7 @@
 use super::example::{DenseFeature, ExampleParser, Parsed, stride};
 use bytes::Bytes;
 use graph::{Graph, Output, ShapeContext};
-use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags};
+use kernel::{AttrMap, BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags};
 use std::ops::Range;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
@@ -255,28 +255,88 @@ impl ParseExample {
     }
 
     fn dense(&self, context: &OpContext<'_>) -> Result<Vec<DenseFeature>> {
-        let mut features = Vec::with_capacity(self.dense_types.len());
-        let given = self.defaults.clone().zip(self.dense_types.iter().zip(&self.dense_shapes));
-        for (index, (input, (&dtype, shape))) in given.enumerate() {
-            let default = context.input(input)?.clone();
-            if default.num_elements() > 0 {
-                if shape.to_shape().is_none() && default.num_elements() != 1 {
-                    return Err(Status::invalid_argument(format!(
-                        "dense_shape[{index}] is a variable length shape: {shape}, therefore def_value[{index}] must \
-                         contain a single element (the padding element).  But its shape is: {}",
-                        default.shape()
-                    )));
-                }
-                if shape.to_shape().is_some() && !shape.is_compatible_with(default.shape()) {
-                    return Err(Status::invalid_argument(format!(
-                        "def_value[{index}].shape() == {} is not compatible with dense_shapes_[{index}] == {shape}",
-                        default.shape()
-                    )));
-                }
-            }
-            features.push(DenseFeature { dtype, shape: shape.clone(), default });
+        dense_features(context, &self.defaults, &self.dense_types, &self.dense_shapes)
+    }
+}
+
+/// Returns the dense features of a node, whose defaults are inputs.
+fn dense_features(
+    context: &OpContext<'_>,
+    defaults: &Range<usize>,
+    types: &[DType],
+    shapes: &[PartialShape],
+) -> Result<Vec<DenseFeature>> {
+    let mut features = Vec::with_capacity(types.len());
+    let given = defaults.clone().zip(types.iter().zip(shapes));
+    for (index, (input, (&dtype, shape))) in given.enumerate() {
+        let default = context.input(input)?.clone();
+        if shape.to_shape().is_none() && default.num_elements() != 1 {
+            return Err(Status::invalid_argument(format!(
+                "dense_shape[{index}] is a variable length shape: {shape}, therefore def_value[{index}] must contain a \
+                 single element (the padding element).  But its shape is: {}",
+                default.shape()
+            )));
         }
-        Ok(features)
+        if default.num_elements() > 0 && shape.to_shape().is_some() && !shape.is_compatible_with(default.shape()) {
+            return Err(Status::invalid_argument(format!(
+                "def_value[{index}].shape() == {} is not compatible with dense_shapes_[{index}] == {shape}",
+                default.shape()
+            )));
+        }
+        features.push(DenseFeature { dtype, shape: shape.clone(), default });
+    }
+    Ok(features)
+}
+
+/// What is wanted of the examples of a dataset.
+pub(crate) struct ExampleFeatures {
+    pub(crate) sparse: Vec<(Bytes, DType)>,
+    pub(crate) dense: Vec<(Bytes, DenseFeature)>,
+    /// Name, type of the values, type of the row splits.
+    pub(crate) ragged: Vec<(Bytes, DType, DType)>,
+}
+
+impl ExampleFeatures {
+    /// Reads what a node wants that names its features in attributes and has the defaults as inputs.
+    pub(crate) fn new(context: &OpContext<'_>, attrs: &AttrMap, defaults: &Range<usize>) -> Result<ExampleFeatures> {
+        let keys = |name: &str| attrs.strings(name).map(<[Bytes]>::to_vec);
+        let (sparse, sparse_types) = (keys("sparse_keys")?, attrs.dtypes("sparse_types")?);
+        let (dense, shapes) = (keys("dense_keys")?, attrs.shapes("dense_shapes")?);
+        let ragged = keys("ragged_keys").unwrap_or_default();
+        let ragged_values = attrs.dtypes("ragged_value_types").unwrap_or_default();
+        let ragged_splits = attrs.dtypes("ragged_split_types").unwrap_or_default();
+        for (keys, types, message) in [
+            (sparse.len(), sparse_types.len(), "len(sparse_keys) != len(sparse_types)"),
+            (dense.len(), shapes.len(), "len(dense_keys) != len(dense_shapes)"),
+            (ragged.len(), ragged_values.len(), "len(ragged_keys) != len(ragged_value_types)"),
+            (ragged.len(), ragged_splits.len(), "len(ragged_keys) != len(ragged_split_types)"),
+        ] {
+            if keys != types {
+                return Err(Status::invalid_argument(message));
+            }
+        }
+        for shape in &shapes {
+            if shape.to_shape().is_none() {
+                stride(shape)?;
+            }
+        }
+        let features = dense_features(context, defaults, &attrs.dtypes("Tdense")?, &shapes)?;
+        let splits = ragged_values.into_iter().zip(ragged_splits);
+        Ok(ExampleFeatures {
+            sparse: sparse.into_iter().zip(sparse_types).collect(),
+            dense: dense.into_iter().zip(features).collect(),
+            ragged: ragged.into_iter().zip(splits).map(|(key, (values, splits))| (key, values, splits)).collect(),
+        })
+    }
+
+    /// Parses a batch of examples.
+    pub(crate) fn parse(&self, serialized: &[Bytes]) -> Result<Parsed> {
+        let parser = ExampleParser {
+            sparse: self.sparse.iter().map(|(key, dtype)| (&key[..], *dtype)).collect(),
+            dense: self.dense.iter().map(|(key, feature)| (&key[..], feature.clone())).collect(),
+            ragged: self.ragged.iter().map(|(key, values, splits)| (&key[..], *values, *splits)).collect(),
+        };
+        parser.parse_batch(serialized, &[])
     }
 }
 
@@ -317,7 +377,7 @@ impl Kernel for ParseExample {
             ragged: ragged_keys.map(|(key, &(values, splits))| (key, values, splits)).collect(),
         };
         let parsed = match (serialized.strings()?, serialized.shape().rank()) {
-            ([one], 0) => parser.parse_one(one)?,
+            ([one], 0) if !matches!(self.keys, Keys::Scalars { .. }) => parser.parse_one(one)?,
             (batch, 1) => {
                 let names = match &self.keys {
                     Keys::Fixed { .. } => &[],
@@ -333,8 +393,9 @@ impl Kernel for ParseExample {
                 parser.parse_batch(batch, names)?
             }
             _ => {
+                let shapes = if matches!(self.keys, Keys::Scalars { .. }) { "vector" } else { "scalar or vector" };
                 return Err(Status::invalid_argument(format!(
-                    "Expected serialized to be a scalar or vector, got shape: {}",
+                    "Expected serialized to be a {shapes}, got shape: {}",
                     serialized.shape()
                 )));
             }

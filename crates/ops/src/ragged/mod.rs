@@ -3,8 +3,11 @@
 mod convert;
 mod gather;
 mod splits;
+mod variant;
+
+pub(crate) use variant::ragged_variant;
 
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] = &[convert::OPS, gather::OPS];
+pub(crate) const FILES: &[&[Op]] = &[convert::OPS, gather::OPS, variant::OPS];

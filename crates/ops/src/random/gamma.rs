@@ -8,7 +8,7 @@ use kernel::{
 };
 use num_traits::{AsPrimitive, Bounded};
 use numeric::philox::{self, Philox};
-use tensor::{DType, Element, Result, Status, Tensor, bf16, f16};
+use tensor::{DType, Element, Result, Shape, Status, Tensor, bf16, f16};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
@@ -120,29 +120,34 @@ impl Kernel for RandomByParameter {
             let philox = self.generator.reserve_outputs(values.len());
             (self.draw)(philox, &parameters, samples, &mut values);
         }
-        let output = match self.output {
-            DType::Float => converted::<f32>(shape, &values),
-            DType::Double => converted::<f64>(shape, &values),
-            DType::Half => Tensor::build(shape, |out: &mut [f16]| {
-                out.iter_mut().zip(&values).for_each(|(out, &value)| *out = f16::from_f64(value));
-            }),
-            DType::Int32 => converted::<i32>(shape, &values),
-            DType::Int64 => converted::<i64>(shape, &values),
-            other => Err(Status::unimplemented(format!("random numbers of type {other}"))),
-        }?;
+        let output = numbers_tensor(self.output, shape, &values)?;
         context.set_output(0, output);
         Ok(())
     }
 }
 
-fn converted<T: Element + Bounded>(shape: tensor::Shape, values: &[f64]) -> Result<Tensor>
+/// Returns numbers as a tensor of a type.
+pub(super) fn numbers_tensor(dtype: DType, shape: Shape, values: &[f64]) -> Result<Tensor> {
+    match dtype {
+        DType::Float => converted::<f32>(shape, values),
+        DType::Double => converted::<f64>(shape, values),
+        DType::Half => Tensor::build(shape, |out: &mut [f16]| {
+            out.iter_mut().zip(values).for_each(|(out, &value)| *out = f16::from_f64(value));
+        }),
+        DType::Int32 => converted::<i32>(shape, values),
+        DType::Int64 => converted::<i64>(shape, values),
+        other => Err(Status::unimplemented(format!("random numbers of type {other}"))),
+    }
+}
+
+fn converted<T: Element + Bounded>(shape: Shape, values: &[f64]) -> Result<Tensor>
 where
     f64: AsPrimitive<T>,
 {
     Tensor::build(shape, |out: &mut [T]| out.iter_mut().zip(values).for_each(|(out, &value)| *out = value.as_()))
 }
 
-fn to_doubles(tensor: &Tensor) -> Result<Vec<f64>> {
+pub(super) fn to_doubles(tensor: &Tensor) -> Result<Vec<f64>> {
     Ok(match tensor.dtype() {
         DType::Float => tensor.as_slice::<f32>()?.iter().map(|&value| f64::from(value)).collect(),
         DType::Double => tensor.as_slice::<f64>()?.to_vec(),

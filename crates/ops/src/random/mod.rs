@@ -26,6 +26,7 @@ mod fill;
 mod gamma;
 mod generator;
 mod mersenne;
+mod parameterized;
 mod stateful;
 mod stateless;
 mod unigram;
@@ -43,4 +44,4 @@ use kernel::Op;
 
 /// The ops of each file.
 pub(crate) const FILES: &[&[Op]] =
-    &[candidates::OPS, discrete::OPS, fill::OPS, gamma::OPS, stateful::OPS, stateless::OPS];
+    &[candidates::OPS, discrete::OPS, fill::OPS, gamma::OPS, parameterized::OPS, stateful::OPS, stateless::OPS];

@@ -1,9 +1,23 @@
-//! Generators whose state is a variable, and bits that nobody can foresee: RngReadAndSkip, RngSkip, NonDeterministicInts.
+//! Generators whose state is a variable, and bits that nobody can foresee: RngReadAndSkip, RngSkip, the Stateful family,
+//! NonDeterministicInts.
 
+use super::fill::{Distribution, FullRange, StandardNormal, TruncatedNormal, Uniform, bound, check_range};
 use super::generator::{output_of_shape, random_bits, shape_argument};
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, kernels};
+use numeric::philox::{self, Philox, RandomInteger};
+use std::fmt::Display;
 use std::marker::PhantomData;
-use tensor::{DType, Element, PartialShape, Result, Shape, Status, Tensor};
+use tensor::{DType, Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
+
+/// Lists a kernel of [`StatefulFill`] per type.
+macro_rules! stateful_kernels {
+    ($distribution:ident, [$($ty:ty),*]) => {
+        &[$(KernelDef {
+            types: &[("dtype", <$ty as Element>::DTYPE)],
+            create: |_| BoxedKernel::new(StatefulFill::<$ty, $distribution>(PhantomData)),
+        },)*]
+    };
+}
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
@@ -53,7 +67,49 @@ pub(super) const OPS: &[Op] = &[
         gradient: Gradient::Unsupported,
         kernels: kernels!("dtype": [i32, i64, u32, u64] => NonDeterministicInts),
     },
+    stateful("StatefulStandardNormalV2", stateful_kernels!(StandardNormal, [f32, f64, f16, bf16])),
+    stateful("StatefulTruncatedNormal", stateful_kernels!(TruncatedNormal, [f32, f64, f16, bf16])),
+    stateful("StatefulUniform", stateful_kernels!(Uniform, [f32, f64, f16, bf16])),
+    Op {
+        def: OpDef {
+            attrs: &["dtype: type = DT_UINT64", "shape_dtype: type = DT_INT64"],
+            ..stateful_def("StatefulUniformFullInt")
+        },
+        ..stateful("StatefulUniformFullInt", stateful_kernels!(FullRange, [i32, i64, u32, u64]))
+    },
+    Op {
+        def: OpDef {
+            inputs: &["resource: resource", "algorithm: int64", "shape: shape_dtype", "minval: dtype", "maxval: dtype"],
+            attrs: &["dtype: type = DT_INT64", "shape_dtype: type = DT_INT64"],
+            ..stateful_def("StatefulUniformInt")
+        },
+        ..stateful("StatefulUniformInt", kernels!("dtype": [i32, i64, u32, u64] => StatefulUniformInt))
+    },
 ];
+
+const fn stateful_def(name: &'static str) -> OpDef {
+    OpDef {
+        name,
+        inputs: &["resource: resource", "algorithm: int64", "shape: shape_dtype"],
+        outputs: &["output: dtype"],
+        attrs: &["dtype: type = DT_FLOAT", "shape_dtype: type = DT_INT64"],
+        flags: OpFlags::STATEFUL,
+    }
+}
+
+/// The record of an op that draws from the generator of a variable.
+const fn stateful(name: &'static str, kernels: &'static [KernelDef]) -> Op {
+    Op {
+        def: stateful_def(name),
+        shape: |c| {
+            let shape = c.constant_as_shape(2)?;
+            c.set_output(0, shape);
+            Ok(())
+        },
+        gradient: Gradient::Unsupported,
+        kernels,
+    }
+}
 
 /// A counter of 128 bits, the lower half first, and a key.
 const STATE_LEN: usize = 3;
@@ -143,6 +199,47 @@ impl Kernel for RngSkip {
 
     fn cost(&self) -> Cost {
         Cost::Inline
+    }
+}
+
+/// Returns the stream of the generator whose variable is the first input and whose algorithm the second, and moves the
+/// generator on by so many outputs.
+pub(super) fn reserve(context: &OpContext<'_>, outputs: usize) -> Result<Philox> {
+    let algorithm = scalar::<i64>(context, 1)?;
+    let [low, high, key] = read_and_skip(context, algorithm, outputs as u64)?;
+    Ok(Philox::from_state([low as u64, high as u64], key as u64))
+}
+
+/// Draws from the generator of a variable.
+struct StatefulFill<T, D>(PhantomData<fn() -> (T, D)>);
+
+impl<T: Element, D: Distribution<T>> Kernel for StatefulFill<T, D> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let shape = shape_argument(context.input(2)?)?;
+        let philox = reserve(context, shape.num_elements())?;
+        let output = Tensor::build(shape, |out: &mut [T]| D::fill(philox, out))?;
+        context.set_output(0, output);
+        Ok(())
+    }
+}
+
+struct StatefulUniformInt<T>(PhantomData<fn() -> T>);
+
+impl<T: Element + RandomInteger + PartialOrd + Display> StatefulUniformInt<T> {
+    fn create(_: &KernelBuilder<'_>) -> Result<BoxedKernel> {
+        BoxedKernel::new(StatefulUniformInt::<T>(PhantomData))
+    }
+}
+
+impl<T: Element + RandomInteger + PartialOrd + Display> Kernel for StatefulUniformInt<T> {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let shape = shape_argument(context.input(2)?)?;
+        let (low, high) = (bound::<T>(context, 3, "minval")?, bound::<T>(context, 4, "maxval")?);
+        check_range(low, high)?;
+        let philox = reserve(context, shape.num_elements())?;
+        let output = Tensor::build(shape, |out: &mut [T]| philox::fill_uniform_integers(philox, low, high, out))?;
+        context.set_output(0, output);
+        Ok(())
     }
 }
 

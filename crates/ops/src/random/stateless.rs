@@ -238,7 +238,8 @@ fn stream(context: &OpContext<'_>, first: usize) -> Result<Philox> {
     }
 }
 
-fn seeds(tensor: &Tensor) -> Result<[u64; 2]> {
+/// Returns the two seeds of a stateless op.
+pub(super) fn seeds(tensor: &Tensor) -> Result<[u64; 2]> {
     if tensor.dims() != [2] {
         return Err(Status::invalid_argument(format!("seed must have shape [2], not {}", tensor.shape())));
     }

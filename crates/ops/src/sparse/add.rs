@@ -12,7 +12,7 @@ use kernel::{
 use num_traits::ToPrimitive;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
-use tensor::{DType, Element, PartialShape, Result, Status, Tensor, bf16, f16};
+use tensor::{Complex32, Complex64, DType, Element, PartialShape, Result, Status, Tensor, bf16, f16};
 
 const TWO: [&str; 6] =
     ["a_indices: int64", "a_values: T", "a_shape: int64", "b_indices: int64", "b_values: T", "b_shape: int64"];
@@ -88,7 +88,7 @@ pub(super) const OPS: &[Op] = &[
             Ok(())
         },
         gradient: Gradient::Fn(dense_add_gradient),
-        kernels: typed!(DenseAdd),
+        kernels: typed!(@list DenseAdd, (), [f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, Complex32, Complex64]),
     },
     Op {
         def: OpDef {
@@ -320,13 +320,13 @@ impl<T: Number> Kernel for SparseAddGrad<T> {
 
 struct DenseAdd<T>(PhantomData<fn(T)>);
 
-impl<T: Number> DenseAdd<T> {
+impl<T: Arithmetic> DenseAdd<T> {
     fn create(_: &KernelBuilder<'_>) -> Result<BoxedKernel> {
         BoxedKernel::new(DenseAdd::<T>(PhantomData))
     }
 }
 
-impl<T: Number> Kernel for DenseAdd<T> {
+impl<T: Arithmetic> Kernel for DenseAdd<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (indices, shape) = (context.input(0)?.to_indices()?, context.input(2)?.to_indices()?);
         let values = context.input(1)?.clone();

@@ -31,6 +31,8 @@ pub use matmul::*;
 pub use rearrange::*;
 pub use to_dense::*;
 
+pub(crate) use serialize::sparse_variants;
+
 use kernel::Op;
 
 /// The ops of each file.

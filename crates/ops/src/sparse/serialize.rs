@@ -256,6 +256,16 @@ impl Triple {
     }
 }
 
+/// Returns a tensor as an element of a variant tensor.
+pub(crate) fn tensor_variant(tensor: Tensor) -> Variant {
+    Variant::new(TensorVariant(tensor))
+}
+
+/// Returns a sparse tensor as datasets carry it: its three tensors in a vector of variants.
+pub(crate) fn sparse_variants(indices: Tensor, values: Tensor, shape: Tensor) -> Result<Tensor> {
+    Tensor::from_variants(Shape::vector(3), [indices, values, shape].map(tensor_variant).to_vec())
+}
+
 /// A tensor as an element of a variant tensor.
 struct TensorVariant(Tensor);
 
@@ -298,9 +308,7 @@ impl Kernel for Serialize {
         };
         let tensors = rows.iter().flat_map(Triple::tensors);
         let output = match self.variants {
-            true => {
-                Tensor::from_variants(shape, tensors.map(|part| Variant::new(TensorVariant(part.clone()))).collect())?
-            }
+            true => Tensor::from_variants(shape, tensors.map(|part| tensor_variant(part.clone())).collect())?,
             false => {
                 let text = |part: &Tensor| Ok(tensor_to_proto(part)?.encode_to_vec().into());
                 Tensor::from_strings(shape, tensors.map(text).collect::<Result<_>>()?)?

@@ -3,6 +3,7 @@
 use super::coordinates::{Sparse, in_bounds, indices_tensor, out_of_bounds};
 use graph::ShapeContext;
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeFn, shape};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use tensor::{Element, PartialShape, Result, Shape, Status, StringElement, Tensor};
 
@@ -174,7 +175,12 @@ type Groups<K> = BTreeMap<Vec<i64>, BTreeSet<K>>;
 
 impl Operand {
     /// Returns the sets and the sizes of all but the last dimension.
-    fn groups<K: Clone + Ord>(self, keys: Keys<K>, context: &OpContext<'_>) -> Result<(Groups<K>, Vec<i64>)> {
+    fn groups<K: Clone + Ord>(
+        self,
+        keys: Keys<K>,
+        validates: bool,
+        context: &OpContext<'_>,
+    ) -> Result<(Groups<K>, Vec<i64>)> {
         match self {
             Operand::Dense(input) => {
                 let tensor = context.input(input)?;
@@ -201,12 +207,29 @@ impl Operand {
                     if !in_bounds(index, sparse.shape) {
                         return Err(out_of_bounds(row, index, sparse.shape));
                     }
+                    if validates && row > 0 {
+                        check_order(row, index, sparse.index(row - 1))?;
+                    }
                     let group = index[..index.len() - 1].to_vec();
                     groups.entry(group).or_default().insert(member);
                 }
                 Ok((groups, sparse.shape[..sparse.rank() - 1].to_vec()))
             }
         }
+    }
+}
+
+/// Fails unless an index comes after the one before it.
+fn check_order(row: usize, index: &[i64], before: &[i64]) -> Result<()> {
+    let text = || index.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+    match index.cmp(before) {
+        Ordering::Greater => Ok(()),
+        Ordering::Equal => Err(Status::invalid_argument(format!("indices[{row}] = [{}] is repeated", text()))),
+        Ordering::Less => Err(Status::invalid_argument(format!(
+            "indices[{row}] = [{}] is out of order. Many sparse ops require sorted indices.\n    Use `tf.sparse.reorder` to \
+             create a correctly ordered copy.\n\n",
+            text()
+        ))),
     }
 }
 
@@ -223,6 +246,7 @@ fn position(row: i64, outer: &[i64]) -> Vec<i64> {
 
 struct Operation<K> {
     operands: [Operand; 2],
+    validates: bool,
     combine: fn(&BTreeSet<K>, &BTreeSet<K>) -> Vec<K>,
     keys: Keys<K>,
     vector: fn(Vec<K>) -> Result<Tensor>,
@@ -247,14 +271,16 @@ impl<K: Clone + Ord + Send + Sync + 'static> Operation<K> {
             "union" => |a, b| a.union(b).cloned().collect(),
             other => return Err(Status::invalid_argument(format!("Invalid set_operation {other}."))),
         };
-        BoxedKernel::new(Operation { operands, combine, keys, vector })
+        let validates = builder.attrs().bool("validate_indices")?;
+        BoxedKernel::new(Operation { operands, validates, combine, keys, vector })
     }
 }
 
 impl<K: Clone + Ord + Send + Sync + 'static> Kernel for Operation<K> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let [first, second] = self.operands;
-        let ((a, outer), (b, other)) = (first.groups(self.keys, context)?, second.groups(self.keys, context)?);
+        let (a, outer) = first.groups(self.keys, self.validates, context)?;
+        let (b, other) = second.groups(self.keys, self.validates, context)?;
         if outer != other {
             return Err(Status::invalid_argument(format!("Mismatched group shapes {outer:?} vs {other:?}")));
         }
@@ -279,15 +305,18 @@ impl<K: Clone + Ord + Send + Sync + 'static> Kernel for Operation<K> {
     }
 }
 
-struct SetSize<K>(Keys<K>);
+struct SetSize<K> {
+    keys: Keys<K>,
+    validates: bool,
+}
 
-fn set_size<T: Member>(_: &KernelBuilder<'_>) -> Result<BoxedKernel> {
-    BoxedKernel::new(SetSize(T::keys))
+fn set_size<T: Member>(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
+    BoxedKernel::new(SetSize { keys: T::keys, validates: builder.attrs().bool("validate_indices")? })
 }
 
 impl<K: Clone + Ord + Send + Sync + 'static> Kernel for SetSize<K> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let (groups, outer) = Operand::Sparse(0).groups(self.0, context)?;
+        let (groups, outer) = Operand::Sparse(0).groups(self.keys, self.validates, context)?;
         let mut output = Tensor::zeros(tensor::DType::Int32, Shape::new(&outer)?)?;
         let sizes = output.make_mut::<i32>()?;
         for (group, members) in groups {

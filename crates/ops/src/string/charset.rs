@@ -34,7 +34,18 @@ impl Charset {
             "utf32" => Charset::Utf32 { little: false, marked: true },
             "utf32be" => Charset::Utf32 { little: false, marked: false },
             "utf32le" => Charset::Utf32 { little: true, marked: false },
-            _ => Charset::Other(Encoding::for_label(name.as_bytes())?),
+            other => Charset::Other(match other {
+                // Names that ICU knows and the web does not.
+                "cp932" | "ms932" | "ibm943" => encoding_rs::SHIFT_JIS,
+                "cp936" | "ms936" | "windows936" => encoding_rs::GBK,
+                "euccn" | "hp15cn" => encoding_rs::GBK,
+                "cp949" | "ms949" | "windows949" | "xeuckr" => encoding_rs::EUC_KR,
+                "cp950" | "ms950" | "windows950" => encoding_rs::BIG5,
+                "ujis" | "eucjis" | "xeucjp" => encoding_rs::EUC_JP,
+                "macroman" | "macosroman" => encoding_rs::MACINTOSH,
+                "cp874" | "ibm874" | "tis620" => encoding_rs::WINDOWS_874,
+                _ => Encoding::for_label(name.as_bytes())?,
+            }),
         })
     }
 

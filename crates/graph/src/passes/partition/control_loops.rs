@@ -7,7 +7,6 @@
 use crate::control_flow::{FrameTable, NodeClass};
 use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
-use std::sync::Arc;
 use tensor::{DType, Result, Shape, Status, Tensor};
 
 /// The start of the names of dummies; a task that gets a part of the graph knows them by it.
@@ -180,7 +179,6 @@ impl ControlLoops<'_> {
         };
         let mut node = Node::new(name, schema, device.to_owned(), attrs)?;
         node.inputs = inputs;
-        node.explicit_attrs = Some(Arc::new(Vec::new()));
         self.graph.add(node)
     }
 }
