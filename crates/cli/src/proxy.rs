@@ -28,7 +28,7 @@ pub struct Flags {
 
 /// Carries connections until it is told to stop.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
-    crate::log::start("info")?;
+    crate::log::start("info", crate::log::LogFormat::default())?;
     let files = flags.tls.files()?.ok_or_else(|| {
         Failure::new("a proxy needs a certificate: --tls_cert, --tls_key and --tls_ca, or FERROFLOW_TLS_CERT and so on")
     })?;
