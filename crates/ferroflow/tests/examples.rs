@@ -3,6 +3,9 @@
 #[path = "../../../examples/crnn.rs"]
 #[allow(dead_code)]
 mod crnn;
+#[path = "../../../examples/dataset.rs"]
+#[allow(dead_code)]
+mod dataset;
 #[path = "../../../examples/hello.rs"]
 #[allow(dead_code)]
 mod hello;
@@ -38,6 +41,17 @@ fn words(words: &[&str]) -> Vec<String> {
 #[test]
 fn hello_runs_on_a_server_of_its_own() -> Result<()> {
     hello::main()
+}
+
+#[test]
+fn dataset_trains_and_goes_on_where_it_stopped() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = format!("--logdir={}", directory.path().to_str().unwrap());
+    let flags = Flags::new(words(&[&logdir, "--train_steps=100"]));
+    let (first, second) = (dataset::train(&flags)?, dataset::train(&flags)?);
+    assert!(first.0 >= 99 && second.0 >= 199, "{first:?} {second:?}");
+    assert!(second.1 < first.1 && second.1 < 20.0, "{first:?} {second:?}");
+    Ok(())
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Data: [`Dataset`] pipelines as `tf.data` builds them, and the digits of MNIST.
 
 mod bucket;
+mod callbacks;
+mod closures;
 mod dataset;
 mod element;
 pub mod example;
