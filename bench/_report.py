@@ -85,7 +85,7 @@ def render():
     DOCS.mkdir(parents=True, exist_ok=True)
     notes = page.read_text().split(MARK, 1)[1] if page.exists() and MARK in page.read_text() else "\n"
     lines = [HEAD]
-    for section in (cluster_section, rust_section, core_section, sessions_section, sweep_section, bandwidth_section):
+    for section in (cluster_section, rust_section, core_section, data_section, sessions_section, sweep_section, bandwidth_section):
         lines += section()
     page.write_text("\n".join(lines) + MARK + notes)
 
@@ -153,6 +153,22 @@ def core_section():
     for r in results:
         lines.append(f"| {r['case']} | {r['tensorflow']:,.0f} {r['unit']} | {r['ours']:,.0f} {r['unit']} "
                      f"| {ratio(r)} | {bar(r['bar'])} | {verdict(r['ratio'], r['bar'])} |")
+    return lines + [""]
+
+
+def data_section():
+    results = load("data")
+    if not results:
+        return []
+    lines = ["## Input pipelines", "",
+             "The same pipeline of datasets on the same files, drawn from as fast as it goes, in one process on each side.", "",
+             *how(results),
+             "| case | tf.data, records/s | Ferroflow, records/s | ratio (spread) | at least | | CPU a record, µs | of TensorFlow's |",
+             "|---|--:|--:|--:|--:|---|--:|--:|"]
+    for r in results:
+        t, o = r["tensorflow"], r["ours"]
+        lines.append(f"| {r['case']} | {t['rate']:,.0f} | {o['rate']:,.0f} | {ratio(r)} | {bar(r['bar'])} | {verdict(r['ratio'], r['bar'])} "
+                     f"| {t['cpu_us']:.2f} → {o['cpu_us']:.2f} | {part(r['cpu_ratio'])} |")
     return lines + [""]
 
 
@@ -283,7 +299,7 @@ def speed(rate):
 def print_short():
     """Prints every case with its ratio and what is asked of it."""
     print(f"{'part':10} {'case':44} {'ratio':>8} {'spread':>15} {'at least':>9}")
-    for name in ("cluster", "rust", "core", "sessions", "sweep", "bandwidth"):
+    for name in ("cluster", "rust", "core", "data", "sessions", "sweep", "bandwidth"):
         results = load(name)
         for r in in_order(results) if name == "cluster" else results:
             if "ratio" in r:
@@ -301,7 +317,7 @@ HEAD = """# Performance
 
 The same TensorFlow client and the same graphs, on servers of TensorFlow 2.15.1 and on ours, in turns within one run: a ratio
 says more than a figure, because machines differ. `cargo xtask bench` measures everything, in twenty to thirty minutes, and makes
-the tables and plots of this page; `cargo xtask bench cluster`, `rust`, `core`, `sessions`, `sweep` or `bandwidth` measures one
+the tables and plots of this page; `cargo xtask bench cluster`, `rust`, `core`, `data`, `sessions`, `sweep` or `bandwidth` measures one
 part, and `cargo xtask bench cluster -- MLP` some cases of it. The raw figures are in `bench/results`.
 """
 

@@ -133,7 +133,7 @@ def step_rate_arguments(graph, case, init, directory):
     with open(path, "wb") as file:
         file.write(graph.as_graph_def().SerializeToString())
     arguments = [path]
-    if tf.global_variables():
+    if tf.global_variables() and init is not None:
         arguments += ["--init", init.name]
     for tensor, value in case["feeds"].items():
         feed = os.path.join(directory, tensor.op.name + ".pb")

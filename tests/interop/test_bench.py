@@ -127,6 +127,13 @@ def test_the_core_beside_tensorflow(tmp_path):
     assert table_rows(page, "In process")[1:] == cases
 
 
+def test_input_pipelines_beside_tensorflow(tmp_path):
+    cases = ["TFRecords of examples, batch 100", "CSV lines, batch 100", "JPEG images of 160x160, batch 16"]
+    results, page = check_part(tmp_path, "data", cases)
+    assert table_rows(page, "Input pipelines")[1:] == cases
+    assert all(result[side]["cpu_us"] > 0 for result in results.values() for side in ("tensorflow", "ours"))
+
+
 def test_starting_beside_tensorflow(tmp_path):
     cases = ["start-up to the first session", "sessions (connect, run once, close)", "size of the binary"]
     _, page = check_part(tmp_path, "sessions", cases, rounds=1)

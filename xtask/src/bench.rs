@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The parts of the benchmark, each a driver `bench/NAME.py`, in the order in which they are run.
-const PARTS: [&str; 6] = ["cluster", "rust", "core", "sessions", "sweep", "bandwidth"];
+const PARTS: [&str; 7] = ["cluster", "rust", "core", "data", "sessions", "sweep", "bandwidth"];
 
 /// The parts that are run only when they are named: this one builds other libraries first.
 const NAMED_PARTS: [&str; 1] = ["peers"];

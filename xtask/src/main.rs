@@ -32,7 +32,7 @@ cargo xtask COMMAND
         Prints TensorFlow's definition of each op as the literal that crates/ops holds.
   bench [PART [-- ARGUMENTS]]
         Builds the release binary and measures it beside TensorFlow, all parts or one of them:
-        cluster, rust, core, sessions, sweep, bandwidth. Writes bench/results and
+        cluster, rust, core, data, sessions, sweep, bandwidth. Writes bench/results and
         docs/performance.md; FERROFLOW_BENCH_SECONDS and FERROFLOW_BENCH_ROUNDS say how long,
         FERROFLOW_BENCH_OUTPUT=DIR puts results and page elsewhere.
   bench peers [-- PEERS]

@@ -161,6 +161,7 @@ pub mod losses;
 mod meta_graph;
 pub mod metrics;
 pub mod prelude;
+mod saveable;
 pub mod saved_model;
 pub mod session;
 pub mod summary;

@@ -4,6 +4,7 @@
 use ferroflow::data::{Dataset, DatasetIterator, PaddedBatch};
 use ferroflow::distributed::create_local_server;
 use ferroflow::prelude::*;
+use ferroflow::train::{Saver, global_variables_initializer};
 use ferroflow::{Code, Result};
 
 /// Draws all elements' first components.
@@ -102,6 +103,80 @@ fn an_iterator_can_be_given_another_dataset() {
     assert_eq!(drawn(&session, &next[0]).unwrap(), [[0], [1]]);
     session.run_ops(&[&to_test]).unwrap();
     assert_eq!(drawn(&session, &next[0]).unwrap(), [[10], [11]]);
+}
+
+#[test]
+fn functions_of_rust_run_in_order_also_several_at_once() {
+    let g = Graph::new();
+    let number = [(DType::Int64, PartialShape::scalar())];
+    let is_odd = |element: &[Tensor]| Ok(element[0].to_scalar::<i64>()? % 2 == 1);
+    let square = |element: &[Tensor]| {
+        let number: i64 = element[0].to_scalar()?;
+        Ok(number * number)
+    };
+    let one_by_one = Dataset::range(&g, 8).filter_fn(is_odd).map_fn(&number, square).batch(8, false);
+    let at_once = Dataset::range(&g, 40).parallel_map_fn(4, &number, square).batch(40, true);
+    let (one_by_one, at_once) = (one_by_one.make_one_shot_iterator(), at_once.make_one_shot_iterator());
+    let (one_by_one, at_once) = (one_by_one.get_next(), at_once.get_next());
+    assert_eq!(at_once[0].shape(), [40].into());
+    let session = Session::new(&g).unwrap();
+    assert_eq!(drawn(&session, &one_by_one[0]).unwrap(), [[1, 9, 25, 49]]);
+    let squares: Vec<i64> = (0..40).map(|number| number * number).collect();
+    assert_eq!(drawn(&session, &at_once[0]).unwrap(), [squares]);
+}
+
+#[test]
+fn what_a_function_of_rust_does_wrong_is_an_error() {
+    let drawn_of = |build: &dyn Fn(&Dataset) -> Dataset| {
+        let g = Graph::new();
+        let next = build(&Dataset::range(&g, 3)).make_one_shot_iterator().get_next();
+        Session::new(&g).and_then(|session| session.run(&[&next[0]])).unwrap_err().message().to_owned()
+    };
+    let number = || [(DType::Int64, PartialShape::scalar())];
+    let none = |_: &[Tensor]| Err::<i64, _>(Status::data_loss("nothing is left"));
+    assert!(drawn_of(&move |numbers| numbers.map_fn(&number(), none)).contains("nothing is left"));
+    let other = drawn_of(&move |numbers| numbers.map_fn(&number(), |_| Ok(1f32)));
+    assert!(other.contains("returned float [], and it was to return int64 []"), "{other}");
+    let panics = drawn_of(&move |numbers| numbers.filter_fn(|element| panic!("{} elements", element.len())));
+    assert!(panics.contains("the function of a dataset panicked: 1 elements"), "{panics}");
+    assert!(mistake(|g| Dataset::range(g, 3).map_fn(&[], |_| Ok(1i64))).contains("a function with 0 results"));
+    for count in [0, 257] {
+        let at_once = mistake(|g| Dataset::range(g, 3).parallel_map_fn(count, &number(), |_| Ok(1i64)));
+        assert!(at_once.contains(&format!("in {count} calls at once")), "{at_once}");
+    }
+}
+
+#[test]
+fn positions_are_saved_and_restored_with_the_variables() {
+    let directory = tempfile::tempdir().unwrap();
+    let prefix = directory.path().join("model").to_str().unwrap().to_owned();
+    let g = Graph::new();
+    Variable::new(&g, "w", &g.constant(1f32));
+    let square = |element: &[Tensor]| Ok(element[0].to_scalar::<i64>()? + 100);
+    let shuffled = Dataset::range(&g, 50).shuffle(20, Some(3), true);
+    let pipeline = shuffled.map_fn(&[(DType::Int64, PartialShape::scalar())], square).batch(5, true).prefetch(2);
+    // One that a program starts, and one that starts by itself.
+    let started = pipeline.make_initializable_iterator();
+    let once = Dataset::range(&g, 50).batch(5, true).make_one_shot_iterator();
+    for iterator in [&started, &once, &once] {
+        iterator.make_saveable();
+    }
+    let next = [started.get_next().remove(0), once.get_next().remove(0)];
+    let saver = Saver::new(&g).unwrap();
+    let session = Session::new(&g).unwrap();
+    session.run_ops(&[&global_variables_initializer(&g), started.initializer().unwrap()]).unwrap();
+    for _ in 0..3 {
+        session.run(&[&next[0], &next[1]]).unwrap();
+    }
+    let path = saver.save(&session, &prefix, None).unwrap();
+
+    let later = Session::new(&g).unwrap();
+    later.run_ops(&[started.initializer().unwrap()]).unwrap();
+    saver.restore(&later, &path).unwrap();
+    for output in &next {
+        assert_eq!(drawn(&later, output).unwrap(), drawn(&session, output).unwrap());
+        assert!(drawn(&later, output).unwrap().is_empty());
+    }
 }
 
 #[test]

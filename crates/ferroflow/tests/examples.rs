@@ -6,6 +6,9 @@ mod crnn;
 #[path = "../../../examples/custom_estimator.rs"]
 #[allow(dead_code)]
 mod custom_estimator;
+#[path = "../../../examples/dataset.rs"]
+#[allow(dead_code)]
+mod dataset;
 #[path = "../../../examples/estimator.rs"]
 #[allow(dead_code)]
 mod estimator;
@@ -47,6 +50,17 @@ fn words(words: &[&str]) -> Vec<String> {
 #[test]
 fn hello_runs_on_a_server_of_its_own() -> Result<()> {
     hello::main()
+}
+
+#[test]
+fn dataset_trains_and_goes_on_where_it_stopped() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = format!("--logdir={}", directory.path().to_str().unwrap());
+    let flags = Flags::new(words(&[&logdir, "--train_steps=100"]));
+    let (first, second) = (dataset::train(&flags)?, dataset::train(&flags)?);
+    assert!(first.0 >= 99 && second.0 >= 199, "{first:?} {second:?}");
+    assert!(second.1 < first.1 && second.1 < 20.0, "{first:?} {second:?}");
+    Ok(())
 }
 
 #[test]

@@ -12,6 +12,21 @@ impl Dataset {
     ///
     /// `length` returns an element's length, a scalar int32. Elements shorter than the first boundary come together, then those shorter
     /// than the second, and so on; there is one batch size for each of these groups, one more than there are boundaries.
+    ///
+    /// ```
+    /// use ferroflow::data::{Dataset, PaddedBatch};
+    /// use ferroflow::ops::array;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let rows = Dataset::range(&g, 8).map(|element| array::fill(&element[0].expand_dims(0), &element[0]));
+    /// let length = |element: &[Output]| array::size(&element[0]);
+    /// let batches = rows.bucket_by_length(&[3, 5], &[3, 2, 3], &PaddedBatch::default(), length);
+    /// let next = batches.make_one_shot_iterator().get_next();
+    /// // The rows of 0, 1 and 2 numbers come together.
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].dims(), [3, 2]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn bucket_by_length(
         &self,

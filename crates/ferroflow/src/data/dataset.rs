@@ -32,6 +32,17 @@ pub struct Dataset {
 }
 
 /// How [`Dataset::padded_batch`] makes elements the same size.
+///
+/// ```
+/// use ferroflow::data::{Dataset, PaddedBatch};
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let options = PaddedBatch { values: Some(vec![Tensor::scalar(-1i64)]), ..PaddedBatch::default() };
+/// let rows = Dataset::from_tensor_slices(&g, [[1i64, 2], [3, 4]]).padded_batch(2, &options);
+/// # g.finish()?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct PaddedBatch {
     /// The shape of each component; where a size isn't known, it is the largest in the batch. Without shapes, they are those of the
@@ -45,11 +56,34 @@ pub struct PaddedBatch {
 
 impl Dataset {
     /// Wraps a dataset that an op returned, such as a window of another one.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let windows = Dataset::range(&g, 4).window(2, 2, 1, true);
+    /// let pairs = windows.flat_map(|_, window| Dataset::from_variant(&window[0], &[DType::Int64], &[().into()]).batch(2, true));
+    /// let next = pairs.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn from_variant(variant: &Output, types: &[DType], shapes: &[PartialShape]) -> Dataset {
         Dataset { variant: variant.clone(), types: types.to_vec(), shapes: shapes.to_vec() }
     }
 
     /// Returns a dataset of one element.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let pair = Dataset::from_tensors(&g, ([1i64, 2], "words"));
+    /// let next = pair.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [1, 2]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn from_tensors(graph: &Graph, element: impl IntoElement) -> Dataset {
         match constants(graph, element) {
@@ -59,6 +93,17 @@ impl Dataset {
     }
 
     /// Returns a dataset of one element, whose components are tensors of a graph. There must be one at least.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let twice = Dataset::from_tensors_of(&[g.constant([1i64, 2]) * 2]);
+    /// let next = twice.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [2, 4]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn from_tensors_of(components: &[Output]) -> Dataset {
         let shapes: Vec<PartialShape> = components.iter().map(Output::shape).collect();
@@ -85,6 +130,20 @@ impl Dataset {
     }
 
     /// Returns the rows of tensors of a graph, such as placeholders. There must be one at least.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let rows = g.placeholder::<i64>((None, 2));
+    /// let iterator = Dataset::from_tensor_slices_of(&[rows.clone()]).make_initializable_iterator();
+    /// let next = iterator.get_next();
+    /// let session = Session::new(&g)?;
+    /// session.runner().feed(&rows, [[1i64, 2], [3, 4]]).target(iterator.initializer().unwrap()).run()?;
+    /// assert_eq!(session.run(&[&next[0]])?[0].to_vec::<i64>()?, [1, 2]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn from_tensor_slices_of(components: &[Output]) -> Dataset {
         let shapes: Vec<PartialShape> = components.iter().map(|component| row_shape(&component.shape())).collect();
@@ -104,12 +163,34 @@ impl Dataset {
     }
 
     /// Returns the numbers from 0 up to, and without, `stop`.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 3).batch(3, true);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1, 2]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn range(graph: &Graph, stop: i64) -> Dataset {
         Dataset::range_by(graph, 0, stop, 1)
     }
 
     /// Returns the numbers from `start` on, in steps, up to, and without, `stop`.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range_by(&g, 1, 10, 4).batch(3, true);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [1, 5, 9]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn range_by(graph: &Graph, start: i64, stop: i64, step: i64) -> Dataset {
         let inputs = [start, stop, step].map(|number| graph.constant(number));
@@ -118,6 +199,17 @@ impl Dataset {
     }
 
     /// Returns elements that have the components of one element of each dataset, until one of them ends. There must be one at least.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let (numbers, words) = (Dataset::range(&g, 9), Dataset::from_tensor_slices(&g, ["a", "b"]));
+    /// let both = Dataset::zip(&[&numbers, &words]);
+    /// assert_eq!(both.types(), [DType::Int64, DType::String]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn zip(datasets: &[&Dataset]) -> Dataset {
         let types: Vec<DType> = datasets.iter().flat_map(|dataset| dataset.types.clone()).collect();
@@ -131,6 +223,17 @@ impl Dataset {
     }
 
     /// Returns the elements of this dataset and then those of another one of the same types.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 2).concatenate(&Dataset::range_by(&g, 7, 9, 1)).batch(4, true);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1, 7, 8]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn concatenate(&self, other: &Dataset) -> Dataset {
         if self.types != other.types || self.shapes.len() != other.shapes.len() {
@@ -143,24 +246,68 @@ impl Dataset {
     }
 
     /// Returns the first elements, at most so many; -1 means all.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 9).take(2).batch(9, false);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn take(&self, count: i64) -> Dataset {
         self.with_number("TakeDataset", count)
     }
 
     /// Returns all but the first elements; -1 leaves out all.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 9).skip(7).batch(9, false);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [7, 8]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn skip(&self, count: i64) -> Dataset {
         self.with_number("SkipDataset", count)
     }
 
     /// Returns the elements so many times over; -1 means without end.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 2).repeat(2).batch(9, false);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1, 0, 1]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn repeat(&self, count: i64) -> Dataset {
         self.with_number("RepeatDataset", count)
     }
 
     /// Returns one of `num_shards` elements, beginning at `index`: what one of as many workers reads.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 9).shard(4, 1).batch(9, false);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [1, 5]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn shard(&self, num_shards: i64, index: i64) -> Dataset {
         let graph = self.graph();
@@ -170,6 +317,20 @@ impl Dataset {
 
     /// Returns the elements in a random order: each is drawn from a buffer of the next ones. With a seed the order is TensorFlow's for
     /// it; every time through it is another, unless `reshuffle_each_iteration` says no.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let shuffled = Dataset::range(&g, 5).shuffle(5, Some(1), true).batch(5, true);
+    /// let next = shuffled.make_one_shot_iterator().get_next();
+    /// let mut numbers = Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?;
+    /// assert_ne!(numbers, [0, 1, 2, 3, 4]);
+    /// numbers.sort();
+    /// assert_eq!(numbers, [0, 1, 2, 3, 4]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn shuffle(&self, buffer_size: i64, seed: Option<i64>, reshuffle_each_iteration: bool) -> Dataset {
         let graph = self.graph();
@@ -180,6 +341,17 @@ impl Dataset {
     }
 
     /// Keeps the elements from the first time through, in memory, or in files when there is a name for them.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 2).map(|element| element[0].square()).cache("").repeat(2).batch(4, true);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1, 0, 1]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn cache(&self, filename: &str) -> Dataset {
         let op = self.op("CacheDataset").input(&self.graph().constant(filename));
@@ -187,18 +359,51 @@ impl Dataset {
     }
 
     /// Draws elements ahead, so many; -1 leaves the number to the server.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 4).batch(2, true).prefetch(1);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn prefetch(&self, buffer_size: i64) -> Dataset {
         self.with_number("PrefetchDataset", buffer_size)
     }
 
     /// Puts a number before each element's components, beginning at `start`.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let words = Dataset::from_tensor_slices(&g, ["a", "b"]).enumerate(5).batch(2, true);
+    /// let next = words.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [5, 6]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn enumerate(&self, start: i64) -> Dataset {
         Dataset::zip(&[&Dataset::range_by(self.graph(), start, i64::MAX, 1), self])
     }
 
     /// Stacks so many elements to one; the last may be of fewer, or is dropped.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 5).batch(2, true);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn batch(&self, batch_size: i64, drop_remainder: bool) -> Dataset {
         let graph = self.graph();
@@ -209,6 +414,18 @@ impl Dataset {
     }
 
     /// Stacks so many elements to one, padded at their ends to the same size.
+    ///
+    /// ```
+    /// use ferroflow::data::{Dataset, PaddedBatch};
+    /// use ferroflow::ops::array;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let rows = Dataset::range(&g, 3).map(|element| array::fill(&element[0].expand_dims(0), &element[0]));
+    /// let next = rows.padded_batch(3, &PaddedBatch::default()).make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 0, 1, 0, 2, 2]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn padded_batch(&self, batch_size: i64, options: &PaddedBatch) -> Dataset {
         let size = self.graph().constant(batch_size);
@@ -259,6 +476,17 @@ impl Dataset {
     }
 
     /// Returns the rows of each element as elements of their own.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::from_tensors(&g, [[1i64, 2], [3, 4]]).unbatch();
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [1, 2]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn unbatch(&self) -> Dataset {
         let shapes = self.shapes.iter().map(row_shape).collect();
@@ -267,6 +495,18 @@ impl Dataset {
 
     /// Returns windows of `size` elements, each a dataset of its own for every component; `shift` elements lie between the starts of two
     /// windows and `stride` between two elements of one. [`Dataset::from_variant`] and `flat_map` make elements of them.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let windows = Dataset::range(&g, 4).window(3, 1, 1, true);
+    /// let sums = windows.flat_map(|_, window| Dataset::from_variant(&window[0], &[DType::Int64], &[().into()]).batch(3, true));
+    /// let next = sums.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1, 2]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn window(&self, size: i64, shift: i64, stride: i64, drop_remainder: bool) -> Dataset {
         let graph = self.graph();
@@ -277,21 +517,53 @@ impl Dataset {
     }
 
     /// Returns the types of an element's components.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// assert_eq!(Dataset::range(&g, 3).types(), [DType::Int64]);
+    /// ```
     pub fn types(&self) -> &[DType] {
         &self.types
     }
 
     /// Returns the shapes of an element's components.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// assert_eq!(Dataset::range(&g, 3).batch(2, true).shapes(), [PartialShape::from([2])]);
+    /// ```
     pub fn shapes(&self) -> &[PartialShape] {
         &self.shapes
     }
 
     /// Returns the tensor that stands for the dataset.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// assert_eq!(Dataset::range(&g, 3).variant().op.op_type(), "RangeDataset");
+    /// ```
     pub fn variant(&self) -> &Output {
         &self.variant
     }
 
     /// Returns the graph.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// assert!(Dataset::range(&g, 3).graph().same(&g));
+    /// ```
     pub fn graph(&self) -> &Graph {
         self.variant.graph()
     }

@@ -4,6 +4,16 @@ use graph::Output;
 use tensor::{IntoTensor, Result, Tensor};
 
 /// Values that are an element: a number, a text, a tensor, a tuple of them, or as many tensors as a vector has.
+///
+/// ```
+/// use ferroflow::data::{Dataset, IntoElement};
+/// use ferroflow::prelude::*;
+///
+/// assert_eq!((1i64, "a").into_element()?.len(), 2);
+/// let pairs = Dataset::from_iter(&Graph::new(), (0..3i64).map(|number| (number, "a")));
+/// assert_eq!(pairs.types(), [DType::Int64, DType::String]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
 pub trait IntoElement {
     /// Returns the element's components.
     fn into_element(self) -> Result<Vec<Tensor>>;
@@ -69,6 +79,15 @@ tuple!(A, B, C);
 tuple!(A, B, C, D);
 
 /// What the function of a dataset returns: one tensor, or several as a tuple, an array or a vector.
+///
+/// ```
+/// use ferroflow::data::Dataset;
+/// use ferroflow::prelude::*;
+///
+/// let g = Graph::new();
+/// let pairs = Dataset::range(&g, 3).map(|element| (element[0].clone(), element[0].square()));
+/// assert_eq!(pairs.types(), [DType::Int64, DType::Int64]);
+/// ```
 pub trait IntoOutputs {
     /// Returns the tensors.
     fn into_outputs(self) -> Vec<Output>;

@@ -45,6 +45,15 @@ impl ExampleWriter {
     }
 
     /// Writes an example.
+    ///
+    /// ```
+    /// use ferroflow::data::example::ExampleWriter;
+    /// # let directory = tempfile::tempdir().unwrap();
+    ///
+    /// let mut writer = ExampleWriter::create(directory.path().join("examples.tfrecords"))?;
+    /// writer.write([("image", vec![0u8, 255].into()), ("label", 7.into())])?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn write<'a>(&mut self, features: impl IntoIterator<Item = (&'a str, Feature)>) -> Result<()> {
         let feature = |(name, Feature(kind)): (&str, Feature)| (name.to_owned(), proto::Feature { kind: Some(kind) });
         let features = Some(Features { feature: features.into_iter().map(feature).collect() });
@@ -52,6 +61,16 @@ impl ExampleWriter {
     }
 
     /// Writes what is left and closes the file.
+    ///
+    /// ```
+    /// use ferroflow::data::example::ExampleWriter;
+    /// # let directory = tempfile::tempdir().unwrap();
+    ///
+    /// let mut writer = ExampleWriter::create(directory.path().join("examples.tfrecords"))?;
+    /// writer.write([("label", 7.into())])?;
+    /// writer.close()?;
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     pub fn close(self) -> Result<()> {
         self.0.close()
     }

@@ -7,6 +7,13 @@ use ops::parsing::decode_csv;
 use tensor::{DType, PartialShape, Result, Shape, Tensor};
 
 /// How files are read.
+///
+/// ```
+/// use ferroflow::data::{Dataset, RecordOptions};
+///
+/// let options = RecordOptions { compression: "GZIP".to_owned(), ..RecordOptions::default() };
+/// let records = Dataset::tf_records(&ferroflow::Graph::new(), &["a.tfrecords.gz"], &options);
+/// ```
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
     /// How they are compressed: `GZIP`, `ZLIB`, or not at all.
@@ -22,6 +29,14 @@ impl Default for RecordOptions {
 }
 
 /// How comma-separated values are read.
+///
+/// ```
+/// use ferroflow::data::{CsvOptions, Dataset};
+/// use ferroflow::prelude::*;
+///
+/// let options = CsvOptions { has_header: true, ..CsvOptions::default() };
+/// let rows = Dataset::csv(&Graph::new(), &["rows.csv"], &[Tensor::scalar(0f32)], &options);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct CsvOptions {
     /// Whether each file begins with a line of names, which is left out.
@@ -32,18 +47,63 @@ pub struct CsvOptions {
 
 impl Dataset {
     /// Returns the lines of text files, one after the other, without their ends.
+    ///
+    /// ```
+    /// use ferroflow::data::{Dataset, RecordOptions};
+    /// use ferroflow::prelude::*;
+    /// # let directory = tempfile::tempdir().unwrap();
+    ///
+    /// let path = directory.path().join("lines.txt");
+    /// std::fs::write(&path, "to be\nor not").unwrap();
+    /// let g = Graph::new();
+    /// let lines = Dataset::text_lines(&g, &[path.to_str().unwrap()], &RecordOptions::default());
+    /// let next = lines.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_strings()?, ["to be"]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn text_lines(graph: &Graph, files: &[&str], options: &RecordOptions) -> Dataset {
         Dataset::of_files(graph, "TextLineDataset", files, options)
     }
 
     /// Returns the records of TFRecord files, one after the other. A damaged record is a `DataLoss` with its place.
+    ///
+    /// ```
+    /// use ferroflow::data::example::ExampleWriter;
+    /// use ferroflow::data::{Dataset, RecordOptions};
+    /// use ferroflow::prelude::*;
+    /// # let directory = tempfile::tempdir().unwrap();
+    ///
+    /// let path = directory.path().join("examples.tfrecords");
+    /// let mut writer = ExampleWriter::create(&path)?;
+    /// writer.write([("label", 7.into())])?;
+    /// writer.close()?;
+    /// let g = Graph::new();
+    /// let records = Dataset::tf_records(&g, &[path.to_str().unwrap()], &RecordOptions::default());
+    /// let next = records.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].dtype(), DType::String);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn tf_records(graph: &Graph, files: &[&str], options: &RecordOptions) -> Dataset {
         Dataset::of_files(graph, "TFRecordDataset", files, options)
     }
 
     /// Returns records of `record_bytes` bytes; a file's first and last bytes, its header and footer, are left out.
+    ///
+    /// ```
+    /// use ferroflow::data::{Dataset, RecordOptions};
+    /// use ferroflow::prelude::*;
+    /// # let directory = tempfile::tempdir().unwrap();
+    ///
+    /// let path = directory.path().join("pairs.bin");
+    /// std::fs::write(&path, b"HEADab12").unwrap();
+    /// let g = Graph::new();
+    /// let pairs = Dataset::fixed_length_records(&g, &[path.to_str().unwrap()], 2, 4, 0, &RecordOptions::default());
+    /// let next = pairs.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_strings()?, ["ab"]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn fixed_length_records(
         graph: &Graph,
@@ -67,6 +127,21 @@ impl Dataset {
 
     /// Returns the lines of files of comma-separated values. There is a default for each column, which says its type: a scalar, or a
     /// vector without elements where the column must be there.
+    ///
+    /// ```
+    /// use ferroflow::data::{CsvOptions, Dataset};
+    /// use ferroflow::prelude::*;
+    /// # let directory = tempfile::tempdir().unwrap();
+    ///
+    /// let path = directory.path().join("rows.csv");
+    /// std::fs::write(&path, "1,a\n,b\n").unwrap();
+    /// let g = Graph::new();
+    /// let defaults = [Tensor::scalar(9i64), Tensor::string("")];
+    /// let rows = Dataset::csv(&g, &[path.to_str().unwrap()], &defaults, &CsvOptions::default()).batch(2, true);
+    /// let next = rows.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [1, 9]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn csv(graph: &Graph, files: &[&str], defaults: &[Tensor], options: &CsvOptions) -> Dataset {
         let lines = match options.has_header {

@@ -2,13 +2,11 @@
 //! the dataset asks.
 
 use super::Dataset;
+use super::callbacks::{call, serve};
 use super::element::IntoElement;
-use cluster::RandomIds;
 use graph::{Graph, Output};
-use kernel::{Callback, CallbackHub};
-use parking_lot::Mutex;
+use kernel::Callback;
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use tensor::{DType, IntoTensor, PartialShape, Result, Status, Tensor};
 
 impl Dataset {
@@ -44,24 +42,6 @@ impl Dataset {
     }
 }
 
-/// The threads that make elements for the datasets of a graph; they end with it.
-#[derive(Default)]
-struct Makers(Mutex<Vec<Maker>>);
-
-/// Ends a thread that makes elements.
-struct Maker(Sender<Message>);
-
-impl Drop for Maker {
-    fn drop(&mut self) {
-        let _ = self.0.send(Message::Stop);
-    }
-}
-
-enum Message {
-    Call(Callback),
-    Stop,
-}
-
 /// The functions that the ops call.
 const BEGIN: &str = "from_iter_begin";
 const NEXT: &str = "from_iter_next";
@@ -85,21 +65,16 @@ where
         return Err(Status::invalid_argument("an element without components"));
     }
     let client = start(graph, elements, first)?;
-    let call = |graph: &Graph, name: &str, args: &[Output], types: &[DType]| {
-        let op = graph.op("PyFunc").inputs(args).attr("token", format!("{name}@{client}"));
-        let inputs: Vec<DType> = args.iter().map(Output::dtype).collect();
-        op.attr("Tin", &inputs[..]).attr("Tout", types).outputs()
-    };
     // An element comes with a flag that says whether there was one: at the end it is made up.
     let with_flag: Vec<DType> = [DType::Bool].into_iter().chain(types.iter().copied()).collect();
     let flag_and_shapes = || std::iter::once(PartialShape::scalar()).chain(shapes.iter().cloned());
     let next = |number: &Output| {
-        let made = call(number.graph(), NEXT, std::slice::from_ref(number), &with_flag);
+        let made = call(number.graph(), &client, NEXT, std::slice::from_ref(number), &with_flag);
         made.iter().zip(flag_and_shapes()).for_each(|(output, shape)| drop(output.set_shape(&shape)));
         made
     };
     Ok(Dataset::from_tensors(graph, 0i64).flat_map(|graph, _| {
-        let number = call(graph, BEGIN, &[], &[DType::Int64]).remove(0);
+        let number = call(graph, &client, BEGIN, &[], &[DType::Int64]).remove(0);
         let elements = Dataset::range(graph, i64::MAX).map_with(&[&number], |_, outside| next(&outside[0]));
         elements.take_while(|element| element[0].clone()).map(|element| element[1..].to_vec())
     }))
@@ -112,53 +87,26 @@ where
     I::Item: IntoElement,
     I::IntoIter: Send + 'static,
 {
-    let ids = RandomIds::from_system();
-    let client = format!("{:016x}{:016x}", ids.next(), ids.next());
-    let (calls, incoming) = channel();
-    let attendance = CallbackHub::of_process().attend(&client, "an iterator of this program")?;
-    let (name, sender) = (client.clone(), calls.clone());
-    let serve = move || {
-        serve(&name, elements, &first, &sender, &incoming);
-        drop(attendance);
-    };
-    let spawned = std::thread::Builder::new().name("dataset elements".to_owned()).spawn(serve);
-    spawned.map_err(|error| Status::resource_exhausted(format!("no thread for a dataset's elements: {error}")))?;
-    graph.extension::<Makers>().0.lock().push(Maker(calls));
-    Ok(client)
-}
-
-/// Answers calls until the graph is gone.
-fn serve<I>(client: &str, elements: I, first: &[Tensor], calls: &Sender<Message>, incoming: &Receiver<Message>)
-where
-    I: IntoIterator + Clone,
-    I::Item: IntoElement,
-{
-    let hub = CallbackHub::of_process();
     let (mut under_way, mut count) = (BTreeMap::new(), 0i64);
-    loop {
-        let calls = calls.clone();
-        let Ok(_asking) = hub.ask(client, move |call| drop(calls.send(Message::Call(call)))) else { return };
-        let Ok(Message::Call(call)) = incoming.recv() else { return };
-        let answer = match number(&call).map(|at| (at, under_way.get_mut(&at).map(Iterator::next))) {
-            None => {
-                count += 1;
-                under_way.insert(count, elements.clone().into_iter());
-                if under_way.len() > UNDER_WAY_MAX {
-                    under_way.pop_first();
-                }
-                Ok(vec![Tensor::scalar(count)])
+    let answer = move |call: &Callback| match number(call).map(|at| (at, under_way.get_mut(&at).map(Iterator::next))) {
+        None => {
+            count += 1;
+            under_way.insert(count, elements.clone().into_iter());
+            if under_way.len() > UNDER_WAY_MAX {
+                under_way.pop_first();
             }
-            Some((_, Some(Some(element)))) => element.into_element().and_then(|element| checked(element, first)),
-            Some((at, Some(None))) => {
-                under_way.remove(&at);
-                made_up(first)
-            }
-            Some((_, None)) => Err(Status::failed_precondition(format!(
-                "more than {UNDER_WAY_MAX} iterators of a dataset are under way"
-            ))),
-        };
-        hub.answer(client, call.id, answer);
-    }
+            Ok(vec![Tensor::scalar(count)])
+        }
+        Some((_, Some(Some(element)))) => element.into_element().and_then(|element| checked(element, &first)),
+        Some((at, Some(None))) => {
+            under_way.remove(&at);
+            made_up(&first)
+        }
+        Some((_, None)) => {
+            Err(Status::failed_precondition(format!("more than {UNDER_WAY_MAX} iterators of a dataset are under way")))
+        }
+    };
+    serve(graph, "an iterator of this program", vec![Box::new(answer)])
 }
 
 /// Returns the answer that there are no more elements.

@@ -23,7 +23,7 @@ struct FunctionCount(OnceLock<Arc<AtomicU64>>);
 
 impl Function {
     /// Adds a function to a graph's library: `build` gets its arguments and returns its results.
-    pub fn define(
+    pub(super) fn define(
         graph: &Graph,
         label: &str,
         args: &[(DType, PartialShape)],
@@ -60,7 +60,7 @@ impl Function {
     }
 
     /// Adds a function without arguments that computes one output of the graph.
-    pub fn copied(graph: &Graph, label: &str, output: &Output) -> Result<Function> {
+    pub(super) fn copied(graph: &Graph, label: &str, output: &Output) -> Result<Function> {
         let nodes = graph.graph();
         let needed = ancestors(&nodes, output.edge().node)?;
         let count = graph.extension::<FunctionCount>().0.get_or_init(Arc::default).clone();
@@ -71,7 +71,7 @@ impl Function {
     }
 
     /// Returns the attribute that refers to it.
-    pub fn attr(&self) -> NameAttrList {
+    pub(super) fn attr(&self) -> NameAttrList {
         NameAttrList { name: self.name.clone(), ..Default::default() }
     }
 }

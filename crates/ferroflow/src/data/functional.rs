@@ -12,6 +12,17 @@ impl Dataset {
     /// Returns what a function makes of each element.
     ///
     /// The function builds a graph of its own, so it can't use tensors from outside: [`map_with`](Self::map_with) hands them in.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 3).map(|element| &element[0] * 10).batch(3, true);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 10, 20]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn map<R: IntoOutputs>(&self, function: impl FnOnce(&[Output]) -> R) -> Dataset {
         self.map_with(&[], |element, _| function(element))
@@ -47,6 +58,17 @@ impl Dataset {
     }
 
     /// As [`map`](Self::map), for so many elements at once; -1 leaves the number to the server. The order stays.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 3).parallel_map(2, |element| &element[0] * 10).batch(3, true);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 10, 20]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn parallel_map<R: IntoOutputs>(
         &self,
@@ -63,18 +85,55 @@ impl Dataset {
     }
 
     /// Returns the elements for which a function returns true, a scalar.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 5).filter(|element| element[0].greater(2)).batch(2, true);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [3, 4]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn filter(&self, predicate: impl FnOnce(&[Output]) -> Output) -> Dataset {
         self.filter_with(&[], |element, _| predicate(element))
     }
 
     /// As [`filter`](Self::filter), with tensors from outside, which the function gets second.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let least = g.placeholder::<i64>(());
+    /// let numbers = Dataset::range(&g, 5).filter_with(&[&least], |element, outside| element[0].greater_equal(&outside[0]));
+    /// let iterator = numbers.make_initializable_iterator();
+    /// let next = iterator.get_next();
+    /// let session = Session::new(&g)?;
+    /// session.runner().feed(&least, 3i64).target(iterator.initializer().unwrap()).run()?;
+    /// assert_eq!(session.eval::<i64>(&next[0])?, 3);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn filter_with(&self, outside: &[&Output], predicate: impl FnOnce(&[Output], &[Output]) -> Output) -> Dataset {
         self.chosen("FilterDataset", outside, predicate)
     }
 
     /// Returns the elements up to the first for which a function returns false, a scalar.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 5).take_while(|element| element[0].less(2)).batch(5, false);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn take_while(&self, predicate: impl FnOnce(&[Output]) -> Output) -> Dataset {
         self.chosen("TakeWhileDataset", &[], |element, _| predicate(element))
@@ -95,6 +154,17 @@ impl Dataset {
 
     /// Returns the elements of the datasets that a function makes of each element, one after the other. It builds them in the graph
     /// of its arguments.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 3).flat_map(|_, element| Dataset::from_tensors_of(element).repeat(2)).batch(6, true);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 0, 1, 1, 2, 2]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn flat_map(&self, function: impl FnOnce(&Graph, &[Output]) -> Dataset) -> Dataset {
         match self.define_dataset("flat_map", function) {
@@ -107,6 +177,17 @@ impl Dataset {
     }
 
     /// As [`flat_map`](Self::flat_map), with `cycle_length` datasets at a time, of which each gives `block_length` elements in turn.
+    ///
+    /// ```
+    /// use ferroflow::data::Dataset;
+    /// use ferroflow::prelude::*;
+    ///
+    /// let g = Graph::new();
+    /// let numbers = Dataset::range(&g, 2).interleave(2, 1, |_, element| Dataset::from_tensors_of(element).repeat(2)).batch(4, true);
+    /// let next = numbers.make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [0, 1, 0, 1]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn interleave(
         &self,
@@ -126,6 +207,24 @@ impl Dataset {
     }
 
     /// Returns the features of serialized examples, which are the only component: those of one example or of a batch of them.
+    ///
+    /// ```
+    /// use ferroflow::data::example::ExampleWriter;
+    /// use ferroflow::data::{Dataset, FixedLenFeature, RecordOptions};
+    /// use ferroflow::prelude::*;
+    /// # let directory = tempfile::tempdir().unwrap();
+    ///
+    /// let path = directory.path().join("examples.tfrecords");
+    /// let mut writer = ExampleWriter::create(&path)?;
+    /// writer.write([("label", 7.into())])?;
+    /// writer.close()?;
+    /// let g = Graph::new();
+    /// let records = Dataset::tf_records(&g, &[path.to_str().unwrap()], &RecordOptions::default());
+    /// let label = FixedLenFeature { key: "label".to_owned(), dtype: DType::Int64, shape: Shape::scalar(), default: None };
+    /// let next = records.batch(32, false).parse_example(&[label]).make_one_shot_iterator().get_next();
+    /// assert_eq!(Session::new(&g)?.run(&[&next[0]])?[0].to_vec::<i64>()?, [7]);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
     #[track_caller]
     pub fn parse_example(&self, features: &[FixedLenFeature]) -> Dataset {
         if self.types() != [DType::String] {

@@ -1,7 +1,9 @@
 //! Data: [`Dataset`] pipelines as `tf.data` builds them, and the digits of MNIST.
 
 mod bucket;
+mod callbacks;
 pub mod census;
+mod closures;
 mod dataset;
 mod element;
 pub mod example;

@@ -188,12 +188,7 @@ fn in_vocabulary(key: &str, input: &SparseTensor, words: &Words, options: &Vocab
 /// Returns a name as scopes may have it.
 pub(super) fn scope_name(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-    let name: String = name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
-    // The name of an op begins with a letter, a digit or a dot.
-    match name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '.') {
-        true => name,
-        false => format!(".{name}"),
-    }
+    name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
 }
 
 /// Adds ids of buckets: those of a row's second number come after those of the first.

@@ -6,6 +6,7 @@
 
 use super::expression::group;
 use super::shard_transfer::ShardTransfer;
+use crate::saveable::{self, Saveable};
 use crate::session::Session;
 use crate::variable::{Kind, Variable, global_variables, named_constant};
 use bytes::Bytes;
@@ -35,7 +36,8 @@ use tensor::{Code, DType, PartialShape, Result, Shape, Status, Tensor};
 /// ```
 #[derive(Clone, Debug)]
 pub struct SaverOptions {
-    /// The variables by the names that they have in checkpoints; without them, all global ones under their own names.
+    /// The variables by the names that they have in checkpoints; without them, all global ones under their own names, and what
+    /// else was made to be saved, such as the positions of iterators.
     pub variables: Option<Vec<(String, Variable)>>,
     /// Whether every task writes its own part, or sends it to the chief when it doesn't share the chief's disk.
     pub sharded: bool,
@@ -110,7 +112,39 @@ struct Kept {
 struct Saved {
     name: String,
     spec: String,
-    variable: Variable,
+    source: Source,
+}
+
+/// Where a tensor comes from, and goes back to.
+enum Source {
+    Variable(Variable),
+    /// Something else, and the device that it is on.
+    Other(Saveable, String),
+}
+
+impl Source {
+    fn device(&self) -> String {
+        match self {
+            Source::Variable(variable) => variable.op().device(),
+            Source::Other(_, device) => device.clone(),
+        }
+    }
+
+    fn dtype(&self) -> DType {
+        match self {
+            Source::Variable(variable) => variable.dtype(),
+            Source::Other(saveable, _) => saveable.dtype,
+        }
+    }
+
+    /// Returns what is written.
+    fn value(&self, graph: &Graph) -> Output {
+        match self {
+            Source::Variable(variable) if variable.kind() == Kind::Ref => variable.handle().clone(),
+            Source::Variable(variable) => variable.value().clone(),
+            Source::Other(saveable, _) => graph.from_edge(saveable.value),
+        }
+    }
 }
 
 impl Saver {
@@ -530,7 +564,14 @@ fn saved_tensors(graph: &Graph, options: &SaverOptions) -> Result<Vec<Saved>> {
         }
         for variable in variables {
             let spec = variable.save_slice().map(|slice| slice.spec()).unwrap_or_default();
-            saved.push(Saved { name: name.clone(), spec, variable });
+            saved.push(Saved { name: name.clone(), spec, source: Source::Variable(variable) });
+        }
+    }
+    if options.variables.is_none() {
+        for saveable in saveable::of(graph) {
+            let device = graph.from_edge(saveable.owner).op.device();
+            let (name, spec) = (saveable.name.clone(), String::new());
+            saved.push(Saved { name, spec, source: Source::Other(saveable, device) });
         }
     }
     Ok(saved)
@@ -564,7 +605,7 @@ fn build_sharded(
 ) -> Result<(Output, Output, Operation)> {
     let mut shards: BTreeMap<String, Vec<&Saved>> = BTreeMap::new();
     for one in saved {
-        shards.entry(host_cpu(&one.variable.op().device())?).or_default().push(one);
+        shards.entry(host_cpu(&one.source.device())?).or_default().push(one);
     }
     let shards: Vec<(String, Vec<&Saved>)> = shards.into_iter().collect();
     let text = |graph: &Graph, value: &str| graph.constant_tensor(&Tensor::string(value.to_owned()));
@@ -637,10 +678,7 @@ fn save_op(graph: &Graph, filename: &Output, saved: &[&Saved]) -> Result<Operati
         let (names, specs) = lists(graph, saved)?;
         let mut op = graph.op("SaveV2").name(&whole).input(filename).input(&names).input(&specs);
         for one in saved {
-            op = op.input(match one.variable.kind() {
-                Kind::Ref => one.variable.handle(),
-                Kind::Resource => one.variable.value(),
-            });
+            op = op.input(&one.source.value(graph));
         }
         op.try_build()
     })
@@ -674,7 +712,7 @@ fn restore_ops(
         graph.name_scope("RestoreV2", |graph| {
             let whole = format!("{}/", graph.current_name_scope());
             let (names, specs) = lists(graph, saved)?;
-            let types: Vec<DType> = saved.iter().map(|one| one.variable.dtype()).collect();
+            let types: Vec<DType> = saved.iter().map(|one| one.source.dtype()).collect();
             let op = graph.op("RestoreV2").name(&whole).input(filename).input(&names).input(&specs);
             op.attr("dtypes", &types[..]).try_build()
         })
@@ -685,8 +723,14 @@ fn restore_ops(
     };
     let mut assigns = Vec::with_capacity(saved.len());
     for (index, one) in saved.iter().enumerate() {
-        let variable = &one.variable;
         let value = restored.output(index as u32);
+        let variable = match &one.source {
+            Source::Variable(variable) => variable,
+            Source::Other(saveable, device) => {
+                assigns.push(on_exact_device(graph, device, |graph| (saveable.restore)(graph, &value))?);
+                continue;
+            }
+        };
         assigns.push(match variable.kind() {
             Kind::Ref => {
                 let validate = !options.reshape && variable.shape().is_fully_defined();
