@@ -92,7 +92,7 @@ impl Place {
 
     fn check(&self, source: &str, may_evaluate: bool) -> Result<(), Failure> {
         let is_known = ["ps", "worker", "chief", "master"].contains(&self.job.as_str());
-        if !is_known && !(may_evaluate && self.job == EVALUATOR) {
+        if !(is_known || may_evaluate && self.job == EVALUATOR) {
             return Err(Failure::new(format!("{source} must be ps, worker, chief or master, not '{}'", self.job)));
         }
         if self.parameter_servers() == 0 {

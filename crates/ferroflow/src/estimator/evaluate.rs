@@ -3,7 +3,6 @@
 use super::train::{StartInput, empty_input};
 use super::{Estimator, Evaluation, Input, Mode};
 use crate::metrics;
-use crate::session::SessionConfig;
 use crate::train::{FinalOpsHook, MonitoredSession, RunArgs, SessionRunHook};
 use crate::variable::get_global_step;
 use graph::Graph;
@@ -83,7 +82,7 @@ impl Estimator {
         let last = measured.iter().fold(RunArgs::new(), |args, (_, metric)| args.fetch(&metric.value));
         let (last_values, values) = FinalOpsHook::new(last.fetch(global_step.value()));
         let mut builder = MonitoredSession::training(&graph)
-            .config(self.config.session_config.clone().unwrap_or_else(SessionConfig::new))
+            .config(self.config.session_config.clone().unwrap_or_default())
             .scaffold(spec.scaffold);
         if let Some(checkpoint) = &checkpoint {
             builder = builder.checkpoint(checkpoint);
