@@ -52,7 +52,9 @@ impl Names {
     fn find(&self) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for pattern in &*self.patterns {
-            found.extend(file_system().glob(pattern)?);
+            let mut names = file_system().glob(pattern)?;
+            names.sort();
+            found.extend(names);
         }
         if found.is_empty() {
             return Err(Status::not_found(format!(
@@ -60,7 +62,6 @@ impl Names {
                 self.patterns.join(", ")
             )));
         }
-        found.sort();
         Ok(found)
     }
 
