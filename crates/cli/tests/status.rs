@@ -38,7 +38,7 @@ fn start(arguments: &[&str]) -> Process {
     let http = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
     let ready = line_with(&mut output, "ready");
     let address = ready.split(" at ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
-    Process { child, address, http, errors: errors }
+    Process { child, address, http, errors }
 }
 
 impl Process {

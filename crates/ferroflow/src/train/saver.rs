@@ -117,7 +117,7 @@ struct Saved {
 
 /// Where a tensor comes from, and goes back to.
 enum Source {
-    Variable(Variable),
+    Variable(Box<Variable>),
     /// Something else, and the device that it is on.
     Other(Saveable, String),
 }
@@ -564,7 +564,7 @@ fn saved_tensors(graph: &Graph, options: &SaverOptions) -> Result<Vec<Saved>> {
         }
         for variable in variables {
             let spec = variable.save_slice().map(|slice| slice.spec()).unwrap_or_default();
-            saved.push(Saved { name: name.clone(), spec, source: Source::Variable(variable) });
+            saved.push(Saved { name: name.clone(), spec, source: Source::Variable(Box::new(variable)) });
         }
     }
     if options.variables.is_none() {
