@@ -1,11 +1,11 @@
-"""TensorFlow 1.15 itself, in a Python of its own: as the client of our servers, and with servers of its own in our clusters.
+"""TensorFlow 1.15 itself, in a Python of its own: as the client of our servers, and with a parameter server of its own in a
+cluster of ours.
 
 Its last release has wheels for Python 3.7 at the latest. Where such a Python is, pip installs it once below `target/`; without one,
 or without its wheel, these tests are skipped, and the reason says what was missing.
 """
 
 import functools
-import json
 import os
 import pathlib
 import re
@@ -100,25 +100,10 @@ def test_sessions(tensorflow1, cluster):
     }
 
 
-@pytest.mark.parametrize("mode", ["async", "sync"])
-def test_workers_train_on_our_servers(tensorflow1, cluster, tmp_path, mode):
+def test_workers_train_on_our_servers(tensorflow1, cluster, tmp_path):
     made = cluster(ps=1, workers=2)
-    workers = [tensorflow1("train", made.spec["ps"][0], ",".join(made.spec["worker"]), index, mode, tmp_path, "no") for index in (0, 1)]
-    check_training([result(worker) for worker in (workers if mode == "async" else workers[:1])], tmp_path)
-
-
-@pytest.mark.parametrize("mode", ["async", "sync"])
-def test_its_servers_and_ours_are_one_cluster(tensorflow1, cluster, tmp_path, mode):
-    """The parameter server is ours, and each worker a server of TensorFlow 1.15."""
-    spec = {"ps": [f"127.0.0.1:{harness.PORTS.take()}"], "worker": [f"127.0.0.1:{harness.PORTS.take()}" for _ in range(2)]}
-    ps = harness.Task(harness.default_kind(), spec, "ps", 0).start()
-    try:
-        ps.wait_ready()
-        workers = [tensorflow1("train", spec["ps"][0], ",".join(spec["worker"]), index, mode, tmp_path, "yes") for index in (0, 1)]
-        # The first to be done leaves, and with it its server.
-        check_training([result(worker) for worker in (workers if mode == "async" else workers[:1])], tmp_path)
-    finally:
-        ps.kill()
+    workers = [tensorflow1("train", made.spec["ps"][0], ",".join(made.spec["worker"]), index, tmp_path) for index in (0, 1)]
+    check_training([result(worker) for worker in workers], tmp_path)
 
 
 def test_our_workers_use_its_parameter_server(tensorflow1, tmp_path):
@@ -129,7 +114,7 @@ def test_our_workers_use_its_parameter_server(tensorflow1, tmp_path):
         ps.wait_for(harness.READY.search, "that it is ready")
         for task in tasks:
             task.wait_ready()
-        workers = [tensorflow1("train", spec["ps"][0], ",".join(spec["worker"]), index, "async", tmp_path, "no") for index in (0, 1)]
+        workers = [tensorflow1("train", spec["ps"][0], ",".join(spec["worker"]), index, tmp_path) for index in (0, 1)]
         check_training([result(worker) for worker in workers], tmp_path)
     finally:
         for task in tasks:
@@ -143,26 +128,3 @@ def check_training(results, directory):
         assert one["slope"] == pytest.approx(2.0, abs=0.1) and one["offset"] == pytest.approx(1.0, abs=0.2), results
     state = (directory / "checkpoint").read_text()
     assert re.search(r'model_checkpoint_path: ".*model\.ckpt-2\d\d"', state), state
-
-
-def test_checkpoints_go_both_ways(tensorflow1, cluster, tmp_path):
-    made = cluster(ps=0, workers=1)
-    result(tensorflow1("save", made.target, tmp_path))
-    # The same bytes of values, whoever wrote them.
-    server, local = ((tmp_path / f"new-{where}-3.data-00000-of-00001").read_bytes() for where in ("server", "local"))
-    assert server == local
-    found = result(tensorflow1("restore", made.target, tmp_path))
-    assert len(found) == 8 and all(values == [66.0, 45.0, 7.0] for values in found.values()), found
-
-
-def test_an_estimator_trains_in_a_cluster_of_ours(tensorflow1, cluster, tmp_path):
-    """The chief's own server is TensorFlow 1.15's, as Estimator starts it; parameters are on ours."""
-    spec = {"ps": [f"127.0.0.1:{harness.PORTS.take()}"], "chief": [f"127.0.0.1:{harness.PORTS.take()}"]}
-    ps = harness.Task(harness.default_kind(), spec, "ps", 0).start()
-    try:
-        ps.wait_ready()
-        config = {"cluster": spec, "task": {"type": "chief", "index": 0}}
-        chief = tensorflow1("estimator", tmp_path, env={"TF_CONFIG": json.dumps(config)})
-        assert result(chief)["accuracy"] > 0.9
-    finally:
-        ps.kill()

@@ -90,7 +90,7 @@ fn a_task_tells_how_it_is() {
     for line in [
         "ferroflow_step_duration_seconds_count 2",
         "ferroflow_partition_duration_seconds_bucket{le=\"+Inf\"} 2",
-        "ferroflow_steperrors_total{code=\"FAILED_PRECONDITION\"} 1",
+        "ferroflow_step_errors_total{code=\"FAILED_PRECONDITION\"} 1",
         "ferroflow_sessions 1",
         "ferroflow_session_loss{session=\"1\"} 0.25",
         "ferroflow_variable_bytes{variable=\"weights\"} 1024",

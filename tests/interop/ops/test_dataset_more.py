@@ -229,8 +229,6 @@ def stateful(op, **arguments):
         return first, second, state.read_value()
 
 
-# By how much the generator moves on differs: the numbers of a state are compared, not those that follow.
-add("StatefulRandomBinomial", lambda given: stateful("StatefulRandomBinomial", counts=tf.constant(20.0), probs=tf.constant(0.4), dtype=tf.float32)[0])
 for op in ("StatefulStandardNormalV2", "StatefulTruncatedNormal", "StatefulUniform"):
     for dtype in (tf.float32, tf.float64):
         add(f"{op}/{dtype.name}", lambda given, op=op, dtype=dtype: stateful(op, dtype=dtype))

@@ -80,25 +80,17 @@ def linear_model():
     return tf.reduce_mean(tf.square(slope * x + offset - (2.0 * x + 1.0))), slope, offset
 
 
-def run_train(ps, workers, index, mode, directory, server_of_its_own):
-    """Trains as a worker of between-graph replication; `server_of_its_own` is "yes" where this TensorFlow is the server."""
+def run_train(ps, workers, index, directory):
+    """Trains as a worker of between-graph replication, asynchronously."""
     cluster = tf.train.ClusterSpec({"ps": [ps], "worker": workers.split(",")})
     index = int(index)
-    if server_of_its_own == "yes":
-        target = tf.train.Server(cluster, job_name="worker", task_index=index).target
-    else:
-        target = "grpc://" + workers.split(",")[index]
-    count = len(workers.split(","))
+    target = "grpc://" + workers.split(",")[index]
     with tf.Graph().as_default():
         with tf.device(tf.train.replica_device_setter(worker_device="/job:worker/task:%d" % index, cluster=cluster)):
             loss, slope, offset = linear_model()
             step = tf.train.get_or_create_global_step()
             optimizer = tf.train.MomentumOptimizer(0.05, 0.5)
-            # Of workers in step with each other the chief ends the training: whoever left before it would leave it waiting.
-            hooks = [tf.train.StopAtStepHook(last_step=200)] if mode == "async" or index == 0 else []
-            if mode == "sync":
-                optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=count, total_num_replicas=count)
-                hooks.append(optimizer.make_session_run_hook(index == 0, num_tokens=0))
+            hooks = [tf.train.StopAtStepHook(last_step=200)]
             train = optimizer.minimize(loss, global_step=step)
         with tf.train.MonitoredTrainingSession(
                 target, is_chief=index == 0, checkpoint_dir=directory if index == 0 else None, hooks=hooks, save_checkpoint_steps=50,
@@ -116,61 +108,7 @@ def run_server(ps, workers, job, index):
     server.join()
 
 
-def run_save(target, path):
-    """Saves variables in both formats through a server, and in this process."""
-    for version, name in [(tf.train.SaverDef.V2, "new"), (tf.train.SaverDef.V1, "old")]:
-        for where, master in [("server", target), ("local", "")]:
-            with tf.Graph().as_default(), tf.Session(master) as session:
-                tf.get_variable("table", initializer=np.arange(12, dtype=np.float32).reshape(3, 4))
-                tf.get_variable("parts", initializer=tf.range(10.0), partitioner=tf.fixed_size_partitioner(3))
-                tf.get_variable("count", initializer=np.int64(7), dtype=tf.int64)
-                saver = tf.train.Saver(write_version=version)
-                session.run(tf.global_variables_initializer())
-                saver.save(session, os.path.join(path, name + "-" + where), global_step=3)
-    report(saved=True)
-
-
-def run_restore(target, path):
-    """Restores each checkpoint through a server and in this process."""
-    found = {}
-    # The variables of those who saved are still there, in other parts.
-    tf.Session.reset(target)
-    for name in ["new-server-3", "new-local-3", "old-server-3", "old-local-3"]:
-        for where, master in [("server", target), ("local", "")]:
-            with tf.Graph().as_default(), tf.Session(master) as session:
-                table = tf.get_variable("table", [3, 4])
-                parts = tf.get_variable("parts", [10], partitioner=tf.fixed_size_partitioner(2))
-                count = tf.get_variable("count", [], dtype=tf.int64)
-                tf.train.Saver().restore(session, os.path.join(path, name))
-                values = session.run([tf.reduce_sum(table), tf.reduce_sum(tf.convert_to_tensor(parts)), count])
-                found[name + " in " + where] = [float(value) for value in values]
-    report(**found)
-
-
-def run_estimator(directory):
-    """Trains and evaluates an estimator; TF_CONFIG says in which cluster."""
-    columns = [tf.feature_column.numeric_column("x"),
-               tf.feature_column.embedding_column(tf.feature_column.categorical_column_with_hash_bucket("w", 20), 4)]
-    estimator = tf.estimator.DNNLinearCombinedClassifier(
-        directory, linear_feature_columns=columns[:1], dnn_feature_columns=columns, dnn_hidden_units=[8],
-        linear_optimizer=tf.train.FtrlOptimizer(0.5), dnn_optimizer=tf.train.AdamOptimizer(0.05),
-        config=tf.estimator.RunConfig(tf_random_seed=1, save_checkpoints_steps=100))
-
-    def examples():
-        x = np.linspace(-1, 1, 64).astype(np.float32)
-        words = np.array(["pos" if value > 0 else "neg" for value in x])
-        data = tf.data.Dataset.from_tensor_slices(({"x": x, "w": words}, (x > 0).astype(np.int32)))
-        return data.shuffle(64, seed=3).repeat().batch(16)
-
-    train = tf.estimator.TrainSpec(examples, max_steps=200)
-    evaluate = tf.estimator.EvalSpec(lambda: examples().take(4), steps=4, throttle_secs=0, start_delay_secs=0)
-    tf.estimator.train_and_evaluate(estimator, train, evaluate)
-    if estimator.config.task_type in ("chief", "master"):
-        report(accuracy=float(estimator.evaluate(lambda: examples().take(4), steps=4)["accuracy"]))
-
-
-PARTS = {"sessions": run_sessions, "train": run_train, "server": run_server, "save": run_save, "restore": run_restore,
-         "estimator": run_estimator}
+PARTS = {"sessions": run_sessions, "train": run_train, "server": run_server}
 
 if __name__ == "__main__":
     PARTS[sys.argv[1]](*sys.argv[2:])

@@ -1,9 +1,8 @@
-//! Random numbers of parameters that are tensors: ParameterizedTruncatedNormal, StatelessRandomBinomial,
-//! StatefulRandomBinomial.
+//! Random numbers of parameters that are tensors: ParameterizedTruncatedNormal,
+//! StatelessRandomBinomial.
 
 use super::gamma::{numbers_tensor, to_doubles};
 use super::generator::{Generator, output_of_shape, shape_argument};
-use super::stateful::reserve;
 use super::stateless::seeds;
 use crate::array::broadcast;
 use crate::elementwise::broadcast_plan;
@@ -47,26 +46,6 @@ pub(super) const OPS: &[Op] = &[
         shape: output_of_shape,
         gradient: Gradient::NotDifferentiable,
         kernels: &[KernelDef::any(|builder| BoxedKernel::new(StatelessBinomial { output: builder.output_dtype(0) }))],
-    },
-    Op {
-        def: OpDef {
-            name: "StatefulRandomBinomial",
-            inputs: &["resource: resource", "algorithm: int64", "shape: S", "counts: T", "probs: T"],
-            outputs: &["output: dtype"],
-            attrs: &[
-                "S: {int32, int64}",
-                "T: {half, float, double, int32, int64} = DT_DOUBLE",
-                "dtype: {half, float, double, int32, int64} = DT_INT64",
-            ],
-            flags: OpFlags::STATEFUL,
-        },
-        shape: |c| {
-            let shape = c.constant_as_shape(2)?;
-            c.set_output(0, shape);
-            Ok(())
-        },
-        gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|builder| BoxedKernel::new(StatefulBinomial { output: builder.output_dtype(0) }))],
     },
 ];
 
@@ -217,22 +196,3 @@ impl Kernel for StatelessBinomial {
     }
 }
 
-struct StatefulBinomial {
-    output: DType,
-}
-
-impl Kernel for StatefulBinomial {
-    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let trials = Trials::new(context, context.input(2)?, 3)?;
-        // So many outputs TensorFlow moves the state on for.
-        let counts = trials.pairs.len().saturating_mul(2 * 100).saturating_mul(trials.samples.saturating_add(3)) / 4;
-        let philox = reserve(context, counts)?;
-        let output = trials.draw(philox, self.output)?;
-        context.set_output(0, output);
-        Ok(())
-    }
-
-    fn cost(&self) -> Cost {
-        Cost::Expensive
-    }
-}
