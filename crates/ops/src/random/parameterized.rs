@@ -195,4 +195,3 @@ impl Kernel for StatelessBinomial {
         Cost::Expensive
     }
 }
-

@@ -552,7 +552,18 @@ static METHODS: &[Method] = &[
             })
         },
     },
-    method!(ASK, worker.ask(|request: TaskQuestion| request) -> |answer| answer),
+    Method {
+        path: ASK,
+        request: NEVER_LARGE,
+        tensors: None,
+        call: |services, message| {
+            Box::pin(async move {
+                let question: TaskQuestion = message.decode()?;
+                let answer = services.worker.ask(question).await?;
+                Segments::from_message(&answer, || "the answer about a task".to_owned())
+            })
+        },
+    },
     Method {
         path: super::HEALTH_CHECK,
         request: NEVER_LARGE,

@@ -2,9 +2,9 @@
 
 use super::Members;
 use super::reduce::{is_mirrored, on};
-use crate::distributed::WorkerGroup;
 use crate::train::expression::group as group_operations;
 use crate::variable::{Variable, global_variables};
+use crate::worker_group::WorkerGroup;
 use graph::{Graph, Operation, Output};
 use tensor::{DType, Result, Status, Tensor};
 
@@ -18,7 +18,7 @@ pub(super) struct Broadcast {
 
 impl Broadcast {
     /// Adds the operations for all mirrored variables that the graph has now.
-    pub fn build(graph: &Graph, group: &WorkerGroup, members: &Members) -> Result<Broadcast> {
+    pub(super) fn build(graph: &Graph, group: &WorkerGroup, members: &Members) -> Result<Broadcast> {
         let variables: Vec<Variable> =
             global_variables(graph)?.into_iter().filter(|variable| is_mirrored(variable, group)).collect();
         graph.in_name_scope("", |graph| {

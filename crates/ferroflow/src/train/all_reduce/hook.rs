@@ -2,9 +2,9 @@
 
 use super::Members;
 use super::broadcast::Broadcast;
-use crate::distributed::WorkerGroup;
 use crate::session::Session;
 use crate::train::{Coordinator, SessionRunHook};
+use crate::worker_group::WorkerGroup;
 use graph::Graph;
 use tensor::{Result, Status};
 

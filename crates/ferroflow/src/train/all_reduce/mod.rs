@@ -8,8 +8,8 @@ mod reduce;
 pub use hook::AllReduceHook;
 
 use super::optimizer::{GradientAndVariable, GradientOptions, Optimizer, OptimizerState};
-use crate::distributed::WorkerGroup;
 use crate::variable::Variable;
+use crate::worker_group::WorkerGroup;
 use broadcast::Broadcast;
 use graph::builder::Grad;
 use graph::{Graph, Operation, Output};

@@ -2,10 +2,10 @@
 //! those that consist of rows are gathered.
 
 use super::Members;
-use crate::distributed::WorkerGroup;
 use crate::train::expression::group as group_operations;
 use crate::train::optimizer::GradientAndVariable;
 use crate::variable::Variable;
+use crate::worker_group::WorkerGroup;
 use graph::builder::{Grad, IndexedSlices};
 use graph::{DeviceName, Graph, Operation, Output};
 use ops::{array, math};
@@ -38,7 +38,7 @@ struct Bucket<'a> {
 
 impl Reducer<'_> {
     /// Returns the means of gradients over all workers. None of them is there before all are: so a step changes all variables or none.
-    pub fn reduce(&self, gradients: &[GradientAndVariable]) -> Result<Vec<GradientAndVariable>> {
+    pub(super) fn reduce(&self, gradients: &[GradientAndVariable]) -> Result<Vec<GradientAndVariable>> {
         let mut means = gradients.to_vec();
         let mut dense = Vec::new();
         let mut changed = Vec::new();
