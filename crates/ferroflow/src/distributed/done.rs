@@ -76,8 +76,8 @@ pub fn number(cluster: &ClusterSpec, job: &str, index: u32) -> Option<u32> {
 ///
 /// // The only task of this cluster is its own parameter server.
 /// let server = Arc::new(create_local_server()?);
-/// let over = done::watch(server.clone(), "local", 0, 1, done::GRACE)?;
-/// done::tell_all(&Target::from(&*server), 0, "/job:local/task:0", &["/job:local/task:0".to_owned()]);
+/// let over = done::watch(server.clone(), "localhost", 0, 1, done::GRACE)?;
+/// done::tell_all(&Target::from(&*server), 0, "/job:localhost/task:0", &["/job:localhost/task:0".to_owned()]);
 /// assert!(over.blocking_recv().unwrap().is_ok());
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
@@ -126,7 +126,7 @@ fn wait(server: &Server, device: String, workers: u32, grace: Duration) -> Resul
 ///
 /// let server = create_local_server()?;
 /// // There are no parameter servers: nobody is told.
-/// done::tell(&Target::from(&server), 0, "/job:local/task:0", 0, false);
+/// done::tell(&Target::from(&server), 0, "/job:localhost/task:0", 0, false);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub fn tell(target: &Target, worker: u32, own: &str, ps: u32, is_existing_server: bool) {
@@ -143,7 +143,7 @@ pub fn tell(target: &Target, worker: u32, own: &str, ps: u32, is_existing_server
 /// use ferroflow::session::Target;
 ///
 /// let server = create_local_server()?;
-/// done::tell_all(&Target::from(&server), 0, "/job:local/task:0", &["/job:local/task:0".to_owned()]);
+/// done::tell_all(&Target::from(&server), 0, "/job:localhost/task:0", &["/job:localhost/task:0".to_owned()]);
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub fn tell_all(target: &Target, worker: u32, own: &str, devices: &[String]) {
@@ -191,7 +191,7 @@ fn tell_one(target: &Target, worker: u32, own: &str, at: &str) -> Result<()> {
 /// use ferroflow::session::Target;
 ///
 /// let server = create_local_server()?;
-/// let (target, chief) = (Target::from(&server), "/job:local/task:0");
+/// let (target, chief) = (Target::from(&server), "/job:localhost/task:0");
 /// done::tell_chief_done(&target, chief)?;
 /// done::wait_for_chief(&target, chief, chief)?;
 /// # Ok::<(), ferroflow::Status>(())
@@ -213,7 +213,7 @@ pub fn wait_for_chief(target: &Target, chief: &str, own: &str) -> Result<()> {
 /// use ferroflow::distributed::{create_local_server, done};
 /// use ferroflow::session::Target;
 ///
-/// done::tell_chief_done(&Target::from(&create_local_server()?), "/job:local/task:0")?;
+/// done::tell_chief_done(&Target::from(&create_local_server()?), "/job:localhost/task:0")?;
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub fn tell_chief_done(target: &Target, own: &str) -> Result<()> {
