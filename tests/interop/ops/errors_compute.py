@@ -427,30 +427,3 @@ for label, contents in {"png": PNG, "jpeg": JPEG, "progressive": picture_files.j
         for place in NOISE.randint(8, len(damaged), 3):
             damaged[place] = NOISE.randint(0, 256)
         ours(f"DecodeImage/damaged_{label}_{number}", (None, INVALID), lambda g, damaged=bytes(damaged): R.DecodeImage(contents=g(np.array(damaged, object))))
-
-# Equations, whose labels are any bytes.
-for equation, shapes in {
-        "abc->ab": [(2, 3)], "aab->a": [(2, 3, 3)], "ab,ac->bc": [(2, 3), (3, 3)], "a,a->a": [(2,), (3,)], "...a->a": [(2, 3)], "...->": [(2, 3)],
-        "a1->a": [(2, 3)], "a b->b a": [(2, 3)], "....a->a": [(2, 3)]}.items():
-    same(f"Einsum/{equation}", lambda g, equation=equation, shapes=shapes: R.Einsum(inputs=[g(zeros(*shape)) for shape in shapes], equation=equation))
-
-# Sets whose indices must be in order.
-for label, indices in {
-        "order": [[1, 0, 0], [0, 0, 0], [0, 0, 1]], "group": [[0, 1, 0], [0, 0, 0], [1, 0, 0]], "last": [[0, 0, 1], [0, 0, 0], [1, 0, 0]],
-        "repeated": [[0, 0, 0], [0, 0, 0], [1, 0, 0]], "bounds": [[0, 0, 0], [0, 0, 1], [5, 0, 0]]}.items():
-    same(f"SetSize/{label}", lambda g, indices=indices: R.SetSize(
-        set_indices=g(np.array(indices), tf.int64), set_values=g([1, 2, 3]), set_shape=g(np.array([2, 2, 3]), tf.int64)))
-    same(f"SparseToSparseSetOperation/{label}", lambda g, indices=indices: R.SparseToSparseSetOperation(
-        set1_indices=g(np.array(indices), tf.int64), set1_values=g([1, 2, 3]), set1_shape=g(np.array([2, 2, 3]), tf.int64),
-        set2_indices=g(np.array([[0, 0, 0]]), tf.int64), set2_values=g([1]), set2_shape=g(np.array([2, 2, 3]), tf.int64), set_operation="union")[1])
-
-# Pools over channels.
-for label, (window, strides) in {
-        "channels": ([1, 1, 1, 2], [1, 1, 1, 2]), "step": ([1, 1, 1, 2], [1, 1, 1, 3]), "depth": ([1, 1, 1, 3], [1, 1, 1, 3]),
-        "both": ([1, 2, 2, 2], [1, 2, 2, 2])}.items():
-    same(f"AvgPool/{label}", lambda g, window=window, strides=strides: R.AvgPool(value=g(zeros(1, 4, 4, 4)), ksize=window, strides=strides, padding="VALID"))
-    same(f"MaxPool/over_{label}", lambda g, window=window, strides=strides: R.MaxPool(
-        input=g(zeros(1, 4, 4, 4)), ksize=window, strides=strides, padding="VALID"))
-for op in ("InplaceUpdate", "InplaceAdd", "InplaceSub"):
-    for label, (places, rows) in {"counts": ([0, 1], (1, 2)), "width": ([0], (1, 1)), "matrix": ([[0]], (1, 2))}.items():
-        same(f"{op}/{label}_of_rows", lambda g, op=op, places=places, rows=rows: getattr(R, op)(x=g(zeros(3, 2)), i=g(places), v=g(zeros(*rows))))

@@ -1,16 +1,12 @@
 """Cases of test_errors.py: ops with state, sparse tensors, strings, files, random numbers, datasets and functions."""
 
 import atexit
-import hashlib
 import itertools
-import os
-import pathlib
 import shutil
 import tempfile
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework import function
 
 from error_table import BIG, HUGE, INITIALIZERS, INVALID, TOO_LARGE, R, i64, ours, same, words, zeros
 
@@ -628,82 +624,3 @@ same("FixedUnigramCandidateSampler/both", lambda g: R.FixedUnigramCandidateSampl
     true_classes=g([[1]], tf.int64), vocab_file="/nowhere", unigrams=[1.0, 2.0, 3.0], **DRAWN)[0])
 same("FixedUnigramCandidateSampler/range", lambda g: R.FixedUnigramCandidateSampler(true_classes=g([[1]], tf.int64), unigrams=[1.0, 2.0], **DRAWN)[0])
 same("LearnedUnigramCandidateSampler/range", lambda g: R.LearnedUnigramCandidateSampler(true_classes=g([[1]], tf.int64), **{**DRAWN, "num_sampled": 4})[0])
-
-# Scalars that must be some.
-for op, arguments in {"ShardedFilename": ("basename", "shard", "num_shards"), "ShardedFilespec": ("basename", "num_shards")}.items():
-    for wrong in arguments:
-        same(f"{op}/{wrong}", lambda g, op=op, arguments=arguments, wrong=wrong: getattr(R, op)(**{
-            name: g([value] if name == wrong else np.array(value)) for name, value in (("basename", "x"), ("shard", 1), ("num_shards", 2)) if name in arguments}))
-
-
-@function.Defun(tf.int32, tf.float32)
-def counting(i, x):
-    return x + tf.cast(i, tf.float32)
-
-
-@function.Defun(tf.int32, tf.float32)
-def with_one_more(i, x):
-    return x + 1.0, x
-
-
-for label, (start, limit, delta) in {"zero": (0, 3, 0), "away": (0, 3, -1), "vector": ([0], 3, 1)}.items():
-    same(f"For/{label}", lambda g, start=start, limit=limit, delta=delta: R.For(
-        start=g(np.array(start)), limit=g(np.array(limit)), delta=g(np.array(delta)), input=[g(np.float32(1))], body=counting))
-same("For/results", lambda g: R.For(start=g(np.int32(0)), limit=g(np.int32(3)), delta=g(np.int32(1)), input=[g(np.float32(1))], body=with_one_more))
-
-
-def guaranteed(g):
-    made = tf.Variable(1.0, use_resource=True)
-    INITIALIZERS.append(made.initializer)
-    return R.ReadVariableOp(resource=R.GuaranteeConst(input=made.handle), dtype=tf.float32)
-
-
-same("GuaranteeConst/resource", guaranteed)
-
-
-def vocabulary(text, key=tf.string, **more):
-    path = pathlib.Path(tempfile.gettempdir()) / f"ferroflow-vocabulary-{os.getpid()}-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
-    path.write_text(text)
-    atexit.register(path.unlink, missing_ok=True)
-    table = R.HashTableV2(key_dtype=key, value_dtype=tf.int64, shared_name=f"vocabulary{len(SAME)}")
-    arguments = {"key_index": -2, "value_index": -1, **more}
-    made = R.InitializeTableFromTextFileV2(table_handle=table, filename=str(path), **arguments)
-    with tf.control_dependencies([made]):
-        return R.LookupTableSizeV2(table_handle=table)
-
-
-for label, (text, more) in {
-        "empty": ("", {}), "none_wanted": ("", {"vocab_size": 0}), "blank": ("a\n\nb\n", {}), "blank_first": ("\n", {}), "twice_the_number": ("a\n", {"key_index": -1}),
-        "columns": ("a\t1\nb\n", {"key_index": 0, "value_index": 1}), "too_few": ("a\nb\n", {"vocab_size": 3})}.items():
-    same(f"InitializeTableFromTextFileV2/{label}", lambda g, text=text, more=more: vocabulary(text, **more))
-
-
-# Datasets.
-def csv_of(g, **changes):
-    arguments = {
-        "filenames": ["/nowhere"], "compression_type": "", "buffer_size": i64(100), "header": False, "field_delim": ",", "use_quote_delim": True, "na_value": "",
-        "select_cols": tf.zeros([0], tf.int64), "record_defaults": [tf.constant([1]), tf.constant([2])], "exclude_cols": tf.zeros([0], tf.int64),
-        "output_shapes": [[], []], **changes}
-    return R.DatasetCardinality(input_dataset=R.CSVDatasetV2(**arguments))
-
-
-for label, changes in {
-        "buffer": {"buffer_size": i64(0)}, "delimiter": {"field_delim": ";;"}, "compression": {"compression_type": "LZ4"},
-        "selected": {"select_cols": tf.constant([1], tf.int64)}, "order": {"select_cols": tf.constant([1, 0], tf.int64)},
-        "negative": {"select_cols": tf.constant([-1, 0], tf.int64)}, "defaults": {"record_defaults": [tf.constant([1, 2]), tf.constant([2])]}}.items():
-    same(f"CSVDatasetV2/{label}", lambda g, changes=changes: csv_of(g, **changes))
-same("CSVDatasetV2/both", lambda g: csv_of(g, select_cols=tf.constant([0, 1], tf.int64), exclude_cols=tf.constant([2], tf.int64)))
-for label, (indices, values, shape) in {
-        "rank": ([0, 1], [1, 2], [3, 3]), "counts": ([[0, 1]], [1, 2], [3, 3]), "dimensions": ([[0, 1]], [1], [3, 3, 3]),
-        "order": ([[1, 1], [0, 0]], [1, 2], [3, 3])}.items():
-    same(f"SparseTensorSliceDataset/{label}", lambda g, indices=indices, values=values, shape=shape: R.DatasetCardinality(input_dataset=R.SparseTensorSliceDataset(
-        indices=g(np.array(indices), tf.int64), values=g(np.array(values)), dense_shape=g(np.array(shape), tf.int64))))
-for label, (splits, batched) in {"start": ([1, 2, 5], True), "falling": ([0, 3, 2, 5], True), "end": ([0, 2, 4], False)}.items():
-    same(f"RaggedTensorToVariant/{label}", lambda g, splits=splits, batched=batched: tf.shape(R.RaggedTensorToVariant(
-        rt_nested_splits=[g(np.array(splits), tf.int64)], rt_dense_values=g(zeros(5)), batched_input=batched)))
-same("ParameterizedTruncatedNormal/deviation", lambda g: R.ParameterizedTruncatedNormal(
-    shape=[4], means=g(np.float32(0)), stdevs=g(np.float32(-1)), minvals=g(np.float32(-1)), maxvals=g(np.float32(1))))
-same("ParameterizedTruncatedNormal/vectors", lambda g: R.ParameterizedTruncatedNormal(
-    shape=[4, 2], means=g(zeros(3)), stdevs=g(np.float32(1)), minvals=g(np.float32(-1)), maxvals=g(np.float32(1))))
-same("StatelessRandomBinomial/shape", lambda g: R.StatelessRandomBinomial(shape=g([3]), seed=[1, 2], counts=g(np.ones(4)), probs=g(np.float32(0.5))))
-same("StatelessRandomBinomial/parameters", lambda g: R.StatelessRandomBinomial(shape=g([3]), seed=[1, 2], counts=g(np.ones(3)), probs=g(np.ones(2))))
