@@ -2,7 +2,6 @@
 
 use crate::Failure;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -34,11 +33,5 @@ pub fn read_lines(from: impl Read, mut take: impl FnMut(String) -> bool) {
 
 /// Returns addresses on which nothing listens now.
 pub fn free_addresses(count: usize) -> Result<Vec<String>, Failure> {
-    let open = || TcpListener::bind("127.0.0.1:0");
-    // All are open at once, so that no two are the same.
-    let listeners: std::io::Result<Vec<TcpListener>> = (0..count).map(|_| open()).collect();
-    let addresses =
-        listeners.and_then(|all| all.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>());
-    let addresses = addresses.map_err(|error| Failure::new(format!("no free ports: {error}")))?;
-    Ok(addresses.iter().map(ToString::to_string).collect())
+    cluster::unused_addresses(count).map_err(|error| Failure::new(format!("no free ports: {error}")))
 }

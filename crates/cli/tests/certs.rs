@@ -6,7 +6,6 @@ use common::Process;
 use ferroflow::distributed::TlsFiles;
 use ferroflow::prelude::*;
 use ferroflow::{Code, SessionConfig};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -58,8 +57,7 @@ fn wrong_flags_and_files_that_are_there() {
 fn two_commands_give_a_cluster_with_mutual_tls() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().to_str().unwrap();
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let [ps, worker] = listeners.map(|listener| listener.local_addr().unwrap().to_string());
+    let [ps, worker] = cluster::unused_addresses(2).unwrap().try_into().unwrap();
     let (ps_hosts, worker_hosts) = (format!("--ps_hosts={ps}"), format!("--worker_hosts={worker}"));
     assert!(certs(&["init", dir]).0);
     assert!(certs(&["issue", dir, &ps_hosts, &worker_hosts, "--client=ann"]).0);

@@ -6,7 +6,6 @@ use ferroflow::train::{ReplicaDeviceSetter, Saver, SaverOptions, global_variable
 use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
 use ferroflow::{Graph, Output, Result, Status, Tensor, initializers};
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Command, Output as Finished, Stdio};
@@ -73,9 +72,7 @@ fn files(directory: &Path) -> Vec<String> {
 
 #[test]
 fn shards_of_tasks_without_the_chiefs_disk_are_sent_to_it() -> Result<()> {
-    let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let addresses: Vec<String> = listeners.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
-    drop(listeners);
+    let addresses = cluster::unused_addresses(3).unwrap();
     let cluster = ClusterSpec::new().with_job("ps", &addresses[..2])?.with_job("worker", &addresses[2..])?;
     let disks = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let tasks: Vec<Ps> =

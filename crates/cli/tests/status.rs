@@ -104,8 +104,7 @@ fn a_task_tells_how_it_is() {
 
 #[test]
 fn a_task_that_waits_for_another_is_not_ready_and_names_it() {
-    // Nobody listens at a port that was just given back.
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = &cluster::unused_addresses(1).unwrap()[0];
     let worker_hosts = format!("--worker_hosts=127.0.0.1:0,{gone}");
     let server = start(&[&worker_hosts, "--job_name=worker", "--task_index=0"]);
     assert!(server.get("/healthz").starts_with("HTTP/1.1 200 "));
@@ -217,7 +216,7 @@ fn steps_are_recorded_when_somebody_asks() {
 
 #[test]
 fn commands_show_and_stop_a_cluster() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = &cluster::unused_addresses(1).unwrap()[0];
     let worker_hosts = format!("--worker_hosts=127.0.0.1:0,{gone}");
     let mut server = start(&[&worker_hosts, "--job_name=worker", "--task_index=0", "--log_format=json"]);
     let (is_well, shown) = run(&["status", &server.address]);

@@ -30,6 +30,7 @@ mod threads;
 mod tls;
 mod transport;
 mod turns;
+mod unused_ports;
 mod worker;
 
 pub use cluster_spec::ClusterSpec;
@@ -48,3 +49,4 @@ pub use tf_config::TfConfig;
 pub use threads::{ServingRuntime, serving_runtime, wait_for};
 pub use tls::TlsFiles;
 pub use transport::grpc::{Proxy, RemoteMaster};
+pub use unused_ports::unused_addresses;

@@ -14,7 +14,6 @@ use proto::CreateSessionRequest;
 use proto::service::{master, worker};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tensor::{Code, Result, Tensor};
@@ -45,8 +44,7 @@ fn uri(path: &str) -> String {
 }
 
 fn free_addresses() -> [String; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().to_string())
+    cluster::unused_addresses(2).unwrap().try_into().unwrap()
 }
 
 impl Tasks {

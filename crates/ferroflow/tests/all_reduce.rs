@@ -21,9 +21,7 @@ const STEPS: usize = 6;
 
 /// Starts the servers of some workers on free ports.
 fn servers(workers: usize) -> (ClusterSpec, Vec<Server>) {
-    let listeners: Vec<_> = (0..workers).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let addresses: Vec<String> = listeners.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
-    drop(listeners);
+    let addresses = cluster::unused_addresses(workers).unwrap();
     let cluster = ClusterSpec::new().with_job("worker", &addresses).unwrap();
     let start = |task| {
         let config = ServerConfig::new(cluster.clone(), "worker", task).unwrap();

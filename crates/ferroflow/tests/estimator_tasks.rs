@@ -5,7 +5,6 @@ use ferroflow::estimator::*;
 use ferroflow::prelude::*;
 use ferroflow::train::{Every, GradientDescentOptimizer, latest_checkpoint};
 use ferroflow::variable::get_global_step;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 /// The environment variable that makes this program a task.
@@ -59,9 +58,7 @@ impl Drop for Task {
 #[test]
 fn chief_worker_parameter_servers_and_evaluator_end_by_themselves() {
     let directory = tempfile::tempdir().unwrap();
-    let listeners: Vec<TcpListener> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let addresses: Vec<String> = listeners.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
-    drop(listeners);
+    let addresses = cluster::unused_addresses(4).unwrap();
     let cluster = format!(
         r#"{{"chief": ["{}"], "worker": ["{}"], "ps": ["{}", "{}"]}}"#,
         addresses[0], addresses[1], addresses[2], addresses[3]

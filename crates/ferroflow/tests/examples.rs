@@ -36,12 +36,6 @@ use ferroflow::flags::Flags;
 use ferroflow::session::Target;
 use ferroflow::train::latest_checkpoint;
 use ferroflow::{Code, Result};
-use std::net::TcpListener;
-
-fn free_addresses(count: usize) -> Vec<String> {
-    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect()
-}
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
@@ -68,7 +62,7 @@ fn trainer_trains_over_grpc_saves_and_goes_on() -> Result<()> {
     let directory = tempfile::tempdir().unwrap();
     let logdir = directory.path().to_str().unwrap();
     for (train_steps, at_most) in [(60, 1.9), (120, 1.2)] {
-        let addresses = free_addresses(4);
+        let addresses = cluster::unused_addresses(4).unwrap();
         let cluster = ClusterSpec::new().with_job("ps", &addresses[..2])?.with_job("worker", &addresses[2..])?;
         let start = |job: &str, index: u32| start_server(&cluster, job, index);
         let servers: Vec<Server> = vec![start("ps", 0)?, start("ps", 1)?, start("worker", 0)?, start("worker", 1)?];

@@ -10,7 +10,6 @@ mod mlp_on_cluster;
 
 use ferroflow::Result;
 use ferroflow::distributed::{ClusterSpec, start_server, stop};
-use std::net::TcpListener;
 
 const README: &str = include_str!("../../../README.md");
 
@@ -51,10 +50,7 @@ fn the_program_with_the_other_line_is_the_example_for_clusters() {
 
 #[test]
 fn the_program_with_the_other_line_learns_on_a_cluster() -> Result<()> {
-    let addresses: Vec<String> = {
-        let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect()
-    };
+    let addresses = cluster::unused_addresses(3).unwrap();
     let cluster = ClusterSpec::new().with_job("ps", &addresses[..1])?.with_job("worker", &addresses[1..])?;
     let servers =
         [start_server(&cluster, "ps", 0)?, start_server(&cluster, "worker", 0)?, start_server(&cluster, "worker", 1)?];

@@ -226,9 +226,7 @@ fn a_waiting_worker_is_told_at_once() -> Result<()> {
     const WATCHDOG: Duration = Duration::from_secs(120);
     // In one process and over gRPC.
     let embedded = embedded(2)?;
-    let listeners: Vec<_> = (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let addresses: Vec<String> = listeners.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
-    drop(listeners);
+    let addresses = cluster::unused_addresses(3).unwrap();
     let spec = ClusterSpec::new().with_job("ps", &addresses[..1])?.with_job("worker", &addresses[1..])?;
     let start = |job: &str, task: u32| ferroflow::distributed::start_server(&spec, job, task);
     let servers = [start("ps", 0)?, start("worker", 0)?, start("worker", 1)?];

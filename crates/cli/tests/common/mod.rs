@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "every test program uses some of it")]
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -108,9 +107,7 @@ pub struct Tasks {
 
 impl Tasks {
     pub fn new(ps: usize, workers: usize, shared: &[&str]) -> Tasks {
-        let listeners: Vec<TcpListener> =
-            (0..ps + workers).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let all: Vec<String> = listeners.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
+        let all = cluster::unused_addresses(ps + workers).unwrap();
         Tasks {
             ps_hosts: format!("--ps_hosts={}", all[..ps].join(",")),
             worker_hosts: format!("--worker_hosts={}", all[ps..].join(",")),

@@ -62,10 +62,8 @@ pub struct TestCluster {
 
 /// Picks ports that are free now.
 pub fn free_ports<const N: usize>() -> [u16; N] {
-    // All are held at once, so that no two are the same.
-    let listeners: [std::net::TcpListener; N] =
-        std::array::from_fn(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+    let addresses = cluster::unused_addresses(N).unwrap();
+    std::array::from_fn(|index| addresses[index].rsplit_once(':').unwrap().1.parse().unwrap())
 }
 
 /// Returns the spec of a cluster on three ports.
