@@ -30,7 +30,7 @@ impl Bench {
             numeric::parallel::set_threads(threads);
             let start = Instant::now();
             while start.elapsed().as_secs_f64() < 0.5 {
-                // One thread is timed by its own clock, which other load on the machine does not move.
+                // A single thread is timed by its CPU clock, which other load on the machine does not affect.
                 let (begin, thread_begin) = (Instant::now(), thread_seconds());
                 body();
                 let wall = begin.elapsed().as_secs_f64();
@@ -43,7 +43,7 @@ impl Bench {
     }
 }
 
-/// The processor time of this thread.
+/// Returns the CPU time of this thread.
 fn thread_seconds() -> f64 {
     unsafe extern "C" {
         fn clock_gettime(clock: i32, time: *mut [i64; 2]) -> i32;

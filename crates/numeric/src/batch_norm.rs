@@ -5,12 +5,12 @@ use crate::parallel::{self, SharedMut};
 use crate::simd_math::SimdMath;
 use cpu_macros::each_level;
 
-/// Rows that one part of a sum takes. Fixed, so that the result does not depend on the number of threads.
+/// The rows in one part of a sum. Fixed, so that the result does not depend on the number of threads.
 const PART_ROWS: usize = 1024;
-/// Rows that are added in single precision before they go to the total.
+/// Rows that are summed in single precision before they are added to the double-precision total.
 const BLOCK_ROWS: usize = 64;
 
-/// Mean and variance of each channel. The variance is that of the batch itself, not an estimate for others.
+/// Mean and variance of each channel. The variance is the batch's own, not an estimate of the population's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
     /// Means.
@@ -20,18 +20,18 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// What to multiply the variance with to estimate that of the population the batch was drawn from.
+    /// Returns the factor that turns the variance of a batch into an estimate of the population's (Bessel's correction).
     pub fn population_factor(rows: usize) -> f32 {
         rows as f32 / rows.saturating_sub(1).max(1) as f32
     }
 }
 
-/// What follows the normalization.
+/// What is applied after the normalization.
 #[derive(Clone, Copy, Default)]
 pub struct Finish<'a, T> {
     /// Added before the activation.
     pub side_input: Option<&'a [T]>,
-    /// Whether negative results become zero.
+    /// Whether to apply `Relu`.
     pub relu: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct ParameterGradients {
     pub offset: Vec<f32>,
 }
 
-/// Normalizes with the batch's own moments, which are returned.
+/// Normalizes with the batch's own moments, and returns them.
 pub fn batch_norm_training<T: Float<Wide = f32>>(
     x: &[T],
     scale: &[f32],
@@ -87,8 +87,8 @@ pub fn batch_norm_inference<T: Float<Wide = f32>>(
     });
 }
 
-/// The gradients of a training normalization: writes that of the input, returns those of the parameters. The moments
-/// are the batch's.
+/// Computes the gradients of a training normalization: writes that of the input, and returns those of the parameters.
+/// `moments` are the batch's.
 pub fn batch_norm_training_grad<T: Float<Wide = f32>>(
     gradient: &[T],
     x: &[T],
@@ -121,7 +121,7 @@ pub fn batch_norm_training_grad<T: Float<Wide = f32>>(
     parameter_gradients(&sums, &inverse)
 }
 
-/// The gradients of an inference normalization, whose moments are constants.
+/// Computes the gradients of an inference normalization, whose moments are constants.
 pub fn batch_norm_inference_grad<T: Float<Wide = f32>>(
     gradient: &[T],
     x: &[T],
@@ -167,7 +167,7 @@ pub fn moments<T: Float<Wide = f32>>(x: &[T], channels: usize) -> Moments {
     Moments { mean, variance }
 }
 
-/// For each channel: the sum of the gradient, and of the gradient times the centered input.
+/// Returns for each channel the sum of the gradient, and of the gradient times the centered input.
 fn gradient_sums<T: Float<Wide = f32>>(gradient: &[T], x: &[T], mean: &[f32], channels: usize) -> [Vec<f64>; 2] {
     check(x.len(), channels, &[mean.len()]);
     assert_eq!(gradient.len(), x.len(), "gradient and input differ in length");
@@ -196,7 +196,7 @@ fn check(len: usize, channels: usize, others: &[usize]) {
     assert!(others.iter().all(|&other| other == channels), "parameters differ in length");
 }
 
-/// Adds up `K` values for each channel over all rows: `add(row, sums)` adds one row's.
+/// Sums `K` values for each channel over all rows; `add(row, sums)` adds those of one row.
 fn column_sums<const K: usize>(
     rows: usize,
     channels: usize,
@@ -207,7 +207,7 @@ fn column_sums<const K: usize>(
     let shared = SharedMut::new(&mut totals);
     parallel::for_each_chunk(parts, 0.4 * (K * channels * rows.min(PART_ROWS)) as f64, |range| {
         for part in range {
-            // SAFETY: every part has totals of its own.
+            // SAFETY: each part writes its own totals.
             let totals = unsafe { shared.slice(part * K * channels, K * channels) };
             add_rows(part * PART_ROWS..((part + 1) * PART_ROWS).min(rows), channels, totals, &add);
         }
@@ -298,7 +298,7 @@ mod tests {
         (x, gradient)
     }
 
-    /// The normalization and, by finite differences of `Σ gradient · y`, its gradients, in double precision.
+    /// The normalization in double precision; its gradients are finite differences of `Σ gradient · y`.
     fn slow(x: &[f64], scale: &[f64], offset: &[f64], epsilon: f64) -> Vec<f64> {
         let rows = x.len() / CHANNELS;
         let mut y = vec![0.0; x.len()];

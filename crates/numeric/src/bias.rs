@@ -4,12 +4,12 @@ use crate::elementwise::{BroadcastPlan, binary, binary_in_place_left};
 use crate::reduce::{ReducePlan, Reducer, Sum, reduce};
 use crate::simd::MulAdd;
 
-/// Where the channels are in a tensor.
+/// The position of the channel axis in a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
     /// The last axis (NHWC).
     Last,
-    /// An axis with `inner` elements for each channel behind it (NCHW).
+    /// An axis followed by `inner` elements for each channel (NCHW).
     Before {
         /// Elements of one channel of one example.
         inner: usize,

@@ -1,10 +1,10 @@
-//! The compute threads of the process: one for each core, started as they are needed.
+//! The compute threads of the process: one for each core, started on demand.
 //!
-//! A thread without work sleeps at once. Pools made for fine-grained stealing keep idle threads looking around for a while;
-//! when several tasks share a machine, as the tasks of a cluster do, that look is taken from a neighbour's arithmetic.
+//! Written by hand because a thread without work must sleep at once. Work-stealing pools let idle threads spin for a while,
+//! and where several tasks share a machine, as the tasks of a cluster do, that time is taken from the other tasks.
 //!
-//! A job may take as long as it likes. When all threads have been at theirs for a while and others wait, one more thread is
-//! started, up to a bound: it goes as soon as nobody waits any more.
+//! A job may take any time. When all threads have been busy for a while and jobs wait, the watchdog starts one more thread,
+//! up to a bound; the extra threads end when there is no work for them.
 
 use crate::idle::{self, IdleThreads};
 use crate::watchdog::{Stillness, notice};
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Something to be done on a compute thread.
+/// A job for a compute thread.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// How many threads there may be beyond the cores, in place of those that are at one job for long.
+/// The most threads beyond the number of cores; they stand in for threads that are busy with a long job.
 const STAND_INS_MAX: usize = 32;
 
 static WORKERS: Workers = Workers {
@@ -24,18 +24,17 @@ static WORKERS: Workers = Workers {
     stillness: Mutex::new(Stillness::new()),
 };
 
-/// Has `job` done by the next compute thread that is free. A panic ends the job and nothing else.
+/// Runs `job` on the next free compute thread. A panic ends the job and nothing else.
 pub fn spawn(job: Job) {
     WORKERS.spawn(job);
 }
 
-/// Looks whether jobs wait while no thread takes any, and starts one that does; returns whether there is still something to
-/// look at.
+/// Starts a thread if jobs wait while no thread takes any. Returns whether the watchdog needs to look again.
 pub(crate) fn look() -> bool {
     WORKERS.look()
 }
 
-/// The compute threads as those see them who have idle threads give memory back. Registered when the first of them starts.
+/// The handle by which `idle` makes sleeping compute threads return memory. Registered when the first of them starts.
 static IDLE: LazyLock<Arc<Sleepers>> = LazyLock::new(|| {
     let sleepers = Arc::new(Sleepers);
     idle::register(&sleepers);
@@ -54,20 +53,20 @@ impl IdleThreads for Sleepers {
 struct Workers {
     state: Mutex<State>,
     has_work: Condvar,
-    /// Whether jobs are being taken; only the watchdog asks.
+    /// Tells whether jobs are being taken; only the watchdog reads it.
     stillness: Mutex<Stillness>,
 }
 
 struct State {
     jobs: VecDeque<Job>,
     started: usize,
-    /// Threads that sleep, those among them included that were called and haven't woken up yet.
+    /// Threads that sleep, including those that were called but have not woken up yet.
     idle: usize,
-    /// Threads that were called and haven't woken up yet.
+    /// Threads that were called but have not woken up yet.
     called: usize,
-    /// How many jobs were taken so far.
+    /// The number of jobs taken so far.
     taken: u64,
-    /// How often the threads that sleep were woken to give memory back.
+    /// How often the sleeping threads were woken to return memory.
     wakings: u64,
 }
 
@@ -84,7 +83,7 @@ impl Workers {
             drop(state);
             self.has_work.notify_one();
         } else if state.started < crate::parallel::cores() {
-            // When no thread can be had, others do it; without any, this one must.
+            // If no thread can be started, the existing ones run the job; if there are none, this thread must.
             if !self.start(&mut state) && state.started == 0 {
                 let job = state.jobs.pop_back();
                 drop(state);
@@ -92,12 +91,12 @@ impl Workers {
             }
         } else {
             drop(state);
-            // All are at something, perhaps for long.
+            // All threads are busy, perhaps for long.
             notice();
         }
     }
 
-    /// Starts one more thread; returns whether there is one.
+    /// Starts one more thread, and returns whether that succeeded.
     fn start(&'static self, state: &mut State) -> bool {
         LazyLock::force(&IDLE);
         let thread = std::thread::Builder::new().name(format!("compute-{}", state.started));
@@ -120,26 +119,26 @@ impl Workers {
         true
     }
 
-    /// What a thread does all its life.
+    /// The main loop of a compute thread.
     fn work(&self) {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 state.taken += 1;
                 drop(state);
-                // What panics was reported when it did; whoever waits for the job sees that it is gone.
+                // The panic hook has reported the panic; whoever waits for the job sees that it was dropped.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
                 continue;
             }
             if state.started > crate::parallel::cores() {
-                // There are enough without this one, as soon as those that were stuck are not.
+                // The stuck threads are back, so this stand-in is no longer needed.
                 state.started -= 1;
                 return;
             }
             state.idle += 1;
             let mut wakings = state.wakings;
-            // Awake without having been called, it sleeps on: `called` would count it no longer.
+            // A thread that wakes without being called sleeps on: it is still counted as idle.
             while state.called == 0 {
                 if wakings != state.wakings {
                     wakings = state.wakings;
@@ -194,7 +193,7 @@ mod tests {
         drop(gates);
     }
 
-    /// Threads that sleep give back what is theirs when they are told, each of them, and go on to do jobs.
+    /// Each sleeping thread returns its memory when told to, and still runs jobs afterwards.
     #[test]
     fn threads_that_sleep_give_memory_back() {
         static CALLS: Mutex<Option<mpsc::Sender<Option<String>>>> = Mutex::new(None);
@@ -209,7 +208,7 @@ mod tests {
         let (done, is_done) = mpsc::channel();
         spawn(Box::new(move || done.send(()).unwrap()));
         is_done.recv_timeout(far).unwrap();
-        // The thread may not sleep yet, and other tests may keep it busy: it is told until it does.
+        // The thread may not be asleep yet, and other tests may keep it busy, so it is told until it answers.
         let start = std::time::Instant::now();
         loop {
             idle::give_back_everywhere();

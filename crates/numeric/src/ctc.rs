@@ -1,6 +1,6 @@
-//! Connectionist temporal classification, for one sequence: the loss with its gradient, and the search for likely labellings.
+//! Connectionist temporal classification of one sequence: the loss with its gradient, and a beam search for likely labellings.
 //!
-//! Probabilities are logarithms throughout: those of whole sequences are too small for any floating type.
+//! All probabilities are logarithms, because those of whole sequences underflow.
 
 use crate::float::WideFloat;
 use crate::softmax;
@@ -10,8 +10,8 @@ use std::{cmp, mem};
 
 /// Returns the negative logarithm of the probability of `labels`, and writes its gradient with respect to the logits.
 ///
-/// `logits` and `gradient` have a row of `classes` for each step; the last class is the blank. With `merge_repeated` a label
-/// may stay for several steps; without, each step on which it is seen is a label of its own.
+/// `logits` and `gradient` have a row of `classes` for each step; the last class is the blank. With `merge_repeated`, a class
+/// that repeats on consecutive steps is one label; without, it is one label per step.
 pub fn loss<T: WideFloat>(
     logits: &[T],
     classes: usize,
@@ -40,14 +40,14 @@ pub fn loss<T: WideFloat>(
     -total
 }
 
-/// The states that a labelling passes through: blanks, with a label between each two.
+/// The states that a labelling passes through: blanks, with one label between any two.
 struct Lattice<T> {
     classes: usize,
     /// The class of each state.
     class_of: Vec<usize>,
-    /// Zero where a state may follow itself, and minus infinity where not.
+    /// Zero where a state may follow itself, else minus infinity.
     stay: Vec<T>,
-    /// The same for the state two before, past the blank between.
+    /// Zero where a state may follow the one two before it, skipping the blank between, else minus infinity.
     skip: Vec<T>,
 }
 
@@ -72,11 +72,11 @@ impl<T: WideFloat> Lattice<T> {
         self.class_of.len()
     }
 
-    /// Returns for each step and state the probability of all ways there, its own emission included.
+    /// Returns for each step and state the probability of all paths to it, its own emission included.
     fn forward(&self, log_probability: &[T], steps: usize) -> Vec<T> {
         let states = self.len();
         let mut ways = vec![T::neg_infinity(); steps * states];
-        // Two states in front that nothing comes from spare the loop its first rounds.
+        // Two unreachable states in front spare the loop a special case for the first two.
         let mut before = vec![T::neg_infinity(); states + 2];
         let mut emitted = vec![T::zero(); states];
         for (step, ways) in ways.chunks_exact_mut(states).enumerate() {
@@ -98,17 +98,17 @@ impl<T: WideFloat> Lattice<T> {
         }
     }
 
-    /// Returns the probability of all ways that end: in the last label or the blank behind it.
+    /// Returns the probability of all complete paths: those that end in the last label or the blank after it.
     fn end(&self, ways: &[T]) -> T {
         let last = self.len() - 1;
         if last == 0 { ways[0] } else { log_add(ways[last], ways[last - 1]) }
     }
 
-    /// Takes from each class of each step the share of the ways that pass through it.
+    /// Subtracts from each class of each step the share of the paths that pass through it.
     fn subtract_shares(&self, forward: &[T], log_probability: &[T], total: T, gradient: &mut [T]) {
         let states = self.len();
         let steps = forward.len() / states;
-        // Seen from the end the states are in the opposite order, and so are the gates between them.
+        // From the end, the states and the gates between them are in reverse order.
         let reversed = |gates: &[T], offset: usize| -> Vec<T> {
             (0..states)
                 .map(|state| gates.get(states - 1 - state + offset).copied().unwrap_or_else(T::neg_infinity))
@@ -127,7 +127,7 @@ impl<T: WideFloat> Lattice<T> {
             for ((&backward, &forward), &class) in ways.iter().rev().zip(forward).zip(&self.class_of) {
                 gradient[class] = gradient[class] - (forward + backward - total).simd_exp();
             }
-            // What follows emits; the state that is left doesn't, because the forward way has counted it.
+            // Only the later steps emit here: the forward pass has counted this state's own emission.
             self.emit(&log_probability[row], &mut emitted);
             for ((after, &way), &emitted) in after[2..].iter_mut().zip(&ways).zip(emitted.iter().rev()) {
                 *after = way + emitted;
@@ -137,7 +137,7 @@ impl<T: WideFloat> Lattice<T> {
     }
 }
 
-/// Writes for each state the sum of the ways from itself, from the one before and from the one before that.
+/// Writes for each state the summed probability of arriving from itself and from the two states before it.
 #[each_level]
 fn advance<T: WideFloat>(before: &[T], stay: &[T], skip: &[T], emitted: &[T], ways: &mut [T]) {
     let states = ways.len();
@@ -147,14 +147,14 @@ fn advance<T: WideFloat>(before: &[T], stay: &[T], skip: &[T], emitted: &[T], wa
         let (a, b, c) = (same[state] + stay[state], one_before[state], two_before[state] + skip[state]);
         let most = if a > b { a } else { b };
         let most = if c > most { c } else { most };
-        // Nothing less nothing isn't a number.
+        // Minus infinity less minus infinity would be NaN.
         let base = if most == T::neg_infinity() { T::zero() } else { most };
         let sum = (a - base).simd_exp() + (b - base).simd_exp() + (c - base).simd_exp();
         ways[state] = base + sum.simd_log() + emitted[state];
     }
 }
 
-/// Returns the logarithm of the sum of two numbers of which the logarithms are given.
+/// Returns the logarithm of the sum of two numbers, given their logarithms.
 fn log_add<T: WideFloat>(a: T, b: T) -> T {
     let (most, least) = if a > b { (a, b) } else { (b, a) };
     if least == T::neg_infinity() { most } else { most + (least - most).simd_exp().simd_log1p() }
@@ -168,7 +168,7 @@ pub struct Path<T> {
     pub log_probability: T,
 }
 
-/// Returns the likeliest labellings, best first, of a search that keeps `width` of them at each step; there may be fewer.
+/// Returns the likeliest labellings, best first, that a beam search of this width finds: at most `width`.
 ///
 /// `logits` has a row of `classes` for each step; the last class is the blank.
 pub fn beam_search<T: WideFloat>(logits: &[T], classes: usize, width: usize) -> Vec<Path<T>> {
@@ -184,10 +184,10 @@ pub fn beam_search<T: WideFloat>(logits: &[T], classes: usize, width: usize) -> 
     order.into_iter().map(|node| search.path(node)).collect()
 }
 
-/// The probabilities of a labelling at one step.
+/// The probabilities of a labelling up to one step.
 #[derive(Clone, Copy)]
 struct Chance<T> {
-    /// Of all ways.
+    /// Of all paths.
     total: T,
     /// Of those that end in a blank.
     blank: T,
@@ -205,7 +205,7 @@ impl<T: WideFloat> Chance<T> {
     }
 }
 
-/// A labelling: a label behind a shorter labelling.
+/// A labelling: a label appended to a shorter labelling.
 struct Node<T> {
     parent: Option<usize>,
     label: usize,
@@ -256,7 +256,7 @@ impl<T: WideFloat> Search<T> {
         }
     }
 
-    /// Adds the labellings that are one label longer, as far as they are likely enough.
+    /// Adds the labellings that are one label longer and likely enough to stay in the beam.
     fn grow(&mut self, node: usize, row: &[T]) {
         for (label, &log_probability) in row.iter().enumerate() {
             let parent = &self.nodes[node];
@@ -305,20 +305,20 @@ struct Beam<T> {
 }
 
 impl<T: WideFloat> Beam<T> {
-    /// Returns whether something of this probability has a place.
+    /// Returns whether a labelling of this probability enters the beam.
     fn accepts(&self, total: T) -> bool {
         total > T::neg_infinity()
             && (self.kept.len() < self.width || self.kept.peek().is_some_and(|least| total > least.total))
     }
 
-    /// Adds a labelling, and returns the one that has lost its place.
+    /// Adds a labelling, and returns the one that it displaces.
     fn push(&mut self, kept: Kept<T>) -> Option<usize> {
         let dropped = if self.kept.len() >= self.width { self.kept.pop() } else { None };
         self.kept.push(kept);
         dropped.map(|kept| kept.node)
     }
 
-    /// Empties the beam; the likeliest comes first.
+    /// Empties the beam, likeliest first.
     fn take_sorted(&mut self) -> Vec<usize> {
         mem::take(&mut self.kept).into_sorted_vec().into_iter().map(|kept| kept.node).collect()
     }
@@ -332,7 +332,7 @@ struct Kept<T> {
 impl<T: WideFloat> Ord for Kept<T> {
     fn cmp(&self, other: &Self) -> cmp::Ordering {
         let by_chance = other.total.partial_cmp(&self.total).unwrap_or(cmp::Ordering::Equal);
-        // Of equals the older one is the better.
+        // Among equals, the older one ranks higher.
         by_chance.then(self.node.cmp(&other.node))
     }
 }

@@ -1,13 +1,14 @@
-//! [`FlushDenormals`]: numbers that are all but zero count as zero while kernels run.
+//! [`FlushDenormals`]: treats denormal numbers as zero while kernels run.
 //!
-//! TensorFlow computes so, and for a reason: the moments of an optimizer sink towards zero where there is no gradient, and
-//! many processors compute a hundred times slower with the numbers that they reach on the way.
+//! TensorFlow does the same, for a reason: an optimizer's moments decay towards zero where there is no gradient, and many
+//! processors are a hundred times slower with the denormal numbers on the way.
 
 use std::marker::PhantomData;
 
-/// While it lives, floating-point operations of this thread take denormal numbers for zero and return zero for them.
+/// While it lives, floating-point operations of this thread treat denormal operands as zero and return zero for denormal
+/// results.
 ///
-/// Processors other than x86-64 compute as before.
+/// It has no effect on processors other than x86-64.
 pub struct FlushDenormals {
     before: u32,
     /// The mode belongs to the thread.
@@ -15,13 +16,13 @@ pub struct FlushDenormals {
 }
 
 impl FlushDenormals {
-    /// Changes the mode of this thread.
+    /// Turns the mode on for this thread.
     #[must_use = "dropped, it changes the mode back"]
     pub fn begin() -> FlushDenormals {
         FlushDenormals::begin_as(true)
     }
 
-    /// Changes the mode of this thread to that of another one, of which [`is_on`](Self::is_on) was asked.
+    /// Sets the mode of this thread to that of another one, as [`is_on`](Self::is_on) returned it there.
     #[must_use = "dropped, it changes the mode back"]
     pub(crate) fn begin_as(is_on: bool) -> FlushDenormals {
         let before = mode::get();
@@ -32,7 +33,7 @@ impl FlushDenormals {
         FlushDenormals { before, _thread: PhantomData }
     }
 
-    /// Returns whether this thread takes denormal numbers for zero.
+    /// Returns whether this thread treats denormal numbers as zero.
     pub(crate) fn is_on() -> bool {
         mode::get() & mode::FLUSH == mode::FLUSH
     }
@@ -50,19 +51,19 @@ impl Drop for FlushDenormals {
 mod mode {
     use std::arch::asm;
 
-    /// Results (bit 15) and operands (bit 6).
+    /// Flush results (bit 15) and operands (bit 6).
     pub(super) const FLUSH: u32 = 1 << 15 | 1 << 6;
 
     pub(super) fn get() -> u32 {
         let mut mode = 0u32;
-        // SAFETY: writes the register to the four bytes that it is given.
+        // SAFETY: writes the register to the four bytes of `mode`.
         unsafe { asm!("stmxcsr [{}]", in(reg) &mut mode, options(nostack, preserves_flags)) };
         mode
     }
 
     pub(super) fn set(mode: u32) {
         // SAFETY: only the bits of `FLUSH` differ from what `get` returned, so rounding and exceptions stay as the compiler
-        // expects them. It may still compute constants with denormal numbers, which is no more than another result for them.
+        // expects. Constants that it folds may still be denormal, which only changes their value.
         unsafe { asm!("ldmxcsr [{}]", in(reg) &mode, options(nostack, preserves_flags, readonly)) };
     }
 }

@@ -5,10 +5,10 @@ use num_complex::Complex64;
 use rustfft::{Fft, FftPlanner};
 use std::sync::Arc;
 
-/// How many lines that aren't contiguous are moved together: as many as share the cache lines that are read.
+/// How many strided lines are copied together: as many as share the cache lines that are read.
 const LINES_TOGETHER: usize = 8;
 
-/// What one number of a transform costs per doubling of its length, roughly.
+/// The approximate cost of one number of a transform per doubling of its length.
 const NS_PER_ELEMENT_AND_LEVEL: f64 = 1.0;
 
 /// A transform of one length in one direction.
@@ -26,7 +26,7 @@ impl Transform {
         Transform { fft, inverse }
     }
 
-    /// Returns whether this is the transform of so many numbers in this direction.
+    /// Returns whether this is the transform of this length and direction.
     pub fn is_for(&self, len: usize, inverse: bool) -> bool {
         self.fft.len() == len && self.inverse == inverse
     }
@@ -72,7 +72,7 @@ mod tests {
         (0..count).map(|index| Complex64::new((index as f64 * 0.7).sin(), (index as f64 * 1.3).cos())).collect()
     }
 
-    /// The sum that the transform is defined by.
+    /// The sum that defines the transform.
     fn defined(line: &[Complex64], inverse: bool) -> Vec<Complex64> {
         let turn = std::f64::consts::TAU / line.len() as f64 * if inverse { 1.0 } else { -1.0 };
         let term = |at: usize, index: usize, value: &Complex64| value * Complex64::cis(turn * (at * index) as f64);

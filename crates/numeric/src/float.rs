@@ -1,23 +1,23 @@
-//! The floating types that kernels are written for, and the type each of them is computed in.
+//! The floating-point types that kernels are written for, and the types that they compute in.
 
 use crate::simd::MulAdd;
 use crate::simd_math::SimdMath;
 use bytemuck::Pod;
 use half::{bf16, f16};
 
-/// A floating element type. Half-precision types are computed in `f32`.
+/// A floating-point element type. Half-precision types are computed in `f32`.
 pub trait Float: Pod + PartialOrd + Send + Sync + Default {
-    /// What sums and functions of this type are computed in.
+    /// The type in which sums and functions of this type are computed.
     type Wide: WideFloat;
-    /// Converts for computing.
+    /// Converts to the type of computations.
     fn widen(self) -> Self::Wide;
-    /// Rounds a result.
+    /// Rounds a result to this type.
     fn narrow(wide: Self::Wide) -> Self;
 }
 
-/// A floating type that is computed in directly.
+/// A floating-point type that is computed in directly.
 pub trait WideFloat: Float<Wide = Self> + num_traits::Float + SimdMath + MulAdd + std::iter::Sum {
-    /// Rounds a constant or a hyper-parameter.
+    /// Rounds a constant or a hyper-parameter to this type.
     fn of(value: f64) -> Self;
 }
 

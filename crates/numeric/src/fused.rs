@@ -1,5 +1,5 @@
-//! Chains of element-wise functions in one pass: a small program is run on one block of elements after the other, so that
-//! what lies between its steps never leaves the cache.
+//! Chains of element-wise functions in one pass: a small program runs on one block of elements after the other, so that its
+//! intermediate results never leave the cache.
 //!
 //! ```
 //! use numeric::fused::{Function, Input, Instruction, run};
@@ -14,10 +14,10 @@ use crate::parallel;
 use crate::simd_math::SimdMath;
 use cpu_macros::each_level;
 
-/// How many elements go through the program at a time.
+/// The number of elements in a block.
 const BLOCK: usize = 256;
 
-/// The same for outputs so small that making room for a whole block would take longer than the program.
+/// The block for outputs so small that initializing a whole one would take longer than the program.
 const SMALL_BLOCK: usize = 16;
 
 /// The longest program.
@@ -26,7 +26,7 @@ pub const INSTRUCTIONS_MAX: usize = 16;
 /// The most inputs of a program.
 pub const INPUTS_MAX: usize = 8;
 
-/// A function of one operand `x` or of two, by the name of the op that does the same alone.
+/// A function of one operand `x`, or of two, named after the equivalent op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
     /// `-x`.
@@ -59,15 +59,15 @@ pub enum Function {
     Mul,
     /// `x / y`.
     Div,
-    /// The larger of both; NaN wins.
+    /// The larger of both; NaN if either is NaN.
     Maximum,
-    /// The smaller of both; NaN wins.
+    /// The smaller of both; NaN if either is NaN.
     Minimum,
     /// `(x - y)²`.
     SquaredDifference,
-    /// The gradient of the hyperbolic tangent `x`, given the gradient `y` of what follows.
+    /// The gradient of a hyperbolic tangent with the value `x`, given the gradient `y` of its output.
     TanhGrad,
-    /// The gradient of the logistic function's value `x`, likewise.
+    /// The gradient of a logistic function with the value `x`, given the gradient `y` of its output.
     SigmoidGrad,
     /// The gradient `x` where `y` is positive.
     ReluGrad,
@@ -144,7 +144,7 @@ impl Function {
         )
     }
 
-    /// Returns about how many nanoseconds it takes for an element.
+    /// Estimates the nanoseconds per element.
     fn cost_ns(self) -> f64 {
         match self {
             Function::Exp | Function::Log | Function::Tanh | Function::Sigmoid => 0.9,
@@ -161,7 +161,7 @@ pub struct Instruction {
     pub function: Function,
     /// The register of the first operand.
     pub x: u8,
-    /// The register of the second operand; of no meaning when there is one.
+    /// The register of the second operand; ignored by functions of one.
     pub y: u8,
 }
 
@@ -175,9 +175,9 @@ impl Instruction {
 /// An input of a program.
 #[derive(Clone, Copy)]
 pub enum Input<'a, T> {
-    /// An element for each of the output.
+    /// One element for each element of the output.
     Elements(&'a [T]),
-    /// The same for all.
+    /// The same value for all elements.
     Scalar(T),
 }
 
@@ -189,8 +189,8 @@ pub trait FusedElement: Copy + Default + Send + Sync {
     fn compute_block(function: Function, x: &[Self], y: &[Self], out: &mut [Self]);
 }
 
-/// Returns whether a program is well formed for this number of inputs: not empty, not too long, and with operands that are
-/// there.
+/// Returns whether a program is valid for this number of inputs: not empty, not too long, and every operand an input or an
+/// earlier result.
 pub fn is_valid(program: &[Instruction], num_inputs: usize) -> bool {
     let fits = |(index, instruction): (usize, &Instruction)| {
         let registers = num_inputs + index;
@@ -203,7 +203,7 @@ pub fn is_valid(program: &[Instruction], num_inputs: usize) -> bool {
         && program.iter().enumerate().all(fits)
 }
 
-/// Runs a valid program; its last step is the output. Panics when the program isn't valid or lengths differ.
+/// Runs a program, whose last step is the output. Panics if the program is not valid or lengths differ.
 pub fn run<T: FusedElement>(program: &[Instruction], inputs: &[Input<'_, T>], out: &mut [T]) {
     assert!(is_valid(program, inputs.len()), "the program is not valid");
     for input in inputs {
@@ -256,7 +256,7 @@ fn run_chunk<T: FusedElement, const BLOCK: usize>(
     }
 }
 
-/// One loop for each function: the choice is made once for a block, not for each element.
+/// Expands to one loop for each function, so that the function is chosen once per block, not once per element.
 macro_rules! for_each_function {
     ($function:ident, $scalar:ty, $x:ident, $y:ident, $out:ident) => {
         for_each_function!(@ $function, $scalar, $x, $y, $out;
@@ -290,7 +290,7 @@ macro_rules! impl_element {
                     Function::Tanh => x.simd_tanh(),
                     Function::Sigmoid => x.simd_sigmoid(),
                     Function::Relu => {
-                        // Never -0, and NaN stays.
+                        // Never returns -0, and keeps NaN.
                         if x <= 0.0 { 0.0 } else { x }
                     }
                     Function::Reciprocal => 1.0 / x,
@@ -374,7 +374,7 @@ mod tests {
                 run(&program, &inputs, &mut out);
                 for index in 0..len {
                     let expected = reference(&program, &inputs, index);
-                    // Loops for wider vectors may contract nothing, so the values are the same to the bit.
+                    // Loops for wider vectors must not fuse multiplications and additions, so the values are equal to the bit.
                     assert_eq!(out[index].to_bits(), expected.to_bits(), "{} at {index}", function.name());
                 }
             }

@@ -1,19 +1,19 @@
-//! What threads do while a process has nothing to do: each gives back the memory that the allocator keeps for it.
+//! Returns the memory that the allocator caches for idle threads to the system while the process has nothing to do.
 //!
-//! An allocator with a heap for each thread keeps in it what the thread used last, and what others have freed of it. Nobody but
-//! the thread itself can take that out, and a thread that waits for work allocates nothing by which it would. A server has
-//! about a dozen such threads; what they keep together is several times what it uses. So who sees that there is nothing to do
-//! calls [`give_back_everywhere`], which wakes every thread that waits, and each calls what the program has set for its allocator.
+//! An allocator with a heap for each thread keeps there what the thread used last and what other threads have freed of it. Only
+//! the thread itself can release that memory, and a thread that waits for work does not call the allocator. A server has about
+//! a dozen such threads, which together keep several times the memory that it uses. So whoever finds the process idle calls
+//! [`give_back_everywhere`], which wakes all waiting threads, and each of them calls the hook that the program has set.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// How long nothing must have happened before memory is given back.
+/// How long a process must have been idle before it returns memory.
 pub const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// Threads that wait for work.
 pub trait IdleThreads: Send + Sync {
-    /// Wakes each of them to call [`give_back`], and returns without waiting for that.
+    /// Wakes each of them to call [`give_back`], and returns without waiting for them.
     fn wake_to_give_back(&self);
 }
 
@@ -21,20 +21,20 @@ static HOOK: OnceLock<fn()> = OnceLock::new();
 
 static THREADS: Mutex<Vec<Weak<dyn IdleThreads>>> = Mutex::new(Vec::new());
 
-/// Has idle threads call `hook`, which returns what the program's allocator holds for the calling thread to the system. Only
-/// the program knows its allocator. The first hook stays; without one, nobody is woken.
+/// Makes idle threads call `hook`, which returns the memory that the program's allocator caches for the calling thread. Only
+/// the program knows its allocator. The first hook is kept; without one, no thread is woken.
 pub fn set_hook(hook: fn()) {
     let _ = HOOK.set(hook);
 }
 
-/// Gives back what the allocator holds for this thread.
+/// Returns the memory that the allocator caches for this thread.
 pub fn give_back() {
     if let Some(hook) = HOOK.get() {
         hook();
     }
 }
 
-/// Has threads woken by [`give_back_everywhere`] for as long as they are there.
+/// Registers threads that [`give_back_everywhere`] wakes, until they are dropped.
 pub fn register(threads: &Arc<impl IdleThreads + 'static>) {
     let threads: Arc<dyn IdleThreads> = threads.clone();
     let mut registered = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ pub fn register(threads: &Arc<impl IdleThreads + 'static>) {
     registered.push(Arc::downgrade(&threads));
 }
 
-/// Gives back what the allocator holds for this thread and for those that are registered.
+/// Returns the memory that the allocator caches for this thread and for the registered ones.
 pub fn give_back_everywhere() {
     if HOOK.get().is_none() {
         return;

@@ -1,10 +1,10 @@
 //! Loops on plain slices: the arithmetic that op kernels call.
 //!
-//! Nothing here knows a tensor, a graph or a message. Functions take arguments that the caller has validated; a length that
-//! does not fit its neighbours is a bug of the caller and panics at entry, before any memory is touched.
+//! This crate knows nothing of tensors, graphs or messages. Callers validate the arguments; lengths that do not match are a
+//! bug of the caller, and panic at entry, before any memory is touched.
 //!
-//! The binary is built for a plain x86-64. Hot loops are compiled once more for each better instruction set (by the
-//! attribute `each_level`, or as a `#[target_feature]` function where the registers matter), and the crate `cpu` says which is used.
+//! The binary is built for baseline x86-64. Hot loops are compiled once more for each better instruction set (by the attribute
+//! `each_level`, or as a `#[target_feature]` function where the registers matter), and the crate `cpu` says which one is used.
 //! All threads come from [`parallel`].
 
 pub mod batch_norm;

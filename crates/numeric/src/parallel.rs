@@ -1,10 +1,11 @@
-//! Splits a loop over the cores, and only when that pays.
+//! Splits a loop over the cores, but only when that pays.
 //!
-//! The calling thread always works itself. Helpers come from the process's compute threads and are invitations: one that has not
-//! started when the caller runs out of work is withdrawn, so a caller never waits for a thread that is busy elsewhere. Loops
-//! that take no less time with helpers than without seldom invite them.
-//! Threads inside these loops are counted for the whole process, so that several callers together do not take more
-//! threads than there are cores.
+//! The calling thread always takes part. It invites compute threads to help; an invitation that no thread has taken up when
+//! the caller runs out of work is withdrawn, so a caller never waits for a thread that is busy elsewhere. Loops that helpers
+//! do not make shorter seldom invite them.
+//!
+//! The threads inside these loops are counted for the whole process, so that several callers together do not use more threads
+//! than there are cores.
 
 mod history;
 
@@ -20,19 +21,19 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Instant;
 
-/// Work shorter than this runs on the calling thread: waking another one costs several microseconds.
+/// Loops shorter than this run on the calling thread: waking another one costs several microseconds.
 const INLINE_BELOW_NS: f64 = 60_000.0;
 
-/// Longer loops always invite helpers: there waking them is nothing, and too few loops are run to learn from.
+/// Loops longer than this always invite helpers: the wake-up is negligible, and such loops are too few to learn from.
 const LEARNT_BELOW_NS: f64 = 4_000_000.0;
 
-/// A chunk is at least this long, so that taking one from the shared counter is cheap beside it.
+/// A chunk takes at least this long, so that taking one from the shared counter is cheap beside it.
 const CHUNK_AT_LEAST_NS: f64 = 20_000.0;
 
-/// Chunks per thread in a long loop: a thread that is held up leaves its share to the others.
+/// Chunks per thread in a long loop, so that other threads can take over the share of a slow one.
 const CHUNKS_PER_THREAD: usize = 4;
 
-/// Threads that a single loop may use, the caller included.
+/// The most threads that a loop may use, the caller included.
 static THREAD_LIMIT: AtomicUsize = AtomicUsize::new(0);
 
 /// Threads that are inside a parallel loop now.
@@ -51,8 +52,8 @@ pub fn threads() -> usize {
     }
 }
 
-/// Returns which of the parts of a loop a row of a table belongs to: always the same, and each part has about as many. A remainder
-/// would do, but costs as much as a short row.
+/// Returns the part of a loop that a row of a table belongs to. Rows are spread evenly by a hash: a remainder would do, but
+/// costs as much as a short row.
 #[inline(always)]
 pub(crate) fn part_of_row(row: usize, parts: usize) -> usize {
     let spread = (row as u32).wrapping_mul(0x9e37_79b1);
@@ -77,14 +78,14 @@ pub fn pays(len: usize, cost_per_item_ns: f64) -> bool {
 
 /// Calls `body` with ranges that together cover `0..len` once.
 ///
-/// `cost_per_item_ns` is the caller's estimate. Cheap loops are one call on this thread. Ranges may run at the same time
-/// and in any order. A panic in `body` is passed on after every thread has left the loop.
+/// `cost_per_item_ns` is the caller's estimate. A cheap loop is one call on this thread. Ranges may run at the same time and in
+/// any order. A panic in `body` is passed on after every thread has left the loop.
 pub fn for_each_chunk(len: usize, cost_per_item_ns: f64, body: impl Fn(Range<usize>) + Sync) {
     for_each_chunk_dyn(len, cost_per_item_ns, &body);
 }
 
-/// The body of a loop. A pointer to a closure would bring functions along that nobody calls, for each of more than a thousand
-/// loops.
+/// The body of a loop. The vtable of `dyn Fn` would also instantiate functions that nobody calls, for each of more than a
+/// thousand loops.
 trait Body: Sync {
     fn run(&self, range: Range<usize>);
 }
@@ -95,7 +96,7 @@ impl<F: Fn(Range<usize>) + Sync> Body for F {
     }
 }
 
-/// Compiled once: a call by pointer is nothing beside a loop.
+/// Compiled once for all bodies: a call by pointer is negligible beside a loop.
 fn for_each_chunk_dyn(len: usize, cost_per_item_ns: f64, body: &dyn Body) {
     if len == 0 {
         return;
@@ -106,7 +107,7 @@ fn for_each_chunk_dyn(len: usize, cost_per_item_ns: f64, body: &dyn Body) {
     let total_ns = len as f64 * cost_per_item_ns;
     let most_chunks = (total_ns / CHUNK_AT_LEAST_NS) as usize;
     let chunks = most_chunks.min(threads() * CHUNKS_PER_THREAD).clamp(1, len);
-    // Whole chunks of equal size, so that item boundaries are the same whatever the number of helpers.
+    // Chunks of equal size, so that their boundaries do not depend on the number of helpers.
     let chunk_len = len.div_ceil(chunks);
     run_tasks(len.div_ceil(chunk_len), total_ns, &|task| {
         let start = task * chunk_len;
@@ -124,7 +125,7 @@ pub fn for_each_chunk_mut<T: Send>(
     for_each_chunk_mut_dyn(out, item_len, cost_per_item_ns, &body);
 }
 
-/// As [`Body`], for a run of elements.
+/// As [`Body`], for loops over a mutable slice.
 trait BodyMut<T>: Sync {
     fn run(&self, first_item: usize, run: &mut [T]);
 }
@@ -135,7 +136,7 @@ impl<T, F: Fn(usize, &mut [T]) + Sync> BodyMut<T> for F {
     }
 }
 
-/// Compiled once for each type.
+/// Compiled once for each element type.
 fn for_each_chunk_mut_dyn<T: Send>(out: &mut [T], item_len: usize, cost_per_item_ns: f64, body: &dyn BodyMut<T>) {
     if out.is_empty() {
         return;
@@ -150,13 +151,13 @@ fn for_each_chunk_mut_dyn<T: Send>(out: &mut [T], item_len: usize, cost_per_item
     });
 }
 
-/// Runs `body(0)`, …, `body(tasks - 1)`, each once, on as many threads as are free and help. For tasks that the caller has
-/// already made large enough; [`for_each_chunk`] decides that by cost. All of them together cost `cost_ns`.
+/// Runs `body(0)`, …, `body(tasks - 1)`, each once, on as many threads as are free and pay. The caller has made the tasks large
+/// enough ([`for_each_chunk`] does so by cost); together they cost `cost_ns`.
 pub fn run_tasks(tasks: usize, cost_ns: f64, body: &(dyn Fn(usize) + Sync)) {
     Plan::new(cost_ns).run(tasks, body);
 }
 
-/// How the next loop is run: for those that are cut into other parts, or none, when it runs on one thread.
+/// The decision whether the next loop runs on several threads, for callers that split their loop accordingly.
 pub(crate) struct Plan {
     cost_ns: f64,
     invites: bool,
@@ -186,7 +187,7 @@ impl Plan {
         let membership = Membership::enter();
         let free = threads().saturating_sub(BUSY_THREADS.load(Ordering::Relaxed));
         let helpers = free.min(tasks.saturating_sub(1));
-        // Without a thread to help there is no choice, and nothing to learn.
+        // Without a free thread there is no choice to learn from.
         let learns = self.history.filter(|_| free > 0).map(|history| (history, Instant::now()));
         let is_split = self.invites && helpers > 0;
         if is_split {
@@ -228,7 +229,7 @@ fn run_with_helpers(tasks: usize, helpers: usize, body: &(dyn Fn(usize) + Sync))
     }
 }
 
-/// A mutable slice that tasks of one loop share; each takes its own part.
+/// A mutable slice that the tasks of a loop share; each task takes its own part.
 pub(crate) struct SharedMut<T> {
     data: *mut T,
     len: usize,
@@ -247,7 +248,7 @@ impl<T> SharedMut<T> {
     /// Returns `len` elements from `start`.
     ///
     /// # Safety
-    /// The slice given to `new` is still borrowed, and no other part that is alive overlaps this one.
+    /// The slice given to `new` is still borrowed, and no other live part overlaps this one.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
         assert!(start <= self.len && len <= self.len - start, "part outside of the shared slice");
@@ -260,7 +261,7 @@ impl<T> SharedMut<T> {
     }
 }
 
-/// Counts the thread as busy while it lives; only the outermost on a thread counts.
+/// Counts the thread as busy while it lives; only the outermost one on a thread counts.
 struct Membership {
     outermost: bool,
 }
@@ -284,7 +285,7 @@ impl Drop for Membership {
     }
 }
 
-/// Set in `Job::state` once the caller takes no more helpers; the rest of the state is twice the number inside.
+/// The bit of `Job::state` that is set once the caller accepts no more helpers; the other bits count the helpers inside.
 const CLOSED: usize = 1;
 const ONE_HELPER: usize = 2;
 
@@ -294,7 +295,7 @@ struct Job {
     next: AtomicUsize,
     state: AtomicUsize,
     caller: Thread,
-    /// Helpers compute as the caller does.
+    /// The caller's mode, which helpers adopt.
     flushes_denormals: bool,
     panic: AtomicPtr<Box<dyn Any + Send>>,
 }
@@ -323,7 +324,7 @@ impl Job {
         }
     }
 
-    /// Takes tasks until none is left. Never unwinds: a panic is kept for the caller, and ends the job early.
+    /// Runs tasks until none is left. Never unwinds: a panic ends the job early, and is kept for the caller.
     fn work(&self) {
         let result = catch_unwind(AssertUnwindSafe(|| {
             loop {

@@ -1,9 +1,9 @@
-//! Pixels as bytes, and as numbers from 0 to 1.
+//! Converts pixels from bytes to numbers between 0 and 1.
 
 use cpu_macros::each_level;
 
-/// Writes each byte as the fraction of 255 that it is. The division is a real one, so that the numbers are what TensorFlow's
-/// programs feed, to the last bit.
+/// Writes each byte divided by 255. It divides rather than multiplying by the reciprocal, so that the numbers equal those that
+/// TensorFlow programs feed, to the last bit.
 #[each_level]
 pub fn fractions(bytes: &[u8], to: &mut [f32]) {
     assert_eq!(bytes.len(), to.len(), "bytes and fractions differ in length");

@@ -1,14 +1,14 @@
-//! Writes to rows named by indices: scatter updates, and the reductions of segments, which are scatters with an operation.
+//! Writes to rows named by indices: scatter updates and segment reductions, which are scatters with an operation.
 //!
-//! Rows that are named more than once are combined in the order of the indices, whatever the number of threads.
+//! Updates of the same row are applied in the order of the indices, whatever the number of threads.
 
 use crate::float::{Float, WideFloat};
 use crate::parallel::{self, SharedMut};
 use crate::prefetch;
 use cpu_macros::each_level;
 
-/// Combines row `i` of `updates` into row `indices[i]` of `target`: `target = combine(target, update)`. Negative indices are
-/// skipped where `skip_negative` is set; others outside of the target are refused by a panic, so the caller checks them.
+/// Combines row `i` of `updates` into row `indices[i]` of `target`: `target = combine(target, update)`. With `skip_negative`,
+/// negative indices are skipped. Panics on any other index outside of the target, so the caller checks them.
 pub fn scatter_rows<T: Copy + Send + Sync, U: Copy + Sync, I: Copy + Sync + TryInto<usize>>(
     target: &mut [T],
     row_len: usize,
@@ -36,8 +36,8 @@ pub fn scatter_scalar<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
     });
 }
 
-/// Reduces rows of `data` with equal segment ids: starts each row of `out` from `initial` and combines in order. Rows with
-/// negative ids are left out.
+/// Reduces rows of `data` with equal segment ids: each row of `out` starts as `initial`, and rows are combined into it in
+/// order. Rows with negative ids are skipped.
 pub fn segment_combine<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
     data: &[T],
     row_len: usize,
@@ -50,10 +50,10 @@ pub fn segment_combine<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
     scatter_rows(out, row_len, segment_ids, data, true, combine);
 }
 
-/// How the rows of a segment are weighed.
+/// How the sum of a segment is scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentScale {
-    /// The plain sum.
+    /// Not scaled.
     Sum,
     /// The sum divided by the number of rows.
     Mean,
@@ -71,7 +71,7 @@ impl SegmentScale {
     }
 }
 
-/// Sums, averages or weighs the rows `data[indices[i]]` (or `data[i]` without indices) by segment. Rows of `out` whose segment
+/// Sums the rows `data[indices[i]]` (or `data[i]` without indices) by segment, and scales the sums. Rows of `out` whose segment
 /// is empty are zero.
 pub fn sparse_segment_reduce<T: Float, I: Copy + Sync + TryInto<usize>, S: Copy + Sync + TryInto<usize>>(
     data: &[T],
@@ -106,8 +106,8 @@ pub fn sparse_segment_reduce<T: Float, I: Copy + Sync + TryInto<usize>, S: Copy 
     }
 }
 
-/// The gradient of [`sparse_segment_reduce`] with respect to its data: row `indices[i]` of `out` gets row `segment_ids[i]` of the
-/// gradient, weighed.
+/// Writes the gradient of [`sparse_segment_reduce`] with respect to its data: adds row `segment_ids[i]` of the gradient,
+/// scaled, to row `indices[i]` of `out`.
 pub fn sparse_segment_grad<T: Float, I: Copy + Sync + TryInto<usize>, S: Copy + Sync + TryInto<usize>>(
     gradient: &[T],
     row_len: usize,
@@ -132,7 +132,7 @@ pub fn sparse_segment_grad<T: Float, I: Copy + Sync + TryInto<usize>, S: Copy + 
     });
 }
 
-/// How many rows each of `segments` segments has.
+/// Returns the number of rows of each of `segments` segments.
 pub fn counts<S: Copy + TryInto<usize>>(segment_ids: &[S], segments: usize) -> Vec<usize> {
     let mut counts = vec![0; segments];
     for &id in segment_ids {
@@ -147,7 +147,7 @@ fn index_of<I: TryInto<usize>>(index: I) -> usize {
     index.try_into().unwrap_or(usize::MAX)
 }
 
-/// Calls `body(position, row)` for each index, in order for each row; rows are dealt out to the threads.
+/// Calls `body(position, row)` for each index, in order for each row. The rows are divided among the threads.
 fn for_each_index<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
     target: &mut [T],
     row_len: usize,
@@ -163,12 +163,12 @@ fn for_each_index<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
     let table = Rows { first: target.as_ptr().addr(), bytes: row_len * size_of::<T>(), count: rows };
     let target = SharedMut::new(target);
     deal_rows(table, cost, indices, skip_negative, &|position, row| {
-        // SAFETY: the row is one of the target's, and nobody else has it meanwhile.
+        // SAFETY: the row lies in the target, and no other thread has it.
         body(position, unsafe { target.slice(row * row_len, row_len) });
     });
 }
 
-/// Where the rows of a table are.
+/// The rows of a table in memory.
 #[derive(Clone, Copy)]
 struct Rows {
     /// The address of the first one.
@@ -178,8 +178,8 @@ struct Rows {
     count: usize,
 }
 
-/// Calls `body(position, row)` for each index; a row is one of the table's, and belongs to one thread, which takes one at a time.
-/// Not generic in the body: there are hundreds.
+/// Calls `body(position, row)` for each index. Each row is in the table and belongs to one thread, which has one row at a time.
+/// Not generic over the body, of which there are hundreds.
 fn deal_rows<I: Copy + Sync + TryInto<usize>>(
     table: Rows,
     cost: f64,

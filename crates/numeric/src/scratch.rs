@@ -1,27 +1,27 @@
-//! Scratch memory that a thread keeps between calls: fresh pages cost more than the arithmetic done in them.
+//! Scratch memory that a thread keeps between calls, because fresh pages cost more than the arithmetic done in them.
 
 use bytemuck::{AnyBitPattern, NoUninit, Pod, Zeroable};
 use std::cell::RefCell;
 
-/// A cache line: what scratch memory is aligned to.
+/// A cache line, to which scratch memory is aligned.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// Buffers that one thread keeps; nested uses need one each.
+/// The most buffers that a thread keeps; nested uses need one each.
 const KEPT_BUFFERS: usize = 6;
 
-/// What one thread keeps in all; the largest buffers go back to the allocator first.
+/// The most bytes that a thread keeps.
 const KEPT_BYTES: usize = 24 << 20;
 
-/// Buffers above this many lines come in multiples of it: twice of a large one would not be kept.
+/// The sizes of buffers above this many lines are multiples of it, since powers of two would exceed what is kept.
 const COARSE_LINES: usize = (1 << 20) / size_of::<Line>();
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `body` with `len` elements of this thread's scratch memory. Their values are left over from earlier uses.
+/// Calls `body` with `len` elements of this thread's scratch memory, which hold values of earlier uses.
 pub fn with_scratch<T: NoUninit + AnyBitPattern, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -> R {
     assert!(align_of::<T>() <= align_of::<Line>());
     let bytes = len.checked_mul(size_of::<T>()).expect("a scratch buffer larger than the address space");
@@ -33,7 +33,7 @@ pub fn with_scratch<T: NoUninit + AnyBitPattern, R>(len: usize, body: impl FnOnc
     result
 }
 
-/// Takes the smallest kept buffer that is large enough, or else a fresh one.
+/// Takes the smallest kept buffer that is large enough, or allocates one.
 fn take_buffer(lines: usize) -> Vec<Line> {
     let kept = BUFFERS.with_borrow_mut(|kept| {
         let fitting =
@@ -53,7 +53,7 @@ fn keep_buffer(buffer: Vec<Line>) {
         kept.push(buffer);
         let total = |kept: &[Vec<Line>]| kept.iter().map(|buffer| buffer.len() * size_of::<Line>()).sum::<usize>();
         while kept.len() > KEPT_BUFFERS {
-            // The smallest is the cheapest to make again.
+            // The smallest one is the cheapest to allocate again.
             let smallest = (0..kept.len()).min_by_key(|&index| kept[index].len());
             smallest.map(|index| kept.swap_remove(index));
         }

@@ -1,7 +1,7 @@
-//! Vector registers behind one trait, so that a micro-kernel is written once for every width and element type.
+//! Vector registers behind one trait, so that a micro-kernel is written once for all widths and element types.
 //!
-//! The methods are inlined into a `#[target_feature]` function that enables what the register type needs; called from
-//! elsewhere they would be slow, and on a machine without the feature undefined, which is why they are unsafe.
+//! The methods are inlined into a `#[target_feature]` function that enables the features of the register type. Called from
+//! elsewhere they would be slow, and undefined behaviour on a machine without the feature, so they are unsafe.
 
 use num_complex::Complex;
 
@@ -38,7 +38,7 @@ pub trait MulAdd: Copy {
     fn times_plus(self, factor: Self, addend: Self) -> Self;
     /// Returns whether it is zero, of either sign.
     fn is_zero(self) -> bool;
-    /// Returns whether zero times it is zero, which it is not for infinite numbers and what is no number.
+    /// Returns whether it is neither infinite nor NaN, so that zero times it is zero.
     fn is_finite(self) -> bool;
 }
 
@@ -136,7 +136,7 @@ macro_rules! impl_mul_add_for_integers {
 impl_mul_add_for_floats!(f32, f64);
 impl_mul_add_for_integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 
-/// Computes every lane anew. `std::array::from_fn` would do, but is ten times as much for the compiler.
+/// Computes each lane. `std::array::from_fn` would do the same, but takes ten times as long to compile.
 #[inline(always)]
 fn each_lane<T: Copy, const N: usize>(mut lanes: [T; N], compute: impl Fn(usize) -> T) -> [T; N] {
     for lane in 0..N {
@@ -145,7 +145,7 @@ fn each_lane<T: Copy, const N: usize>(mut lanes: [T; N], compute: impl Fn(usize)
     lanes
 }
 
-/// A register made of scalars: the compiler vectorises what it can.
+/// A portable register: the compiler vectorises what it can.
 impl<T: MulAdd, const N: usize> Lanes for [T; N] {
     type Scalar = T;
     const LANES: usize = N;

@@ -1,4 +1,4 @@
-//! Moving parts of tensors about: slices, concatenation, splitting, padding, tiling, reversing, gathering rows.
+//! Copies parts of tensors: slices, concatenation, splitting, padding, tiling, reversing, gathering rows.
 
 use crate::parallel;
 use crate::prefetch;
@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 pub struct SliceAxis {
     /// The first element.
     pub begin: usize,
-    /// The distance to the next one, not 0.
+    /// The distance to the next element, not 0.
     pub stride: isize,
-    /// How many.
+    /// The number of elements.
     pub len: usize,
 }
 
@@ -41,7 +41,8 @@ pub fn slice<T: Copy + Send + Sync>(a: &[T], dims: &[usize], begin: &[usize], si
     strided_slice(a, dims, &axes, out);
 }
 
-/// Joins inputs along an axis: each is `outer` rows of its own length, and a row of the output is theirs side by side.
+/// Concatenates inputs along an axis: each consists of `outer` rows of its own length, and a row of the output is those of the
+/// inputs side by side.
 pub fn concat<T: Copy + Send + Sync>(inputs: &[(&[T], usize)], outer: usize, out: &mut [T]) {
     let row_len: usize = inputs.iter().map(|&(_, len)| len).sum();
     assert_eq!(out.len(), outer * row_len, "the output has another size than the inputs together");
@@ -71,7 +72,7 @@ pub fn concat<T: Copy + Send + Sync>(inputs: &[(&[T], usize)], outer: usize, out
     });
 }
 
-/// Splits along an axis: `a` is `outer` rows, and each output takes the next part of every row, of its own length.
+/// Splits along an axis: `a` consists of `outer` rows, and each output gets the next part of every row, of its own length.
 pub fn split<T: Copy + Send + Sync>(a: &[T], outer: usize, outputs: &mut [(&mut [T], usize)]) {
     let row_len: usize = outputs.iter().map(|(_, len)| *len).sum();
     assert_eq!(a.len(), outer * row_len, "the input has another size than the outputs together");
@@ -91,7 +92,7 @@ pub fn split<T: Copy + Send + Sync>(a: &[T], outer: usize, outputs: &mut [(&mut 
     }
 }
 
-/// Surrounds `a`, of shape `dims`, with `value`: `paddings` counts elements before and after on each axis.
+/// Pads `a`, of shape `dims`, with `value`; `paddings` are the numbers of elements before and after on each axis.
 pub fn pad<T: Copy + Send + Sync>(a: &[T], dims: &[usize], paddings: &[(usize, usize)], value: T, out: &mut [T]) {
     let out_dims: SmallVec<[usize; 8]> =
         dims.iter().zip(paddings).map(|(&size, &(before, after))| before + size + after).collect();
@@ -102,8 +103,8 @@ pub fn pad<T: Copy + Send + Sync>(a: &[T], dims: &[usize], paddings: &[(usize, u
     strided_slice_assign(a, out, &out_dims, &axes);
 }
 
-/// Surrounds `a` with its own reflection. `offset` is 1 when the edge itself is not repeated (REFLECT) and 0 when it is
-/// (SYMMETRIC); paddings exceed no axis by that rule.
+/// Pads `a` with its own reflection. `offset` is 1 if the edge is not repeated (REFLECT), and 0 if it is (SYMMETRIC). A padding
+/// is at most the length of its axis less `offset`.
 pub fn mirror_pad<T: Copy + Send + Sync>(
     a: &[T],
     dims: &[usize],
@@ -149,7 +150,7 @@ pub fn tile<T: Copy + Send + Sync>(a: &[T], dims: &[usize], multiples: &[usize],
     copy_strided(a, 0, out, 0, axes);
 }
 
-/// Repeats `a` to the shape `out_dims`, to which its own broadcasts.
+/// Broadcasts `a` from the shape `dims` to the shape `out_dims`.
 pub fn broadcast_to<T: Copy + Send + Sync>(a: &[T], dims: &[usize], out_dims: &[usize], out: &mut [T]) {
     assert_eq!(a.len(), dims.iter().product::<usize>(), "the input has another size than its shape");
     assert_eq!(out.len(), out_dims.iter().product::<usize>(), "the output has another size than its shape");
@@ -188,7 +189,7 @@ pub fn gather_rows<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
     if out.is_empty() {
         return;
     }
-    // A row is likely not in the cache, so that a short one costs a miss.
+    // A row is probably not in the cache, so even a short one costs a cache miss.
     let cost = 10.0 + bytes_cost::<T>(inner);
     parallel::for_each_chunk_mut(out, inner, cost, |first, out| {
         for (offset, row) in out.chunks_exact_mut(inner).enumerate() {
@@ -209,7 +210,7 @@ pub fn gather_rows<T: Copy + Send + Sync, I: Copy + Sync + TryInto<usize>>(
     });
 }
 
-/// Copies a slice, on several threads when it is large.
+/// Copies a slice, on several threads if it is large.
 pub fn copy_parallel<T: Copy + Send + Sync>(from: &[T], to: &mut [T]) {
     assert_eq!(from.len(), to.len(), "source and target differ in length");
     parallel::for_each_chunk_mut(to, 1, bytes_cost::<T>(1), |first, to| {
@@ -242,7 +243,7 @@ fn check_slice(whole_len: usize, dims: &[usize], slice: &[SliceAxis], part_len: 
     }
 }
 
-/// Start and strides of the slice, or `None` if it is empty.
+/// Returns the start and the strides of the slice, or `None` if it is empty.
 fn view(dims: &[usize], slice: &[SliceAxis]) -> Option<(usize, SmallVec<[isize; 8]>)> {
     if slice.iter().any(|axis| axis.len == 0) {
         return None;
@@ -264,7 +265,7 @@ mod tests {
         (0..dims.iter().product::<usize>() as i32).collect()
     }
 
-    /// Positions of a slice, by plain loops.
+    /// Returns the positions of a slice, computed by plain loops.
     fn positions(dims: &[usize], slice: &[SliceAxis]) -> Vec<usize> {
         let mut all = vec![0usize];
         for (&size, axis) in dims.iter().zip(slice) {

@@ -5,7 +5,7 @@ use crate::parallel::{self, SharedMut};
 use crate::simd_math::SimdMath;
 use cpu_macros::each_level;
 
-/// Nanoseconds for an element: an exponential, and reading it three times.
+/// Nanoseconds per element: an exponential and three reads.
 const COST_NS: f64 = 2.0;
 
 /// Writes the softmax of each row of `classes` logits.
@@ -72,7 +72,7 @@ fn with_losses<T: Float>(
     });
 }
 
-/// The largest value, NaN left out.
+/// Returns the largest value, ignoring NaN.
 #[inline(always)]
 fn largest<T: Float>(row: &[T]) -> T::Wide {
     const LANES: usize = 8;
@@ -92,7 +92,7 @@ fn largest<T: Float>(row: &[T]) -> T::Wide {
     most
 }
 
-/// Sums side by side, so that the additions overlap.
+/// Returns the sum of the values, accumulated in several lanes so that the additions overlap.
 #[inline(always)]
 fn sum_of<T: Copy, W: WideFloat>(row: &[T], value: impl Fn(T) -> W) -> W {
     const LANES: usize = 8;

@@ -1,15 +1,15 @@
-//! Special functions of one number at a time, in `f64`; for `f32` compute here and round.
+//! Special functions of single numbers in `f64`; callers round the result for `f32`.
 //!
-//! Poles, zeros and arguments outside of the domain give what TensorFlow gives: infinity or NaN, never a panic.
+//! Poles, zeros and arguments outside of the domain give infinity or NaN as in TensorFlow, and never panic.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2, TAU};
 
-/// Where iterations end: one unit in the last place.
+/// The relative change at which iterations end: one unit in the last place.
 const TOLERANCE: f64 = f64::EPSILON / 2.0;
-/// A bound for loops that converge long before.
+/// A bound on loops that converge long before.
 const MOST_ITERATIONS: usize = 20_000;
 
-/// The Bernoulli numbers B₂, B₄, … of the asymptotic series below.
+/// The Bernoulli numbers B₂, B₄, … of the asymptotic series.
 const BERNOULLI: [f64; 10] = [
     1.0 / 6.0,
     -1.0 / 30.0,
@@ -85,7 +85,7 @@ pub fn ndtri(p: f64) -> f64 {
     if p.is_nan() || !(0.0..=1.0).contains(&p) {
         return f64::NAN;
     }
-    // Each half from its own tail, so that small probabilities keep their precision.
+    // Computes each half from its own tail, so that small probabilities keep their precision.
     if p < 0.5 { -SQRT_2 * inverse_erfc(2.0 * p) } else { SQRT_2 * erfinv(2.0 * p - 1.0) }
 }
 
@@ -94,7 +94,7 @@ fn inverse_erfc(q: f64) -> f64 {
     if q == 0.0 {
         return f64::INFINITY;
     }
-    // Winitzki's approximation, then Halley's method on the logarithm's scale, which also converges far out.
+    // Winitzki's approximation, refined by Halley's method on a logarithmic scale, which also converges in the far tail.
     let log = (q * (2.0 - q)).ln();
     let first = 2.0 / (PI * 0.147) + 0.5 * log;
     let mut x = ((first * first - log / 0.147).sqrt() - first).max(0.0).sqrt();
@@ -151,7 +151,7 @@ fn gamma_density(a: f64, x: f64) -> f64 {
     if a < 20.0 || (x - a).abs() > 0.4 * a {
         return (a * x.ln() - x - lgamma(a)).exp();
     }
-    // Near the peak of a large parameter the terms above cancel: Stirling's series leaves their difference.
+    // Near the peak of a large parameter the terms above cancel; Stirling's series computes their difference directly.
     let distance = (x - a) / a;
     let exponent = a * (libm::log1p(distance) - distance);
     let inverse = 1.0 / a;
@@ -255,7 +255,7 @@ pub fn zeta(x: f64, q: f64) -> f64 {
             return f64::NAN;
         }
     }
-    // The Euler-Maclaurin formula from a place where its series converges fast.
+    // The Euler-Maclaurin formula, from a point where its series converges fast.
     let mut sum = 0.0;
     let mut place = q;
     let mut steps = 0;
@@ -337,7 +337,7 @@ fn scaled_bessel_i(order: usize, x: f64) -> f64 {
         }
         return sum * (-x).exp();
     }
-    // The asymptotic series, whose smallest term is below rounding from here on.
+    // The asymptotic series, whose smallest term is below the rounding error for such arguments.
     let mu = if order == 0 { 0.0 } else { 4.0 };
     let mut term = 1.0;
     let mut sum = 1.0;

@@ -1,13 +1,13 @@
-//! Copies between two strided views of memory: what slicing, padding, tiling, reversing and transposing have in common.
+//! Copies between two strided views of memory, the common core of slicing, padding, tiling, reversing and transposing.
 //!
-//! Elements are moved as bytes of their size, so one loop serves every type of that size.
+//! Elements are copied as byte arrays, so one loop serves all types of the same size.
 
 use crate::parallel::{self, SharedMut};
 use cpu_macros::each_level;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 
-/// One axis of a copy: its length and how far source and target move for a step.
+/// One axis of a copy: its length, and how far source and target move per step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
     pub len: usize,
@@ -20,8 +20,7 @@ type Axes = SmallVec<[Axis; 8]>;
 /// An element of `N` bytes of any kind, padding included.
 type Bytes<const N: usize> = MaybeUninit<[u8; N]>;
 
-/// Copies the elements at `source_start` and on, along the axes, to `target_start` and on. No two elements may go to one
-/// place.
+/// Copies elements along the axes, from `source_start` to `target_start`. No two elements may have the same target.
 pub(crate) fn copy_strided<T: Copy + Send + Sync>(
     source: &[T],
     source_start: usize,
@@ -55,7 +54,7 @@ pub(crate) fn copy_strided<T: Copy + Send + Sync>(
     }
 }
 
-/// Row-major strides of a shape.
+/// Returns the row-major strides of a shape.
 pub(crate) fn row_major_strides(dims: &[usize]) -> SmallVec<[isize; 8]> {
     let mut strides: SmallVec<[isize; 8]> = SmallVec::from_elem(1, dims.len());
     for axis in (1..dims.len()).rev() {
@@ -64,7 +63,7 @@ pub(crate) fn row_major_strides(dims: &[usize]) -> SmallVec<[isize; 8]> {
     strides
 }
 
-/// Drops axes of one element and joins neighbours that source and target both walk in one go.
+/// Drops axes of one element, and merges adjacent axes that are contiguous in both source and target.
 fn merge(axes: impl IntoIterator<Item = Axis>) -> Axes {
     let mut merged = Axes::new();
     for axis in axes {
@@ -106,7 +105,7 @@ fn copy<T: Copy + Send + Sync>(
 ) {
     let inner = axes[axes.len() - 1];
     let outer = &axes[..axes.len() - 1];
-    // Where the target would jump in the inner loop and the source in the next one, both go tile by tile.
+    // If the inner loop would jump in the source and the next one in the target, the copy goes tile by tile.
     let tiled = inner.source != 1 && outer.iter().any(|axis| axis.source == 1);
     let rows: usize = outer.iter().map(|axis| axis.len).product();
     let shared = SharedMut::new(target);
@@ -124,7 +123,7 @@ fn copy<T: Copy + Send + Sync>(
                 let (source_at, target_at) = offsets(&rest, unit / strips, source_start, target_start);
                 let first = unit % strips * STRIP;
                 let width = STRIP.min(across.len - first);
-                // SAFETY: the bounds of all axes were checked, and units write to different places.
+                // SAFETY: the bounds of all axes were checked, and units write different elements.
                 unsafe {
                     let from = source.as_ptr().offset(source_at + first as isize);
                     let to = shared.as_mut_ptr().offset(target_at + first as isize * across.target);
@@ -176,7 +175,7 @@ unsafe fn copy_row<T: Copy>(from: *const T, from_step: isize, to: *mut T, to_ste
     }
 }
 
-/// Copies `len` lines of `width` adjacent source elements; each line goes down a column of the target.
+/// Copies `len` lines of `width` adjacent source elements, each to a column of the target.
 #[each_level]
 unsafe fn transpose_strip<T: Copy>(
     from: *const T,
@@ -228,7 +227,7 @@ unsafe fn transpose_strip<T: Copy>(
     }
 }
 
-/// The offsets of source and target at combination `index` of the axes.
+/// Returns the offsets of source and target at combination `index` of the axes.
 fn offsets(axes: &[Axis], mut index: usize, source_start: usize, target_start: usize) -> (isize, isize) {
     let (mut source, mut target) = (source_start as isize, target_start as isize);
     for axis in axes.iter().rev() {

@@ -10,7 +10,7 @@ pub fn transpose<T: Copy + Send + Sync>(a: &[T], dims: &[usize], permutation: &[
     copy_strided(a, 0, out, 0, axes(dims, permutation));
 }
 
-/// Calls `body` with the input position of each output element, in order: for elements that are not `Copy`.
+/// Calls `body` with the input position of each output element, in order, for elements that are not `Copy`.
 pub fn for_each_transposed_position(dims: &[usize], permutation: &[usize], mut body: impl FnMut(usize)) {
     let axes: SmallVec<[Axis; 8]> = axes(dims, permutation).collect();
     for index in 0..dims.iter().product() {
@@ -24,7 +24,7 @@ pub fn for_each_transposed_position(dims: &[usize], permutation: &[usize], mut b
     }
 }
 
-/// The shape of the transposed tensor.
+/// Returns the shape of the transposed tensor.
 pub fn transposed_dims(dims: &[usize], permutation: &[usize]) -> SmallVec<[usize; 8]> {
     permutation.iter().map(|&axis| dims[axis]).collect()
 }

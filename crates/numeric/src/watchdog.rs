@@ -1,37 +1,37 @@
-//! A thread that looks after threads on which others depend: it sees when one of them has been at the same thing for too long.
+//! A thread that watches threads on which others depend, and acts when one of them makes no progress for too long.
 //!
-//! It looks every [`LOOK_EVERY`] while there is something to look at and for a while after, and sleeps otherwise. Who starts
-//! something that has to be looked at calls [`notice`], which is one read of memory as long as the watchdog is awake.
+//! It looks every [`LOOK_EVERY`] while there is something to watch and for a while after, and sleeps otherwise. Whoever starts
+//! something to be watched calls [`notice`], which is a single read of memory while the watchdog is awake.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// How often the watchdog looks. What is at the same thing after [`LOOKS_UNTIL_STUCK`] more looks counts as stuck.
+/// How often the watchdog looks. A thread without progress after [`LOOKS_UNTIL_STUCK`] more looks counts as stuck.
 pub const LOOK_EVERY: Duration = Duration::from_millis(25);
 
-/// After how many looks at which nothing has moved something counts as stuck.
+/// The number of looks without progress after which a thread counts as stuck.
 pub const LOOKS_UNTIL_STUCK: u32 = 2;
 
-/// For how many looks with nothing to look at the watchdog stays awake: a server that is asked now and then doesn't wake it
+/// The number of looks with nothing to watch before the watchdog sleeps, so that occasional calls to a server do not wake it
 /// each time.
 const IDLE_LOOKS: u32 = 40;
 
 /// Something that may get stuck.
 pub trait Watched: Send + Sync {
-    /// Looks, and does something about what is stuck; returns whether there is still something to look at.
+    /// Checks for progress, and acts if there is none. Returns whether there is still something to watch.
     fn look(&self) -> bool;
 }
 
-/// Has something looked at for as long as it is there.
+/// Watches something until it is dropped.
 pub fn watch(watched: &Arc<impl Watched + 'static>) {
     let watched: Arc<dyn Watched> = watched.clone();
     lock(&WATCHDOG.watched).push(Arc::downgrade(&watched));
     notice();
 }
 
-/// Says that there is something to look at, after it can be seen.
+/// Tells the watchdog that there is something to watch. Call it once the thing can be seen.
 #[inline]
 pub fn notice() {
     if WATCHDOG_SLEEPS.load(Ordering::Relaxed) {
@@ -39,7 +39,7 @@ pub fn notice() {
     }
 }
 
-/// Outside of the lazy value, so that asking costs no more than the read.
+/// Outside of the lazy value, so that [`notice`] costs no more than the read.
 static WATCHDOG_SLEEPS: AtomicBool = AtomicBool::new(true);
 
 static WATCHDOG: LazyLock<Watchdog> = LazyLock::new(|| Watchdog {
@@ -70,7 +70,7 @@ fn wake() {
     }
     let spawned = std::thread::Builder::new().name("watchdog".to_owned()).spawn(|| WATCHDOG.run());
     thread.is_started = spawned.is_ok();
-    // Without a thread there is no watchdog; the next that is noticed tries again.
+    // If the thread cannot be started there is no watchdog; the next call tries again.
     WATCHDOG_SLEEPS.store(!thread.is_started, Ordering::Relaxed);
 }
 
@@ -80,8 +80,8 @@ impl Watchdog {
         loop {
             let is_needed = self.look();
             idle_looks = if is_needed { 0 } else { idle_looks + 1 };
-            // It says that it sleeps, and looks once more before it does: what began before that was told to others is seen by
-            // then, since a look is an age away from the one before.
+            // Announces that it sleeps, then looks once more: whatever started before others could read the announcement is
+            // visible by then, since much time passes between two looks.
             if idle_looks == IDLE_LOOKS {
                 lock(&self.thread).is_called = false;
                 WATCHDOG_SLEEPS.store(true, Ordering::SeqCst);
@@ -98,7 +98,7 @@ impl Watchdog {
         }
     }
 
-    /// Looks at everything; returns whether there is something to look at.
+    /// Looks at everything, and returns whether there is still something to watch.
     fn look(&self) -> bool {
         let watched: Vec<Arc<dyn Watched>> = {
             let mut watched = lock(&self.watched);
@@ -107,7 +107,7 @@ impl Watchdog {
         };
         let mut is_needed = crate::compute_threads::look();
         for watched in watched {
-            // What panics was reported when it did; the others are looked at all the same.
+            // The panic hook has reported the panic; the others are still watched.
             is_needed |= catch_unwind(AssertUnwindSafe(|| watched.look())).unwrap_or(false);
         }
         is_needed
@@ -118,7 +118,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says whether something moves, look by look.
+/// Tracks from look to look whether a counter changes.
 #[derive(Debug, Default)]
 pub struct Stillness {
     seen: u64,
@@ -126,19 +126,19 @@ pub struct Stillness {
 }
 
 impl Stillness {
-    /// Has seen nothing yet.
+    /// Returns a tracker that has seen nothing yet.
     pub const fn new() -> Stillness {
         Stillness { seen: 0, looks: 0 }
     }
 
-    /// Takes what a look has seen; returns whether it is stuck, having been the same for long enough.
+    /// Records the value that a look has seen, and returns whether it has been the same for long enough to count as stuck.
     pub fn is_stuck(&mut self, seen: u64) -> bool {
         self.looks = if self.looks > 0 && self.seen == seen { self.looks.saturating_add(1) } else { 1 };
         self.seen = seen;
         self.looks > LOOKS_UNTIL_STUCK
     }
 
-    /// Forgets what was seen, since there is nothing that should move.
+    /// Forgets the last value, because nothing needs to change now.
     pub fn rest(&mut self) {
         self.looks = 0;
     }

@@ -1,4 +1,4 @@
-//! Depthwise convolution and its gradients: every channel has filters of its own. Channels last.
+//! Depthwise convolution and its gradients: each channel has its own filters. Channels last.
 
 use crate::float::Float;
 use crate::parallel;
@@ -43,14 +43,14 @@ impl DepthwiseShape {
         assert_eq!(out, self.batch * pixels(self.output) * self.out_channels(), "the output has another size");
     }
 
-    /// The input position that a tap of the window of an output position sees, if it is inside.
+    /// Returns the input position under a tap of the window of an output position, if it is inside the input.
     #[inline(always)]
     fn seen(&self, axis: usize, output: usize, tap: usize) -> Option<usize> {
         let padded = output * self.strides[axis] + tap * self.dilations[axis];
         padded.checked_sub(self.pad_before[axis]).filter(|&position| position < self.input[axis])
     }
 
-    /// The output position whose window sees an input position at a tap, if there is one.
+    /// Returns the output position whose window has an input position under a tap, if there is one.
     #[inline(always)]
     fn seeing(&self, axis: usize, input: usize, tap: usize) -> Option<usize> {
         let padded = (input + self.pad_before[axis]).checked_sub(tap * self.dilations[axis])?;

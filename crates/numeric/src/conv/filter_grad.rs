@@ -1,4 +1,5 @@
-//! The gradient of the filter: for each line of the window, the image's elements under it times the gradient of the output.
+//! The gradient of the filter: for each row of the window, the product of the image elements under it and the gradient of
+//! the output.
 
 use super::forward::{DepthBlock, Lines, depth_blocks};
 use super::shape::ConvShape;
@@ -7,7 +8,7 @@ use crate::parallel;
 use crate::scratch::with_scratch;
 use bytemuck::Pod;
 
-/// Bytes of one packed panel of the output's gradient that stay in the first-level cache.
+/// The size of a packed panel of the output's gradient, chosen to stay in the L1 cache.
 const PANEL_BYTES: usize = 24 << 10;
 
 /// Writes the gradient of the filter.
@@ -20,7 +21,7 @@ pub(super) fn filter_grad<T: HasMicrokernel + Pod + Send + Sync>(
     let band_len = shape.band_len(size_of::<T>());
     let bands = shape.output[shape.band_axis()].div_ceil(band_len);
     let tasks = shape.batch * bands;
-    // Each part adds up its own copy of the gradient, so that parts need not wait for each other.
+    // Each part sums into its own copy of the gradient, so that parts need not wait for each other.
     let parts = if parallel::pays(tasks, shape.nanoseconds() / tasks.max(1) as f64) {
         parallel::threads().min(tasks)
     } else {
@@ -36,7 +37,7 @@ pub(super) fn filter_grad<T: HasMicrokernel + Pod + Send + Sync>(
         let shared = parallel::SharedMut::new(others);
         let first = parallel::SharedMut::new(out);
         parallel::run_tasks(parts, shape.nanoseconds(), &|part| {
-            // SAFETY: every part has a buffer of its own.
+            // SAFETY: each part writes its own buffer.
             let own = unsafe { if part == 0 { first.slice(0, len) } else { shared.slice((part - 1) * len, len) } };
             own.fill(T::ZERO);
             let range = (part * per_part).min(tasks)..((part + 1) * per_part).min(tasks);
@@ -78,7 +79,7 @@ fn add_tasks<T: HasMicrokernel + Pod + Send + Sync>(
                 let first_line = band.start * if shape.band_axis() == 0 { shape.output[1] } else { 1 };
                 let start = task / bands * shape.out_image_len() + first_line * line_len;
                 let gradient = &gradient[start..start + lines.count() * line_len];
-                // The depth is the pixels of the band: whole lines, several at a time, long ones cut.
+                // The depth of the product is the pixels of the band: several whole lines at a time, long lines split.
                 let pixel_step = shape.strides[2] * shape.in_channels;
                 let pieces = pixel_pieces(shape, &lines, pixel_step, most_pixels);
                 let blocks = depth_blocks(&pieces, most_pixels);
@@ -127,10 +128,10 @@ fn pixel_pieces(shape: &ConvShape, lines: &Lines, pixel_step: usize, longest: us
     pieces
 }
 
-/// Adds one block of pixels to every line of the window.
+/// Adds the products of one block of pixels to the gradient of every row of the window.
 ///
 /// # Safety
-/// The window reaches nothing outside of `region` from any pixel; `packed` holds the block; `out` is the whole filter.
+/// The window of every pixel lies inside `region`; `packed` holds the block; `out` is the whole filter.
 unsafe fn add_block<T: HasMicrokernel + Pod>(
     shape: &ConvShape,
     kernel: &Microkernel<T>,

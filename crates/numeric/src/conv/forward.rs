@@ -1,4 +1,4 @@
-//! The forward convolution: the micro-kernel reads windows straight from the (padded) image, with no copy of them.
+//! The forward convolution: the micro-kernel reads windows straight from the (padded) image, without copying them.
 
 use super::shape::ConvShape;
 use crate::matmul::{HasMicrokernel, MatrixView, Microkernel, Panel, RowsOfA, Segment, pack_columns};
@@ -6,10 +6,10 @@ use crate::parallel::{self, SharedMut};
 use crate::scratch::with_scratch;
 use bytemuck::Pod;
 
-/// Bytes of one panel of the filter that stay in the first-level cache.
+/// The size of a panel of the filter, chosen to stay in the L1 cache.
 const PANEL_BYTES: usize = 20 << 10;
 
-/// Writes the convolution to `out`, and calls `finish` with each line of pixels when it is done.
+/// Writes the convolution to `out`, and calls `finish` with each line of pixels once it is complete.
 pub(super) fn forward<T: HasMicrokernel + Pod + Send + Sync>(
     shape: &ConvShape,
     input: &[T],
@@ -25,7 +25,7 @@ pub(super) fn forward<T: HasMicrokernel + Pod + Send + Sync>(
     let band_len = shape.band_len(size_of::<T>());
     let bands = shape.output[shape.band_axis()].div_ceil(band_len);
     with_scratch(packed_len * shape.groups, |packed: &mut [T]| {
-        // The filter is cut along its depth at the same places in every window, whatever the band.
+        // The filter is split along its depth at the same places for every window and band.
         let blocks = depth_blocks(&shape.window(0, 0, 0, longest), longest);
         for group in 0..shape.groups {
             let packed = &mut packed[group * packed_len..][..packed_len];
@@ -76,7 +76,7 @@ pub(super) fn forward<T: HasMicrokernel + Pod + Send + Sync>(
     });
 }
 
-/// Consecutive pieces of a window that are multiplied in one go.
+/// Consecutive pieces of a window that one product covers.
 pub(super) struct DepthBlock {
     pub pieces: std::ops::Range<usize>,
     pub first_depth: usize,
@@ -130,7 +130,7 @@ impl Lines {
 /// Computes the output channels of one group for a band.
 ///
 /// # Safety
-/// The window reaches nothing outside of `region` from any line, and `out` holds the lines.
+/// The window of every line lies inside `region`, and `out` holds the lines.
 unsafe fn band_of_group<T: HasMicrokernel + Pod>(
     shape: &ConvShape,
     kernel: &Microkernel<T>,

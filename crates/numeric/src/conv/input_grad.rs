@@ -1,5 +1,5 @@
-//! The gradient of the input: a convolution of the output's gradient with the filter turned around, or, where the window
-//! steps over pixels, a product whose columns are added back to the places they came from.
+//! The gradient of the input: with strides of 1, a convolution of the output's gradient with the reversed filter; otherwise a
+//! product whose columns are added back to the pixels that they came from.
 
 use super::shape::ConvShape;
 use crate::matmul::{HasMicrokernel, MatrixView, multiply};
@@ -7,7 +7,7 @@ use crate::parallel;
 use crate::scratch::with_scratch;
 use bytemuck::Pod;
 
-/// Writes the gradient of the input; `forward` computes the convolution with the turned filter.
+/// Writes the gradient of the input; `forward` computes the convolution with the reversed filter.
 pub(super) fn input_grad<T: HasMicrokernel + Pod + Send + Sync>(
     shape: &ConvShape,
     filter: &[T],
@@ -24,7 +24,7 @@ pub(super) fn input_grad<T: HasMicrokernel + Pod + Send + Sync>(
     }
 }
 
-/// The convolution of the output's gradient that gives the input's, for strides of 1.
+/// Returns the convolution that computes the input's gradient from the output's, for strides of 1.
 pub(super) fn turned(shape: &ConvShape) -> Option<ConvShape> {
     if shape.strides != [1; 3] {
         return None;
@@ -47,7 +47,7 @@ pub(super) fn turned(shape: &ConvShape) -> Option<ConvShape> {
 /// Reverses the taps and swaps the channels of a filter.
 pub(super) fn turn_filter<T: Copy>(shape: &ConvShape, filter: &[T], turned: &mut [T]) {
     let (taps, group_in, group_out) = (shape.taps(), shape.group_in(), shape.group_out());
-    // In blocks of both channels, so that lines of either layout are used whole while they are in the cache.
+    // In blocks of both channel axes, so that the cache lines of both layouts are used in full while they are cached.
     for tap in 0..taps {
         for group in 0..shape.groups {
             for first_output in (0..group_out).step_by(TURN_BLOCK) {
@@ -65,10 +65,10 @@ pub(super) fn turn_filter<T: Copy>(shape: &ConvShape, filter: &[T], turned: &mut
     }
 }
 
-/// Channels of a block that [`turn_filter`] turns at a time.
+/// The side of the blocks of channels that [`turn_filter`] copies at a time.
 const TURN_BLOCK: usize = 16;
 
-/// Multiplies the gradient of each line of pixels with the filter and adds the windows to the image.
+/// Multiplies the gradient of each line of pixels by the filter, and adds the resulting windows to the image.
 fn add_columns_back<T: HasMicrokernel + Pod + Send + Sync>(
     shape: &ConvShape,
     filter: &[T],

@@ -1,8 +1,9 @@
-//! Convolutions and their gradients, channels last, in one, two or three spatial dimensions, strided, dilated, grouped.
+//! Convolutions and their gradients, channels last, in one, two or three spatial dimensions, with strides, dilations and
+//! groups.
 //!
-//! The micro-kernel of the matrix product reads the windows straight from the image (padded into a small buffer where they
-//! leave it), so windows are never copied out. Windows of three by three and five by five over enough channels go through
-//! Winograd's transform, which needs fewer multiplications.
+//! The micro-kernel of the matrix product reads the windows straight from the image (from a small padded copy where they
+//! reach beyond it), so windows are never copied out. 3x3 and 5x5 windows over enough channels use Winograd's transform,
+//! which needs fewer multiplications.
 
 mod depthwise;
 mod filter_grad;
@@ -65,7 +66,7 @@ pub fn conv_filter_grad<T: ConvElement>(shape: &ConvShape, input: &[T], gradient
     T::filter_grad(shape, input, gradient, out);
 }
 
-/// The matrix product that a convolution is, if it is one: a window of one pixel, or one window for the whole image.
+/// Returns the matrix product that a convolution is equal to, if its window is one pixel or covers the whole image.
 fn as_product(shape: &ConvShape) -> Option<MatMulShape> {
     if shape.groups != 1 || shape.pad_before != [0; 3] {
         return None;
@@ -113,7 +114,7 @@ impl ConvElement for f64 {
     }
 }
 
-/// Finishes some pixels of `channels` channels.
+/// Applies the epilogue to some pixels of `channels` channels.
 fn apply<T: EpilogueElement>(epilogue: &Epilogue<'_, T>, channels: usize, pixels: &mut [T]) {
     if epilogue.bias.is_some() || epilogue.activation != Activation::Identity {
         pixels.chunks_exact_mut(channels).for_each(|pixel| T::apply(epilogue, 0, pixel));

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// A convolution over up to three spatial axes (depth, rows, columns), channels last. Two-dimensional ones have depth 1.
 ///
-/// Padding is what lies before the input; what lies behind it follows from the size of the output.
+/// Only the padding before the input is given; the padding after it follows from the size of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvShape {
     /// Examples.
@@ -14,7 +14,7 @@ pub struct ConvShape {
     pub in_channels: usize,
     /// Channels of the output.
     pub out_channels: usize,
-    /// Groups that the channels are split in; each output channel sees `in_channels / groups` of the input.
+    /// Groups that the channels are split into; each output channel reads `in_channels / groups` channels of the input.
     pub groups: usize,
     /// Spatial size of the input.
     pub input: [usize; 3],
@@ -31,8 +31,8 @@ pub struct ConvShape {
 }
 
 impl ConvShape {
-    /// A two-dimensional convolution with strides and dilations of 1, no padding and one group; change the fields for
-    /// others.
+    /// Returns a two-dimensional convolution with strides and dilations of 1, no padding and one group; set the fields for
+    /// anything else.
     pub fn conv2d(
         batch: usize,
         input: [usize; 2],
@@ -55,7 +55,7 @@ impl ConvShape {
         }
     }
 
-    /// The same convolution with the given padding before the input and size of the output (rows and columns).
+    /// Returns the same convolution with the given output size and padding before the input (rows and columns).
     pub fn with_output(self, output: [usize; 2], pad_before: [usize; 2]) -> Self {
         ConvShape { output: [1, output[0], output[1]], pad_before: [0, pad_before[0], pad_before[1]], ..self }
     }
@@ -95,7 +95,7 @@ impl ConvShape {
         self.out_channels / self.groups
     }
 
-    /// Nanoseconds that the multiplications take at the speed of the micro-kernel.
+    /// Estimates the time of the multiplications at the speed of the micro-kernel.
     pub(super) fn nanoseconds(&self) -> f64 {
         self.out_len() as f64 * (self.taps() * self.group_in()) as f64 / 40.0
     }
@@ -112,23 +112,23 @@ impl ConvShape {
         assert_eq!(out, self.out_len(), "the output has another size than its shape");
     }
 
-    /// How many input positions `outputs` neighbouring windows reach over, padding included.
+    /// Returns how many input positions `outputs` neighbouring windows span, padding included.
     pub(super) fn extent(&self, axis: usize, outputs: usize) -> usize {
         (outputs.max(1) - 1) * self.strides[axis] + (self.filter[axis].max(1) - 1) * self.dilations[axis] + 1
     }
 
-    /// Whether windows never leave the input.
+    /// Returns whether all windows lie inside the input.
     pub(super) fn needs_no_padding(&self) -> bool {
         (0..3).all(|axis| self.pad_before[axis] == 0 && self.extent(axis, self.output[axis]) <= self.input[axis])
     }
 
-    /// The axis along which images are cut into bands.
+    /// Returns the axis along which images are split into bands.
     pub(super) fn band_axis(&self) -> usize {
         if self.output[0] > 1 { 0 } else { 1 }
     }
 
-    /// Cuts the output into bands such that a band of the output and of the padded input stay in the cache, and such that
-    /// there are bands enough for the threads. Returns the length of a band.
+    /// Returns the length of the bands that the output is split into. A band of the output and of the padded input fits the
+    /// cache, and there are enough bands for the threads.
     pub(super) fn band_len(&self, element: usize) -> usize {
         const BAND_BYTES: usize = 160 << 10;
         let axis = self.band_axis();
@@ -148,7 +148,7 @@ impl ConvShape {
     }
 }
 
-/// Part of an image, padded where windows leave it, with the distance between its planes and rows.
+/// Part of an image, padded where windows reach beyond it, with the distance between its planes and rows.
 #[derive(Clone, Copy)]
 pub(super) struct Region<'a, T> {
     pub data: &'a [T],
@@ -157,7 +157,7 @@ pub(super) struct Region<'a, T> {
 }
 
 impl ConvShape {
-    /// Elements that [`ConvShape::pad_region`] needs for a band of the output.
+    /// Returns the elements of the buffer that [`ConvShape::pad_region`] needs for a band of the output.
     pub(super) fn region_len(&self, band_len: usize) -> usize {
         if self.needs_no_padding() {
             return 0;
@@ -167,7 +167,7 @@ impl ConvShape {
             * self.in_channels
     }
 
-    /// Returns the part of an image that the windows of a band see: the image itself, or a padded copy in `buffer`.
+    /// Returns the part of an image that the windows of a band read: the image itself, or a padded copy in `buffer`.
     pub(super) fn pad_region<'a, T: Copy>(
         &self,
         image: &'a [T],
@@ -195,7 +195,7 @@ impl ConvShape {
             let position = first[own] + at as isize;
             usize::try_from(position).ok().filter(|&position| position < self.input[own])
         };
-        // The columns that exist are one run of each row.
+        // The columns inside the image are one run of each row.
         let left = usize::try_from(-first[2]).unwrap_or(0).min(sizes[2]);
         let skipped = usize::try_from(first[2]).unwrap_or(0);
         let existing = self.input[2].saturating_sub(skipped).min(sizes[2] - left);
@@ -217,7 +217,7 @@ impl ConvShape {
         Region { data: buffer, plane, row }
     }
 
-    /// The lines of a window in a region: runs of adjacent elements, in the order of the filter, none longer than
+    /// Returns the rows of a window in a region as runs of adjacent elements, in the order of the filter, none longer than
     /// `longest`.
     pub(super) fn window(&self, plane: usize, row: usize, group: usize, longest: usize) -> Vec<Segment> {
         let mut segments = Vec::new();
@@ -242,7 +242,7 @@ impl ConvShape {
         segments
     }
 
-    /// Panics unless every element that the windows of a band touch is inside the region.
+    /// Panics unless every element that the windows of a band read is inside the region.
     pub(super) fn check_region<T>(&self, region: &Region<'_, T>, band_len: usize, window: &[Segment]) {
         let axis = self.band_axis();
         let last = |own: usize| (if own == axis { band_len } else { self.output[own] }).max(1) - 1;

@@ -43,7 +43,7 @@ fn for_each_product(shape: &ConvShape, mut body: impl FnMut(usize, usize, usize)
     }
 }
 
-/// Equal, or, where Winograd's transform is used, within its rounding of sums of small integers.
+/// Asserts that the values are equal, or, where Winograd's transform is used, within its rounding of sums of small integers.
 fn assert_equal(out: &[f32], expected: &[f32], shape: &ConvShape) {
     let largest = expected.iter().fold(1.0f32, |most, &value| most.max(value.abs()));
     let tolerance = if winograd::Tiling::of(shape).is_some() { 2e-5 * largest } else { 0.0 };
@@ -193,7 +193,7 @@ fn depthwise_equals_the_definition() {
                 dilations,
                 pad_before: pad,
             };
-            // A grouped convolution with a group for each channel has the same products, with the same layout.
+            // A grouped convolution with one group per channel has the same products in the same layout.
             let grouped = ConvShape {
                 strides: [1, strides[0], strides[1]],
                 dilations: [1, dilations[0], dilations[1]],

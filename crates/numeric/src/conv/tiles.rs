@@ -1,5 +1,5 @@
-//! Winograd's transforms of whole tiles and filters, in memory: what `transform` does to a line of registers, applied to
-//! all channels with the widest registers that the level has and the channels fill.
+//! Winograd's transforms of whole tiles and filters in memory: applies the transforms of `transform`, which work on one line
+//! of registers, to all channels, with the widest registers that the level has and the channels fill.
 
 use super::transform::{
     CELLS, SIDE, both_axes, filter_gradient_line, filter_line, gradient_line, image_line, output_line,
@@ -8,7 +8,7 @@ use crate::parallel::SharedMut;
 use crate::simd::Lanes;
 use std::ops::Range;
 
-/// Where a tile lies in the output.
+/// The position of a tile in the output.
 #[derive(Clone, Copy)]
 pub(super) struct OutputTile {
     pub(super) window: usize,
@@ -19,12 +19,12 @@ pub(super) struct OutputTile {
     /// Rows and columns of the output.
     pub(super) output: [usize; 2],
     pub(super) channels: usize,
-    /// Where its image begins.
+    /// The offset of its image.
     pub(super) image: usize,
 }
 
 impl OutputTile {
-    /// Returns where a pixel of the tile lies.
+    /// Returns the offset of a pixel of the tile.
     #[inline(always)]
     pub(super) fn place(&self, y: usize, x: usize) -> usize {
         self.image + ((self.first[0] + y) * self.output[1] + self.first[1] + x) * self.channels
@@ -36,7 +36,7 @@ impl OutputTile {
     }
 }
 
-/// How cells are cut into the panels of `width` columns that the micro-kernel reads.
+/// How cells are split into the panels of `width` columns that the micro-kernel reads.
 #[derive(Clone, Copy)]
 pub(super) struct Panels {
     pub(super) width: usize,
@@ -45,14 +45,14 @@ pub(super) struct Panels {
 }
 
 impl Panels {
-    /// Returns where a channel of the first row lies in its cell.
+    /// Returns the offset of a channel of the first row in its cell.
     #[inline(always)]
     fn place(&self, channel: usize) -> usize {
         channel / self.width * self.panel_stride + channel % self.width
     }
 }
 
-/// Makes a function that runs a generic one with the widest registers that fit its channels.
+/// Defines a function that runs a generic one with the widest registers that divide its channels.
 macro_rules! with_registers {
     (
         $(#[$attribute:meta])*
@@ -66,7 +66,7 @@ macro_rules! with_registers {
 
                 #[target_feature(enable = "avx512f,avx2,fma")]
                 unsafe fn run_avx512($($argument: $type),*) {
-                    // SAFETY: the features are enabled here; the caller vouches for the rest.
+                    // SAFETY: the features are enabled here; the caller guarantees the rest.
                     unsafe { $body::<__m512>($($argument),*) }
                 }
 
@@ -77,14 +77,14 @@ macro_rules! with_registers {
                 }
 
                 let fits = $(($channels).is_multiple_of(<__m512 as Lanes>::LANES))&&*;
-                // SAFETY: the level has the instructions; the caller vouches for the rest.
+                // SAFETY: the level has the instructions; the caller guarantees the rest.
                 match fits && cpu::level() >= cpu::Level::Avx512 {
                     true => unsafe { run_avx512($($argument),*) },
                     false => unsafe { run_avx2($($argument),*) },
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]
-            // SAFETY: needs no feature; the caller vouches for the rest.
+            // SAFETY: needs no feature; the caller guarantees the rest.
             unsafe {
                 $body::<[f32; 8]>($($argument),*)
             }
@@ -102,7 +102,7 @@ with_registers! {
 }
 
 with_registers! {
-    /// Transforms the products of a tile back and writes the outputs that exist.
+    /// Transforms the products of a tile back, and writes those that lie inside the output.
     ///
     /// # Safety
     /// The processor has AVX2; `products` holds 36 cells; no other tile writes these outputs; channels come in multiples of
@@ -128,7 +128,7 @@ with_registers! {
 }
 
 with_registers! {
-    /// Transforms the gradients of `len` filters back, from cells to taps.
+    /// Transforms the gradients of `len` filters back from cells to taps.
     ///
     /// # Safety
     /// The processor has AVX2, and `len` is a multiple of eight.
@@ -137,7 +137,7 @@ with_registers! {
 }
 
 with_registers! {
-    /// Transforms one tile of the output's gradient into panels; outside of the output it is zero.
+    /// Transforms one tile of the output's gradient into panels; beyond the output the gradient is zero.
     ///
     /// # Safety
     /// The processor has AVX2; `to` holds 36 cells of this tile; channels and the width of panels come in multiples of eight.
@@ -156,7 +156,7 @@ unsafe fn image_channels<V: Lanes<Scalar = f32>>(
     assert!(to.len() >= (CELLS - 1) * cell_stride + channels);
     let (corner, to) = (corner.as_ptr(), to.as_mut_ptr());
     for channel in (0..channels).step_by(V::LANES) {
-        // SAFETY: the caller vouches for the image, the assertion for the output; channels are whole registers.
+        // SAFETY: the caller guarantees the image, the assertion the output; channels fill whole registers.
         unsafe {
             both_axes::<V>(
                 SIDE,
@@ -181,7 +181,7 @@ unsafe fn output_channels<V: Lanes<Scalar = f32>>(
 ) {
     assert!(products.len() >= (CELLS - 1) * cell_stride + tile.channels);
     for channel in (0..tile.channels).step_by(V::LANES) {
-        // SAFETY: the caller vouches for the instructions; places inside the image lie inside the output.
+        // SAFETY: the caller guarantees the instructions; positions inside the image lie inside the output.
         unsafe {
             both_axes::<V>(
                 SIDE,
@@ -212,13 +212,13 @@ unsafe fn filter_channels<V: Lanes<Scalar = f32>>(
 ) {
     let len = channels_in * channels_out;
     assert!(filter.len() == window * window * len && range.end <= channels_in);
-    // A panel after the other: each cell is then written from front to back.
+    // Panel by panel, so that each cell is written from front to back.
     for first in (0..channels_out).step_by(panels.width) {
         for input in range.clone() {
             for channel in (first..channels_out.min(first + panels.width)).step_by(V::LANES) {
                 let at = input * channels_out + channel;
                 let place = panels.place(channel) + input * panels.width;
-                // SAFETY: inside the filter by the assertion; the caller vouches for the panels.
+                // SAFETY: inside the filter by the assertion; the caller guarantees the panels.
                 unsafe {
                     both_axes::<V>(
                         window,

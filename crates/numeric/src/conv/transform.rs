@@ -1,8 +1,8 @@
-//! The transforms of Winograd's convolution on tiles of six by six, for windows of three (four outputs a side) and of five
-//! (two outputs). Both use the points 0, ±1, ±2 and infinity, so they share the transform of the image.
+//! The transforms of Winograd's convolution on 6x6 tiles, for windows of side 3 (4x4 outputs) and 5 (2x2 outputs). Both use
+//! the points 0, ±1, ±2 and infinity, so they share the transform of the image.
 //!
 //! Each function transforms one line of a tile; a tile is transformed along both axes. A line is an array of registers,
-//! each holding the same place of several channels.
+//! each holding the same position of several channels.
 
 use crate::simd::Lanes;
 
@@ -11,7 +11,7 @@ pub(super) const SIDE: usize = 6;
 /// Elements of a transformed tile.
 pub(super) const CELLS: usize = SIDE * SIDE;
 
-/// A line before and after one of the transforms. Only the first entries are used where a line is shorter than six.
+/// A line before or after one of the transforms. A line shorter than six uses only the first entries.
 pub(super) type Line<V> = [V; SIDE];
 
 /// Returns `x * factor`.
@@ -28,7 +28,7 @@ unsafe fn scaled_plus<V: Lanes<Scalar = f32>>(x: V, factor: f32, y: V) -> V {
     unsafe { x.mul_add(V::splat(factor), y) }
 }
 
-/// A line of the image.
+/// Transforms a line of the image.
 ///
 /// # Safety
 /// The processor has the instruction set of `V`, as for all functions here.
@@ -51,7 +51,7 @@ pub(super) unsafe fn image_line<V: Lanes<Scalar = f32>>(x: Line<V>) -> Line<V> {
     }
 }
 
-/// A line of the products, back to `8 - window - 1 + …` outputs: two for a window of five, four for one of three.
+/// Transforms a line of the products back to outputs: two for a window of five, four for one of three.
 #[inline(always)]
 pub(super) unsafe fn output_line<V: Lanes<Scalar = f32>>(window: usize, x: Line<V>) -> Line<V> {
     // SAFETY: the caller has the instruction set.
@@ -71,7 +71,7 @@ pub(super) unsafe fn output_line<V: Lanes<Scalar = f32>>(window: usize, x: Line<
     }
 }
 
-/// A line of the output's gradient: the transpose of [`output_line`].
+/// Transforms a line of the output's gradient: the transpose of [`output_line`].
 #[inline(always)]
 pub(super) unsafe fn gradient_line<V: Lanes<Scalar = f32>>(window: usize, x: Line<V>) -> Line<V> {
     // SAFETY: the caller has the instruction set.
@@ -88,7 +88,7 @@ pub(super) unsafe fn gradient_line<V: Lanes<Scalar = f32>>(window: usize, x: Lin
     }
 }
 
-/// A line of the filter.
+/// Transforms a line of the filter.
 #[inline(always)]
 pub(super) unsafe fn filter_line<V: Lanes<Scalar = f32>>(window: usize, x: Line<V>) -> Line<V> {
     // SAFETY: the caller has the instruction set.
@@ -116,7 +116,7 @@ pub(super) unsafe fn filter_line<V: Lanes<Scalar = f32>>(window: usize, x: Line<
     }
 }
 
-/// A line of the filter's gradient, back from six: the transpose of [`filter_line`].
+/// Transforms a line of six back to a line of the filter's gradient: the transpose of [`filter_line`].
 #[inline(always)]
 pub(super) unsafe fn filter_gradient_line<V: Lanes<Scalar = f32>>(window: usize, x: Line<V>) -> Line<V> {
     // SAFETY: the caller has the instruction set.

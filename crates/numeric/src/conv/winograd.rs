@@ -1,9 +1,9 @@
-//! Winograd's convolution for windows of three by three and five by five: a quarter (or about a third) of the
-//! multiplications, for a few additions on each tile.
+//! Winograd's convolution for 3x3 and 5x5 windows: a quarter (or about a third) of the multiplications, at the price of a few
+//! additions for each tile.
 //!
-//! A tile of six by six of the image is transformed, multiplied with the transformed filter cell by cell (36 matrix products
-//! over the channels), and transformed back to four by four (or two by two) outputs. Errors grow a little against the plain
-//! sum: about 1e-6 of the largest product.
+//! A 6x6 tile of the image is transformed, multiplied by the transformed filter cell by cell (36 matrix products over the
+//! channels), and transformed back to 4x4 (or 2x2) outputs. Errors are a little larger than those of the plain sum: about
+//! 1e-6 of the largest product.
 
 use super::shape::ConvShape;
 use super::tiles::{
@@ -15,13 +15,13 @@ use crate::parallel::{self, SharedMut};
 use crate::scratch::with_scratch;
 use cpu::{Level, level};
 
-/// Channels come in multiples of this: a register of the transforms.
+/// The number of channels must be a multiple of this: a register of the transforms.
 const LANES: usize = 8;
 
-/// Bytes of transformed tiles that are worked on at a time.
+/// Bytes of transformed tiles in one block.
 const BLOCK_BYTES: usize = 320 << 10;
 
-/// How the tiles of a convolution lie, if it is one that this module can do and it pays.
+/// How a convolution is split into tiles.
 #[derive(Clone, Copy)]
 pub(super) struct Tiling {
     window: usize,
@@ -55,20 +55,20 @@ impl Tiling {
         let (tile_rows, tile_columns) = (shape.output[1].div_ceil(step), shape.output[2].div_ceil(step));
         let direct = shape.output[1] * shape.output[2] * window * window;
         let tiled = tile_rows * tile_columns * CELLS;
-        // The transforms cost about a third of the products saved; the filter's must be shared by enough tiles.
+        // The transforms cost about a third of the products that they save, and enough tiles must share that of the filter.
         let pays = 2 * direct > 3 * tiled && shape.batch * tile_rows * tile_columns >= 32;
         let padded = ConvShape { output: [1, tile_rows * step, tile_columns * step], ..*shape };
         pays.then_some(Tiling { window, step, tile_rows, tile_columns, padded })
     }
 
-    /// Rows of tiles in a band, and the number of bands.
+    /// Returns the rows of tiles in a band, and the number of bands.
     fn bands(&self) -> (usize, usize) {
         let rows = self.padded.band_len(size_of::<f32>()).div_ceil(self.step).min(self.tile_rows).max(1);
         (rows, self.tile_rows.div_ceil(rows))
     }
 
-    /// Tiles that are worked on at a time: few enough to fit the cache once transformed, unless the filter does not fit it
-    /// either and must be shared by many.
+    /// Returns the tiles in a block: few enough to fit the cache when transformed, unless the filter does not fit it either and
+    /// must be shared by many tiles.
     fn tiles_per_block(&self) -> usize {
         let (channels_in, channels_out) = (self.padded.in_channels, self.padded.out_channels);
         let tile_bytes = CELLS * (channels_in + channels_out) * size_of::<f32>();
@@ -76,7 +76,7 @@ impl Tiling {
         if filter_bytes <= BLOCK_BYTES { (BLOCK_BYTES / tile_bytes).clamp(12, 96) } else { 72 }
     }
 
-    /// The bands of all images in groups: a group has tiles enough for a block, and is one thread's task.
+    /// Groups the bands of all images: a group has enough tiles for a block, and is one task for a thread.
     fn groups(&self) -> Groups {
         let (band_rows, bands) = self.bands();
         let band_tiles = band_rows * self.tile_columns;
@@ -88,7 +88,7 @@ impl Tiling {
     }
 }
 
-/// Bands of images, numbered through, in groups of `per_group`.
+/// Bands of images, numbered consecutively, in groups of `per_group`.
 #[derive(Clone, Copy)]
 struct Groups {
     band_rows: usize,
@@ -132,7 +132,7 @@ impl Tile {
     }
 }
 
-/// Writes the convolution, and calls `finish` with each pixel's channels when they are done.
+/// Writes the convolution, and calls `finish` with each pixel's channels once they are complete.
 pub(super) fn forward(
     shape: &ConvShape,
     tiling: &Tiling,
@@ -158,14 +158,14 @@ pub(super) fn forward(
     });
 }
 
-/// A band of the padded image: `row` elements from one line to the next.
+/// A band of the padded image, with `row` elements from one line to the next.
 #[derive(Clone, Copy)]
 struct Band<'a> {
     data: &'a [f32],
     row: usize,
 }
 
-/// Runs `body` on the part of an image that some rows of tiles see.
+/// Runs `body` on the part of an image that some rows of tiles read.
 fn with_band<R>(
     shape: &ConvShape,
     tiling: &Tiling,
@@ -207,7 +207,7 @@ fn forward_group(
                 multiply_cells(kernel, tiles.len(), per_block, channels_in, channels_out, images, packed, products);
                 for (slot, tile) in tiles.drain(..).enumerate() {
                     let products = &products[slot * channels_out..];
-                    // SAFETY: the level has the instructions; every tile has outputs of its own.
+                    // SAFETY: the level has the instructions; each tile writes its own outputs.
                     unsafe { write_tile(tile.outputs(shape, tiling), out, products, per_block * channels_out) };
                     finish_tile(shape, tiling, out, tile, finish);
                 }
@@ -256,7 +256,7 @@ fn tile_corner<'a>(tiling: &Tiling, band: Band<'a>, channels: usize, tile: usize
     &band.data[row * tiling.step * band.row + column * tiling.step * channels..]
 }
 
-/// For each cell: the tiles' transformed pixels times the transformed filter. Cells have room for `capacity` tiles.
+/// Multiplies, for each cell, the tiles' transformed pixels by the transformed filter. Cells have room for `capacity` tiles.
 fn multiply_cells(
     kernel: &Microkernel<f32>,
     tiles: usize,
@@ -305,13 +305,13 @@ fn pack_filter(shape: &ConvShape, tiling: &Tiling, filter: &[f32], kernel: &Micr
     });
 }
 
-/// What the transform of one filter of one pair of channels takes, roughly.
+/// The approximate time of the transform of the filter of one pair of channels.
 const FILTER_NANOSECONDS: f64 = 6.0;
 
-/// The largest transformed filter whose gradient is added up tile by tile: it must stay in the cache.
+/// The largest transformed filter whose gradient is summed tile by tile: it must stay in the cache.
 const GRADIENT_BYTES: usize = 4 << 20;
 
-/// Writes the gradient of the filter, or returns `false` if the plain way is the better one.
+/// Writes the gradient of the filter, or returns `false` if the plain algorithm is faster.
 pub(super) fn filter_grad(
     shape: &ConvShape,
     tiling: &Tiling,
@@ -332,7 +332,7 @@ pub(super) fn filter_grad(
     with_scratch(parts * cells_len, |sums: &mut [f32]| {
         let shared = SharedMut::new(sums);
         let part = |part: usize| {
-            // SAFETY: every part has sums of its own.
+            // SAFETY: each part writes its own sums.
             let sums = unsafe { shared.slice(part * cells_len, cells_len) };
             sums.fill(0.0);
             for group in (part * per_part).min(tasks)..((part + 1) * per_part).min(tasks) {
@@ -406,7 +406,7 @@ fn add_group(
     });
 }
 
-/// For each cell: adds the tiles' transformed pixels times their transformed gradients.
+/// Adds, for each cell, the products of the tiles' transformed pixels and transformed gradients.
 fn add_cells(
     shape: &ConvShape,
     kernel: &Microkernel<f32>,

@@ -1,12 +1,12 @@
 //! Element-wise loops: a closure mapped over one, two or three slices, with broadcasting, run-time SIMD and threads.
 //!
-//! Each closure is compiled into a loop for AVX2, or for what other architectures have; one of a single operand also into
-//! one for AVX-512, since functions such as `exp` compute more than they move. An x86-64 of before 2013 shares one
-//! loop for all closures of the same types, which calls them by pointer: a second copy of thousands of loops would take as
-//! long to build as the first.
+//! Each closure is compiled into a loop for AVX2, or for the baseline of other architectures; unary closures also into one
+//! for AVX-512, since functions such as `exp` compute more than they move. On x86-64 processors without AVX2, all closures
+//! of the same types share one loop that calls them by pointer: a second copy of thousands of loops would double the build
+//! time.
 //!
-//! The output may be one of the operands (the `_in_place` forms). All forms of one closure share one compiled loop:
-//! it reads a block of each operand before it writes the block of the output, so they may be the same memory.
+//! The output may be one of the operands (the `_in_place` forms). All forms of a closure share one compiled loop: it reads a
+//! block of each operand before it writes the block of the output, so they may be the same memory.
 //!
 //! ```
 //! use numeric::elementwise::{BroadcastPlan, binary};
@@ -25,10 +25,10 @@ use plan::RowWalk;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Nanoseconds for one element of a loop that does little more than read and write.
+/// Nanoseconds per element of a loop that does little more than read and write.
 pub const CHEAP: f64 = 0.5;
 
-/// Elements that the inner loops read before they write.
+/// The elements that an inner loop reads before it writes.
 const BLOCK: usize = 16;
 
 /// Computes `out[i] = f(a[i])`.
@@ -145,7 +145,7 @@ fn check_operands<const N: usize>(plan: &Broadcast<N>, lens: [usize; N]) {
     }
 }
 
-/// A pointer that the threads of one loop share; each of them keeps to its own range of the output.
+/// A pointer that the threads of a loop share; each thread writes only its own range of the output.
 struct Pointer<T>(*mut T);
 
 impl<T> Clone for Pointer<T> {
@@ -202,7 +202,7 @@ unsafe fn unary_range<A: Copy, R: Copy, F: Fn(A) -> R + ?Sized, const WIDE: bool
     out: Pointer<R>,
     f: &F,
 ) {
-    // SAFETY: the caller vouches for the range.
+    // SAFETY: the caller guarantees the range.
     unsafe {
         let (a, out) = (a.0.add(range.start), out.0.add(range.start));
         blocks::<_, _, WIDE>(
@@ -283,7 +283,7 @@ unsafe fn binary_range<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R + ?Sized, con
             let a = a.0.add(walk.offsets[0] + column * inner.steps[0]).cast_const();
             let b = b.0.add(walk.offsets[1] + column * inner.steps[1]).cast_const();
             let out = out.0.add(position);
-            // An operand that stays the same is read from a block of copies, so that there is one loop and not three.
+            // A broadcast operand is read from a block of copies, so that one loop serves all three cases.
             let (mut copies_of_a, mut copies_of_b) = (MaybeUninit::<[A; BLOCK]>::uninit(), MaybeUninit::uninit());
             let [a_step, b_step] = inner.steps;
             let a = if a_step == 0 { copies_of_a.write([*a; BLOCK]).as_ptr() } else { a };
@@ -385,8 +385,8 @@ unsafe fn ternary_range<A: Copy, B: Copy, C: Copy, R: Copy, F: Fn(A, B, C) -> R 
     }
 }
 
-/// Writes `len` elements: whole blocks with `read` and `of_block`, the rest one by one with `single`; without `WIDE` all of
-/// them one by one.
+/// Writes `len` elements: whole blocks with `read` and `of_block`, the rest one by one with `single`. Without `WIDE`, writes
+/// all of them one by one.
 ///
 /// # Safety
 /// `out` is valid for `len` elements; `read(offset)` and `single(index)` are sound below it.
@@ -401,7 +401,7 @@ unsafe fn blocks<R: Copy, S, const WIDE: bool>(
     let mut offset = 0;
     while WIDE && offset + BLOCK <= len {
         let operands = read(offset);
-        // A plain loop, which the compiler vectorises also where the function is long.
+        // The compiler vectorises a plain loop even where the function is long.
         let mut results = [const { MaybeUninit::<R>::uninit() }; BLOCK];
         for i in 0..BLOCK {
             results[i].write(of_block(&operands, i));

@@ -1,12 +1,12 @@
-//! How operands of different shapes line up: the plan of a broadcast loop, with its dimensions merged.
+//! Plans of broadcast loops: how operands of different shapes line up, with their dimensions merged.
 
 use smallvec::SmallVec;
 
-/// Dimensions merged as far as every operand allows. The last group is the inner loop.
+/// Adjacent dimensions that are merged because every operand allows it. The last group is the inner loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group<const N: usize> {
     pub len: usize,
-    /// How far each operand moves for one step of this group: 0 where it is broadcast.
+    /// How far each operand moves per step of this group: 0 where it is broadcast.
     pub steps: [usize; N],
 }
 
@@ -67,8 +67,8 @@ impl<const N: usize> Broadcast<N> {
             out_dims.push(size);
         }
         let operand_lens = shapes.map(|dims| dims.iter().product());
-        // From the innermost dimension outwards: an axis joins the group inside it when every operand moves through both, or
-        // stays in both.
+        // From the innermost dimension outwards: an axis joins the group inside it if each operand moves along both, or is
+        // broadcast along both.
         let mut reversed: SmallVec<[Group<N>; 6]> = SmallVec::new();
         let mut moved = [1usize; N];
         for axis in (0..rank).rev() {
@@ -109,12 +109,12 @@ impl<const N: usize> Broadcast<N> {
         }
     }
 
-    /// The shape of the output.
+    /// Returns the shape of the output.
     pub fn out_dims(&self) -> &[usize] {
         &self.out_dims
     }
 
-    /// The number of elements of the output.
+    /// Returns the number of elements of the output.
     pub fn out_len(&self) -> usize {
         self.out_len
     }

@@ -1,9 +1,9 @@
-//! Triangular factors: Cholesky, LU with pivots, QR by reflections, and solving with a triangle.
+//! Triangular factorizations: Cholesky, LU with pivots, QR by reflections, and triangular systems.
 
 use super::{Field, add_scaled, identity, inner_product};
 
-/// Replaces a Hermitian matrix, of which the lower triangle is read, by its Cholesky factor; returns whether it is positive
-/// definite.
+/// Replaces a Hermitian matrix by its Cholesky factor, and returns whether it is positive definite. Reads the lower triangle
+/// only.
 pub fn cholesky<F: Field>(matrix: &mut [F], size: usize) -> bool {
     assert_eq!(matrix.len(), size * size);
     for row in 0..size {
@@ -24,8 +24,8 @@ pub fn cholesky<F: Field>(matrix: &mut [F], size: usize) -> bool {
     true
 }
 
-/// Replaces a matrix by its triangular factors, with the unit diagonal of the lower one left out. Returns which row of the
-/// matrix each row of the product is, and the sign of that permutation.
+/// Replaces a matrix by its triangular factors; the unit diagonal of the lower one is not stored. Returns the row of the
+/// matrix that each row of the product is, and the sign of that permutation.
 pub fn lu<F: Field>(matrix: &mut [F], size: usize) -> (Vec<usize>, f64) {
     assert_eq!(matrix.len(), size * size);
     let mut order: Vec<usize> = (0..size).collect();
@@ -60,7 +60,7 @@ pub fn lu<F: Field>(matrix: &mut [F], size: usize) -> (Vec<usize>, f64) {
     (order, sign)
 }
 
-/// Replaces `rhs`, of `columns` columns, by the solution of a triangular system; `unit` says that the diagonal is taken as
+/// Replaces `rhs`, which has `columns` columns, by the solution of a triangular system. With `unit`, the diagonal counts as
 /// ones. A zero on the diagonal gives infinities.
 pub fn solve_triangular<F: Field>(triangle: &[F], size: usize, lower: bool, unit: bool, rhs: &mut [F], columns: usize) {
     assert!(triangle.len() == size * size && rhs.len() == size * columns);
@@ -84,8 +84,8 @@ pub fn solve_triangular<F: Field>(triangle: &[F], size: usize, lower: bool, unit
     }
 }
 
-/// Returns the orthogonal and the triangular factor of a matrix; with `full`, the orthogonal one is square. The diagonal
-/// of the triangle has the signs that reflections give it.
+/// Returns the orthogonal and the triangular factor of a matrix; with `full`, the orthogonal one is square. The signs of the
+/// triangle's diagonal are those that the reflections produce.
 pub fn qr<F: Field>(matrix: &[F], rows: usize, columns: usize, full: bool) -> (Vec<F>, Vec<F>) {
     assert_eq!(matrix.len(), rows * columns);
     let mut triangle = matrix.to_vec();
@@ -110,14 +110,14 @@ pub fn qr<F: Field>(matrix: &[F], rows: usize, columns: usize, full: bool) -> (V
     (orthogonal, triangle)
 }
 
-/// `I - tau v vᴴ`, which turns a vector onto the first axis.
+/// `I - tau v vᴴ`, which reflects a vector onto the first axis.
 pub(super) struct Reflection<F> {
     pub vector: Vec<F>,
     pub tau: F,
 }
 
 impl<F: Field> Reflection<F> {
-    /// Returns the reflection of a vector that isn't empty, and the first element of what it becomes, which is real.
+    /// Returns the reflection for a non-empty vector, and the first element of the reflected vector, which is real.
     pub(super) fn of(mut vector: Vec<F>) -> (Reflection<F>, f64) {
         let first = vector[0];
         let tail: f64 = vector[1..].iter().map(|value| value.square()).sum();
@@ -137,7 +137,7 @@ impl<F: Field> Reflection<F> {
         (Reflection { vector, tau }, beta)
     }
 
-    /// Applies the reflection, or its adjoint, to the columns of a matrix from one on.
+    /// Applies the reflection, or its adjoint, to the columns of a matrix from `from` on.
     pub(super) fn apply(&self, matrix: &mut [F], columns: usize, from: usize, adjoint: bool) {
         let tau = if adjoint { self.tau.conjugate() } else { self.tau };
         if tau.is_zero() || from >= columns {

@@ -4,12 +4,12 @@ use super::schur::schur;
 use super::{Field, adjoint, identity, lu, product, solve_triangular};
 use num_complex::Complex64;
 
-/// More steps than any matrix that has a root takes.
+/// More Newton steps than any matrix with a square root needs.
 const MOST_STEPS: usize = 100;
-/// More roots than it takes to bring any matrix of numbers near the identity.
+/// More square roots than any finite matrix needs to come near the identity.
 const MOST_ROOTS: usize = 120;
 
-/// Places and weights on the interval from -1 to 1 for sums that stand for integrals.
+/// Points and weights of Gauss-Legendre quadrature on the interval from -1 to 1.
 const NODES: [(f64, f64); 8] = [
     (-0.9602898564975363, 0.1012285362903763),
     (-0.7966664774136267, 0.2223810344533745),
@@ -21,10 +21,10 @@ const NODES: [(f64, f64); 8] = [
     (0.9602898564975363, 0.1012285362903763),
 ];
 
-/// Returns the root whose eigenvalues have a positive real part; not a number where there is none over this field.
+/// Returns the square root whose eigenvalues have a positive real part, or NaN if there is none over this field.
 ///
-/// Newton's method in the form of Denman and Beavers: one sequence goes to the root while the other, of what is still
-/// missing, goes to the identity.
+/// Uses Newton's method in the form of Denman and Beavers: one sequence converges to the root while the other, of the
+/// remaining factor, converges to the identity.
 pub fn square_root<F: Field>(matrix: &[F], size: usize) -> Vec<F> {
     assert_eq!(matrix.len(), size * size);
     if matrix.iter().all(|value| value.is_zero()) {
@@ -36,7 +36,7 @@ pub fn square_root<F: Field>(matrix: &[F], size: usize) -> Vec<F> {
     for _ in 0..MOST_STEPS {
         let Some((mut inverse, log_determinant)) = inverted(&missing, size) else { break };
         if scale_more {
-            // Brings the determinant to one, which saves steps while far away.
+            // Scaling the determinant to one saves steps while far from the root.
             let factor = (-log_determinant / size as f64).exp();
             if !(factor.is_finite() && factor > 0.0) {
                 break;
@@ -59,17 +59,17 @@ pub fn square_root<F: Field>(matrix: &[F], size: usize) -> Vec<F> {
             break;
         }
     }
-    // Rounding may keep the end just out of reach.
+    // Rounding may keep the sequence from quite reaching the root.
     if distance(&missing, &one) < 1e-9 {
         return root;
     }
     vec![F::from_parts(f64::NAN, f64::NAN); size * size]
 }
 
-/// Returns the principal logarithm; not a number where there is none.
+/// Returns the principal logarithm, or NaN if there is none.
 ///
-/// Roots are taken of the triangular matrix of Schur's form until it is near the identity, where a sum of fractions is exact;
-/// each root halves the result. The eigenvalues on the diagonal have their logarithms exactly.
+/// Takes square roots of the triangular matrix of the Schur form until it is near the identity, where a sum of fractions is
+/// accurate; each root halves the result. The logarithms of the eigenvalues on the diagonal are computed directly.
 pub fn logarithm(matrix: &[Complex64], size: usize) -> Vec<Complex64> {
     assert_eq!(matrix.len(), size * size);
     let none = || vec![Complex64::new(f64::NAN, f64::NAN); size * size];
@@ -115,7 +115,7 @@ fn triangular_root(matrix: &[Complex64], size: usize) -> Vec<Complex64> {
                 (row + 1..column).map(|between| root[row * size + between] * root[between * size + column]).sum();
             let scale = root[row * size + row] + root[column * size + column];
             let missing = matrix[row * size + column] - known;
-            // Two eigenvalues of zero: there is a root only where nothing is missing.
+            // With two eigenvalues of zero there is a root only if this element is zero.
             root[row * size + column] = if missing == Complex64::ZERO { missing } else { missing / scale };
         }
     }

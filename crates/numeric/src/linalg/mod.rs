@@ -1,7 +1,10 @@
-//! Decompositions of dense matrices, row by row in memory, over the real and the complex numbers.
+//! Decompositions of dense, row-major matrices over the real and the complex numbers.
 //!
-//! Everything is in double precision: an op of a narrower type widens its input, which is cheap beside the cubic work,
-//! more exact, and keeps the code to two copies.
+//! Written by hand rather than with a crate: the ops need few decompositions, with TensorFlow's conventions for signs, order
+//! and matrices that are singular or not finite.
+//!
+//! Everything is in double precision: ops of narrower types widen their input, which is cheap beside the cubic work, more
+//! accurate, and keeps the code to two instances.
 
 mod factor;
 mod functions;
@@ -18,7 +21,7 @@ use std::ops::Neg;
 
 /// A field over which matrices are decomposed.
 pub trait Field: Copy + NumAssign + Neg<Output = Self> + Send + Sync + 'static {
-    /// Makes a number; the real numbers drop the imaginary part.
+    /// Returns the number with these parts; real numbers drop the imaginary part.
     fn from_parts(real: f64, imaginary: f64) -> Self;
 
     /// Returns the real part.
@@ -40,12 +43,12 @@ pub trait Field: Copy + NumAssign + Neg<Output = Self> + Send + Sync + 'static {
         self.real().hypot(self.imaginary())
     }
 
-    /// Returns the number times a real one.
+    /// Returns the number times a real factor.
     fn scaled(self, factor: f64) -> Self {
         Self::from_parts(self.real() * factor, self.imaginary() * factor)
     }
 
-    /// Returns a real number.
+    /// Returns a real number as an element of the field.
     fn from_real(real: f64) -> Self {
         Self::from_parts(real, 0.0)
     }
@@ -138,7 +141,7 @@ fn add_scaled<F: Field>(to: &mut [F], from: &[F], factor: F) {
 
 /// Returns the sum of `conj(a) * b`.
 fn inner_product<F: Field>(a: &[F], b: &[F]) -> F {
-    // Four sums at once, which the processor adds in parallel.
+    // Four independent sums, which the processor adds in parallel.
     let mut sums = [F::zero(); 4];
     let (a_fours, a_rest) = a.as_chunks::<4>();
     let (b_fours, b_rest) = b.as_chunks::<4>();

@@ -1,16 +1,16 @@
-//! Schur's form of a complex matrix: a triangular one and the unitary one that leads there and back.
+//! The Schur form of a complex matrix: a triangular matrix and the unitary one that transforms to it.
 
 use super::identity;
 use num_complex::Complex64;
 
-/// More turns for each eigenvalue than any matrix of finite numbers takes.
+/// More QR steps per eigenvalue than any finite matrix needs.
 const TURNS_PER_VALUE: usize = 60;
 
-/// Returns `(t, q)` with `matrix = q · t · qᴴ`, `t` upper triangular and `q` unitary, or nothing where the numbers are not
-/// finite or don't settle.
+/// Returns `(t, q)` with `matrix = q · t · qᴴ`, `t` upper triangular and `q` unitary, or `None` if the matrix is not finite or
+/// the iteration does not converge.
 ///
-/// Householder's reflections make zeros below the first subdiagonal, and turns in the planes of neighbours with Wilkinson's
-/// shifts make those of the subdiagonal vanish, one after the other from below.
+/// Householder reflections make the matrix Hessenberg; QR steps with Wilkinson shifts then make the elements of the
+/// subdiagonal vanish, from the bottom up.
 pub(super) fn schur(matrix: &[Complex64], size: usize) -> Option<(Vec<Complex64>, Vec<Complex64>)> {
     if matrix.iter().any(|value| !value.re.is_finite() || !value.im.is_finite()) {
         return None;
@@ -21,7 +21,7 @@ pub(super) fn schur(matrix: &[Complex64], size: usize) -> Option<(Vec<Complex64>
     let mut end = size;
     let mut turns = 0;
     while end > 1 {
-        // The block from `start` to `end` is the last that hangs together.
+        // The block from `start` to `end` is the last one without a zero on its subdiagonal.
         let mut start = end - 1;
         while start > 0 {
             let neighbours = t[(start - 1) * size + start - 1].norm() + t[start * size + start].norm();
@@ -42,7 +42,7 @@ pub(super) fn schur(matrix: &[Complex64], size: usize) -> Option<(Vec<Complex64>
             return None;
         }
         let shift = match turns % 10 {
-            // A shift out of the row ends a circle.
+            // An exceptional shift breaks a cycle.
             0 => t[(end - 1) * size + end - 1] + t[(end - 1) * size + end - 2].norm(),
             _ => wilkinson(&t, size, end),
         };
@@ -54,7 +54,7 @@ pub(super) fn schur(matrix: &[Complex64], size: usize) -> Option<(Vec<Complex64>
     Some((t, q))
 }
 
-/// Returns the eigenvalue of the last two rows of a block that is the nearer to its last element.
+/// Returns the eigenvalue of the last 2x2 block that is nearer to its last element.
 fn wilkinson(t: &[Complex64], size: usize, end: usize) -> Complex64 {
     let at = |row: usize, column: usize| t[(end - 2 + row) * size + end - 2 + column];
     let (half_trace, determinant) = ((at(0, 0) + at(1, 1)) * 0.5, at(0, 0) * at(1, 1) - at(0, 1) * at(1, 0));
@@ -97,14 +97,14 @@ fn to_hessenberg(t: &mut [Complex64], q: &mut [Complex64], size: usize) {
     }
 }
 
-/// One turn of the block from `start` to `end`.
+/// Does one QR step on the block from `start` to `end`.
 fn turn(t: &mut [Complex64], q: &mut [Complex64], size: usize, start: usize, end: usize, shift: Complex64) {
     let (mut x, mut y) = (t[start * size + start] - shift, t[(start + 1) * size + start]);
     for plane in start..end - 1 {
         let norm = x.norm().hypot(y.norm());
         if norm > 0.0 {
             let (c, s) = (x / norm, y / norm);
-            // From the left: the plane's first row becomes the direction of (x, y).
+            // From the left: rotates (x, y) onto the plane's first row.
             for column in plane.saturating_sub(1)..size {
                 let (a, b) = (t[plane * size + column], t[(plane + 1) * size + column]);
                 t[plane * size + column] = c.conj() * a + s.conj() * b;

@@ -3,11 +3,11 @@
 use super::factor::Reflection;
 use super::{Field, add_scaled, adjoint, inner_product, qr};
 
-/// How many rounds a value gets before the matrix is given up; a few are usual.
+/// Rounds per value before giving up; a few are usual.
 const MAX_ROUNDS: usize = 100;
 
-/// Returns the eigenvalues of a Hermitian matrix in ascending order, of which the lower triangle is read, and with
-/// `vectors` the eigenvectors as columns. `None` when the matrix isn't finite.
+/// Returns the eigenvalues of a Hermitian matrix in ascending order and, with `vectors`, the eigenvectors as columns. Reads the
+/// lower triangle only. Returns `None` if the matrix is not finite.
 pub fn self_adjoint_eigen<F: Field>(matrix: &[F], size: usize, vectors: bool) -> Option<(Vec<f64>, Vec<F>)> {
     assert_eq!(matrix.len(), size * size);
     if matrix.iter().any(|value| !value.square().is_finite()) {
@@ -42,8 +42,8 @@ pub fn self_adjoint_eigen<F: Field>(matrix: &[F], size: usize, vectors: bool) ->
     Some((values, sorted))
 }
 
-/// Reduces a Hermitian matrix to a real one of three diagonals; returns the middle one, the one beside it, and the
-/// reflections, of which the one at `step` works on the rows after it.
+/// Reduces a Hermitian matrix to a real tridiagonal one. Returns its diagonal, the diagonal beside it, and the reflections;
+/// the one at `step` acts on the rows after `step`.
 fn tridiagonal<F: Field>(matrix: &mut [F], size: usize) -> (Vec<f64>, Vec<f64>, Vec<Reflection<F>>) {
     let mut beside = Vec::with_capacity(size);
     let mut reflections = Vec::with_capacity(size);
@@ -61,7 +61,7 @@ fn tridiagonal<F: Field>(matrix: &mut [F], size: usize) -> (Vec<f64>, Vec<f64>, 
                     tau.conjugate() * inner_product(&conjugated, vector)
                 })
                 .collect();
-            // Half of what both updates would take away twice.
+            // The part that both updates would subtract is halved.
             let half = (tau * inner_product(vector, &weights)).real() / 2.0;
             add_scaled(&mut weights, vector, F::from_real(-half));
             for row in 0..size - from {
@@ -79,7 +79,7 @@ fn tridiagonal<F: Field>(matrix: &mut [F], size: usize) -> (Vec<f64>, Vec<f64>, 
     (diagonal, beside, reflections)
 }
 
-/// Implicit QL rotations, applied to the rows of `vectors` as well unless there are none.
+/// Diagonalizes by implicit QL rotations, and applies them to the rows of `vectors` unless it is empty.
 fn rotate_to_diagonal<F: Field>(d: &mut [f64], e: &mut [f64], vectors: &mut [F], size: usize) -> Option<()> {
     for low in 0..size {
         let mut rounds = 0;
@@ -139,7 +139,7 @@ fn rotate_to_diagonal<F: Field>(d: &mut [f64], e: &mut [f64], vectors: &mut [F],
 }
 
 /// Returns the singular values of a matrix in descending order and, with `vectors`, the left and right singular vectors as
-/// columns; with `full`, these are square. `None` when the matrix isn't finite.
+/// columns; with `full`, these are square. Returns `None` if the matrix is not finite.
 pub fn singular_values<F: Field>(
     matrix: &[F],
     rows: usize,
@@ -155,7 +155,7 @@ pub fn singular_values<F: Field>(
     if matrix.iter().any(|value| !value.square().is_finite()) {
         return None;
     }
-    // Of a tall matrix only the triangle matters.
+    // A tall matrix has the singular values of its triangular factor.
     let reduced = (rows > columns).then(|| qr(matrix, rows, columns, false));
     let core = reduced.as_ref().map_or(matrix, |(_, triangle)| triangle);
     let mut work = transpose(core, columns, columns);
@@ -170,7 +170,7 @@ pub fn singular_values<F: Field>(
     if !vectors {
         return Some((values, Vec::new(), Vec::new()));
     }
-    // Directions of values that are nothing but rounding are chosen afterwards, orthogonal to the others.
+    // Vectors of values that are only rounding errors are chosen afterwards, orthogonal to the others.
     let smallest = values.first().copied().unwrap_or(0.0) * f64::EPSILON * columns as f64;
     let rank = values.iter().take_while(|&&value| value > smallest).count();
     let mut left_rows: Vec<F> = Vec::with_capacity(rank * columns);
@@ -193,7 +193,7 @@ fn row<F>(matrix: &[F], columns: usize, row: usize) -> &[F] {
     &matrix[row * columns..(row + 1) * columns]
 }
 
-/// Turns pairs of rows until all are orthogonal, and the rows of `right` with them.
+/// Rotates pairs of rows until all are orthogonal, and the rows of `right` with them.
 fn orthogonalize<F: Field>(work: &mut [F], right: &mut [F], size: usize) {
     for _ in 0..MAX_ROUNDS {
         let mut turned = false;
@@ -232,7 +232,7 @@ fn turn<F: Field>(matrix: &mut [F], size: usize, (first, second): (usize, usize)
     }
 }
 
-/// Returns orthonormal columns and as many more as make up the width.
+/// Returns orthonormal columns, extended by further ones to the given width.
 fn completed<F: Field>(columns: &[F], rows: usize, count: usize, width: usize) -> Vec<F> {
     if count == width {
         return columns.to_vec();

@@ -1,4 +1,4 @@
-//! The blocked matrix product: cuts A, B and C so that what the micro-kernel reads stays in the caches.
+//! The blocked matrix product: splits A, B and C so that what the micro-kernel reads stays in the caches.
 
 use super::kernel::{ChosenSteps, HasMicrokernel, Microkernel, Panel, RowsOfA, Segment, group_rows};
 use super::zeros::{self, Block};
@@ -7,7 +7,7 @@ use crate::scratch::with_scratch;
 use bytemuck::Pod;
 use cpu_macros::each_level;
 
-/// A matrix as it lies in memory: element (i, j) is at `i * row_stride + j * column_stride`.
+/// A strided view of a matrix: element (i, j) is at `i * row_stride + j * column_stride`.
 #[derive(Clone, Copy)]
 pub(crate) struct MatrixView<'a, T> {
     pub data: &'a [T],
@@ -29,13 +29,13 @@ impl<'a, T> MatrixView<'a, T> {
     }
 }
 
-/// Bytes of one panel of B that stay in the first-level cache while the rows of A stream past.
+/// The size of a panel of B, which stays in the L1 cache while the rows of A stream past.
 const PANEL_BYTES: usize = 20 << 10;
 /// Bytes of the packed block of B.
 const B_BLOCK_BYTES: usize = 512 << 10;
-/// Panels of B that are packed at a time where they are used once: adjacent ones, since a row of B is read in one go.
+/// Adjacent panels of B that are packed together where each is used once, since a row of B is read in one go.
 const STRIP_PANELS: usize = 4;
-/// Bytes of the block of A that stays in the second-level cache.
+/// Bytes of the block of A, which stays in the L2 cache.
 const A_BLOCK_BYTES: usize = 160 << 10;
 
 /// Computes `c = a × b`, or `c += a × b`, for one thread; C is row-major with `c_row_stride`.
@@ -58,7 +58,7 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
     if k == 0 {
         if !accumulate {
             for row in 0..m {
-                // SAFETY: the caller vouches for C.
+                // SAFETY: the caller guarantees C.
                 unsafe { std::slice::from_raw_parts_mut(c.add(row * c_row_stride), n) }.fill(T::ZERO);
             }
         }
@@ -71,11 +71,11 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
     let depth_step = k.div_ceil(depth_blocks);
     let row_step = round_up((A_BLOCK_BYTES / (depth_step * element)).max(kernel.rows), kernel.rows);
     let skip_zeros = zeros::pays(m, n, k, a, b, kernel.rows, kernel.columns);
-    // A row-major A is read in place. Otherwise a group of rows would touch a cache line for every step of the depth.
+    // A row-major A is read in place. Any other would touch one cache line per row for every step of the depth.
     let pack_a = a.column_stride != 1;
-    // Packing B costs a pass over it, which few rows can't repay.
+    // Packing B costs a pass over it, which does not pay for few rows.
     let pack_b = b.column_stride != 1 || m > 2 * kernel.rows;
-    // Where one block holds all rows, B is used once: it is packed a strip at a time, which never leaves the cache.
+    // Where one block holds all rows, B is used once, and is packed in strips that never leave the cache.
     let one_block = m <= row_step;
     let column_step = if one_block {
         STRIP_PANELS * kernel.columns
@@ -147,7 +147,7 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
 /// Multiplies a block of A by every panel of a block of B.
 ///
 /// # Safety
-/// As for [`multiply`]; `packed_b` holds the block when `pack_b`, and else one panel.
+/// As for [`multiply`]; `packed_b` has room for the block if `pack_b`, else for one panel.
 unsafe fn block<T: HasMicrokernel + Pod>(
     kernel: &Microkernel<T>,
     rows: usize,
@@ -185,7 +185,7 @@ unsafe fn block<T: HasMicrokernel + Pod>(
             columns: width,
             accumulate,
         };
-        // SAFETY: the kernel was chosen for this processor; the caller vouches for the sizes.
+        // SAFETY: the kernel was chosen for this processor; the caller guarantees the sizes.
         unsafe { (kernel.run)(&arguments) };
     }
 }
@@ -204,7 +204,7 @@ pub(crate) fn pack_columns<T: HasMicrokernel + Pod>(
         let source = &b.data[first * b.column_stride..];
         if b.column_stride == 1 {
             if filled == width {
-                // Rows of a known length are copied by a few moves, without a call for each.
+                // Rows whose length is a constant are copied inline, without a call for each.
                 match width {
                     8 => copy_groups::<T, 8>(source, b.row_stride, panel),
                     16 => copy_groups::<T, 16>(source, b.row_stride, panel),
@@ -218,7 +218,7 @@ pub(crate) fn pack_columns<T: HasMicrokernel + Pod>(
             } else {
                 for (step, row) in panel.chunks_exact_mut(width).enumerate() {
                     let from = &source[step * b.row_stride..][..filled];
-                    // Element by element: a call for each of these short rows would take longer.
+                    // Element by element, since a call of `memcpy` for each short row would take longer.
                     for (column, to) in row.iter_mut().enumerate() {
                         *to = if column < filled { from[column] } else { T::ZERO };
                     }
@@ -270,8 +270,8 @@ fn copy_groups<T: Copy, const GROUP: usize>(source: &[T], stride: usize, target:
     }
 }
 
-/// Writes `lanes` lines (each `line_stride` apart, their elements `step_stride` apart) side by side: the element at
-/// `step` of line `lane` goes to `step * width + lane`. Lanes up to `width` are padded with zeros.
+/// Interleaves `lanes` lines, which are `line_stride` apart with elements `step_stride` apart: the element at `step` of line
+/// `lane` goes to `step * width + lane`. Lanes up to `width` are padded with zeros.
 #[inline(always)]
 fn interleave<T: HasMicrokernel + Pod>(
     source: &[T],
@@ -309,8 +309,7 @@ fn interleave<T: HasMicrokernel + Pod>(
     }
 }
 
-/// Computes `c = a × b` on as many threads as pay, then `finish(first_row, first_column, rows, columns)` on each part of C while
-/// it is still in the cache.
+/// Computes `c = a × b` on as many threads as pay, and calls `finish` with each part of C while it is still in the cache.
 pub(crate) fn multiply_parallel<T: HasMicrokernel + Pod + Send + Sync>(
     m: usize,
     n: usize,
@@ -362,7 +361,7 @@ fn nanoseconds(m: usize, n: usize, k: usize, element: usize) -> f64 {
 }
 
 impl<'a, T> MatrixView<'a, T> {
-    /// Like `part`, for a view that may hold nothing.
+    /// Returns a part of the view, which may be empty.
     fn starting_at(&self, row: usize, column: usize) -> MatrixView<'a, T> {
         let offset = row * self.row_stride + column * self.column_stride;
         MatrixView { data: self.data.get(offset..).unwrap_or(&[]), ..*self }
@@ -383,18 +382,18 @@ impl<T> Part<'_, T> {
     /// Calls `body` with each row of the part.
     pub(crate) fn for_each_row(&mut self, mut body: impl FnMut(&mut [T])) {
         for row in self.first_row..self.first_row + self.rows {
-            // SAFETY: this part belongs to one task, which hands out one row at a time.
+            // SAFETY: this part belongs to one task, which lends out one row at a time.
             body(unsafe { self.c.slice(row * self.row_length + self.first_column, self.columns) });
         }
     }
 }
 
-/// Returns into how many parts to cut the rows and the columns of C, which doesn't change the result.
+/// Returns how many parts to split the rows and the columns of C into. The result does not depend on it.
 fn split(m: usize, n: usize, k: usize, element: usize, panel_columns: usize, threads: usize) -> (usize, usize) {
     if threads == 1 {
         return (1, 1);
     }
-    // More parts than threads even out a held-up thread, but each repeats some packing.
+    // With more parts than threads, a slow thread matters less, but each part repeats some packing.
     let parts = if nanoseconds(m, n, k, element) > 4e6 { 2 * threads } else { threads };
     let mut best = (1, 1);
     let mut best_cost = f64::MAX;

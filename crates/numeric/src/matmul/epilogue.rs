@@ -1,10 +1,10 @@
-//! Bias and activation on rows of a product, while they are still in the cache.
+//! Applies bias and activation to rows of a product while they are still in the cache.
 
 use super::Epilogue;
 use crate::simd_math::SimdMath;
 use cpu_macros::each_level;
 
-/// An activation that can follow a product or a convolution, as TensorFlow's fused ops name them.
+/// An activation that can follow a product or a convolution, named as in TensorFlow's fused ops.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub enum Activation {
     /// None.
@@ -14,9 +14,9 @@ pub enum Activation {
     Relu,
     /// `min(max(x, 0), 6)`.
     Relu6,
-    /// `x` if positive and else `exp(x) - 1`.
+    /// `x` if positive, else `exp(x) - 1`.
     Elu,
-    /// `x` if positive and else `alpha * x`.
+    /// `x` if positive, else `alpha * x`.
     LeakyRelu(f32),
     /// The hyperbolic tangent.
     Tanh,
@@ -26,7 +26,7 @@ pub enum Activation {
 
 /// An element type that an epilogue can be applied to.
 pub(crate) trait EpilogueElement: Copy {
-    /// Adds the bias of the columns from `first_column` to a row, or a part of one, and activates it.
+    /// Adds the bias of the columns from `first_column` on to a row or a part of one, and applies the activation.
     fn apply(epilogue: &Epilogue<'_, Self>, first_column: usize, row: &mut [Self]);
 }
 
@@ -46,7 +46,7 @@ macro_rules! impl_apply {
                     *value += bias;
                 }
             }
-            // A comparison that is false for NaN keeps it, as TensorFlow does.
+            // Comparisons that are false for NaN keep it, as TensorFlow does.
             match activation {
                 Activation::Identity => {}
                 Activation::Relu => {

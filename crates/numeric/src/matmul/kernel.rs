@@ -1,20 +1,21 @@
 //! The micro-kernels: a few rows of A times one packed panel of B, accumulated in registers.
 //!
-//! One generic tile is compiled for every element type and instruction set. [`Microkernel::of`] picks at run time.
+//! One generic tile is compiled for every element type and instruction set; [`HasMicrokernel::microkernel`] picks one at run
+//! time.
 
 use crate::simd::{Lanes, MulAdd};
 use cpu::{Level, level};
 use num_complex::Complex;
 
-/// Rows of A, one panel of B and the columns of C that they make.
+/// The arguments of a micro-kernel: rows of A, one panel of B, and the columns of C that they produce.
 pub(crate) struct Panel<'a, T> {
     pub rows: usize,
-    /// Where along the depth the rows of A lie; one segment from 0 for a matrix.
+    /// The runs that the depth of A consists of; for a matrix, one segment that starts at 0.
     pub segments: &'a [Segment],
     pub a: RowsOfA<T>,
-    /// Which steps count, of a matrix: there is one segment then.
+    /// The steps of the depth to compute, if not all. There is only one segment then.
     pub chosen: Option<ChosenSteps>,
-    /// The panel: as many rows as the segments are long together, each as wide as the kernel.
+    /// The panel: as many rows as the segments have steps in total, each as wide as the kernel.
     pub b: *const T,
     pub b_row_stride: usize,
     pub c: *mut T,
@@ -34,26 +35,26 @@ pub(crate) struct Segment {
     pub len: usize,
 }
 
-/// Where the rows of A are.
+/// How the rows of A are stored.
 #[derive(Clone, Copy)]
 pub(crate) enum RowsOfA<T> {
     /// Element (i, p) is at `i * row_stride + p * column_stride`.
     Strided { data: *const T, row_stride: usize, column_stride: usize },
-    /// The groups that [`group_rows`] makes, one after the other, each stored with its rows adjacent.
+    /// The groups of [`group_rows`] one after the other; within a group, the rows' elements of each step are adjacent.
     Packed { data: *const T },
 }
 
-/// The steps of the depth that count for each group of rows, in order; the others are left out.
+/// The steps of the depth to compute for each group of rows, in order; the others are skipped.
 #[derive(Clone, Copy)]
 pub(crate) struct ChosenSteps {
-    /// For each group as many places as the depth has steps; the first of them are taken.
+    /// For each group, an array as long as the depth, whose first `counts` entries are used.
     pub steps: *const u32,
-    /// How many, for each group.
+    /// The number of steps for each group.
     pub counts: *const u32,
 }
 
-/// Returns how many of the remaining rows the next group takes: full groups, and two even ones at the end, since a
-/// group of one or two rows can't keep the multipliers busy.
+/// Returns how many of the remaining rows form the next group: full groups, and two of about equal size at the end, since a
+/// group of one or two rows cannot keep the multipliers busy.
 #[inline(always)]
 pub(crate) fn group_rows(remaining: usize, most: usize) -> usize {
     if remaining >= 2 * most {
@@ -67,7 +68,7 @@ pub(crate) fn group_rows(remaining: usize, most: usize) -> usize {
 
 /// A micro-kernel for elements of type `T`.
 pub(crate) struct Microkernel<T> {
-    /// Most rows in a group.
+    /// The most rows in a group.
     pub rows: usize,
     /// Columns of a full panel of B.
     pub columns: usize,
@@ -96,7 +97,7 @@ where
         }
         let group = group_rows(panel.rows - row, ROWS);
         let (a, row_stride, column_stride) = match panel.a {
-            // SAFETY: `row` is below `rows`, for which the caller vouches.
+            // SAFETY: `row` is below `rows`, which the caller guarantees.
             RowsOfA::Strided { data, row_stride, column_stride } => {
                 (unsafe { data.add(row * row_stride) }, row_stride, column_stride)
             }
@@ -111,9 +112,9 @@ where
         let c = unsafe { panel.c.add(row * panel.c_row_stride) };
         macro_rules! tile {
             ($rows:literal) => {{
-                // Rows beyond what the kernel can hold are never asked for; the bound keeps them out of the binary.
+                // More rows than the kernel holds never occur; the bound keeps those tiles out of the binary.
                 if $rows <= ROWS {
-                    // SAFETY: the caller vouches for the panel.
+                    // SAFETY: the caller guarantees the panel.
                     unsafe {
                         match (chosen, panel.columns <= V::LANES) {
                             (None, true) => tile::<V, $rows, 1>(panel, a, row_stride, column_stride, c),
@@ -157,7 +158,7 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize>(
 ) where
     V::Scalar: MulAdd,
 {
-    // SAFETY: the caller vouches for the instruction set and for the sizes in `panel`.
+    // SAFETY: the caller guarantees the instruction set and the sizes in `panel`.
     unsafe {
         let mut sums = [[V::splat(V::Scalar::ZERO); VECTORS]; ROWS];
         let mut b = panel.b;
@@ -173,7 +174,7 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
-/// As [`tile`], with some steps of the depth only.
+/// As [`tile`], for some steps of the depth only.
 #[inline(always)]
 unsafe fn tile_of_steps<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     panel: &Panel<'_, V::Scalar>,
@@ -196,7 +197,7 @@ unsafe fn tile_of_steps<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
-/// Adds what one step of the depth brings: a column of A times a row of the panel.
+/// Adds the product of one step of the depth: a column of A times a row of the panel.
 #[inline(always)]
 unsafe fn add_step<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     sums: &mut [[V; VECTORS]; ROWS],
@@ -204,7 +205,7 @@ unsafe fn add_step<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     row_stride: usize,
     b: *const V::Scalar,
 ) {
-    // SAFETY: the caller vouches for the instruction set and the pointers.
+    // SAFETY: the caller guarantees the instruction set and the pointers.
     unsafe {
         let mut columns = [V::load(b); VECTORS];
         for vector in 1..VECTORS {
@@ -219,7 +220,7 @@ unsafe fn add_step<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
-/// Writes or adds the sums of a tile to C.
+/// Writes the sums of a tile to C, or adds them to it.
 #[inline(always)]
 unsafe fn finish_tile<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     panel: &Panel<'_, V::Scalar>,
@@ -228,7 +229,7 @@ unsafe fn finish_tile<V: Lanes, const ROWS: usize, const VECTORS: usize>(
 ) where
     V::Scalar: MulAdd,
 {
-    // SAFETY: the caller vouches for the instruction set and for the sizes in `panel`.
+    // SAFETY: the caller guarantees the instruction set and the sizes in `panel`.
     unsafe {
         if panel.columns == VECTORS * V::LANES {
             for row in 0..ROWS {
@@ -266,14 +267,14 @@ macro_rules! microkernels {
                     if best >= Level::$level {
                         #[target_feature(enable = $features)]
                         unsafe fn run(arguments: &Panel<'_, $scalar>) {
-                            // SAFETY: the features are enabled here; the caller vouches for the rest.
+                            // SAFETY: the features are enabled here; the caller guarantees the rest.
                             unsafe { panel::<$register, $rows>(arguments) }
                         }
                         return Microkernel { rows: $rows, columns: 2 * <$register as Lanes>::LANES, run };
                     }
                 )*
                 unsafe fn run(arguments: &Panel<'_, $scalar>) {
-                    // SAFETY: needs no feature; the caller vouches for the rest.
+                    // SAFETY: needs no feature; the caller guarantees the rest.
                     unsafe { panel::<$portable, $portable_rows>(arguments) }
                 }
                 Microkernel { rows: $portable_rows, columns: 2 * <$portable as Lanes>::LANES, run }
@@ -285,7 +286,7 @@ macro_rules! microkernels {
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 
-// Sixteen registers hold six rows of two vectors and what feeds them; thirty-two hold twelve.
+// Sixteen registers hold six rows of two vectors and their operands; thirty-two hold twelve.
 microkernels!(f32, portable: [f32; 4], 4, Avx512("avx512f,avx2,fma"): __m512, 12, Avx2("avx2,fma"): __m256, 6);
 microkernels!(f64, portable: [f64; 2], 4, Avx512("avx512f,avx2,fma"): __m512d, 12, Avx2("avx2,fma"): __m256d, 6);
 microkernels!(i32, portable: [i32; 4], 4, Avx2("avx2,fma"): [i32; 8], 4);
@@ -297,7 +298,7 @@ microkernels!(Complex<f64>, portable: [Complex<f64>; 1], 2, Avx2("avx2,fma"): [C
 mod tests {
     use super::*;
 
-    /// The twelve-row, sixteen-lane tile of machines with AVX-512, in portable code so that every machine tests it.
+    /// The twelve-row, sixteen-lane tile of AVX-512, in portable code so that every machine tests it.
     #[test]
     fn the_widest_tile_multiplies_every_edge() {
         for rows in [1, 2, 5, 11, 12, 13, 24, 31] {

@@ -1,6 +1,10 @@
-//! Matrix products on row-major slices, with transposed operands, batches, and a bias and activation on top.
+//! Matrix products on row-major slices, with transposed operands, batches, and a fused bias and activation.
 //!
-//! [`matmul`] is the way in for every element type. Half-precision operands are widened and accumulated in `f32`.
+//! Written by hand, since no crate has all of this: the epilogue applied while a part is in the cache, the steps that
+//! `zeros` skips, a micro-kernel that convolutions share, all element types of TensorFlow, and results that do not depend on
+//! the number of threads.
+//!
+//! [`matmul`] is the entry point for every element type. Half-precision operands are widened and accumulated in `f32`.
 //! Integers wrap.
 
 mod block;
@@ -21,15 +25,15 @@ use half::{bf16, f16};
 pub(crate) use kernel::{HasMicrokernel, Microkernel, Panel, RowsOfA, Segment};
 use num_complex::Complex;
 
-/// How an operand is stored, compared to how it enters the product.
+/// How the slice of an operand stores its matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Operand {
-    /// Row-major, as it enters.
+    /// Row-major.
     #[default]
     Plain,
-    /// The rows of the slice are the columns of the matrix.
+    /// Column-major: the rows of the slice are the columns of the matrix.
     Transposed,
-    /// As `Transposed`, and each element is conjugated.
+    /// As `Transposed`, with each element conjugated.
     Adjoint,
 }
 
@@ -49,18 +53,18 @@ pub struct MatMulShape {
 }
 
 impl MatMulShape {
-    /// A product of two plain row-major matrices.
+    /// Returns the product of two row-major matrices.
     pub fn new(m: usize, k: usize, n: usize) -> Self {
         MatMulShape { m, k, n, a: Operand::Plain, b: Operand::Plain }
     }
 
-    /// The same product with the operands stored in another way.
+    /// Returns the same product with the operands stored in another way.
     pub fn stored(self, a: Operand, b: Operand) -> Self {
         MatMulShape { a, b, ..self }
     }
 }
 
-/// What is done with each element of the product: `activation(product + bias)`.
+/// What is applied to each element of the product: `activation(product + bias)`.
 #[derive(Clone, Copy)]
 pub struct Epilogue<'a, T> {
     /// One value for each column.
@@ -78,7 +82,7 @@ impl<T> Epilogue<'_, T> {
 pub trait MatMulElement: Pod + Send + Sync {
     #[doc(hidden)]
     fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self]);
-    /// The complex conjugate; real numbers are their own.
+    /// Returns the complex conjugate; a real number is its own.
     fn conjugate(self) -> Self {
         self
     }
@@ -111,8 +115,8 @@ pub fn matmul_bias_activation<T: FusedMatMulElement>(
     T::matmul_fused(shape, a, b, out, epilogue);
 }
 
-/// Computes a product for each item of a batch. `a_item` and `b_item` say which matrix of the operands item `i` of the
-/// output uses, so that a broadcast operand is not copied; for equal batches both are `|i| i`.
+/// Computes a product for each item of a batch. `a_item` and `b_item` map an item of the output to the matrix of each operand,
+/// so that a broadcast operand is not copied; for equal batches both are `|i| i`.
 pub fn batch_matmul<T: MatMulElement>(
     shape: MatMulShape,
     a: &[T],
@@ -137,7 +141,7 @@ pub fn batch_matmul<T: MatMulElement>(
             }
         });
     } else {
-        // Few large products: each one is split itself.
+        // There are few large products, each of which is split over the threads.
         for (item, out) in out.chunks_exact_mut(out_len).enumerate() {
             one(item, out);
         }
@@ -150,7 +154,7 @@ fn check_lengths<T>(shape: MatMulShape, a: &[T], b: &[T], out: &[T]) {
     assert_eq!(out.len(), shape.m * shape.n, "the output has another size than its shape");
 }
 
-/// The product for types that have a micro-kernel. `out` is overwritten.
+/// Computes the product for types that have a micro-kernel. Overwrites `out`.
 fn matmul_with_kernel<T: HasMicrokernel + MatMulElement>(
     shape: MatMulShape,
     a: &[T],
@@ -189,7 +193,7 @@ macro_rules! impl_complex {
     ($($scalar:ty),*) => {$(
         impl MatMulElement for $scalar {
             fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self]) {
-                // An adjoint operand is conjugated in a copy; the product itself knows transposition only.
+                // An adjoint operand is conjugated in a copy; the product itself only transposes.
                 conjugated(shape.a, a, |a| conjugated(shape.b, b, |b| {
                     matmul_with_kernel(shape, a, b, out, &|_| ());
                 }));

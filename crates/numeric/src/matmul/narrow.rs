@@ -5,7 +5,7 @@ use super::{MatMulElement, MatMulShape, Operand};
 use crate::parallel::{self, SharedMut};
 use cpu_macros::each_level;
 
-/// Computes the product if it is a narrow one, and returns whether it was.
+/// Computes the product if it is narrow, and returns whether it was.
 pub(super) fn matmul_narrow<T: HasMicrokernel + MatMulElement>(
     shape: MatMulShape,
     a: &[T],
@@ -20,7 +20,7 @@ pub(super) fn matmul_narrow<T: HasMicrokernel + MatMulElement>(
     }
     let nanoseconds_per_element = k as f64 * size_of::<T>() as f64 / 32.0;
     if m <= 2 && a_is_plain && shape.b == Operand::Plain && n > 1 {
-        // Each thread takes some columns of every row.
+        // Each thread computes some columns of every row.
         let out = SharedMut::new(out);
         parallel::for_each_chunk(n, m as f64 * nanoseconds_per_element, |columns| {
             for row in 0..m {
@@ -32,7 +32,7 @@ pub(super) fn matmul_narrow<T: HasMicrokernel + MatMulElement>(
         return true;
     }
     if n == 1 && shape.a != Operand::Plain && m > 1 {
-        // The transposed problem: one row times a plain matrix.
+        // The transposed problem: one row times a row-major matrix.
         parallel::for_each_chunk_mut(out, 1, nanoseconds_per_element, |first, part| {
             row_times_matrix(b, &a[first..], m, part);
         });

@@ -3,7 +3,7 @@
 use super::*;
 use num_traits::Zero;
 
-/// Small integers as values: sums are exact in every type, so results must be equal.
+/// Returns small integers, whose sums are exact in every type, so that results must be equal.
 fn values<T>(len: usize, seed: usize, from: impl Fn(i32) -> T) -> Vec<T> {
     (0..len).map(|i| from(((i * 7 + seed * 5 + i / 3) % 9) as i32 - 4)).collect()
 }
@@ -160,7 +160,7 @@ fn batches_broadcast_by_item() {
     }
 }
 
-/// A matrix with zeros in all but some places, as images and one-hot rows have.
+/// Returns a sparse matrix, such as images and one-hot rows are.
 fn mostly_zero(rows: usize, columns: usize, counts: impl Fn(usize, usize) -> bool) -> Vec<f32> {
     let at = |i: usize| if counts(i / columns, i % columns) { ((i * 7) % 9) as f32 - 4.0 } else { -0.0 };
     (0..rows * columns).map(at).collect()

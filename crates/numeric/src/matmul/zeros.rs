@@ -1,8 +1,8 @@
-//! Zeros in the first operand: a step of the depth in which a group of rows has nothing but zeros is left out.
+//! Skips zeros in the first operand: the steps of the depth in which a group of rows has only zeros.
 //!
-//! Images have black borders, and words, categories and clicks are often written as a few ones among zeros. What is left out
-//! would have added zeros, in the same order, so that the product is the same to the last bit; only where the second operand has a
-//! number that is not finite, of which zero times makes no number, everything is multiplied.
+//! Images have black borders, and words, categories and clicks are often one-hot. The skipped steps would only have added
+//! zeros, and the others keep their order, so the product is the same to the last bit. If the second operand has a number that
+//! is not finite, nothing is skipped, since zero times that number is NaN.
 
 use super::block::MatrixView;
 use super::kernel::{ChosenSteps, HasMicrokernel, group_rows};
@@ -10,17 +10,17 @@ use crate::scratch::with_scratch;
 use bytemuck::Pod;
 use cpu_macros::each_level;
 
-/// Multiplications below which a look at the operands would take longer than what it can save.
+/// The number of multiplications below which inspecting the operands would take longer than it can save.
 const LEAST_MULTIPLICATIONS: usize = 1 << 19;
-/// Panels of B that have to share the choice of steps.
+/// The fewest panels of B that must share a choice of steps.
 const LEAST_PANELS: usize = 3;
-/// How many groups, and how many steps of each, are looked at to see whether leaving out pays.
+/// The number of groups, and of steps in each, that are sampled to decide whether skipping pays.
 const SAMPLED_GROUPS: usize = 4;
 const SAMPLED_STEPS: usize = 96;
-/// Marks that are looked at together.
+/// Marks that are tested together.
 const WORD: usize = size_of::<u64>();
 
-/// Returns whether zeros of A are to be left out: there are enough of them, and B is finite.
+/// Returns whether to skip zeros of A: whether there are enough of them and B is finite.
 pub(super) fn pays<T: HasMicrokernel + Pod>(
     m: usize,
     n: usize,
@@ -37,13 +37,13 @@ pub(super) fn pays<T: HasMicrokernel + Pod>(
         && is_finite(b, k, n)
 }
 
-/// Looks at steps all over the matrix; returns whether a quarter of them has nothing but zeros.
+/// Samples steps all over the matrix, and returns whether at least a quarter of them have only zeros.
 fn has_many_zeros<T: HasMicrokernel>(a: MatrixView<'_, T>, m: usize, k: usize, group: usize) -> bool {
     let groups = SAMPLED_GROUPS.min(m / group);
     let steps = SAMPLED_STEPS.min(k);
     let mut zeros = 0;
     for sample in 0..groups {
-        // In the middle of each part, since the borders of an image are darker than the rest.
+        // The middle of each part, since the borders of an image are darker than the rest.
         let first_row = (2 * sample + 1) * (m - group) / (2 * groups);
         for step in 0..steps {
             let first = first_row * a.row_stride + (2 * step + 1) * k / (2 * steps) * a.column_stride;
@@ -67,16 +67,16 @@ fn all_finite<T: HasMicrokernel + Pod>(values: &[T]) -> bool {
     values.iter().fold(true, |all, value| all & value.is_finite())
 }
 
-/// Where a block of A is read from.
+/// How a block of A is stored.
 #[derive(Clone, Copy)]
 pub(super) enum Block<'a, T> {
-    /// Row by row; a row starts so many elements after the one before it.
+    /// Row by row, with this many elements from one row to the next.
     Rows { data: &'a [T], row_stride: usize },
-    /// As `pack_rows` leaves it: group by group, the rows of each adjacent.
+    /// As `pack_rows` writes it: group by group.
     Packed(&'a [T]),
 }
 
-/// Finds the steps that count for every group of rows of a block of A. There is room for `depth` steps of each group.
+/// Finds the steps to compute for each group of rows of a block of A. `steps` has room for `depth` steps per group.
 pub(super) fn choose<T: HasMicrokernel + Pod>(
     a: Block<'_, T>,
     rows: usize,
@@ -103,7 +103,7 @@ pub(super) fn choose<T: HasMicrokernel + Pod>(
     ChosenSteps { steps: steps.as_ptr(), counts: counts.as_ptr() }
 }
 
-/// Finds the steps of a group that lies in rows; returns how many they are.
+/// Finds the steps of a group that is stored row by row, and returns their number.
 #[each_level]
 fn of_rows<T: HasMicrokernel>(
     rows: &[T],
@@ -119,7 +119,7 @@ fn of_rows<T: HasMicrokernel>(
             *mark |= u8::from(!value.is_zero());
         }
     }
-    // Each step is written where the next one that counts belongs: what decides is no branch.
+    // Each step is written to the next free entry, which advances only past steps that count: no branch to mispredict.
     let mut count = 0;
     for (step, &mark) in marks.iter().enumerate() {
         steps[count] = step as u32;
@@ -128,7 +128,7 @@ fn of_rows<T: HasMicrokernel>(
     count
 }
 
-/// The same for a packed group.
+/// Finds the steps of a packed group, and returns their number.
 #[each_level]
 fn of_packed<T: HasMicrokernel>(packed: &[T], group: usize, marks: &mut [u8], steps: &mut [u32]) -> usize {
     let marks = &mut marks[..packed.len() + WORD];

@@ -1,7 +1,7 @@
-//! Optimizer steps: one pass over the variable, its slots and the gradient, vectorised, and parallel when large.
+//! Optimizer updates: one vectorised pass over the variable, its slots and the gradient, parallel when large.
 //!
-//! A [`Rule`] says what happens to one element. [`apply_dense`] runs it over whole tensors, in place or from old values to new
-//! ones; [`apply_sparse`] runs it over the rows that a sparse gradient names.
+//! A [`Rule`] updates one element. [`apply_dense`] applies it to whole tensors, in place or from an old buffer to a new one;
+//! [`apply_sparse`] applies it to the rows of a sparse gradient.
 //!
 //! ```
 //! use numeric::optimizer::{Momentum, apply_dense};
@@ -19,13 +19,13 @@ use crate::float::{Float, WideFloat};
 use crate::{parallel, prefetch};
 use std::marker::PhantomData;
 
-/// What an optimizer does with one element: new values of the variable and its slots from the old ones and the gradient.
+/// An optimizer's update of one element: computes new values of the variable and its slots from the old ones and the gradient.
 pub trait Rule<W: WideFloat, const N: usize>: Sync {
     /// Returns the new values.
     fn update(&self, slots: [W; N], grad: W) -> [W; N];
 }
 
-/// A variable or one of its slots: updated in place, or read here and written there in the same pass.
+/// A variable or one of its slots, updated in place, or read from one buffer and written to another in the same pass.
 pub struct Slot<'a, T> {
     read: *const T,
     write: *mut T,
@@ -34,12 +34,12 @@ pub struct Slot<'a, T> {
 }
 
 impl<'a, T> Slot<'a, T> {
-    /// A slot that is updated in place.
+    /// Returns a slot that is updated in place.
     pub fn in_place(data: &'a mut [T]) -> Self {
         Slot { read: data.as_ptr(), write: data.as_mut_ptr(), len: data.len(), lifetime: PhantomData }
     }
 
-    /// A slot whose new values go to another buffer, while someone still reads the old ones.
+    /// Returns a slot whose new values go to another buffer, because someone still reads the old ones.
     pub fn copied(old: &'a [T], new: &'a mut [T]) -> Self {
         assert_eq!(old.len(), new.len(), "old and new values differ in length");
         Slot { read: old.as_ptr(), write: new.as_mut_ptr(), len: old.len(), lifetime: PhantomData }
@@ -52,7 +52,7 @@ impl<'a, T> From<&'a mut [T]> for Slot<'a, T> {
     }
 }
 
-/// Elements that are read before their new values are written, so that reading and writing may share memory.
+/// The elements that are read before their new values are written, so that both may share memory.
 const BLOCK: usize = 16;
 
 /// Read and write positions of every slot.
@@ -91,7 +91,7 @@ pub fn apply_dense<T: Float, R: Rule<T::Wide, N>, const N: usize>(rule: &R, slot
     });
 }
 
-/// Updates the rows that `indices` names, in their order, with the rows of `grad`. Indices were checked.
+/// Updates the rows that `indices` names, in that order, with the rows of `grad`. The caller has checked the indices.
 pub fn apply_sparse<T: Float, R: Rule<T::Wide, N>, const N: usize>(
     rule: &R,
     slots: &mut [Slot<'_, T>],
@@ -109,7 +109,7 @@ pub fn apply_sparse<T: Float, R: Rule<T::Wide, N>, const N: usize>(
     let rows = len / row_len;
     let row_cost = 10.0 + (2 * N + 1) as f64 * (row_len * size_of::<T>()) as f64 * 0.1;
     let parts = if parallel::pays(indices.len(), row_cost) { parallel::threads() } else { 1 };
-    // Each part owns rows of its own, so repeated indices meet in order on one thread.
+    // Each part owns some rows, so repeated indices are applied in order by one thread.
     let part = |part: usize| {
         for (position, &row) in indices.iter().enumerate() {
             assert!(row < rows, "a sparse update names a row outside of the variable");
@@ -138,7 +138,7 @@ pub fn apply_sparse<T: Float, R: Rule<T::Wide, N>, const N: usize>(
     }
 }
 
-/// Updates a range with the loop for this processor: one for each rule where there is AVX2, and one for all where there isn't.
+/// Updates a range with the loop for this processor: one per rule where there is AVX2, else one for all rules.
 unsafe fn update_range<T: Float, R: Rule<T::Wide, N>, const N: usize>(
     rule: &R,
     streams: Streams<T, N>,
@@ -183,7 +183,7 @@ unsafe fn update_elements<T: Float, R: Rule<T::Wide, N> + ?Sized, const N: usize
     start: usize,
     len: usize,
 ) {
-    // SAFETY: the caller vouches for the range. `wrapping_add` since the gradient may be placed relative to its row.
+    // SAFETY: the caller guarantees the range. `wrapping_add` because the gradient's pointer may be offset by its row.
     unsafe {
         let (mut read, mut write) = (streams.read, streams.write);
         for slot in 0..N {

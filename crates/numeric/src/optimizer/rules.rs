@@ -3,7 +3,7 @@
 use super::Rule;
 use crate::float::WideFloat;
 
-/// 1 for positive numbers, -1 for negative ones, and else the number itself: zero, or NaN.
+/// Returns 1 for positive numbers, -1 for negative ones, and zero and NaN as they are.
 #[inline(always)]
 fn sign<W: WideFloat>(x: W) -> W {
     if x > W::ZERO {
@@ -15,7 +15,7 @@ fn sign<W: WideFloat>(x: W) -> W {
     }
 }
 
-/// `x` pulled towards zero by `by`.
+/// Returns `x` moved towards zero by `by`.
 #[inline(always)]
 fn shrink<W: WideFloat>(x: W, by: W) -> W {
     let rest = x.abs() - by;

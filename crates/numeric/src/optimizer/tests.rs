@@ -1,6 +1,6 @@
-//! Every rule against what TensorFlow 2.15 computed for the same numbers, and the loops against each other.
+//! Every rule against TensorFlow 2.15's results for the same numbers, and the loops against each other.
 
-// The digits are as TensorFlow gave them.
+// The digits are as TensorFlow printed them.
 #![allow(clippy::excessive_precision)]
 
 use super::*;
@@ -47,7 +47,7 @@ fn dense<const N: usize>(name: &str, rule: impl Rule<f32, N>, slots: &[[f32; 5]]
     assert_close(name, &values, expected);
 }
 
-/// One sparse step, with a row named twice.
+/// One sparse step, with a repeated row.
 fn sparse<const N: usize>(name: &str, rule: impl Rule<f32, N>, slots: &[[f32; 5]], expected: [[f32; 5]; N]) {
     let mut values: [[f32; 5]; N] = start(slots);
     let mut slots = values.each_mut().map(|slot| Slot::in_place(slot.as_mut_slice()));

@@ -1,29 +1,29 @@
-//! Remembers how long loops took with helpers and without, and so whether helpers help.
+//! Records how long loops took with helpers and without, to learn whether helpers pay.
 //!
-//! They don't where two cores are threads of one, or are taken by other processes: a loop that was split takes as long as it
-//! would have taken alone, and what it cost to wake the helpers and to do small things twice is lost to everybody.
+//! They do not where two cores are hyper-threads of one, or are busy with other processes: then a split loop takes as long as
+//! an unsplit one, and waking the helpers costs the other threads' time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Loops of about the same cost share a history; it has room for so many before two costs share one by chance.
+/// The number of histories. Loops of about the same cost share one; others share one only if their hashes collide.
 const HISTORIES: usize = 256;
 
-/// Loops at the start of a history, of which every other one is split.
+/// The number of loops at the start of a history of which every other one is split.
 const TRIALS: u32 = 8;
 
-/// One loop in so many is run the way that seemed worse, which may have changed. Odd, so that steps of a few loops don't
+/// One loop in this many runs the way that was slower, in case that has changed. Odd, so that a step of a few loops does not
 /// always try the same one.
 const RETRY: u32 = 31;
 
-/// Helpers are worth what they cost when a loop takes at most this part of the time that it takes alone.
+/// Helpers pay if a loop takes at most this fraction of its time without them.
 const WORTH: f32 = 0.8;
 
 static TABLE: [History; HISTORIES] = [const { History::new() }; HISTORIES];
 
-/// What is known about loops of one cost. Threads that write at once may overwrite each other, which matters little.
+/// The history of loops of one cost. Concurrent writes may overwrite each other, which matters little.
 pub(super) struct History {
     loops: AtomicU32,
-    /// How long a loop takes compared to its estimated cost, as the bits of a float; 0 while there was none.
+    /// The time that a loop takes relative to its estimated cost, as the bits of a float; 0 before the first loop.
     alone: AtomicU32,
     split: AtomicU32,
 }
@@ -35,7 +35,7 @@ impl History {
 
     /// Returns the history of loops of about this cost.
     pub(super) fn of(cost_ns: f64) -> &'static History {
-        // The exponent and a few bits of the fraction: costs within three percent of each other.
+        // The exponent and a few bits of the fraction: costs within three percent of each other are equal.
         let rounded = cost_ns.to_bits() >> 47;
         let mixed = rounded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
         &TABLE[mixed as usize % HISTORIES]
@@ -53,12 +53,12 @@ impl History {
         helps != loops.is_multiple_of(RETRY)
     }
 
-    /// Notes how long a loop took.
+    /// Records how long a loop took.
     pub(super) fn note(&self, was_split: bool, cost_ns: f64, took_ns: f64) {
         let cell = if was_split { &self.split } else { &self.alone };
         let before = f32::from_bits(cell.load(Ordering::Relaxed));
         let sample = (took_ns / cost_ns) as f32;
-        // Small steps towards the sample: a loop that was interrupted says no more than any other.
+        // Moves towards the sample by a bounded step, so that an interrupted loop counts no more than any other.
         let after = if before == 0.0 { sample } else { before + (sample - before).clamp(-before / 8.0, before / 8.0) };
         cell.store(after.to_bits(), Ordering::Relaxed);
     }

@@ -1,19 +1,19 @@
-//! Binomial numbers: by inversion where few are expected, by Hörmann's transformed rejection otherwise.
+//! Binomial samples: by inversion where few successes are expected, else by Hörmann's transformed rejection.
 
 use super::Philox;
 use super::gamma::Source;
 use crate::parallel::{self, SharedMut};
 
-/// From how many expected successes on rejection is the faster way.
+/// The number of expected successes from which rejection is used.
 const REJECTION_FROM: f64 = 10.0;
 
-/// How many samples of the stream TensorFlow sets aside for an output, by either way.
+/// The samples of the stream that TensorFlow reserves for an output, by either method.
 const BY_REJECTION: u64 = 256;
 const BY_INVERSION: u64 = 42;
 
 /// Writes binomial numbers: output `sample * pairs + pair` is a sample of the pair of a count and a probability.
 ///
-/// `expected(count, probability)` multiplies in the precision of the parameters, which decides about the way.
+/// `expected(count, probability)` multiplies in the precision of the parameters; the result selects the method.
 pub fn random_binomial(
     philox: Philox,
     pairs: &[(f64, f64)],
@@ -28,7 +28,7 @@ pub fn random_binomial(
             let (pair, sample) = (index / samples, index % samples);
             let (count, probability) = pairs[pair];
             let value = binomial(philox, index as u64, count, probability, &expected);
-            // SAFETY: every index has a place of its own.
+            // SAFETY: each index writes its own element.
             let place = unsafe { out.slice(sample * pairs.len() + pair, 1) };
             place[0] = value;
         }
@@ -48,7 +48,7 @@ fn binomial(philox: Philox, index: u64, count: f64, probability: f64, expected: 
     if !count.is_finite() {
         return f64::NAN;
     }
-    // Failures are counted where they are fewer.
+    // Counts failures where they are the rarer outcome.
     let is_rare = probability <= 0.5;
     let rare = if is_rare { probability } else { 1.0 - probability };
     let rejects = expected(count, rare) >= REJECTION_FROM;
@@ -59,13 +59,13 @@ fn binomial(philox: Philox, index: u64, count: f64, probability: f64, expected: 
     if is_rare { found } else { count - found }
 }
 
-/// Adds the distances between successes until they are beyond the last trial.
+/// Adds up distances between successes until they pass the last trial.
 fn by_inversion(count: f64, probability: f64, source: &mut Source) -> f64 {
     let (mut trials, mut successes) = (0.0, 0.0);
     let log_failure = libm::log1p(-probability);
     loop {
         trials += (source.uniform().ln() / log_failure).ceil();
-        // A probability that vanishes beside one makes every distance infinite or none at all.
+        // With a vanishing probability, every distance is infinite or NaN.
         if trials > count || trials.is_nan() {
             return successes;
         }
@@ -76,7 +76,7 @@ fn by_inversion(count: f64, probability: f64, source: &mut Source) -> f64 {
     }
 }
 
-/// Returns what Stirling's formula leaves out of the logarithm of a factorial.
+/// Returns the error of Stirling's formula for the logarithm of a factorial.
 fn stirling_rest(k: f64) -> f64 {
     const RESTS: [f64; 10] = [
         0.0810614667953272,

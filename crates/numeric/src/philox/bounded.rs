@@ -1,20 +1,20 @@
-//! Normal numbers of a mean and a deviation that lie between two bounds.
+//! Normal numbers with given mean, standard deviation and bounds.
 
 use super::distributions::RandomFloat;
 use super::{Philox, WORDS};
 use half::{bf16, f16};
 use num_traits::{Float, FromPrimitive, One, Zero};
 
-/// After so many numbers in a row that lie outside, the bounds are said to be out of reach.
+/// After this many rejected numbers in a row, sampling fails.
 const TRIES_MAX: u32 = 1000;
 
-/// Within how many deviations of the mean both bounds must lie for the normal distribution not to be tried.
+/// If both bounds lie within this many deviations of the mean, sampling from the normal distribution is not tried.
 const DEVIATIONS_FOR_NORMAL: f64 = 1.3;
 
-/// What the numbers of a batch are drawn from.
+/// The distribution of the numbers of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundedNormal<F> {
-    /// The mean of the whole distribution.
+    /// The mean of the untruncated distribution.
     pub mean: F,
     /// Its standard deviation.
     pub deviation: F,
@@ -24,22 +24,22 @@ pub struct BoundedNormal<F> {
     pub high: F,
 }
 
-/// Why numbers can't be drawn.
+/// Why sampling failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoundedNormalError {
-    /// The deviation is not positive, or there is nothing between the bounds.
+    /// The deviation is not positive, or the bounds leave an empty interval.
     Invalid,
-    /// The method of this name has found nothing between the bounds for long.
+    /// The named method rejected too many numbers in a row.
     OutOfReach(&'static str),
 }
 
-/// A floating type of which such numbers can be drawn.
+/// A floating-point type that bounded normal numbers can be drawn in.
 pub trait BoundedFloat: RandomFloat {
-    /// What is computed with.
+    /// The type of computations.
     type Wide: Float + FromPrimitive;
-    /// Returns the number as what is computed with.
+    /// Converts to the type of computations.
     fn wide(self) -> Self::Wide;
-    /// Returns the nearest number of this type.
+    /// Rounds to this type.
     fn narrow(wide: Self::Wide) -> Self;
 }
 
@@ -64,7 +64,7 @@ bounded! {
     bf16: f32, bf16::to_f32, bf16::from_f32;
 }
 
-/// Fills `out`, from `samples` to `samples` with the numbers of the next batch. They follow each other in the stream.
+/// Fills each `samples` elements of `out` with the numbers of the next batch. Batches follow each other in the stream.
 pub fn fill_bounded_normal<T: BoundedFloat + Default>(
     mut philox: Philox,
     batch: impl Fn(usize) -> BoundedNormal<T>,
@@ -77,7 +77,7 @@ pub fn fill_bounded_normal<T: BoundedFloat + Default>(
     Ok(())
 }
 
-/// Fills a batch from a stream, which it leaves where the next one starts.
+/// Fills a batch from a stream, and leaves the stream where the next batch starts.
 fn fill_batch<T: BoundedFloat + Default>(
     philox: &mut Philox,
     batch: BoundedNormal<T>,
@@ -90,7 +90,7 @@ fn fill_batch<T: BoundedFloat + Default>(
     if !(deviation > zero && low < high && (low.is_finite() || high.is_finite())) {
         return Err(BoundedNormalError::Invalid);
     }
-    // If there is one bound only it becomes the lower one, and bounds on one side of the mean become positive.
+    // Mirrors the interval so that a single bound is the lower one, and bounds on one side of the mean are positive.
     if (low.is_infinite() && low < zero) || high < mean {
         std::mem::swap(&mut low, &mut high);
         deviation = -deviation;
@@ -114,7 +114,7 @@ struct Batch<'a, T: BoundedFloat> {
     philox: &'a mut Philox,
     out: &'a mut [T],
     filled: usize,
-    /// How many numbers in a row were not taken.
+    /// The numbers rejected in a row.
     tries: u32,
     mean: T::Wide,
     deviation: T::Wide,
@@ -131,7 +131,7 @@ impl<T: BoundedFloat + Default> Batch<'_, T> {
         drawn.map(T::wide)
     }
 
-    /// Takes a number, or counts it among those that were not taken; fails after too many.
+    /// Accepts a number, or counts it as rejected; fails after too many rejections in a row.
     fn take(&mut self, is_taken: bool, value: T::Wide, method: &'static str) -> Result<(), BoundedNormalError> {
         if is_taken {
             self.out[self.filled] = T::narrow(value * self.deviation + self.mean);
@@ -143,7 +143,7 @@ impl<T: BoundedFloat + Default> Batch<'_, T> {
         if self.tries >= TRIES_MAX { Err(BoundedNormalError::OutOfReach(method)) } else { Ok(()) }
     }
 
-    /// Draws from the whole distribution, of which much lies between the bounds.
+    /// Samples the normal distribution, where much of it lies between the bounds.
     fn by_normal(&mut self, low: T::Wide, high: T::Wide) -> Result<(), BoundedNormalError> {
         while !self.is_full() {
             for value in self.draw(T::normal).into_iter().take(T::GROUP) {
@@ -156,7 +156,7 @@ impl<T: BoundedFloat + Default> Batch<'_, T> {
         Ok(())
     }
 
-    /// Draws evenly from between the bounds, and takes what is likely the more often.
+    /// Samples the interval uniformly, and accepts numbers in proportion to their density.
     fn by_uniform(&mut self, low: T::Wide, width: T::Wide) -> Result<(), BoundedNormalError> {
         let (zero, two) = (T::Wide::zero(), T::Wide::one() + T::Wide::one());
         let highest = if low < zero { zero } else { low * low };
@@ -174,7 +174,7 @@ impl<T: BoundedFloat + Default> Batch<'_, T> {
         Ok(())
     }
 
-    /// Draws from an exponential distribution that starts at the lower bound.
+    /// Samples an exponential distribution that starts at the lower bound.
     fn by_exponential(&mut self, low: T::Wide, high: T::Wide, alpha: T::Wide) -> Result<(), BoundedNormalError> {
         let two = T::Wide::one() + T::Wide::one();
         while !self.is_full() {
@@ -207,7 +207,7 @@ mod tests {
         (average, variance)
     }
 
-    /// The three ways of drawing, each with bounds for which it is taken.
+    /// Covers the three methods, each with bounds for which it is used.
     #[test]
     fn the_moments_are_those_of_the_distribution() {
         for (arguments, expected) in [

@@ -1,4 +1,4 @@
-//! Shuffling, and drawing classes by their logits.
+//! Shuffling, and sampling classes by their logits.
 
 use super::distributions::unit_f64;
 use super::{Philox, Words};
@@ -9,13 +9,13 @@ pub fn shuffle<T>(philox: Philox, items: &mut [T]) {
     let mut words = Words::from(philox);
     for index in 0..items.len().saturating_sub(1) {
         let remaining = (items.len() - index) as u32;
-        // A length that is a multiple of 2³² would leave nothing to draw from.
+        // The low 32 bits of a multiple of 2³² are zero, which would divide by zero.
         let chosen = if remaining == 0 { 0 } else { words.next() % remaining };
         items.swap(index, index + chosen as usize);
     }
 }
 
-/// Returns the order in which [`shuffle`] puts `len` items.
+/// Returns the permutation that [`shuffle`] applies to `len` items.
 pub fn shuffled_indices(philox: Philox, len: usize) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..len).collect();
     shuffle(philox, &mut indices);

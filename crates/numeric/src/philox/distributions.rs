@@ -1,4 +1,4 @@
-//! Uniform, normal and truncated normal numbers, filled in parallel: each group of outputs has its place in the stream.
+//! Uniform, normal and truncated normal numbers, filled in parallel: each group of outputs has its own position in the stream.
 
 use super::{Philox, RESERVED_PER_OUTPUT, WORDS, Words};
 use crate::parallel;
@@ -8,23 +8,23 @@ use half::{bf16, f16};
 /// Samples that are generated side by side.
 const LANES: usize = 8;
 
-/// A floating type of which random numbers can be drawn.
+/// A floating-point type with random numbers.
 pub trait RandomFloat: Copy + Send + Sync {
-    /// Outputs that one sample gives.
+    /// The number of outputs of one sample.
     const GROUP: usize;
-    /// Writes the numbers between 0 and 1 that a sample gives.
+    /// Writes the numbers between 0 and 1 of a sample.
     fn uniform(sample: [u32; WORDS], out: &mut [Self]);
-    /// Writes the standard normal numbers that a sample gives.
+    /// Writes the standard normal numbers of a sample.
     fn normal(sample: [u32; WORDS], out: &mut [Self]);
 }
 
-/// An integer type of which random numbers can be drawn.
+/// An integer type with random numbers.
 pub trait RandomInteger: Copy + Send + Sync {
-    /// Outputs that one sample gives.
+    /// The number of outputs of one sample.
     const GROUP: usize;
-    /// Writes integers from `low` on, `high` excluded.
+    /// Writes integers from `low` to `high`, exclusive.
     fn uniform(sample: [u32; WORDS], low: Self, high: Self, out: &mut [Self]);
-    /// Writes integers of the whole range.
+    /// Writes integers from the whole range of the type.
     fn full_range(sample: [u32; WORDS], out: &mut [Self]);
 }
 
@@ -38,13 +38,13 @@ pub fn fill_standard_normal<T: RandomFloat>(philox: Philox, out: &mut [T]) {
     fill(philox, out, T::GROUP, 15.0, T::normal);
 }
 
-/// Fills `out` with integers from `low` on, `high` excluded; `low < high`.
+/// Fills `out` with integers from `low` to `high`, exclusive. Panics unless `low < high`.
 pub fn fill_uniform_integers<T: RandomInteger + PartialOrd>(philox: Philox, low: T, high: T, out: &mut [T]) {
     assert!(low < high, "an empty range has no random integers");
     fill(philox, out, T::GROUP, 3.0, |sample, out: &mut [T]| T::uniform(sample, low, high, out));
 }
 
-/// Fills `out` with integers of the whole range of the type.
+/// Fills `out` with integers from the whole range of the type.
 pub fn fill_full_range_integers<T: RandomInteger>(philox: Philox, out: &mut [T]) {
     fill(philox, out, T::GROUP, 1.5, T::full_range);
 }
@@ -52,7 +52,7 @@ pub fn fill_full_range_integers<T: RandomInteger>(philox: Philox, out: &mut [T])
 /// Fills `out` with standard normal numbers between -2 and 2; others are drawn again.
 pub fn fill_truncated_normal<T: RandomFloat + TruncatedNormal>(philox: Philox, out: &mut [T]) {
     let groups = out.len().div_ceil(T::GROUP);
-    // Each group of outputs has a part of the stream of its own, however often it draws.
+    // Each group of outputs has its own part of the stream, however often it redraws.
     let samples_per_group = T::GROUP as u64 * RESERVED_PER_OUTPUT / WORDS as u64;
     let len = out.len();
     let out = parallel::SharedMut::new(out);
@@ -68,7 +68,7 @@ pub fn fill_truncated_normal<T: RandomFloat + TruncatedNormal>(philox: Philox, o
     });
 }
 
-/// Runs `of_sample` for each group of outputs; the last one may be cut short.
+/// Runs `of_sample` for each group of outputs; the last group may be incomplete.
 fn fill<T: Copy + Send>(
     philox: Philox,
     out: &mut [T],
@@ -104,7 +104,7 @@ fn fill_groups<T: Copy, F: Fn([u32; WORDS], &mut [T])>(
             if out.len() == group {
                 of_sample(sample, out);
             } else if let Some(&any) = out.first() {
-                // No group has more than `WORDS` outputs.
+                // A group has at most `WORDS` outputs.
                 let mut whole = [any; WORDS];
                 of_sample(sample, &mut whole[..group]);
                 out.copy_from_slice(&whole[..out.len()]);
@@ -113,16 +113,16 @@ fn fill_groups<T: Copy, F: Fn([u32; WORDS], &mut [T])>(
     }
 }
 
-/// The words that a group of truncated numbers draws from.
+/// The words that a group of truncated normal numbers draws from.
 pub struct TruncatedWords(Words);
 
-/// A floating type of which truncated normal numbers can be drawn.
+/// A floating-point type with truncated normal numbers.
 pub trait TruncatedNormal: Sized {
     /// Fills a group of outputs.
     fn truncated_normal(words: &mut TruncatedWords, out: &mut [Self]);
 }
 
-/// Draws pairs until `out` is full of those that lie between -2 and 2.
+/// Draws pairs, and keeps the numbers between -2 and 2, until `out` is full.
 #[inline(always)]
 fn keep_short<T: Copy, F: Copy + PartialOrd + num_traits::Signed + From<f32>>(
     out: &mut [T],
@@ -147,20 +147,20 @@ fn keep_short<T: Copy, F: Copy + PartialOrd + num_traits::Signed + From<f32>>(
     }
 }
 
-/// 23 random bits as a float between 0 and 1.
+/// Returns 23 random bits as a float between 0 and 1.
 #[inline(always)]
 fn unit_f32(word: u32) -> f32 {
     f32::from_bits(127 << 23 | (word & 0x7f_ffff)) - 1.0
 }
 
-/// 52 random bits as a float between 0 and 1.
+/// Returns 52 random bits as a float between 0 and 1.
 #[inline(always)]
 pub(super) fn unit_f64(high: u32, low: u32) -> f64 {
     f64::from_bits(1023 << 52 | u64::from(high & 0xf_ffff) << 32 | u64::from(low)) - 1.0
 }
 
-/// The Box-Muller transform of two words. The standard library's functions are used, since TensorFlow's numbers come from the
-/// same ones.
+/// Returns the Box-Muller transform of two words. Uses the standard library's functions, as TensorFlow does, so that the
+/// numbers are equal.
 #[inline(always)]
 fn normal_pair_f32(first: u32, second: u32) -> [f32; 2] {
     let uniform = unit_f32(first).max(1.0e-7);

@@ -1,4 +1,4 @@
-//! Gamma and Poisson numbers by rejection. Each output has a part of the stream of its own.
+//! Gamma and Poisson samples by rejection. Each output has its own part of the stream.
 
 use super::distributions::{normal_pair_f64, unit_f64};
 use super::{Philox, RESERVED_PER_OUTPUT};
@@ -30,14 +30,14 @@ fn by_output(
             own.skip((index as u64).wrapping_mul(RESERVED_PER_OUTPUT));
             let (parameter, sample) = (index / samples, index % samples);
             let value = draw(parameters[parameter], &mut Source::new(own));
-            // SAFETY: every index has a place of its own.
+            // SAFETY: each index writes its own element.
             let place = unsafe { out.slice(sample * parameters.len() + parameter, 1) };
             place[0] = value;
         }
     });
 }
 
-/// Normal and uniform numbers from one stream; a sample gives two of either, and the second is used first.
+/// Normal and uniform numbers from one stream; a sample gives two of either kind, and the second one is used first.
 pub(super) struct Source {
     philox: Philox,
     normals: Vec2,
@@ -103,7 +103,7 @@ fn gamma(alpha: f64, source: &mut Source) -> f64 {
             };
             return d * v * boost;
         }
-        // Not a number is never accepted; TensorFlow returns it instead of drawing for ever.
+        // NaN would never be accepted; TensorFlow returns it instead of looping forever.
         if alpha.is_nan() {
             return f64::NAN;
         }

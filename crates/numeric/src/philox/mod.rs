@@ -1,8 +1,8 @@
 //! Random numbers that equal TensorFlow's: Philox 4x32-10 with the same seeding, the same counter layout and the same
 //! distributions, so that the same seeds give the same numbers.
 //!
-//! A stateful op owns a [`GuardedPhilox`] (behind its own lock) and reserves samples for each run; what it gets is a
-//! [`Philox`] that any number of threads can read from, since a position in the stream is a function of the counter.
+//! A stateful op owns a [`GuardedPhilox`] behind a lock, and reserves samples for each run. It gets a [`Philox`], which any
+//! number of threads can read, since a sample is a function of the counter alone.
 
 mod binomial;
 mod bounded;
@@ -22,7 +22,7 @@ pub use gamma::{random_gamma, random_poisson};
 /// 32-bit words of one sample.
 pub const WORDS: usize = 4;
 
-/// Samples that TensorFlow reserves for each output, whatever is used.
+/// The samples that TensorFlow reserves for each output, used or not.
 pub const RESERVED_PER_OUTPUT: u64 = 256;
 
 /// A position in a stream of 128-bit samples.
@@ -33,17 +33,17 @@ pub struct Philox {
 }
 
 impl Philox {
-    /// The stream of a seed alone.
+    /// Returns the stream of a seed.
     pub fn new(seed: u64) -> Self {
         Philox::from_seeds(seed, 0)
     }
 
-    /// The stream of an op's `seed` and `seed2`.
+    /// Returns the stream of an op's `seed` and `seed2`.
     pub fn from_seeds(seed: u64, seed2: u64) -> Self {
         Philox { counter: [0, 0, seed2 as u32, (seed2 >> 32) as u32], key: [seed as u32, (seed >> 32) as u32] }
     }
 
-    /// The stream at a counter and key, as the stateless ops and the state of generators give them.
+    /// Returns the stream at a counter and key, as stateless ops and the state of generators give them.
     pub fn from_state(counter: [u64; 2], key: u64) -> Self {
         Philox {
             counter: [counter[0] as u32, (counter[0] >> 32) as u32, counter[1] as u32, (counter[1] >> 32) as u32],
@@ -51,26 +51,25 @@ impl Philox {
         }
     }
 
-    /// The stream that a stateless op makes of its two seeds: they are scrambled, so that similar seeds give different
-    /// streams.
+    /// Returns the stream of a stateless op's two seeds. They are scrambled, so that similar seeds give different streams.
     pub fn from_stateless_seed(seed: [u64; 2]) -> Self {
         let scramble = Philox { key: [0x3ec8_f720, 0x0246_1e29], ..Philox::from_state(seed, 0) };
         let [first, second, third, fourth] = scramble.sample(0);
         Philox { counter: [0, 0, third, fourth], key: [first, second] }
     }
 
-    /// The counter.
+    /// Returns the counter.
     pub fn counter(&self) -> [u64; 2] {
         let [a, b, c, d] = self.counter.map(u64::from);
         [a | b << 32, c | d << 32]
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> u64 {
         u64::from(self.key[0]) | u64::from(self.key[1]) << 32
     }
 
-    /// Moves `samples` samples of 128 bits ahead.
+    /// Skips `samples` samples of 128 bits.
     pub fn skip(&mut self, samples: u64) {
         self.counter = self.counter_at(samples);
     }
@@ -82,7 +81,7 @@ impl Philox {
         sample
     }
 
-    /// Returns the sample `ahead` samples from here.
+    /// Returns the sample `ahead` samples after the current one.
     pub fn sample(&self, ahead: u64) -> [u32; WORDS] {
         let lanes = rounds(self.counter_at(ahead).map(|word| [word]), self.key);
         lanes.map(|[word]| word)
@@ -95,7 +94,7 @@ impl Philox {
         [sum as u32, (sum >> 32) as u32, (sum >> 64) as u32, (sum >> 96) as u32]
     }
 
-    /// Returns `N` samples from `ahead` on, word by word.
+    /// Returns `N` consecutive samples from `ahead` on, word by word.
     #[inline(always)]
     fn samples<const N: usize>(&self, ahead: u64) -> [[u32; N]; WORDS] {
         let counter = self.counter_at(ahead);
@@ -116,7 +115,7 @@ impl Philox {
     }
 }
 
-/// The ten rounds, on `N` counters side by side.
+/// Computes the ten rounds for `N` counters side by side.
 #[inline(always)]
 fn rounds<const N: usize>(mut words: [[u32; N]; WORDS], mut key: [u32; 2]) -> [[u32; N]; WORDS] {
     const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
@@ -137,19 +136,19 @@ fn rounds<const N: usize>(mut words: [[u32; N]; WORDS], mut key: [u32; 2]) -> [[
     words
 }
 
-/// The generator of a stateful op: hands out disjoint parts of its stream. The owner keeps it behind a lock.
+/// The generator of a stateful op, which hands out disjoint parts of its stream. The owner keeps it behind a lock.
 #[derive(Clone, Debug)]
 pub struct GuardedPhilox {
     philox: Philox,
 }
 
 impl GuardedPhilox {
-    /// The generator of an op's `seed` and `seed2`. (An op whose seeds are both 0 draws them itself.)
+    /// Returns the generator of an op's `seed` and `seed2`. (An op whose seeds are both 0 draws them at random.)
     pub fn new(seed: i64, seed2: i64) -> Self {
         GuardedPhilox { philox: Philox::from_seeds(seed as u64, seed2 as u64) }
     }
 
-    /// A generator that starts at a given position.
+    /// Returns a generator that starts at a given position.
     pub fn from_philox(philox: Philox) -> Self {
         GuardedPhilox { philox }
     }
@@ -166,8 +165,8 @@ impl GuardedPhilox {
         self.reserve_samples128(samples.div_ceil(WORDS as u64))
     }
 
-    /// Reserves what TensorFlow reserves for an output of `count` elements, for every distribution of this module except
-    /// shuffling.
+    /// Reserves what TensorFlow reserves for an output of `count` elements of any distribution of this module; shuffling reserves
+    /// less.
     pub fn reserve_outputs(&mut self, count: u64) -> Philox {
         self.reserve_samples128(count.wrapping_mul(RESERVED_PER_OUTPUT))
     }

@@ -1,6 +1,6 @@
 //! The generator and the distributions against values that TensorFlow 2.15 produced.
 
-// The digits are as TensorFlow gave them.
+// The digits are as TensorFlow printed them.
 #![allow(clippy::excessive_precision)]
 
 use super::*;

@@ -11,7 +11,7 @@ pub fn avg_pool<T: Float>(shape: &PoolShape, input: &[T], out: &mut [T]) {
     shape.for_each_pixel(out, |first, pixels| mean_pixels(shape, input, first, pixels));
 }
 
-/// Writes the gradient of the input: each output's gradient is shared evenly by the elements under its window.
+/// Writes the gradient of the input: each output's gradient is divided evenly among the elements under its window.
 pub fn avg_pool_grad<T: Float>(shape: &PoolShape, gradient: &[T], out: &mut [T]) {
     shape.check(out.len(), gradient.len());
     shape.for_each_image(out, |example, image| {

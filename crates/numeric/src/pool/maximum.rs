@@ -7,9 +7,9 @@ use bytemuck::Pod;
 use cpu_macros::each_level;
 use half::{bf16, f16};
 
-/// An element type that can be pooled for its maximum.
+/// An element type of maximum pooling.
 pub trait PoolElement: Pod + PartialOrd + Send + Sync {
-    /// What the maximum starts from.
+    /// The value that the search for the maximum starts from.
     const LOWEST: Self;
     /// Zero.
     const ZERO: Self;
@@ -51,8 +51,8 @@ pub fn max_pool<T: PoolElement>(shape: &PoolShape, input: &[T], out: &mut [T]) {
     shape.for_each_pixel(out, |first, pixels| max_pixels(shape, input, first, pixels));
 }
 
-/// Writes the largest element under each window and its position: the offset in its example, or, with
-/// `include_batch`, in the whole input.
+/// Writes the largest element under each window and its position: the offset in its example or, with `include_batch`, in the
+/// whole input.
 pub fn max_pool_argmax<T: PoolElement>(
     shape: &PoolShape,
     input: &[T],
@@ -87,7 +87,7 @@ pub fn max_pool_argmax<T: PoolElement>(
     });
 }
 
-/// Writes the gradient of the input: each output's gradient goes to the first largest element under its window.
+/// Writes the gradient of the input: each output's gradient is added to the first largest element under its window.
 pub fn max_pool_grad<T: PoolElement>(shape: &PoolShape, input: &[T], gradient: &[T], out: &mut [T]) {
     shape.check(input.len(), gradient.len());
     assert_eq!(out.len(), input.len(), "the gradient of the input has another size than the input");
@@ -111,7 +111,7 @@ pub fn max_pool_grad_grad<T: PoolElement>(shape: &PoolShape, input: &[T], gradie
     let mut positions = vec![0i64; out.len()];
     max_pool_argmax(shape, input, true, out, &mut positions);
     for (out, &position) in out.iter_mut().zip(&positions) {
-        // A window that lies wholly in the padding has no maximum.
+        // A window that lies entirely in the padding has no maximum.
         *out = usize::try_from(position).ok().and_then(|at| gradient.get(at)).copied().unwrap_or(T::ZERO);
     }
 }
@@ -132,7 +132,7 @@ fn max_pixels<T: PoolElement>(shape: &PoolShape, input: &[T], first: usize, pixe
     }
 }
 
-/// Finds the first largest element of a window: it starts with the first one, whatever that is.
+/// Finds the first largest element of each window. The search starts with the first element, even if that is NaN.
 fn find_first_largest<T: PoolElement>(
     shape: &PoolShape,
     image: &[T],
@@ -153,7 +153,7 @@ fn find_first_largest<T: PoolElement>(
     });
 }
 
-/// Adds the gradient of one image: finds which tap of each window is the largest, then adds to that tap only.
+/// Adds the gradient of one image: finds the largest tap of each window, then adds to that tap only.
 #[each_level]
 fn grad_of_image<T: PoolElement>(
     shape: &PoolShape,

@@ -1,7 +1,7 @@
 //! Pooling in two and three dimensions, channels last: maxima, averages and their gradients.
 //!
-//! Ties go to the first element of a window. NaN never becomes a maximum, except where a position is asked for too
-//! and the window starts with it; both are what TensorFlow does.
+//! Ties go to the first element of a window. NaN never becomes a maximum, except where the position is computed too and the
+//! window starts with NaN. Both are as in TensorFlow.
 
 mod average;
 mod maximum;
@@ -11,8 +11,8 @@ pub use maximum::{PoolElement, max_pool, max_pool_argmax, max_pool_grad, max_poo
 
 use crate::parallel;
 
-/// The sizes of a pooling over depth, rows and columns. Two-dimensional ones have depth 1. What lies outside of the input
-/// is ignored.
+/// The sizes of a pooling over depth, rows and columns. Two-dimensional poolings have depth 1. Positions outside of the input
+/// are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolShape {
     /// Examples.
@@ -27,12 +27,12 @@ pub struct PoolShape {
     pub output: [usize; 3],
     /// Steps of the window.
     pub strides: [usize; 3],
-    /// How far the first window reaches before the input.
+    /// How far the first window extends before the input.
     pub pad_before: [usize; 3],
 }
 
 impl PoolShape {
-    /// A pooling over rows and columns.
+    /// Returns a pooling over rows and columns.
     pub fn pool2d(
         batch: usize,
         input: [usize; 2],
@@ -54,12 +54,12 @@ impl PoolShape {
         }
     }
 
-    /// Elements of the input.
+    /// Returns the number of elements of the input.
     pub fn in_len(&self) -> usize {
         self.batch * self.in_image_len()
     }
 
-    /// Elements of the output.
+    /// Returns the number of elements of the output.
     pub fn out_len(&self) -> usize {
         self.batch * self.out_image_len()
     }
@@ -78,12 +78,12 @@ impl PoolShape {
         assert!(self.strides.iter().all(|&stride| stride > 0), "a window that does not move");
     }
 
-    /// Nanoseconds for one output pixel.
+    /// Estimates the nanoseconds per output pixel.
     fn pixel_cost(&self) -> f64 {
         2.0 + (self.window.iter().product::<usize>() * self.channels) as f64 * 0.2
     }
 
-    /// The part of the window at `output` that lies inside the input, on one axis.
+    /// Returns the part of the window at `output` that lies inside the input, on one axis.
     #[inline(always)]
     fn inside(&self, axis: usize, output: usize) -> std::ops::Range<usize> {
         let start = output * self.strides[axis];
@@ -91,7 +91,7 @@ impl PoolShape {
         start.saturating_sub(self.pad_before[axis]).min(end)..end
     }
 
-    /// Calls `body` with the offset (in its image) of each pixel under the window of output pixel `index`, in order.
+    /// Calls `body` with the offset in its image of each pixel under the window of output pixel `index`, in order.
     #[inline(always)]
     fn for_each_under(&self, index: usize, mut body: impl FnMut(usize)) {
         let [z, y, x] = self.cell(index);
@@ -104,7 +104,7 @@ impl PoolShape {
         }
     }
 
-    /// The number of pixels under the window of output pixel `index`.
+    /// Returns the number of pixels under the window of output pixel `index`.
     #[inline(always)]
     fn count_under(&self, index: usize) -> usize {
         let cell = self.cell(index);
@@ -127,7 +127,7 @@ impl PoolShape {
         }
     }
 
-    /// Runs `body(example, image)` over gradients of the input, zeroed first by the caller's body.
+    /// Runs `body(example, image)` over gradients of the input, which `body` must zero first.
     fn for_each_image<T: Send>(&self, out: &mut [T], body: impl Fn(usize, &mut [T]) + Sync) {
         if out.is_empty() {
             return;

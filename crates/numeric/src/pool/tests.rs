@@ -1,4 +1,4 @@
-//! Pooling against windows written out.
+//! Pooling against explicit lists of windows.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn shapes() -> Vec<PoolShape> {
     ]
 }
 
-/// For each element of the output: the positions under its window.
+/// Returns for each element of the output the positions under its window.
 fn windows(shape: &PoolShape) -> Vec<Vec<usize>> {
     let mut all = Vec::new();
     for example in 0..shape.batch {

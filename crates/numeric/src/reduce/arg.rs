@@ -7,9 +7,9 @@ use half::{bf16, f16};
 
 /// An element type that can be compared for [`argmax`] and [`argmin`].
 pub trait ArgElement: Copy + PartialOrd + bytemuck::NoUninit + bytemuck::AnyBitPattern + Send + Sync {
-    /// What any element must exceed to be the largest.
+    /// The value that an element must exceed to be the largest.
     const LOWEST: Self;
-    /// What any element must stay below to be the smallest.
+    /// The value that an element must be below to be the smallest.
     const HIGHEST: Self;
 }
 
@@ -34,9 +34,9 @@ pub fn argmin<T: ArgElement, I: Index>(a: &[T], dims: [usize; 3], out: &mut [I])
     arg(a, dims, out, T::HIGHEST, |value, best| value < best);
 }
 
-/// A type of positions.
+/// An integer type for positions.
 pub trait Index: Copy + Send {
-    /// Converts a position, which fits.
+    /// Converts a position, which must fit.
     fn from_position(position: usize) -> Self;
 }
 
@@ -78,7 +78,7 @@ fn arg<T: ArgElement, I: Index>(
     });
 }
 
-/// First the extreme, which vectorises, then its place.
+/// Finds the extreme, which vectorises, then its position.
 #[each_level]
 fn along_rows<T: ArgElement, I: Index, F: Fn(T, T) -> bool>(a: &[T], axis: usize, out: &mut [I], worst: T, better: &F) {
     const LANES: usize = 32;
@@ -95,7 +95,7 @@ fn along_rows<T: ArgElement, I: Index, F: Fn(T, T) -> bool>(a: &[T], axis: usize
         for &value in lanes.iter().chain(rest) {
             best = if better(value, best) { value } else { best };
         }
-        // Nothing beats the start value: then TensorFlow never leaves position 0.
+        // If nothing beats the start value, TensorFlow returns position 0.
         let found = if better(best, worst) { a.iter().position(|&value| value == best) } else { None };
         *out = I::from_position(found.unwrap_or(0));
     }

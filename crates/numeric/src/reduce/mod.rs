@@ -18,17 +18,17 @@ pub use reducer::{All, Any, EuclideanNorm, Max, Mean, Min, Product, Reducer, Sum
 use crate::parallel;
 use plan::Group;
 
-/// Lanes that accumulate side by side along a contiguous run.
+/// Lanes that accumulate in parallel along a contiguous run.
 const LANES: usize = 32;
-/// Elements of one block, after which the lanes are added to the total.
+/// Elements of a block, after which the lanes are added to the total.
 const BLOCK: usize = LANES * 128;
-/// Columns that are accumulated side by side where whole rows are added up.
+/// Columns that accumulate in parallel where whole rows are summed.
 const COLUMNS: usize = 256;
-/// Rows of one block there.
+/// Rows of a block where whole rows are summed.
 const ROWS: usize = 128;
-/// Elements of one part of a reduction that is split among threads. Fixed, so that the result does not depend on them.
+/// Elements of a part of a reduction that is split among threads. Fixed, so that the result does not depend on their number.
 const PART: usize = 1 << 16;
-/// Nanoseconds for an element.
+/// Nanoseconds per element.
 const COST_NS: f64 = 0.25;
 
 /// Reduces `a` into `out`, as the plan says.
@@ -53,7 +53,7 @@ pub fn reduce_all<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T]) -> T {
     out[0]
 }
 
-/// The innermost group is reduced: every result comes from contiguous runs.
+/// Reduces where the innermost group is reduced, so that every result comes from contiguous runs.
 fn runs<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T], out: &mut [T], plan: &ReducePlan) {
     let run_len = plan.groups.last().map_or(1, |group| group.len);
     let runs = plan.reduced_len() / run_len;
@@ -71,7 +71,7 @@ fn runs<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T], out: &mut [T], plan: &Red
     }
     parallel::for_each_chunk_mut(out, 1, 2.0 + COST_NS * count as f64, |first, out| {
         if runs == 1 && plan.groups.len() <= 2 {
-            // Kept rows, one after the other.
+            // The kept rows are contiguous.
             return many_runs::<R, T>(&a[first * run_len..], run_len, out);
         }
         for (offset, out) in out.iter_mut().enumerate() {
@@ -89,7 +89,7 @@ fn runs<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T], out: &mut [T], plan: &Red
 /// Reduces contiguous rows, one after the other.
 fn many_runs<R: Reducer<T>, T: Copy>(a: &[T], run_len: usize, out: &mut [T]) {
     if cpu::is_wide() {
-        // SAFETY: the processor has what the loop is compiled for.
+        // SAFETY: the processor has the features that the loop is compiled for.
         return unsafe { many_runs_wide::<R, T>(a, run_len, out) };
     }
     for (row, out) in a.chunks_exact(run_len).zip(out) {
@@ -104,10 +104,10 @@ unsafe fn many_runs_wide<R: Reducer<T>, T: Copy>(a: &[T], run_len: usize, out: &
     }
 }
 
-/// Adds a contiguous run to `total`.
+/// Accumulates a contiguous run in `total`.
 fn run<R: Reducer<T>, T: Copy>(total: R::Total, a: &[T]) -> R::Total {
     match cpu::is_wide() {
-        // SAFETY: the processor has what the loop is compiled for.
+        // SAFETY: the processor has the features that the loop is compiled for.
         true => unsafe { run_wide::<R, T>(total, a) },
         false => run_plain::<R, T>(total, a),
     }
@@ -118,8 +118,8 @@ unsafe fn run_wide<R: Reducer<T>, T: Copy>(total: R::Total, a: &[T]) -> R::Total
     run_inline::<R, T>(total, a)
 }
 
-/// The loop for old processors. It is a plain one: a vectorised one for each of the dozens of types would be a third of all
-/// that reductions are compiled to.
+/// The loop for processors without AVX2. It is not vectorised, since vector loops for the dozens of types would make up a third
+/// of the machine code of all reductions.
 #[inline(never)]
 fn run_plain<R: Reducer<T>, T: Copy>(total: R::Total, a: &[T]) -> R::Total {
     a.iter().fold(total, |total, &value| R::gather(total, R::step(R::LANE, value)))
@@ -149,11 +149,11 @@ fn run_inline<R: Reducer<T>, T: Copy>(mut total: R::Total, a: &[T]) -> R::Total 
     total
 }
 
-/// The innermost group is kept: whole rows are added up, column by column.
+/// Reduces where the innermost group is kept: sums whole rows, column by column.
 fn rows<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T], out: &mut [T], plan: &ReducePlan) {
     let columns = plan.groups[plan.groups.len() - 1].len;
     let count = plan.reduced_len();
-    // The reduced group beside the columns; there is none when nothing is reduced.
+    // The reduced group next to the columns; there is none when nothing is reduced.
     let near_rows = plan.groups.len().checked_sub(2).map_or(1, |position| plan.groups[position].len);
     let outer_rows = count / near_rows;
     let tiles = columns.div_ceil(COLUMNS);
@@ -170,7 +170,7 @@ fn rows<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T], out: &mut [T], plan: &Red
     };
     let tile_width = |unit: usize| COLUMNS.min(columns - unit % tiles * COLUMNS);
     if units < 2 * parallel::threads() && parallel::pays(a.len(), COST_NS) && outer_rows == 1 {
-        // Too few columns for the threads: the rows are split in parts.
+        // There are too few columns for the threads, so the rows are split into parts.
         let part_rows = (PART / columns.min(COLUMNS)).max(ROWS);
         let parts = near_rows.div_ceil(part_rows);
         let mut totals = vec![R::TOTAL; units * parts * COLUMNS];
@@ -208,10 +208,10 @@ fn rows<R: Reducer<T>, T: Copy + Send + Sync>(a: &[T], out: &mut [T], plan: &Red
     });
 }
 
-/// Adds `rows` rows, `stride` apart, to the totals of the columns.
+/// Accumulates `rows` rows, `stride` apart, in the totals of the columns.
 fn add_rows<R: Reducer<T>, T: Copy>(a: &[T], rows: usize, stride: usize, totals: &mut [R::Total]) {
     if cpu::is_wide() {
-        // SAFETY: the processor has what the loop is compiled for.
+        // SAFETY: the processor has the features that the loop is compiled for.
         return unsafe { add_rows_wide::<R, T>(a, rows, stride, totals) };
     }
     for row in 0..rows {
@@ -222,7 +222,7 @@ fn add_rows<R: Reducer<T>, T: Copy>(a: &[T], rows: usize, stride: usize, totals:
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,f16c"))]
 unsafe fn add_rows_wide<R: Reducer<T>, T: Copy>(a: &[T], rows: usize, stride: usize, totals: &mut [R::Total]) {
     let columns = totals.len();
-    // Narrow rows that touch each other are taken several at a time, as if they were one.
+    // Several adjacent narrow rows are processed together, as if they were one.
     let together = if stride == columns { (COLUMNS / 4 / columns).clamp(1, rows.max(1)) } else { 1 };
     let width = columns * together;
     let mut row = 0;
@@ -249,7 +249,7 @@ unsafe fn add_rows_wide<R: Reducer<T>, T: Copy>(a: &[T], rows: usize, stride: us
     }
 }
 
-/// Adds one row to the totals of the columns.
+/// Accumulates one row in the totals of the columns.
 #[inline(never)]
 fn add_row<R: Reducer<T>, T: Copy>(a: &[T], totals: &mut [R::Total]) {
     for (total, &value) in totals.iter_mut().zip(a) {

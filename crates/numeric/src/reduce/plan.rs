@@ -1,4 +1,4 @@
-//! How a reduction walks its input: dimensions merged into alternating kept and reduced groups.
+//! Plans of reductions: dimensions merged into alternating kept and reduced groups.
 
 use smallvec::SmallVec;
 
@@ -23,7 +23,7 @@ pub struct ReducePlan {
 }
 
 impl ReducePlan {
-    /// Plans a reduction of a tensor of shape `dims` over `axes`, which are smaller than the rank. Repeated axes count once.
+    /// Plans a reduction of a tensor of shape `dims` over `axes`, which are less than the rank. Repeated axes count once.
     pub fn new(dims: &[usize], axes: &[usize]) -> Self {
         let mut reduced: SmallVec<[bool; 8]> = SmallVec::from_elem(false, dims.len());
         for &axis in axes {
@@ -32,7 +32,7 @@ impl ReducePlan {
         let mut groups: SmallVec<[Group; 6]> = SmallVec::new();
         let mut stride = 1;
         for axis in (0..dims.len()).rev() {
-            // A dimension of one element belongs to whichever group is beside it.
+            // A dimension of one element joins either neighbour.
             if dims[axis] == 1 {
                 continue;
             }
@@ -61,22 +61,22 @@ impl ReducePlan {
         ReducePlan::new(&[len], &[0])
     }
 
-    /// The number of elements of the input.
+    /// Returns the number of elements of the input.
     pub fn in_len(&self) -> usize {
         self.in_len
     }
 
-    /// The number of elements of the output.
+    /// Returns the number of elements of the output.
     pub fn out_len(&self) -> usize {
         self.out_len
     }
 
-    /// The number of elements that make one element of the output.
+    /// Returns how many elements are reduced to one element of the output.
     pub fn reduced_len(&self) -> usize {
         self.reduced_len
     }
 
-    /// The shape of the output; reduced axes are left out, or kept with one element.
+    /// Returns the shape of the output; reduced axes are dropped, or kept with one element.
     pub fn out_dims(&self, keep_dims: bool) -> SmallVec<[usize; 8]> {
         let mut out = SmallVec::new();
         for (&size, &reduced) in self.dims.iter().zip(&self.reduced) {
@@ -89,7 +89,7 @@ impl ReducePlan {
         out
     }
 
-    /// The offset of combination `index` of the groups that are kept (or reduced), the last `skipped` of them left out.
+    /// Returns the offset of combination `index` of the kept (or reduced) groups; `skipped` leaves out the last of them.
     pub(super) fn offset(&self, reduced: bool, skipped: bool, mut index: usize) -> usize {
         let mut offset = 0;
         let last = self.groups.len().saturating_sub(1);

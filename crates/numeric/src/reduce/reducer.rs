@@ -1,31 +1,31 @@
-//! What is accumulated: sums, products, extremes and truth values, for each element type.
+//! The operations of reductions: sums, products, extremes and truth values, for each element type.
 
 use crate::simd::MulAdd;
 use half::{bf16, f16};
 use num_complex::Complex;
 
-/// How elements of type `T` become one result.
+/// An operation that reduces elements of type `T` to one result.
 ///
-/// Elements go into lanes, many side by side, for a block at a time; the lanes of a block are then added to a total. Floating
+/// Many lanes accumulate a block of elements in parallel; the lanes of a block are then merged into a total. Floating-point
 /// sums keep the total in a wider type, so that the error does not grow with the length.
 pub trait Reducer<T: Copy>: Sync {
-    /// What a block accumulates in.
+    /// The accumulator of a lane within a block.
     type Lane: Copy + Send + Sync;
-    /// What the blocks accumulate in.
+    /// The accumulator of the blocks.
     type Total: Copy + Send + Sync;
-    /// Whether one element alone is its own result.
+    /// Whether the result of a single element is that element.
     const KEEPS_ONE: bool = true;
-    /// The lane of no elements.
+    /// An empty lane.
     const LANE: Self::Lane;
-    /// The total of no elements.
+    /// An empty total.
     const TOTAL: Self::Total;
-    /// Adds an element to a lane.
+    /// Accumulates an element in a lane.
     fn step(lane: Self::Lane, value: T) -> Self::Lane;
-    /// Adds a lane to a total.
+    /// Accumulates a lane in a total.
     fn gather(total: Self::Total, lane: Self::Lane) -> Self::Total;
-    /// Adds a total to another.
+    /// Combines two totals.
     fn merge(total: Self::Total, other: Self::Total) -> Self::Total;
-    /// Makes the result of `count` elements.
+    /// Returns the result of `count` elements.
     fn finish(total: Self::Total, count: usize) -> T;
 }
 
@@ -39,9 +39,9 @@ pub struct SumOfSquares;
 pub struct EuclideanNorm;
 /// The product.
 pub struct Product;
-/// The largest; NaN if there is one.
+/// The largest element; NaN if any is NaN.
 pub struct Max;
-/// The smallest; NaN if there is one.
+/// The smallest element; NaN if any is NaN.
 pub struct Min;
 /// Whether all are true.
 pub struct All;
@@ -109,7 +109,7 @@ macro_rules! multiplicative {
     };
 }
 
-/// An extreme: `$better` is a strict comparison, and `$is_nan` marks values that win over everything.
+/// Implements an extreme: `$better` is a strict comparison, and values for which `$is_nan` holds win over all others.
 macro_rules! extreme {
     ($reducer:ident, $scalar:ty, $worst:expr, $better:tt, $is_nan:expr) => {
         impl Reducer<$scalar> for $reducer {
@@ -154,7 +154,8 @@ floats!(f64, f64, |x| x, |x: f64| x, f64::INFINITY, f64::NEG_INFINITY);
 floats!(f16, f32, |x: f16| x.to_f32(), f16::from_f64, f16::INFINITY, f16::NEG_INFINITY);
 floats!(bf16, f32, |x: bf16| x.to_f32(), bf16::from_f64, bf16::INFINITY, bf16::NEG_INFINITY);
 
-/// The root of a sum of squares that has wrapped to a negative number is what the processor makes of "not a number".
+/// Takes an integer square root. If the sum of squares has wrapped to a negative number, the result is what the processor
+/// converts NaN to, as in TensorFlow.
 macro_rules! integer_root {
     ($total:ident, $scalar:ty) => {{
         let root = ($total as f64).sqrt();

@@ -3,7 +3,7 @@
 use super::*;
 use half::f16;
 
-/// Folds each output from its inputs, found by index arithmetic.
+/// Folds the inputs of each output, which it finds by index arithmetic.
 fn naive<T: Copy, A: Copy>(a: &[T], dims: &[usize], axes: &[usize], start: A, step: impl Fn(A, T) -> A) -> Vec<A> {
     let out_len = dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, &size)| size).product();
     let mut out = vec![start; out_len];

@@ -1,8 +1,8 @@
-//! Elementary functions of `f64` without branches or calls, so that a loop around them becomes vector code.
+//! Elementary functions of `f64` without branches or calls, so that loops around them vectorise.
 
 use super::polynomial;
 
-/// Adding this rounds to an integer and leaves it in the low bits.
+/// Adding this rounds to an integer, which is then in the low bits.
 pub(super) const ROUND: f64 = 6_755_399_441_055_744.0;
 const LN2_HIGH: f64 = 0.693_147_180_369_123_8;
 const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
@@ -48,7 +48,7 @@ fn power_of_two(n: i64) -> f64 {
     f64::from_bits((n.wrapping_add(1023) as u64) << 52)
 }
 
-/// Half of a small integer, rounded down. Vector units of the time have no arithmetic shift of 64 bits.
+/// Returns half of a small integer, rounded down. AVX2 has no arithmetic shift of 64 bits.
 #[inline(always)]
 fn half_of(n: i64) -> i64 {
     (n.wrapping_add(4096) as u64 >> 1) as i64 - 2048
@@ -87,7 +87,7 @@ pub fn log(x: f64) -> f64 {
     let field = moved >> 52;
     let mantissa =
         f64::from_bits((moved & 0x000f_ffff_ffff_ffff).wrapping_add(std::f64::consts::FRAC_1_SQRT_2.to_bits()));
-    // The field, placed in the mantissa of 2⁵², is an integer that a subtraction makes a float.
+    // Put into the mantissa of 2⁵², the field becomes a float by a subtraction.
     const TWO_52: f64 = 4_503_599_627_370_496.0;
     let k = f64::from_bits(field | TWO_52.to_bits()) - (TWO_52 + 1023.0) - if subnormal { 54.0 } else { 0.0 };
     let f = mantissa - 1.0;
@@ -105,7 +105,7 @@ pub fn log(x: f64) -> f64 {
 #[inline(always)]
 pub fn log1p(x: f64) -> f64 {
     let sum = 1.0 + x;
-    // What the addition lost, which near zero is most of the answer.
+    // The rounding error of the addition, which near zero is most of the result.
     let lost = (x - (sum - 1.0)) / sum;
     let result = log(sum) + if sum > 0.0 && sum < f64::INFINITY { lost } else { 0.0 };
     if x.abs() < 1e-16 { x } else { result }

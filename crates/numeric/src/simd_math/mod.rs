@@ -1,10 +1,9 @@
 //! Vectorised elementary functions.
 //!
-//! The trait [`SimdMath`] gives scalars functions that are free of branches and calls; inside a loop of
-//! [`crate::elementwise`] (or any function compiled for AVX2) they become vector code, alone or in larger expressions:
-//! `unary(a, out, |x| x * x.simd_tanh())`. The free functions are the common loops. Errors are stated with
-//! each function, in units in the last place; infinities, NaN, zeros and subnormals behave as in C's libm.
-//! Half-precision types compute in `f32`.
+//! The trait [`SimdMath`] gives scalars functions without branches or calls. In a loop of [`crate::elementwise`], or any
+//! function compiled for AVX2, they vectorise, alone or in larger expressions: `unary(a, out, |x| x * x.simd_tanh())`. The free
+//! functions are the common loops. The documentation of each function states its error in units in the last place; infinities,
+//! NaN, zeros and subnormals behave as in C's libm. Half-precision types compute in `f32`.
 
 pub mod double;
 pub mod single;
@@ -165,7 +164,7 @@ pub fn cos(a: &[f32], out: &mut [f32]) {
     trigonometric(a, out, single::cos, f32::cos);
 }
 
-/// Runs the vector form on blocks whose values it can reduce, and the library's on the others.
+/// Runs the vector function on blocks whose arguments it can reduce, and the standard library's on the others.
 fn trigonometric(a: &[f32], out: &mut [f32], vector: impl Fn(f32) -> f32 + Sync, library: impl Fn(f32) -> f32 + Sync) {
     assert_eq!(a.len(), out.len(), "operand and output differ in length");
     parallel::for_each_chunk_mut(out, 1, 2.0, |first, out| {
@@ -180,7 +179,7 @@ fn trigonometric(a: &[f32], out: &mut [f32], vector: impl Fn(f32) -> f32 + Sync,
     });
 }
 
-/// Evaluates a polynomial whose coefficients rise in degree, two at a time so that the multiplications overlap.
+/// Evaluates a polynomial, coefficients of low degree first, two at a time so that the multiplications overlap.
 #[inline(always)]
 fn polynomial<T: Copy + Add<Output = T> + Mul<Output = T> + MulAddFloat, const N: usize>(
     x: T,
@@ -199,7 +198,7 @@ fn polynomial<T: Copy + Add<Output = T> + Mul<Output = T> + MulAddFloat, const N
     sum
 }
 
-/// `self * factor + addend`, rounded once.
+/// Returns `self * factor + addend`, rounded once.
 trait MulAddFloat {
     fn fused(self, factor: Self, addend: Self) -> Self;
 }

@@ -1,11 +1,11 @@
-//! Elementary functions of `f32` without branches or calls, so that a loop around them becomes vector code.
+//! Elementary functions of `f32` without branches or calls, so that loops around them vectorise.
 //!
-//! Where single precision would need tricks, the work is done in `f64` by the functions of the sibling module.
+//! Functions that are hard to compute in single precision use those of `double`.
 
 use super::double;
 use super::polynomial;
 
-/// Adding this rounds to an integer and leaves it in the low bits.
+/// Adding this rounds to an integer, which is then in the low bits.
 const ROUND: f32 = 12_582_912.0;
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
@@ -47,7 +47,7 @@ pub fn exp(x: f32) -> f32 {
     let low = if x < -104.0 { -104.0 } else { x };
     let clamped = if low > 89.0 { 89.0 } else { low };
     let (n, less_one) = reduce(clamped);
-    // In two factors, since 2ⁿ itself may be out of range where the result is not.
+    // Scales by two factors, since 2ⁿ may be out of range where the result is not.
     let half = n >> 1;
     (less_one + 1.0) * power_of_two(half) * power_of_two(n.wrapping_sub(half))
 }
@@ -86,7 +86,7 @@ pub fn log(x: f32) -> f32 {
 #[inline(always)]
 pub fn log1p(x: f32) -> f32 {
     let sum = 1.0 + x;
-    // What the addition lost, which near zero is most of the answer.
+    // The rounding error of the addition, which near zero is most of the result.
     let lost = (x - (sum - 1.0)) / sum;
     let result = log(sum) + if sum > 0.0 && sum < f32::INFINITY { lost } else { 0.0 };
     // Keeps the sign of zero, and subnormals.
@@ -122,17 +122,18 @@ pub fn softplus(x: f32) -> f32 {
 #[inline(always)]
 pub fn erf(x: f32) -> f32 {
     let near_zero = x.mul_add(polynomial(x * x, &ERF_LESS_ONE), x);
-    // Beyond 4 it is one in single precision.
+    // Beyond 4 the result is one in single precision.
     let magnitude = if x.abs() > 4.0 { 4.0 } else { x.abs() };
     let far = (1.0 - exp(-magnitude * magnitude) * polynomial(magnitude, &SCALED_ERFC)).copysign(x);
     if magnitude < 0.75 { near_zero } else { far }
 }
 
-/// `erf(x) / x - 1` as a polynomial of `x²` for |x| ≤ 0.75. Without the one, whose product with `x` is exact, less is rounded.
+/// `erf(x) / x - 1` as a polynomial of `x²` for |x| ≤ 0.75. Subtracting the one, whose product with `x` is exact, reduces the
+/// rounding error.
 const ERF_LESS_ONE: [f32; 6] =
     [0.128_379_15, -0.376_125_8, 0.112_828_38, -0.026_807_904, 0.005_060_663, -0.000_637_435_6];
 
-/// `erfc(x) exp(x²)` as a polynomial for x between 0.75 and 4, accurate to what is left of it after `exp(-x²)`.
+/// `erfc(x) exp(x²)` as a polynomial for x between 0.75 and 4, as accurate as its product with `exp(-x²)` needs.
 const SCALED_ERFC: [f32; 10] = [
     0.998_154,
     -1.113_708,
