@@ -10,16 +10,16 @@ use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
 /// A node's attributes by name.
 ///
-/// They lie in the order of their names in one block that clones share until one of them changes: a server keeps several
-/// graphs made of the same nodes, and each node has few attributes.
+/// The attributes are sorted by name in one block, which clones share until one of them changes: a server keeps several graphs
+/// made of the same nodes, and each node has few attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttrMap {
     entries: Arc<Vec<(Arc<str>, AttrValue)>>,
 }
 
 impl AttrMap {
-    /// Makes the attributes of a NodeDef. Names that the op's definition has (`defined`) are shared with it, and others by way of
-    /// `names`.
+    /// Returns the attributes of a NodeDef. Shares the strings of names with the op's definition (`defined`), and those of other
+    /// names through `names`.
     pub fn from_def(attrs: &BTreeMap<String, AttrValue>, defined: &[Arc<str>], names: &mut AttrNames) -> AttrMap {
         let known = |name: &str| defined.iter().find(|known| ***known == *name).cloned();
         let shared =
@@ -27,12 +27,12 @@ impl AttrMap {
         AttrMap { entries: Arc::new(attrs.iter().map(shared).collect()) }
     }
 
-    /// Returns the attributes as messages have them.
+    /// Returns the attributes as they are in a NodeDef.
     pub fn to_def(&self) -> BTreeMap<String, AttrValue> {
         self.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
     }
 
-    /// Returns an attribute, if there is one of this name.
+    /// Returns the attribute of this name, if there is one.
     pub fn get(&self, name: &str) -> Option<&AttrValue> {
         let index = self.find(name).ok()?;
         self.entries.get(index).map(|(_, value)| value)
@@ -43,7 +43,7 @@ impl AttrMap {
         self.find(name).is_ok()
     }
 
-    /// Sets an attribute, whatever it was before.
+    /// Sets an attribute, replacing the old value if there is one.
     pub fn insert(&mut self, name: impl Into<Arc<str>>, value: AttrValue) {
         let name = name.into();
         match self.find(&name) {
@@ -52,7 +52,7 @@ impl AttrMap {
         }
     }
 
-    /// Sets an attribute that isn't there yet.
+    /// Sets an attribute unless it is set already.
     pub fn insert_if_absent(&mut self, name: impl Into<Arc<str>>, value: impl FnOnce() -> AttrValue) {
         let name = name.into();
         if let Err(index) = self.find(&name) {
@@ -60,33 +60,33 @@ impl AttrMap {
         }
     }
 
-    /// Takes an attribute away, if it is there.
+    /// Removes an attribute, and returns it if it was set.
     pub fn remove(&mut self, name: &str) -> Option<AttrValue> {
         let index = self.find(name).ok()?;
         Some(Arc::make_mut(&mut self.entries).remove(index).1)
     }
 
-    /// Returns the attributes in the order of their names.
+    /// Returns the attributes, sorted by name.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Arc<str>, &AttrValue)> + ExactSizeIterator {
         self.entries.iter().map(|(name, value)| (name, value))
     }
 
-    /// Returns the names in order.
+    /// Returns the names, sorted.
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = &Arc<str>> + ExactSizeIterator {
         self.entries.iter().map(|(name, _)| name)
     }
 
-    /// Returns the values in the order of their names.
+    /// Returns the values, sorted by name.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &AttrValue> + ExactSizeIterator {
         self.entries.iter().map(|(_, value)| value)
     }
 
-    /// Returns the values for changing.
+    /// Returns mutable references to the values.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut AttrValue> {
         Arc::make_mut(&mut self.entries).iter_mut().map(|(_, value)| value)
     }
 
-    /// Returns how many there are.
+    /// Returns the number of attributes.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -127,7 +127,7 @@ impl IntoIterator for AttrMap {
     }
 }
 
-/// The names of attributes that several nodes have, each once.
+/// Interns the names of attributes, so that nodes share them.
 #[derive(Default)]
 pub struct AttrNames(HashSet<Arc<str>>);
 
@@ -205,7 +205,7 @@ impl AttrMap {
         self.insert(name, value.into_attr());
     }
 
-    /// Returns the colocation groups of `_class` (the part behind `loc:@`).
+    /// Returns the colocation groups of `_class` (the part after `loc:@`).
     pub fn colocation(&self) -> Vec<String> {
         let Ok(classes) = self.strings("_class") else { return Vec::new() };
         let groups = classes.iter().filter_map(|class| class.strip_prefix(b"loc:@"));
@@ -217,9 +217,9 @@ fn wrong_type(name: &str, kind: &str) -> Status {
     Status::invalid_argument(format!("AttrValue for attr '{name}' had the wrong type; expected '{kind}'"))
 }
 
-/// A value that can be an attribute.
+/// A value that an attribute can be set to.
 pub trait IntoAttr {
-    /// Returns the value on the wire.
+    /// Returns the message.
     fn into_attr(self) -> AttrValue;
 }
 

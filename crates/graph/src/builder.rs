@@ -1,7 +1,7 @@
 //! The graph builder: [`Graph`] holds a growing graph with its scopes, [`OpBuilder`] adds one node, and
 //! [`Output`] and [`Operation`] are handles to what was added.
 //!
-//! A mistake in a program, such as shapes that don't fit, is found where the call is made, and kept in the graph with the
+//! A mistake in a program, such as incompatible shapes, is detected in the call that makes it, and kept in the graph with the
 //! caller's line: see [`Graph::finish`]. [`OpBuilder::try_build`] returns the error instead.
 
 mod control_flow;
@@ -51,7 +51,7 @@ struct Shared {
 
 struct State {
     graph: NodeGraph,
-    /// What is known of the shapes of outputs.
+    /// The inferred shapes of outputs.
     inferred: InferredShapes,
     scopes: Scopes,
     contexts: control_flow::Contexts,
@@ -65,12 +65,12 @@ pub struct Operation {
     id: NodeId,
 }
 
-/// An output of a node: what programs pass around as a tensor.
+/// An output of a node, which programs use as a tensor.
 #[derive(Clone)]
 pub struct Output {
     /// The node.
     pub op: Operation,
-    /// Which of its outputs.
+    /// The index among the node's outputs.
     pub port: u32,
 }
 
@@ -81,12 +81,12 @@ impl Default for Graph {
 }
 
 impl Graph {
-    /// Makes an empty graph that knows the ops of every [`Library`](crate::Library) in the program.
+    /// Returns an empty graph that knows the ops of every [`Library`](crate::Library) in the program.
     pub fn new() -> Graph {
         Graph::with_ops(crate::library::all_ops())
     }
 
-    /// Makes an empty graph that knows these ops.
+    /// Returns an empty graph that knows these ops.
     pub fn with_ops(ops: &'static dyn OpLookup) -> Graph {
         let state = State {
             graph: NodeGraph::default(),
@@ -98,7 +98,7 @@ impl Graph {
         Graph { shared: Arc::new(Shared { ops, state: Mutex::new(state), extensions: Mutex::default() }) }
     }
 
-    /// Goes on building a graph whose nodes come after what they consume.
+    /// Continues to build a graph, whose nodes must be in topological order.
     pub(crate) fn on(graph: NodeGraph, ops: &'static dyn OpLookup) -> Result<Graph> {
         let builder = Graph::with_ops(ops);
         {
@@ -107,14 +107,14 @@ impl Graph {
             for (_, node) in graph.iter() {
                 scopes.reserve_name(&node.name);
             }
-            // What can't be inferred stays unknown: the body runs, or fails, by its values.
+            // Shapes that cannot be inferred stay unknown; the values decide whether the body runs or fails.
             inferred.extend(&graph, ops, 0)?;
             state.graph = graph;
         }
         Ok(builder)
     }
 
-    /// Starts a node of the given op.
+    /// Returns a builder for a node of the given op.
     pub fn op(&self, op: &str) -> OpBuilder {
         OpBuilder {
             graph: self.clone(),
@@ -135,8 +135,8 @@ impl Graph {
         self.shared.ops
     }
 
-    /// Returns what a library keeps with the graph, such as its variable scopes; it is made when first asked for. It must
-    /// not hold the graph itself, which would then never be freed.
+    /// Returns the value that a library attaches to the graph, such as its variable scopes; the first call creates it. It must not
+    /// hold the graph itself, which would then never be freed.
     pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         let mut extensions = self.shared.extensions.lock();
         let extension = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default())).clone();
@@ -149,12 +149,12 @@ impl Graph {
         self.shared.state.lock().graph.library.get(name).is_some()
     }
 
-    /// Returns a copy of the graph as it is now.
+    /// Returns a copy of the graph.
     pub fn graph(&self) -> NodeGraph {
         self.shared.state.lock().graph.clone()
     }
 
-    /// Returns the GraphDef as it is now.
+    /// Returns the graph as a GraphDef.
     pub fn to_graph_def(&self) -> GraphDef {
         self.shared.state.lock().graph.to_graph_def()
     }
@@ -164,13 +164,13 @@ impl Graph {
         self.shared.state.lock().graph.id_bound()
     }
 
-    /// Returns the operation of a name.
+    /// Returns the operation with this name, if there is one.
     pub fn operation(&self, name: &str) -> Option<Operation> {
         let id = self.shared.state.lock().graph.find(name)?;
         Some(Operation { graph: self.clone(), id })
     }
 
-    /// Returns the operation with an id.
+    /// Returns the operation with this id.
     pub fn operation_by_id(&self, id: NodeId) -> Operation {
         Operation { graph: self.clone(), id }
     }
@@ -182,7 +182,7 @@ impl Graph {
         op.try_output(port)
     }
 
-    /// Adds a GraphDef's nodes under the current name scope's root, with their own names.
+    /// Adds a GraphDef's nodes under their own names; the current name scope is not applied.
     pub fn import(&self, def: &GraphDef) -> Result<()> {
         let mut state = self.shared.state.lock();
         let start = state.graph.id_bound();
@@ -201,7 +201,7 @@ impl Graph {
         Ok(())
     }
 
-    /// As [`import`](Self::import), for the content of a file: a serialized GraphDef, such as a frozen graph.
+    /// As [`import`](Self::import), for the content of a file that holds a serialized GraphDef, such as a frozen graph.
     ///
     /// ```
     /// # use graph::Graph;
@@ -217,12 +217,12 @@ impl Graph {
         self.import(&def.map_err(|error| Status::invalid_argument(format!("not a GraphDef: {error}")))?)
     }
 
-    /// Returns the graph as TensorFlow keeps it in files: a serialized GraphDef.
+    /// Returns the graph as a serialized GraphDef, TensorFlow's file format for graphs.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.to_graph_def().encode_to_vec()
     }
 
-    /// Returns a value of type `T` that every run is fed. `-1` and `None` are sizes that aren't known yet.
+    /// Returns a placeholder of type `T`, which every run must feed. `-1` and `None` are unknown sizes.
     ///
     /// ```
     /// # use graph::Graph;
@@ -255,7 +255,7 @@ impl Graph {
         }
     }
 
-    /// Returns whether both are the same graph.
+    /// Returns whether both handles are of the same graph.
     pub fn same(&self, other: &Graph) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -288,7 +288,7 @@ impl Operation {
         self.with(|node| node.op().to_owned())
     }
 
-    /// Returns the device the node asks for.
+    /// Returns the device that the node requests.
     pub fn device(&self) -> String {
         self.with(|node| node.device.clone())
     }
@@ -298,7 +298,7 @@ impl Operation {
         self.with(|node| node.attrs.clone())
     }
 
-    /// Sets an attribute that doesn't change the node's types.
+    /// Sets an attribute. It must not change the node's types.
     pub fn set_attr(&self, name: &str, value: impl IntoAttr) {
         if !self.is_mistaken() {
             self.graph.shared.state.lock().graph.node_mut(self.id).attrs.set(name, value);
@@ -315,7 +315,7 @@ impl Operation {
         self.with(|node| node.output_types.len())
     }
 
-    /// Returns where input `index` comes from; to ask for one that isn't there is a mistake.
+    /// Returns the output that input `index` is connected to. An index out of range is a mistake.
     #[track_caller]
     pub fn input(&self, index: usize) -> Output {
         match self.with(|node| node.inputs.get(index).copied()) {
@@ -327,13 +327,13 @@ impl Operation {
         }
     }
 
-    /// Returns where all inputs come from.
+    /// Returns the outputs that the inputs are connected to.
     pub fn inputs(&self) -> Vec<Output> {
         let edges = self.with(|node| node.inputs.clone());
         edges.into_iter().map(|edge| self.graph.from_edge(edge)).collect()
     }
 
-    /// Returns the nodes that must run before.
+    /// Returns the nodes that must run before this one.
     pub fn control_inputs(&self) -> Vec<Operation> {
         let ids = self.with(|node| node.control_inputs.clone());
         ids.into_iter().map(|id| self.graph.operation_by_id(id)).collect()
@@ -352,7 +352,7 @@ impl Operation {
         }
     }
 
-    /// Replaces where input `index` comes from, such as the back edge of a loop's `Merge`.
+    /// Connects input `index` to another output, such as the back edge of a loop's `Merge`.
     pub fn update_input(&self, index: usize, input: &Output) -> Result<()> {
         if self.is_mistaken() || input.op.is_mistaken() {
             return self.graph.finish();
@@ -370,7 +370,7 @@ impl Operation {
         checked
     }
 
-    /// Returns an output; to ask for one that isn't there is a mistake.
+    /// Returns an output. A port out of range is a mistake.
     #[track_caller]
     pub fn output(&self, port: u32) -> Output {
         if self.is_mistaken() {
@@ -382,7 +382,7 @@ impl Operation {
         }
     }
 
-    /// Returns an output, or an error when there is none.
+    /// Returns an output, or an error if the port is out of range.
     pub fn try_output(&self, port: u32) -> Result<Output> {
         self.with(|node| node.output_type(port).map(|_| ()))?;
         Ok(Output { op: self.clone(), port })
@@ -398,7 +398,7 @@ impl Operation {
 }
 
 impl Graph {
-    /// Returns the output at one end of an edge.
+    /// Returns the output that an edge comes from.
     pub fn from_edge(&self, edge: Edge) -> Output {
         Output { op: self.operation_by_id(edge.node), port: edge.port }
     }
@@ -410,7 +410,7 @@ impl Output {
         &self.op.graph
     }
 
-    /// Returns the edge in the graph.
+    /// Returns the node's id and the port.
     pub fn edge(&self) -> Edge {
         Edge { node: self.op.id, port: self.port }
     }
@@ -425,32 +425,32 @@ impl Output {
         self.op.with(|node| node.output_types.get(self.port as usize).map_or(DType::Float, |slot| slot.dtype))
     }
 
-    /// Returns the type of the elements, and whether the output carries a variable.
+    /// Returns the type of the elements, and whether the output is a reference.
     fn slot(&self) -> TypeSlot {
         TypeSlot { dtype: self.dtype(), is_ref: self.is_ref() }
     }
 
-    /// Returns whether the output carries a variable rather than a value.
+    /// Returns whether the output is a reference to a variable rather than a value.
     pub fn is_ref(&self) -> bool {
         self.op.with(|node| node.output_types.get(self.port as usize).is_some_and(|slot| slot.is_ref))
     }
 
-    /// Returns what is known of the shape.
+    /// Returns the inferred shape, which may be partly unknown.
     pub fn shape(&self) -> PartialShape {
         self.op.graph.shared.state.lock().shape(self.edge())
     }
 
-    /// Returns the shape when all of it is known.
+    /// Returns the shape if it is fully known.
     pub fn full_shape(&self) -> Option<Shape> {
         self.shape().to_shape()
     }
 
-    /// Returns what is known of the value behind a resource handle.
+    /// Returns the inferred types and shapes of the value behind a resource handle.
     pub fn handle_data(&self) -> Vec<DTypeAndShape> {
         self.op.graph.shared.state.lock().inferred.handle(self.edge())
     }
 
-    /// Adds what the program knows of the shape; an error when it contradicts what is known already.
+    /// Merges the given shape into the inferred one. Returns an error if they contradict each other.
     pub fn set_shape(&self, shape: &PartialShape) -> Result<()> {
         if self.op.is_mistaken() {
             return self.graph().finish();
@@ -458,7 +458,7 @@ impl Output {
         self.op.graph.shared.state.lock().inferred.merge_shape(self.edge(), shape)
     }
 
-    /// Returns the value when it is a constant.
+    /// Returns the value if it is a constant.
     pub fn constant_value(&self) -> Option<Tensor> {
         if self.op.is_mistaken() {
             return None;

@@ -1,15 +1,15 @@
-//! What the runtime must know of an op's part in control flow and in transfers, and which nodes are in which loop.
+//! The roles of ops in control flow and transfers, and the frames of loops.
 
 use crate::{Node, NodeGraph, NodeId};
 use foldhash::{HashMap, HashMapExt};
 use tensor::{Result, Status};
 
-/// The part that an op plays for the executor and the passes.
+/// The role of an op for the executor and the passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeClass {
-    /// Nothing special.
+    /// An ordinary op.
     Plain,
-    /// `Switch`, `RefSwitch`, `_SwitchN`: leaves outputs dead.
+    /// `Switch`, `RefSwitch`, `_SwitchN`: makes all outputs but one dead.
     Switch,
     /// `Merge`, `RefMerge`: runs when the first live input arrives.
     Merge,
@@ -30,7 +30,7 @@ pub enum NodeClass {
 }
 
 impl NodeClass {
-    /// Returns the part that an op plays.
+    /// Returns the role of an op.
     pub fn of(op: &str) -> NodeClass {
         match op {
             "Switch" | "RefSwitch" | "_SwitchN" => NodeClass::Switch,
@@ -50,30 +50,30 @@ impl NodeClass {
 /// One loop: the frame in which its body runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// The frame's name; empty for what is in no loop.
+    /// The frame's name; empty for the root frame.
     pub name: String,
-    /// The frame around it; the outermost is its own parent.
+    /// The enclosing frame; the root frame is its own parent.
     pub parent: usize,
-    /// How many iterations may be under way at once.
+    /// The number of iterations that may run at the same time.
     pub parallel_iterations: i64,
-    /// The node that says whether there is another iteration.
+    /// The `LoopCond` of the loop.
     pub loop_cond: Option<NodeId>,
 }
 
-/// Which frame each node of a graph runs in.
+/// The frames of a graph, and the frame that each node runs in.
 #[derive(Clone, Debug)]
 pub struct FrameTable {
-    /// The frames; the first is what is in no loop.
+    /// The frames, the root frame first.
     pub frames: Vec<Frame>,
-    /// For each node index, the frame; an Enter or Exit counts to the loop that it enters or leaves.
+    /// The frame of each node, by node index. An `Enter` or `Exit` belongs to the loop that it enters or leaves.
     pub of_node: Vec<usize>,
 }
 
 impl FrameTable {
-    /// The frame of what is in no loop.
+    /// The index of the root frame, which has the nodes outside of all loops.
     pub const ROOT: usize = 0;
 
-    /// Finds the frames. A node whose inputs come from different frames is an error that names them.
+    /// Finds the frames. Returns an error if the inputs of a node come from different frames.
     pub fn new(graph: &NodeGraph) -> Result<FrameTable> {
         let root = Frame { name: String::new(), parent: 0, parallel_iterations: 1, loop_cond: None };
         let mut table = FrameTable { frames: vec![root], of_node: vec![FrameTable::ROOT; graph.id_bound()] };
@@ -96,7 +96,7 @@ impl FrameTable {
                 _ => outer,
             };
             if class == NodeClass::LoopCond {
-                // A counter that the gradient adds to a loop shares the loop's frame and decides nothing new.
+                // The loop counter that a gradient adds shares the loop's frame; its condition is not the loop's.
                 let cond = &mut table.frames[outer].loop_cond;
                 if cond.is_none_or(|first| graph.node(first).name.contains("LoopCounter")) {
                     *cond = Some(id);
@@ -149,7 +149,7 @@ impl FrameTable {
         Ok(self.frames.len() - 1)
     }
 
-    /// The edges from one iteration to the next weren't looked at yet, since their sources come later.
+    /// Checks the back edges of loops, which the search skips because their sources come later.
     fn check_back_edges(&self, graph: &NodeGraph) -> Result<()> {
         for (id, node) in graph.iter().filter(|(_, node)| NodeClass::of(node.op()) == NodeClass::Merge) {
             let frame = self.of_node[id.index()];
@@ -177,7 +177,7 @@ impl FrameTable {
     }
 }
 
-/// Returns the nodes that come before `node` in the order of execution: not those of the iteration before.
+/// Returns the nodes that run before `node` in the same iteration.
 fn sources<'a>(graph: &'a NodeGraph, node: &'a Node) -> impl Iterator<Item = NodeId> + 'a {
     let is_merge = NodeClass::of(node.op()) == NodeClass::Merge;
     let is_back = move |id: NodeId| is_merge && NodeClass::of(graph.node(id).op()) == NodeClass::NextIteration;

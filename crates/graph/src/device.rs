@@ -1,14 +1,14 @@
-//! Device names: `/job:worker/replica:0/task:1/device:CPU:0`, whole or in parts, in all their spellings.
+//! Device names: `/job:worker/replica:0/task:1/device:CPU:0`, full or partial, in all their spellings.
 
 use std::fmt;
 use tensor::{Result, Status};
 
-/// A device name of which any part may be missing.
+/// A full or partial device name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceName {
     /// The job.
     pub job: Option<String>,
-    /// The replica, which is 0 everywhere.
+    /// The replica, which is always 0.
     pub replica: Option<u32>,
     /// The task in the job.
     pub task: Option<u32>,
@@ -19,7 +19,7 @@ pub struct DeviceName {
 }
 
 impl DeviceName {
-    /// Reads a name: `/job:ps/task:0/device:CPU:0`, `/job:ps/cpu:0`, `/gpu:1`, `/device:CPU:*`, or nothing at all.
+    /// Parses a name: `/job:ps/task:0/device:CPU:0`, `/job:ps/cpu:0`, `/gpu:1`, `/device:CPU:*`, or the empty string.
     pub fn parse(text: &str) -> Result<DeviceName> {
         let malformed = || Status::invalid_argument(format!("Malformed device specification '{text}'"));
         let mut name = DeviceName::default();
@@ -68,7 +68,7 @@ impl DeviceName {
         DeviceName { device_type: None, id: None, ..self.clone() }
     }
 
-    /// Returns whether every part is there.
+    /// Returns whether every part is set.
     pub fn is_full(&self) -> bool {
         self.job.is_some()
             && self.replica.is_some()
@@ -77,7 +77,7 @@ impl DeviceName {
             && self.id.is_some()
     }
 
-    /// Returns whether a whole name has all the parts that this one asks for.
+    /// Returns whether a full name agrees with all parts that are set in this one.
     pub fn matches(&self, whole: &DeviceName) -> bool {
         fn fits<T: PartialEq>(asked: &Option<T>, there: &Option<T>) -> bool {
             asked.is_none() || asked == there
@@ -89,14 +89,14 @@ impl DeviceName {
             && fits(&self.id, &whole.id)
     }
 
-    /// Returns this name with the parts of `inner`, which win, as nested `device` scopes do.
+    /// Returns this name overridden by the parts of `inner`, as in nested `device` scopes.
     pub fn merged_with(&self, inner: &DeviceName) -> DeviceName {
         DeviceName {
             job: inner.job.clone().or_else(|| self.job.clone()),
             replica: inner.replica.or(self.replica),
             task: inner.task.or(self.task),
             device_type: inner.device_type.clone().or_else(|| self.device_type.clone()),
-            // A new type without a number doesn't keep the number of the old type.
+            // The number of the old type does not apply to a new type.
             id: inner.id.or(if inner.device_type.is_some() && inner.device_type != self.device_type {
                 None
             } else {
@@ -105,7 +105,7 @@ impl DeviceName {
         }
     }
 
-    /// Returns what both ask for, or an error when they contradict each other.
+    /// Returns the parts of both names, or an error if they contradict each other.
     pub fn intersected_with(&self, other: &DeviceName) -> Result<DeviceName> {
         let contradiction = |part: &str| {
             let message = format!("Cannot merge devices with incompatible {part}: '{self}' and '{other}'");
@@ -120,7 +120,7 @@ impl DeviceName {
         })
     }
 
-    /// As [`DeviceName::intersected_with`], but where only the types or numbers contradict each other, neither counts.
+    /// As [`DeviceName::intersected_with`], but drops device types or numbers that contradict each other.
     pub fn softly_intersected_with(&self, other: &DeviceName) -> Result<DeviceName> {
         let mut result = self.task_part().intersected_with(&other.task_part())?;
         if let Some(device_type) = both(&self.device_type, &other.device_type) {
@@ -130,18 +130,18 @@ impl DeviceName {
         Ok(result)
     }
 
-    /// Returns whether some whole name could have the parts of both.
+    /// Returns whether a full name can agree with both.
     pub fn is_compatible_with(&self, other: &DeviceName) -> bool {
         self.intersected_with(other).is_ok()
     }
 
-    /// Returns whether no part is there.
+    /// Returns whether no part is set.
     pub fn is_empty(&self) -> bool {
         *self == DeviceName::default()
     }
 }
 
-/// Returns what two parts ask for together; the outer `None` means that they contradict each other.
+/// Returns the part that agrees with both; the outer `None` means that they contradict each other.
 fn both<T: PartialEq + Clone>(a: &Option<T>, b: &Option<T>) -> Option<Option<T>> {
     match (a, b) {
         (Some(a), Some(b)) if a != b => None,
@@ -150,7 +150,7 @@ fn both<T: PartialEq + Clone>(a: &Option<T>, b: &Option<T>) -> Option<Option<T>>
     }
 }
 
-/// The two types that have names of their own are written in either case; others are what they are.
+/// Reads a device type. `cpu` and `gpu` may be in either case; other types are taken as they are.
 fn device_type(kind: &str) -> Option<String> {
     match kind {
         "*" => None,

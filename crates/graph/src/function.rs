@@ -1,4 +1,4 @@
-//! [`FunctionLibrary`]: the functions that a graph's nodes may call, and their bodies as graphs.
+//! [`FunctionLibrary`]: the functions that a graph's nodes can call, and their bodies as graphs.
 
 use crate::attr::AttrMap;
 use crate::import::unknown_ops;
@@ -15,7 +15,7 @@ use tensor::{Result, Status};
 pub struct FunctionLibrary {
     functions: HashMap<String, Arc<Function>>,
     gradients: HashMap<String, String>,
-    /// The order in which they came, so that a round trip keeps it.
+    /// The order of insertion, so that a round trip preserves it.
     order: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ struct Function {
 }
 
 impl FunctionLibrary {
-    /// Returns a library with these functions added; a different function of a name that is taken is an error.
+    /// Returns the library with these functions added. A different function with a name that is taken is an error.
     pub fn extended(&self, library: &FunctionDefLibrary) -> Result<FunctionLibrary> {
         let mut result = self.clone();
         for def in &library.function {
@@ -72,7 +72,7 @@ impl FunctionLibrary {
         self.gradients.get(name).map(String::as_str)
     }
 
-    /// Returns the names of all functions, in the order in which they came.
+    /// Returns the names of all functions in the order of insertion.
     pub fn names(&self) -> &[String] {
         &self.order
     }
@@ -82,7 +82,7 @@ impl FunctionLibrary {
         self.functions.is_empty()
     }
 
-    /// Returns a library of only what a graph's nodes may call, directly or by way of other functions.
+    /// Returns a library of only the functions that a graph's nodes can call, directly or through other functions.
     pub fn reachable_from(&self, graph: &NodeGraph) -> FunctionLibrary {
         let mut result = FunctionLibrary::default();
         if self.is_empty() {
@@ -117,7 +117,7 @@ impl FunctionLibrary {
         result
     }
 
-    /// Returns the library on the wire.
+    /// Returns the library as a message.
     pub fn to_proto(&self) -> FunctionDefLibrary {
         let mut gradient: Vec<GradientDef> = self
             .gradients
@@ -140,7 +140,7 @@ impl FunctionLibrary {
     }
 }
 
-/// Adds the names of the functions that attributes refer to, also inside the attributes of other functions.
+/// Adds the names of the functions that attributes refer to, including those in the attributes of functions.
 fn called_functions<'a>(attrs: impl Iterator<Item = &'a AttrValue>, into: &mut Vec<&'a str>) {
     let mut pending: Vec<&AttrValue> = attrs.collect();
     while let Some(value) = pending.pop() {
@@ -156,7 +156,7 @@ fn called_functions<'a>(attrs: impl Iterator<Item = &'a AttrValue>, into: &mut V
     }
 }
 
-/// A function's body, ready to be run.
+/// The instantiated body of a function.
 pub struct FunctionBody {
     /// The nodes.
     pub graph: NodeGraph,
@@ -164,7 +164,7 @@ pub struct FunctionBody {
     pub args: Vec<NodeId>,
     /// The `_Retval` nodes in order.
     pub results: Vec<NodeId>,
-    /// Nodes that must run although no result needs them.
+    /// Nodes that must run even if no result depends on them.
     pub control_results: Vec<NodeId>,
 }
 
@@ -185,7 +185,7 @@ fn instantiate(
             let mut arg_attrs = AttrMap::default();
             arg_attrs.set("T", types[index].dtype);
             arg_attrs.set("index", index as i64);
-            // Attributes of the argument (such as its shape) travel on the `_Arg` node.
+            // Attributes of the argument, such as its shape, are copied to the `_Arg` node.
             if let Some(extra) = function.def.arg_attr.get(&(index as u32)) {
                 for (name, value) in &extra.attr {
                     arg_attrs.insert_if_absent(name.as_str(), || value.clone());
@@ -273,7 +273,7 @@ fn connect(graph: &mut NodeGraph, env: &HashMap<String, Edge>, node_def: &NodeDe
             graph.node_mut(id).control_inputs.push(control);
             continue;
         }
-        // An input may name a whole list of outputs, `node:values`, that fills several inputs of the consumer.
+        // An input may name a list of outputs, `node:values`, which fills several inputs of the consumer.
         if let Some(&edge) = env.get(input) {
             let is_list = !input.ends_with(":0") && env.contains_key(&format!("{input}:1"));
             if !is_list {
@@ -301,7 +301,7 @@ fn lookup(env: &HashMap<String, Edge>, target: &str, offset: usize) -> Result<Ed
         .ok_or_else(|| Status::invalid_argument(format!("Unknown output '{target}'")))
 }
 
-/// Replaces placeholders in a body's attribute by the attributes of the call.
+/// Replaces placeholders in an attribute of the body by the attributes of the call.
 fn substitute(value: &mut AttrValue, attrs: &AttrMap) -> Result<()> {
     match &mut value.value {
         Some(Value::Placeholder(name)) => {

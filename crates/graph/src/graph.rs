@@ -28,34 +28,34 @@ impl NodeId {
 pub struct Edge {
     /// The node whose output it is.
     pub node: NodeId,
-    /// Which of its outputs.
+    /// The index among its outputs.
     pub port: u32,
 }
 
-/// A node: an op with its attributes, and where its inputs come from.
+/// A node: an op with its attributes and inputs.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// The node's name, unique in its graph.
     pub name: String,
     /// The op's definition.
     pub schema: Arc<OpSchema>,
-    /// The device that was asked for or, after placement, assigned.
+    /// The requested device or, after placement, the assigned one.
     pub device: String,
     /// The attributes, with defaults filled in.
     pub attrs: AttrMap,
-    /// Where each input comes from, in order.
+    /// The source of each input, in order.
     pub inputs: Vec<Edge>,
-    /// The nodes that must have run before.
+    /// The nodes that must run before.
     pub control_inputs: Vec<NodeId>,
     /// The types of the inputs.
     pub input_types: Vec<TypeSlot>,
     /// The types of the outputs.
     pub output_types: Vec<TypeSlot>,
-    /// What came with the NodeDef and has no meaning here, kept so that a round trip loses nothing.
+    /// A field of the NodeDef that is not used here, kept so that a round trip loses nothing.
     pub debug_info: Option<Box<proto::node_def::ExperimentalDebugInfo>>,
-    /// As above.
+    /// Likewise.
     pub full_type: Option<Box<proto::FullTypeDef>>,
-    /// The attributes that the NodeDef itself had, without defaults, in case it is written out again.
+    /// The names of the attributes that the NodeDef had, without defaults, for when it is written again.
     pub explicit_attrs: Option<Arc<Vec<Arc<str>>>>,
 }
 
@@ -65,7 +65,7 @@ impl Node {
         &self.schema.name
     }
 
-    /// Returns the type of an output, or an error when there is no such output.
+    /// Returns the type of an output, or an error if there is no such output.
     pub fn output_type(&self, port: u32) -> Result<TypeSlot> {
         self.output_types.get(port as usize).copied().ok_or_else(|| {
             Status::invalid_argument(format!(
@@ -78,27 +78,27 @@ impl Node {
     }
 }
 
-/// A directed graph of nodes. Nodes are never moved; a removed one leaves a gap until [`NodeGraph::compact`].
+/// A directed graph of nodes. Ids are stable; a removed node leaves a gap until [`NodeGraph::compact`].
 ///
 /// A clone shares the nodes with the original until one of the two changes them.
 #[derive(Clone, Default)]
 pub struct NodeGraph {
     nodes: Vec<Option<Arc<Node>>>,
-    /// Finds nodes by their names, which only the nodes hold.
+    /// Maps names, which only the nodes store, to nodes.
     by_name: HashTable<NodeId>,
-    /// The functions that nodes may call.
+    /// The functions that nodes can call.
     pub library: Arc<FunctionLibrary>,
     /// The versions of the GraphDef.
     pub versions: Option<VersionDef>,
 }
 
 impl NodeGraph {
-    /// Makes an empty graph with a function library.
+    /// Returns an empty graph with a function library.
     pub fn new(library: Arc<FunctionLibrary>) -> NodeGraph {
         NodeGraph { nodes: Vec::new(), by_name: HashTable::new(), library, versions: None }
     }
 
-    /// Adds a node whose edges lead to nodes that are already here; a name that is taken is an error.
+    /// Adds a node whose inputs are in the graph already. A name that is taken is an error.
     pub fn add(&mut self, node: impl Into<Arc<Node>>) -> Result<NodeId> {
         let node = node.into();
         let id = NodeId(u32::try_from(self.nodes.len()).map_err(|_| Status::resource_exhausted("too many nodes"))?);
@@ -112,7 +112,7 @@ impl NodeGraph {
         Ok(id)
     }
 
-    /// Makes a node and adds it: fills in attribute defaults, works out its types, checks its inputs against them.
+    /// Adds a node: fills in attribute defaults, derives its types, and checks its inputs against them.
     pub fn add_op(
         &mut self,
         ops: &dyn OpLookup,
@@ -132,7 +132,7 @@ impl NodeGraph {
         self.add(node)
     }
 
-    /// Checks that a node's inputs exist and are of the types that its op takes.
+    /// Checks that a node's inputs exist and have the types that its op expects.
     pub fn check_inputs(&self, node: &Node) -> Result<()> {
         if node.inputs.len() != node.input_types.len() {
             return Err(Status::invalid_argument(format!(
@@ -177,23 +177,23 @@ impl NodeGraph {
         self.nodes.get(id.index())?.as_deref()
     }
 
-    /// Returns a node that is known to be there; panics otherwise.
+    /// Returns a node. Panics if it does not exist.
     pub fn node(&self, id: NodeId) -> &Node {
         self.get(id).expect("the node is in the graph")
     }
 
-    /// Returns a node for changing; panics when it isn't there.
+    /// Returns a mutable reference to a node. Panics if it does not exist.
     pub fn node_mut(&mut self, id: NodeId) -> &mut Node {
         Arc::make_mut(self.nodes[id.index()].as_mut().expect("the node is in the graph"))
     }
 
-    /// Returns the node of a name.
+    /// Returns the node with this name, if there is one.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         let is_named = |id: &NodeId| name_at(&self.nodes, *id) == Some(name);
         self.by_name.find(name_hash(name), is_named).copied()
     }
 
-    /// Removes a node. Edges to it must be gone already.
+    /// Removes a node. The caller must have removed the edges from it.
     pub fn remove(&mut self, id: NodeId) {
         if let Some(node) = self.nodes[id.index()].take()
             && let Ok(entry) = self.by_name.find_entry(name_hash(&node.name), |known| *known == id)
@@ -242,7 +242,7 @@ impl NodeGraph {
         consumers
     }
 
-    /// Returns a name that no node has, made from `prefix`.
+    /// Returns an unused name that starts with `prefix`.
     pub fn unique_name(&self, prefix: &str) -> String {
         if self.find(prefix).is_none() {
             return prefix.to_owned();
@@ -257,8 +257,8 @@ impl NodeGraph {
         }
     }
 
-    /// Returns the nodes so that inputs come before their consumers, except along the back edges of loops. A cycle that
-    /// isn't a loop is an error that names one of its nodes.
+    /// Returns the nodes in an order in which inputs come before their consumers, except along the back edges of loops. Any other
+    /// cycle is an error that names one of its nodes.
     pub fn topological_order(&self) -> Result<Vec<NodeId>> {
         let mut pending = vec![0u32; self.nodes.len()];
         let consumers = self.consumers();
@@ -275,7 +275,7 @@ impl NodeGraph {
                 ready.push(id);
             }
         }
-        // Taken from the end, so reversed to keep the order of the GraphDef where it doesn't matter.
+        // Nodes are taken from the end; reversing keeps the order of the GraphDef among independent nodes.
         ready.reverse();
         while let Some(id) = ready.pop() {
             order.push(id);
@@ -305,7 +305,7 @@ impl NodeGraph {
         Ok(order)
     }
 
-    /// Returns the GraphDef. Attributes that a NodeDef didn't have and that are at their default stay out.
+    /// Returns the GraphDef. Omits attributes that have their default value, unless the NodeDef had them.
     pub fn to_graph_def(&self) -> GraphDef {
         let library = self.library.to_proto();
         GraphDef {
@@ -316,7 +316,7 @@ impl NodeGraph {
         }
     }
 
-    /// Returns one node's NodeDef.
+    /// Returns a node's NodeDef.
     pub fn to_node_def(&self, node: &Node) -> NodeDef {
         let mut input = Vec::with_capacity(node.inputs.len() + node.control_inputs.len());
         for edge in &node.inputs {
@@ -343,7 +343,7 @@ impl NodeGraph {
         }
     }
 
-    /// Returns about how much memory the nodes take, for an account.
+    /// Estimates the memory of the nodes, for accounting.
     pub fn held_bytes(&self) -> usize {
         self.iter().map(|(_, node)| node.held_bytes() + node.held_attr_bytes()).sum()
     }
@@ -377,7 +377,7 @@ impl NodeGraph {
 }
 
 impl Node {
-    /// Makes a node without inputs: fills in attribute defaults and works out its types.
+    /// Returns a node without inputs: fills in attribute defaults and derives its types.
     pub fn new(name: String, schema: Arc<OpSchema>, device: String, mut attrs: AttrMap) -> Result<Node> {
         let in_node = |status: Status| status.append(format!("; node '{name}' of op {}", schema.name));
         schema.complete_attrs(&mut attrs).map_err(in_node)?;
@@ -398,9 +398,9 @@ impl Node {
         })
     }
 
-    /// Returns about how much memory the node takes.
+    /// Estimates the memory of the node without its attributes.
     fn held_bytes(&self) -> usize {
-        /// What the allocator and the graph's own tables keep beside each node, and beside each block of one.
+        /// The overhead of the allocator and the graph's tables for each node, and for each allocation of a node.
         const NODE_BYTES: usize = 64;
         const BLOCK_BYTES: usize = 16;
         let lists = size_of_val(&*self.inputs)
@@ -410,7 +410,7 @@ impl Node {
         size_of::<Node>() + NODE_BYTES + self.name.len() + self.device.len() + lists + 5 * BLOCK_BYTES
     }
 
-    /// Returns about how much memory the node's attributes take.
+    /// Estimates the memory of the node's attributes.
     fn held_attr_bytes(&self) -> usize {
         let attr = |value: &AttrValue| {
             let beside = match &value.value {
@@ -423,13 +423,13 @@ impl Node {
         64 + self.attrs.values().map(attr).sum::<usize>()
     }
 
-    /// Returns the element type of an output; an output that doesn't exist is an error.
+    /// Returns the element type of an output, or an error if there is no such output.
     pub fn dtype(&self, port: u32) -> Result<DType> {
         Ok(self.output_type(port)?.dtype)
     }
 }
 
-/// Returns the definition of an op or of a function that may be called like one.
+/// Returns the definition of an op, or of a function that can be called like one.
 pub(crate) fn find_schema(ops: &dyn OpLookup, library: &FunctionLibrary, op: &str) -> Option<Arc<OpSchema>> {
     ops.op(op).map(|info| info.schema.clone()).or_else(|| library.schema(op))
 }
@@ -438,7 +438,7 @@ fn name_at(nodes: &[Option<Arc<Node>>], id: NodeId) -> Option<&str> {
     nodes.get(id.index())?.as_ref().map(|node| node.name.as_str())
 }
 
-/// Hashes a node's name with a seed of this process's, so that nobody can choose names whose hashes are equal.
+/// Hashes a node's name with a random seed of this process, so that nobody can provoke collisions.
 fn name_hash(name: &str) -> u64 {
     static SEEDED: LazyLock<RandomState> = LazyLock::new(RandomState::default);
     SEEDED.hash_one(name)

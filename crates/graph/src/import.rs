@@ -1,4 +1,4 @@
-//! GraphDef in: checks everything that a message from outside may get wrong, and names the node.
+//! Imports GraphDefs: checks everything that may be wrong in a message from outside, and names the node in errors.
 
 use crate::attr::{AttrMap, AttrNames};
 use crate::graph::find_schema;
@@ -8,10 +8,10 @@ use proto::{GraphDef, NodeDef};
 use std::sync::Arc;
 use tensor::{Result, Status};
 
-/// Adds a GraphDef's nodes to a graph, whose own nodes they may take as inputs.
+/// Adds a GraphDef's nodes to a graph, whose existing nodes they may have as inputs.
 ///
-/// When the GraphDef has ops that nobody knows, the error lists all of them with the nodes that use them. On an error the
-/// graph is as it was.
+/// If the GraphDef has unknown ops, the error lists all of them with the nodes that use them. An error leaves the graph
+/// unchanged.
 pub fn import_graph_def(graph: &mut NodeGraph, def: &GraphDef, ops: &dyn OpLookup) -> Result<()> {
     let library = match &def.library {
         Some(library) => Arc::new(graph.library.extended(library)?),
@@ -72,7 +72,7 @@ pub fn import_graph_def(graph: &mut NodeGraph, def: &GraphDef, ops: &dyn OpLooku
 }
 
 impl NodeGraph {
-    /// Makes a graph from a GraphDef.
+    /// Returns a graph with the nodes of a GraphDef.
     pub fn from_graph_def(def: &GraphDef, ops: &dyn OpLookup) -> Result<NodeGraph> {
         let mut graph = NodeGraph::new(Arc::new(FunctionLibrary::default()));
         import_graph_def(&mut graph, def, ops)?;
@@ -83,7 +83,7 @@ impl NodeGraph {
 /// The most nodes that a graph may have.
 pub const NODES_MAX: usize = 1 << 22;
 
-/// Refuses a graph of more nodes than anybody can have meant.
+/// Rejects graphs of more than [`NODES_MAX`] nodes.
 pub fn check_number_of_nodes(count: usize) -> Result<()> {
     if count > NODES_MAX {
         return Err(Status::resource_exhausted(format!(
@@ -93,11 +93,11 @@ pub fn check_number_of_nodes(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// The most inputs and outputs that the nodes of one GraphDef may have in all. An attribute of a few bytes may say that a node
-/// has a million of them.
+/// The most inputs and outputs that the nodes of one GraphDef may have in total. An attribute of a few bytes can give a node a
+/// million of them.
 const SLOTS_MAX: usize = 1 << 26;
 
-/// Refuses a node that its attributes give more inputs than its NodeDef names, and the outputs of one too many.
+/// Rejects a node whose attributes ask for more inputs than its NodeDef names, and too many inputs and outputs in total.
 fn check_arguments(node: &Node, def: &NodeDef, num_slots: &mut usize) -> Result<()> {
     if node.input_types.len() > def.input.len() {
         return Err(Status::invalid_argument(format!(
@@ -118,7 +118,7 @@ fn check_arguments(node: &Node, def: &NodeDef, num_slots: &mut usize) -> Result<
     Ok(())
 }
 
-/// Returns a list that equals the one given: that of another node of the same op where the two are equal, as most are.
+/// Returns a shared list equal to the given one: that of another node of the same op, if the two are equal, as most are.
 fn shared_list(lists: &mut HashMap<String, Arc<Vec<Arc<str>>>>, op: &str, list: Vec<Arc<str>>) -> Arc<Vec<Arc<str>>> {
     if let Some(known) = lists.get(op).filter(|known| ***known == list) {
         return known.clone();
@@ -157,7 +157,7 @@ fn resolve_inputs(node: &mut Node, def: &NodeDef, graph: &NodeGraph, by_name: &H
     Ok(())
 }
 
-/// Splits `name:port`; without a port it is 0.
+/// Splits `name:port`; the port is 0 if missing.
 pub(crate) fn parse_tensor_name(text: &str) -> Result<(&str, u32)> {
     match text.rsplit_once(':') {
         None => Ok((text, 0)),
@@ -177,7 +177,7 @@ fn check_name(name: &str) -> Result<()> {
     Err(Status::invalid_argument(format!("Illegal op name '{name}'")))
 }
 
-/// Says why no process but the client's can run an op, for those that call back into the program that built the graph.
+/// Returns why only the client's process can run an op, for ops that call back into the program that built the graph.
 pub fn why_only_the_client_runs(op: &str) -> Option<&'static str> {
     const REASON: &str = "calls a function of the client's Python program: that is not in this process";
     OPS_OF_THE_CLIENT.contains(&op).then_some(REASON)
@@ -185,7 +185,7 @@ pub fn why_only_the_client_runs(op: &str) -> Option<&'static str> {
 
 const OPS_OF_THE_CLIENT: [&str; 1] = ["EagerPyFunc"];
 
-/// Lists the ops that are missing and the nodes that use them, so that a user sees all of them at once.
+/// Returns an error that lists all unknown ops and the nodes that use them.
 pub(crate) fn unknown_ops(unknown: &[(&str, Vec<&str>)]) -> Status {
     const SHOWN: usize = 5;
     let mut lines: Vec<String> = Vec::new();

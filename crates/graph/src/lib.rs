@@ -1,7 +1,7 @@
 //! Graphs as data: operation definitions, attributes, nodes and edges, GraphDef in and out, functions, shape inference,
 //! the graph builder with its autodiff walk, and the passes that a master runs over a graph.
 //!
-//! Invariant: graph in, graphs out. No I/O, no threads, no kernels.
+//! Invariant: graph in, graphs out. This crate does no I/O, starts no threads, and knows no kernels.
 
 pub mod attr;
 pub mod builder;
@@ -30,20 +30,20 @@ pub use shape::{ShapeContext, ShapeFn};
 
 use std::sync::Arc;
 
-/// What a graph needs to know of an op: its definition, its shapes and its gradient.
+/// The properties of an op that graphs need: definition, shape function and gradient.
 #[derive(Clone)]
 pub struct OpInfo {
     /// The definition, parsed.
     pub schema: Arc<OpSchema>,
-    /// Computes the shapes of the outputs.
+    /// The shape function.
     pub shape: ShapeFn,
-    /// Builds the gradient.
+    /// The gradient.
     pub gradient: Gradient,
 }
 
-/// Finds ops by name. The registry of the crate `kernel` is one.
+/// Finds ops by name. The registry of the crate `kernel` implements it.
 pub trait OpLookup: Send + Sync {
-    /// Returns the op, when there is one of this name.
+    /// Returns the op with this name, if there is one.
     fn op(&self, name: &str) -> Option<&OpInfo>;
 }
 

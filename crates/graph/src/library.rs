@@ -1,12 +1,12 @@
-//! What the crates of a program bring to its graphs: [`LIBRARIES`] is put together when the program is linked, so that this
-//! crate needs to depend on none of them.
+//! The crates of a program that provide ops to its graphs. The linker collects them in [`LIBRARIES`], so that this crate depends
+//! on none of them.
 
 use crate::{OpInfo, OpLookup};
 use linkme::distributed_slice;
 use std::panic::Location;
 use std::sync::LazyLock;
 
-/// A crate that brings ops, or functions that build graphs.
+/// A crate that provides ops, or functions that build graphs.
 ///
 /// ```
 /// use graph::{LIBRARIES, Library};
@@ -15,8 +15,8 @@ use std::sync::LazyLock;
 /// static LIBRARY: Library = Library { root: file!(), ops: None };
 /// ```
 pub struct Library {
-    /// The `file!()` of the crate's `lib.rs`. A mistake is never blamed on a file in its folder where there is a line of the
-    /// program to blame.
+    /// The `file!()` of the crate's `lib.rs`. A mistake is blamed on a file in its folder only if there is no line of the program to
+    /// blame.
     pub root: &'static str,
     /// The crate's ops.
     pub ops: Option<fn() -> &'static dyn OpLookup>,
@@ -42,7 +42,7 @@ pub(crate) fn all_ops() -> &'static dyn OpLookup {
     &*ALL
 }
 
-/// Returns whether a line of source is one of a library's.
+/// Returns whether a source location is in a library.
 pub(crate) fn is_in_library(location: &Location<'_>) -> bool {
     LIBRARIES.iter().any(|library| {
         let folder = library.root.strip_suffix("lib.rs").unwrap_or(library.root);

@@ -1,6 +1,6 @@
-//! Op definitions: the literal that an op's file holds ([`OpDef`]) and its parsed form ([`OpSchema`]).
+//! Op definitions: the literal in an op's file ([`OpDef`]) and its parsed form ([`OpSchema`]).
 //!
-//! The strings are in the notation in which TensorFlow registers its ops: `"values: N * T"`, `"ref: Ref(T)"`,
+//! The strings have the notation of TensorFlow's op registrations: `"values: N * T"`, `"ref: Ref(T)"`,
 //! `"T: {float, double} = DT_FLOAT"`, `"N: int >= 1"`.
 
 mod parse;
@@ -23,29 +23,29 @@ pub struct OpDef {
     pub outputs: &'static [&'static str],
     /// The attributes, such as `"transpose_a: bool = false"`.
     pub attrs: &'static [&'static str],
-    /// Whether the op is stateful, and so on.
+    /// Other properties, such as statefulness.
     pub flags: OpFlags,
 }
 
-/// Properties of an op that aren't in its signature.
+/// Properties of an op beside its signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpFlags(u8);
 
 impl OpFlags {
-    /// An op without any of the properties.
+    /// None of the properties.
     pub const NONE: OpFlags = OpFlags(0);
-    /// The op has state or side effects: it is neither folded nor shared.
+    /// The op has state or side effects, so it is neither folded nor shared.
     pub const STATEFUL: OpFlags = OpFlags(1);
-    /// The op's two inputs may change places.
+    /// The op's two inputs can be swapped.
     pub const COMMUTATIVE: OpFlags = OpFlags(2);
     /// The op combines any number of inputs of one type.
     pub const AGGREGATE: OpFlags = OpFlags(4);
-    /// The op may be given a variable that has no value yet.
+    /// The op accepts a variable that is not initialized.
     pub const ALLOWS_UNINITIALIZED_INPUT: OpFlags = OpFlags(8);
-    /// The op talks to other tasks.
+    /// The op communicates with other tasks.
     pub const DISTRIBUTED_COMMUNICATION: OpFlags = OpFlags(16);
 
-    /// Returns the flags of both.
+    /// Returns the union of both.
     pub const fn union(self, other: OpFlags) -> OpFlags {
         OpFlags(self.0 | other.0)
     }
@@ -80,20 +80,20 @@ pub struct Arg {
     pub name: String,
     /// Its type.
     pub ty: ArgType,
-    /// Whether it carries the variable rather than a value.
+    /// Whether it is a reference to a variable rather than a value.
     pub is_ref: bool,
 }
 
-/// How an argument's types follow from the node's attributes.
+/// How the types of an argument follow from the node's attributes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArgType {
-    /// A type that is always the same.
+    /// A fixed type.
     Fixed(DType),
-    /// The type that an attribute names.
+    /// The type in an attribute.
     Attr(String),
-    /// As many tensors of one type as an attribute says.
+    /// Several tensors of one type; an attribute has their number.
     Repeated {
-        /// The attribute that holds the number.
+        /// The attribute with the number.
         count: String,
         /// The type of each.
         ty: Box<ArgType>,
@@ -102,22 +102,22 @@ pub enum ArgType {
     List(String),
 }
 
-/// The type of one tensor that goes in or out of a node.
+/// The type of one input or output of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeSlot {
     /// The type of its elements.
     pub dtype: DType,
-    /// Whether the edge carries the variable rather than a value.
+    /// Whether the edge carries a reference to a variable rather than a value.
     pub is_ref: bool,
 }
 
 impl OpSchema {
-    /// Parses a definition; the error says what is wrong with the literal.
+    /// Parses a definition.
     pub fn parse(def: &OpDef) -> Result<OpSchema> {
         parse::schema(def)
     }
 
-    /// Reads a definition from the wire, such as a function's signature.
+    /// Reads a definition from a message, such as a function's signature.
     pub fn from_proto(def: &proto::OpDef) -> Result<OpSchema> {
         let mut flags = OpFlags::NONE;
         for (set, flag) in [
@@ -141,7 +141,7 @@ impl OpSchema {
         })
     }
 
-    /// Returns the definition on the wire.
+    /// Returns the definition as a message.
     pub fn to_proto(&self) -> proto::OpDef {
         proto::OpDef {
             name: self.name.clone(),
@@ -162,12 +162,12 @@ impl OpSchema {
         self.flags.contains(OpFlags::STATEFUL)
     }
 
-    /// Returns the types of the tensors that go into a node with these attributes.
+    /// Returns the types of the inputs of a node with these attributes.
     pub fn input_types(&self, attrs: &AttrMap) -> Result<Vec<TypeSlot>> {
         expand(&self.inputs, attrs)
     }
 
-    /// Returns the types of the tensors that come out of a node with these attributes.
+    /// Returns the types of the outputs of a node with these attributes.
     pub fn output_types(&self, attrs: &AttrMap) -> Result<Vec<TypeSlot>> {
         expand(&self.outputs, attrs)
     }
@@ -187,7 +187,7 @@ impl OpSchema {
         self.attrs.iter().find(|attr| attr.name == name)
     }
 
-    /// Fills in defaults, then checks that every attribute is there, of the right type and within its bounds.
+    /// Fills in defaults, then checks that every attribute is set, of the right type and within its bounds.
     pub fn complete_attrs(&self, attrs: &mut AttrMap) -> Result<()> {
         for (def, name) in self.attrs.iter().zip(&self.attr_names) {
             match (attrs.get(&def.name), &def.default_value) {
@@ -245,7 +245,7 @@ impl Arg {
     }
 
     pub(crate) fn types(&self, attrs: &AttrMap, into: &mut Vec<TypeSlot>) -> Result<()> {
-        /// A bound on how many tensors one argument may stand for.
+        /// The most tensors that one argument may consist of.
         const REPEATED_MAX: i64 = 1 << 20;
         let single = |ty: &ArgType| match ty {
             ArgType::Fixed(dtype) => Ok(*dtype),
@@ -297,7 +297,7 @@ fn range(args: &[Arg], name: &str, attrs: &AttrMap) -> Result<Range<usize>> {
     Err(Status::internal(format!("no argument is named '{name}'")))
 }
 
-/// Checks that a value is of the attribute's type and within its bounds.
+/// Checks that a value has the attribute's type and is within its bounds.
 fn check_attr(def: &AttrDef, value: &proto::AttrValue) -> Result<()> {
     let wrong = |what: &str| Err(Status::invalid_argument(format!("AttrValue for attr '{}' {what}", def.name)));
     let Some(value) = &value.value else {

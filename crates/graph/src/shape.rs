@@ -1,5 +1,5 @@
-//! Shape inference: what an op's shape function sees ([`ShapeContext`]), the helpers most of them are made of, and the
-//! inference over whole graphs ([`infer_shapes`]).
+//! Shape inference: the context of shape functions ([`ShapeContext`]), helpers for writing them, and inference over whole graphs
+//! ([`infer_shapes`]).
 
 mod constant_value;
 mod inference;
@@ -14,7 +14,7 @@ use tensor::{DType, DTypeAndShape, PartialShape, Result, Status, Tensor};
 /// Computes the shapes of a node's outputs.
 pub type ShapeFn = fn(&mut ShapeContext<'_>) -> Result<()>;
 
-/// What is known of a node's inputs, and where its shape function puts what it finds of the outputs.
+/// The inputs of a shape function, and its results.
 pub struct ShapeContext<'a> {
     /// The op's definition.
     pub schema: &'a OpSchema,
@@ -24,20 +24,20 @@ pub struct ShapeContext<'a> {
     pub output_types: &'a [TypeSlot],
     /// The shapes of the inputs.
     pub inputs: &'a [PartialShape],
-    /// What is known of the values behind resource inputs.
+    /// The types and shapes of the values behind resource inputs.
     pub input_handles: &'a [Vec<DTypeAndShape>],
-    /// Returns an input's value when it is a constant.
+    /// Returns an input's value if it is a constant.
     pub constant: &'a dyn Fn(usize) -> Option<Tensor>,
-    /// Returns what is known of an input's value as a shape, when the input computes one.
+    /// Returns an input's value as a partly known shape, if the input computes a shape.
     pub constant_shape: &'a dyn Fn(usize) -> Option<PartialShape>,
     /// The shapes of the outputs; unknown until set.
     pub outputs: Vec<PartialShape>,
-    /// What is known of the values behind resource outputs.
+    /// The types and shapes of the values behind resource outputs.
     pub output_handles: Vec<Vec<DTypeAndShape>>,
 }
 
 impl ShapeContext<'_> {
-    /// Returns the shape of input `index`; unknown when there is no such input.
+    /// Returns the shape of input `index`, which is unknown if there is no such input.
     pub fn input(&self, index: usize) -> PartialShape {
         self.inputs.get(index).cloned().unwrap_or_default()
     }
@@ -57,12 +57,12 @@ impl ShapeContext<'_> {
         self.schema.input_range(name, self.attrs)
     }
 
-    /// Returns the value of input `index` when it is a constant.
+    /// Returns the value of input `index` if it is a constant.
     pub fn constant(&self, index: usize) -> Option<Tensor> {
         (self.constant)(index)
     }
 
-    /// Returns what is known of input `index` taken as a shape: its rank, and those sizes that are known.
+    /// Returns the value of input `index` as a shape, with the rank and sizes that are known.
     pub fn constant_as_shape(&self, index: usize) -> Result<PartialShape> {
         if let Some(value) = self.constant(index) {
             if !matches!(value.dtype(), DType::Int32 | DType::Int64) {
@@ -122,18 +122,18 @@ impl ShapeContext<'_> {
         }
     }
 
-    /// Returns what inputs `a` and `b` say together, or an error where they contradict each other.
+    /// Returns the merged shape of inputs `a` and `b`, or an error if they contradict each other.
     pub fn merged(&self, a: usize, b: usize) -> Result<PartialShape> {
         self.input(a).merge(&self.input(b))
     }
 }
 
-/// No outputs, or outputs of which nothing can be said.
+/// Leaves the shapes of all outputs unknown.
 pub fn unknown(_: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Every output is a scalar.
+/// Makes every output a scalar.
 pub fn scalar(c: &mut ShapeContext<'_>) -> Result<()> {
     for index in 0..c.num_outputs() {
         c.set_output(index, PartialShape::scalar());
@@ -141,7 +141,7 @@ pub fn scalar(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Every output has the shape of the first input, and knows what the first input's handle knows.
+/// Gives every output the shape and the handle data of the first input.
 pub fn unchanged(c: &mut ShapeContext<'_>) -> Result<()> {
     let shape = c.input(0);
     for index in 0..c.num_outputs() {
@@ -153,7 +153,7 @@ pub fn unchanged(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// All inputs have one shape, which every output has too.
+/// Merges the shapes of all inputs, and gives every output that shape.
 pub fn merged(c: &mut ShapeContext<'_>) -> Result<()> {
     let mut shape = c.input(0);
     for index in 1..c.num_inputs() {
@@ -165,14 +165,14 @@ pub fn merged(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The output is the first two inputs broadcast to each other.
+/// Gives the output the shape that the first two inputs broadcast to.
 pub fn broadcast_binary(c: &mut ShapeContext<'_>) -> Result<()> {
     let shape = broadcast(&c.input(0), &c.input(1))?;
     c.set_output(0, shape);
     Ok(())
 }
 
-/// Returns the shape to which both broadcast.
+/// Returns the shape that both broadcast to.
 pub fn broadcast(a: &PartialShape, b: &PartialShape) -> Result<PartialShape> {
     let (Some(a_dims), Some(b_dims)) = (a.dims(), b.dims()) else {
         return Ok(PartialShape::unknown());
@@ -192,7 +192,7 @@ pub fn broadcast(a: &PartialShape, b: &PartialShape) -> Result<PartialShape> {
                     "Dimensions must be equal, but are {x} and {y} for shapes {a} and {b}"
                 )));
             }
-            // One side is unknown and the other isn't 1: it must be that size or 1.
+            // One size is unknown and the other is not 1: the unknown one must be equal or 1.
             (Some(x), None) | (None, Some(x)) => Some(x),
             (None, None) => None,
         });
@@ -200,7 +200,7 @@ pub fn broadcast(a: &PartialShape, b: &PartialShape) -> Result<PartialShape> {
     Ok(PartialShape::new(&dims))
 }
 
-/// The output's shape is the attribute `shape`.
+/// Gives the output the shape in the attribute `shape`.
 pub fn from_shape_attr(c: &mut ShapeContext<'_>) -> Result<()> {
     let shape = c.attrs.shape("shape")?;
     c.set_output(0, shape);

@@ -48,7 +48,7 @@ fn switch(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// As TensorFlow's: what all inputs agree on.
+/// As in TensorFlow: the output has the sizes that all inputs agree on.
 fn merge(c: &mut ShapeContext<'_>) -> Result<()> {
     let mut shape = c.input(0);
     for index in 1..c.num_inputs() {

@@ -1,6 +1,6 @@
-//! Graphs as text, for people and for tests: one node on each line, `name = Op(input, other:1, ^control) {attr=value} @device`.
+//! Graphs as text, for people and tests, one node per line: `name = Op(input, other:1, ^control) {attr=value} @device`.
 //!
-//! What follows from elsewhere stays out: attributes at their default, and types and counts that the inputs decide.
+//! Attributes with their default value are omitted, and so are types and counts that follow from the inputs.
 
 mod dot;
 mod parse;
@@ -13,11 +13,11 @@ use proto::{AttrValue, NameAttrList, TensorProto};
 use std::fmt::Write;
 use tensor::{DType, PartialShape, Tensor};
 
-/// Tensors with more elements than this are shown in part, so that a dump stays readable.
+/// Tensors with more elements than this are abbreviated, so that a dump stays readable.
 const ELEMENTS_MAX: usize = 64;
 
 impl NodeGraph {
-    /// Returns the graph as text, one node on each line.
+    /// Returns the graph as text, one node per line.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for (_, node) in self.iter() {
@@ -57,10 +57,10 @@ impl NodeGraph {
     }
 }
 
-/// Returns the attributes that follow from the types of a node's inputs, as far as the op's signature says how.
+/// Returns the attributes that follow from the types of a node's inputs by the op's signature.
 fn inferred_attrs(schema: &OpSchema, types: &[TypeSlot]) -> AttrMap {
     let mut attrs = AttrMap::default();
-    // With more than one argument of open length, the inputs don't say where the one ends and the other starts.
+    // With more than one argument of variable length, the boundary between them is unknown.
     let open = schema.inputs.iter().filter(|arg| matches!(arg.ty, ArgType::Repeated { .. } | ArgType::List(_))).count();
     if open > 1 || types.len() + open < schema.inputs.len() {
         return attrs;

@@ -1,9 +1,9 @@
 //! Conditionals and loops, as TensorFlow 1 builds them: `Switch` and `Merge`, `Enter`, `NextIteration` and `Exit`.
 //!
-//! Inside a branch or a loop's body, a value from outside is passed in when it is first used: through a `Switch` on the
-//! predicate, or through an `Enter` that gives it to every iteration. Nodes without inputs wait for the context's pivot,
-//! so that they run only when the branch or the iteration does. What the gradient of a branch or a loop takes from the
-//! branch or loop itself is [recalled](super::recall).
+//! A value from outside a branch or loop body is passed in when it is first used there: through a `Switch` on the predicate, or
+//! through a constant `Enter`, which provides it to every iteration. Nodes without inputs get a control edge from the context's
+//! pivot, so that they run only when the branch or the iteration does. Values of a branch or loop that its gradient uses are
+//! [recalled](super::recall).
 
 use super::recall::LoopGradient;
 use super::{Graph, NodeId, Operation, Output, State};
@@ -12,12 +12,12 @@ use crate::op_def::TypeSlot;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use tensor::{DType, PartialShape, Result, Status};
 
-/// How a loop is run.
+/// Options of a loop.
 #[derive(Clone, Debug)]
 pub struct LoopOptions {
-    /// How many iterations may be under way at once.
+    /// The number of iterations that may run at the same time.
     pub parallel_iterations: i64,
-    /// What every iteration keeps of the variables' shapes, where that is less than what they start with.
+    /// The shapes that the loop variables keep through all iterations, where they are less specific than the initial ones.
     pub shape_invariants: Vec<Option<PartialShape>>,
 }
 
@@ -30,13 +30,13 @@ impl Default for LoopOptions {
 /// A branch of a conditional or the body of a loop.
 pub(super) struct Context {
     pub(super) kind: Kind,
-    /// The context around it.
+    /// The enclosing context.
     pub(super) outer: Option<usize>,
-    /// What nodes without inputs wait for.
+    /// The node that nodes without inputs wait for.
     pub(super) pivot: Option<NodeId>,
-    /// Values from outside, and what stands for them inside.
+    /// Maps values from outside to the outputs that pass them in.
     pub(super) passed: HashMap<Edge, Edge>,
-    /// The context whose gradient is computed here.
+    /// The context whose gradient this one computes.
     pub(super) forward: Option<usize>,
 }
 
@@ -50,21 +50,21 @@ pub(super) enum Kind {
 pub(super) struct Loop {
     pub(super) frame_name: String,
     pub(super) parallel_iterations: i64,
-    /// Says whether there is another iteration.
+    /// The value that decides whether there is another iteration.
     pub(super) condition: Option<Edge>,
     pub(super) variables: Vec<LoopVariable>,
-    /// What a loop that computes a gradient knows of its forward loop.
+    /// What a gradient loop knows of its forward loop.
     pub(super) gradient: Option<LoopGradient>,
 }
 
-/// A loop's variable.
+/// A loop variable.
 #[derive(Clone, Copy)]
 pub(super) struct LoopVariable {
     pub(super) enter: NodeId,
     pub(super) merge: NodeId,
-    /// What it is in the body.
+    /// Its value in the body.
     pub(super) inside: Edge,
-    /// What the body makes of it.
+    /// The value that the body computes for the next iteration.
     pub(super) next: Edge,
     pub(super) exit: NodeId,
 }
@@ -75,7 +75,7 @@ pub(super) struct Conditional {
     pub(super) predicate: Edge,
     /// The contexts of its branches: false, then true.
     pub(super) branches: [usize; 2],
-    /// What the branches return.
+    /// The outputs of the branches.
     pub(super) outputs: [Vec<Edge>; 2],
     pub(super) merges: Vec<NodeId>,
 }
@@ -87,15 +87,15 @@ pub(super) struct Contexts {
     pub(super) current: Option<usize>,
     pub(super) of_node: HashMap<NodeId, usize>,
     pub(super) conditionals: Vec<Conditional>,
-    /// The conditional of each of the `Merge` nodes that end one.
+    /// Maps each `Merge` that ends a conditional to that conditional.
     pub(super) conditional_of: HashMap<NodeId, usize>,
-    /// The conditional of each context that is a branch.
+    /// Maps the context of each branch to its conditional.
     pub(super) conditional_of_branch: HashMap<usize, usize>,
-    /// The loop of each `Exit`.
+    /// Maps each `Exit` to its loop.
     pub(super) loop_of: HashMap<NodeId, usize>,
-    /// The nodes that pass a value from outside into a context.
+    /// The nodes that pass values from outside into a context.
     pub(super) passing: HashSet<NodeId>,
-    /// What each `StackPopV2` of a gradient brings back.
+    /// Maps each `StackPopV2` of a gradient to the value that it restores.
     pub(super) recalled: HashMap<NodeId, Edge>,
 }
 
@@ -118,9 +118,9 @@ impl Contexts {
 }
 
 impl Graph {
-    /// Returns `on_true(…)` or `on_false(…)`, whichever the scalar `predicate` says; only that one is run.
+    /// Returns the outputs of `on_true` or `on_false`, depending on the scalar `predicate`. Only that branch runs.
     ///
-    /// Both must return as many outputs of the same types.
+    /// Both must return the same number of outputs, of the same types.
     #[track_caller]
     pub fn cond(
         &self,
@@ -128,7 +128,7 @@ impl Graph {
         on_true: impl FnOnce(&Graph) -> Vec<Output>,
         on_false: impl FnOnce(&Graph) -> Vec<Output>,
     ) -> Vec<Output> {
-        // After a mistake as many outputs as the first branch has, so that a program that takes them apart can go on.
+        // After a mistake, return as many outputs as the first branch, so that a program that destructures them can continue.
         let mut on_true = Some(on_true);
         let mut expected: Vec<TypeSlot> = Vec::new();
         let mut first_branch = |graph: &Graph| {
@@ -143,7 +143,7 @@ impl Graph {
         self.kept_outputs("cond", built, &expected)
     }
 
-    /// As [`cond`](Self::cond), but returns mistakes.
+    /// As [`cond`](Self::cond), but returns mistakes as errors.
     #[track_caller]
     pub fn try_cond(
         &self,
@@ -208,12 +208,12 @@ impl Graph {
         state.contexts.conditionals.push(conditional);
     }
 
-    /// Makes sure that what a branch returns was made in it, so that it is dead when the branch isn't taken.
+    /// Wraps an output of a branch in an `Identity` in the branch, so that it is dead if the branch is not taken.
     fn leave_branch(&self, output: &Output) -> Result<Output> {
         Ok(self.op("Identity").input(output).try_build()?.output(0))
     }
 
-    /// Returns what `variables` are once `condition` says no, after as many turns through `body` as it takes.
+    /// Repeats `body` while `condition` is true, and returns the final values of `variables`.
     #[track_caller]
     pub fn while_loop(
         &self,
@@ -238,7 +238,7 @@ impl Graph {
         self.kept_outputs("while_loop", built, &expected)
     }
 
-    /// Returns the outputs, or keeps the mistake and returns ones that do nothing.
+    /// Returns the outputs, or keeps the mistake and returns inert outputs.
     #[track_caller]
     fn kept_outputs(&self, what: &str, built: Result<Vec<Output>>, expected: &[TypeSlot]) -> Vec<Output> {
         match built {
@@ -251,7 +251,7 @@ impl Graph {
         }
     }
 
-    /// As [`while_loop`](Self::while_loop), with options; returns mistakes.
+    /// As [`while_loop_with`](Self::while_loop_with), but returns mistakes as errors.
     #[track_caller]
     pub fn try_while_loop(
         &self,
@@ -272,7 +272,7 @@ impl Graph {
         })
     }
 
-    /// Builds a loop, perhaps one that computes the gradient of the loop `forward`, whose shapes are its own business.
+    /// Builds a loop, which may compute the gradient of the loop `forward`; the shapes of such a loop are not checked.
     pub(super) fn build_loop(
         &self,
         variables: &[Output],
@@ -321,7 +321,7 @@ impl Graph {
             }
             state.contexts.current.is_some_and(|current| state.contexts.all[current].forward.is_some())
         };
-        // The second input of each merge is replaced once the body is known.
+        // The second input of each merge is replaced once the body is built.
         let merges = enters
             .iter()
             .map(|enter| self.op("Merge").input(enter).input(enter).try_build())
@@ -376,8 +376,8 @@ impl Graph {
         Ok(exits)
     }
 
-    /// Adds a variable to the current loop, which must have its condition already; `step` makes its next value of the one
-    /// that it has. Returns what it is after the loop, which belongs to the context around it.
+    /// Adds a variable to the current loop, whose condition must be built already; `step` computes its next value from the current
+    /// one. Returns its value after the loop, which belongs to the enclosing context.
     pub(super) fn add_loop_variable(
         &self,
         initial: &Output,
@@ -423,7 +423,7 @@ impl Graph {
         Ok((exit.output(0), next))
     }
 
-    /// What leaves a loop belongs to the context around it.
+    /// Moves an `Exit` to the context around its loop.
     fn leave_loop(&self, exit: &Operation) {
         let mut state = self.shared.state.lock();
         let Some(current) = state.contexts.current else { return };
@@ -434,7 +434,7 @@ impl Graph {
         };
     }
 
-    /// Takes back what was inferred of a shape, which other iterations needn't keep.
+    /// Replaces an inferred shape by a less specific one, since other iterations may change it.
     pub(super) fn relax(&self, output: &Output, shape: &PartialShape) -> Result<()> {
         self.shared.state.lock().inferred.replace_shape(output.edge(), shape)
     }
@@ -451,7 +451,7 @@ impl Graph {
         self.relax(merge, invariant)
     }
 
-    /// Changes what is known of the current loop.
+    /// Calls `change` with the current loop, if there is one.
     pub(super) fn with_loop<R>(&self, change: impl FnOnce(&mut Loop) -> R) -> Option<R> {
         let mut state = self.shared.state.lock();
         let current = state.contexts.current?;
@@ -461,13 +461,13 @@ impl Graph {
         }
     }
 
-    /// Runs `body` as if it were called outside of every branch and loop: what it makes is there whatever they do.
+    /// Runs `body` outside of all branches and loops, so that the nodes it adds run whatever those do.
     #[track_caller]
     pub fn outside_control_flow<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.within(None, body)
     }
 
-    /// Runs `body` as if it were called in another context.
+    /// Runs `body` in another context.
     #[track_caller]
     pub(super) fn within<R>(&self, context: Option<usize>, body: impl FnOnce(&Graph) -> R) -> R {
         let previous = std::mem::replace(&mut self.shared.state.lock().contexts.current, context);
@@ -500,7 +500,7 @@ impl Graph {
         (index, result)
     }
 
-    /// Returns what stands for `input` in the current context, after passing it in where need be.
+    /// Returns the equivalent of `input` in the current context, and passes it in if necessary.
     pub(super) fn passed_in(&self, input: &Output) -> Result<Output> {
         let current = self.shared.state.lock().contexts.current;
         match current {
@@ -534,7 +534,7 @@ impl Graph {
         let kind = {
             let mut state = self.shared.state.lock();
             let context = &mut state.contexts.all[context];
-            // It may have been passed in from further inside.
+            // The same outer value may have been passed in already, for another input.
             if let Some(&inner) = context.passed.get(&outside.edge()) {
                 context.passed.insert(input.edge(), inner);
                 drop(state);
@@ -542,7 +542,7 @@ impl Graph {
             }
             context.kind.clone()
         };
-        // The passing node itself takes its inputs as they are.
+        // The node that passes the value in takes its own inputs unchanged.
         let builder = match &kind {
             Kind::Branch { predicate, .. } => self.op("Switch").input(&outside).input(&self.from_edge(*predicate)),
             Kind::Loop(kind) => self
@@ -570,7 +570,7 @@ impl Graph {
     }
 }
 
-/// Returns whether a shape says at least as much as another, without contradicting it.
+/// Returns whether a shape is at least as specific as another, and compatible with it.
 fn is_at_least(shape: &PartialShape, less: &PartialShape) -> bool {
     match (shape.dims(), less.dims()) {
         (_, None) => true,
@@ -581,7 +581,7 @@ fn is_at_least(shape: &PartialShape, less: &PartialShape) -> bool {
     }
 }
 
-/// A variable whose shape changes from one iteration to the next needs a shape invariant.
+/// Checks that a variable whose shape changes from one iteration to the next has a shape invariant.
 fn check_invariant(merge: &Output, next: &Output) -> Result<()> {
     let (before, after) = (merge.shape(), next.shape());
     if is_at_least(&after, &before) {
@@ -595,22 +595,22 @@ fn check_invariant(merge: &Output, next: &Output) -> Result<()> {
 }
 
 impl State {
-    /// Returns whether a node was made in a context or in one inside it.
+    /// Returns whether a node was added in a context or in one inside it.
     pub(super) fn is_inside(&self, node: NodeId, context: usize) -> bool {
         self.contexts_of(node).any(|index| index == context)
     }
 
-    /// Returns the contexts around a node, the innermost first.
+    /// Returns the contexts around a node, innermost first.
     pub(super) fn contexts_of(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
         self.outwards(self.contexts.of_node.get(&node).copied())
     }
 
-    /// Returns a context and those around it.
+    /// Returns a context and all enclosing ones, innermost first.
     pub(super) fn outwards(&self, context: Option<usize>) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(context, |&index| self.contexts.all[index].outer)
     }
 
-    /// Returns the outermost context around a node that isn't also around (or itself) `level`.
+    /// Returns the outermost context around a node that neither is nor encloses `level`.
     pub(super) fn outermost_below(&self, node: NodeId, level: Option<usize>) -> Option<usize> {
         let is_around = |context: usize| self.outwards(level).any(|around| around == context);
         self.contexts_of(node).take_while(|&context| !is_around(context)).last()

@@ -1,12 +1,12 @@
 //! The gradients of conditionals and loops.
 //!
-//! The gradient of a conditional is a conditional on the same predicate, whose branches compute the gradients of the
-//! branches. The gradient of a loop is a loop that goes back over its iterations: its variables are the gradients with
-//! respect to the loop's variables, and sums over the iterations for what the loop takes from outside.
+//! The gradient of a conditional is a conditional on the same predicate, whose branches compute the gradients of the branches.
+//! The gradient of a loop is a loop over the same iterations in reverse. Its variables are the gradients with respect to the
+//! loop's variables, and, for each value that the loop captures from outside, the sum of its gradients over the iterations.
 //!
-//! A gradient also takes values from inside the conditional or loop that it belongs to: directly in a branch, from a stack in
-//! a loop. When the gradient itself is gone back over, what is found for such a value is known only inside, and waits
-//! until the conditional or loop that has the value is gone back over: it is one more result there.
+//! A gradient also uses values from inside the conditional or loop that it belongs to: directly in a branch, through a stack in
+//! a loop. When the gradient itself is differentiated, the gradient with respect to such a value is known only inside. It is
+//! kept until the conditional or loop that has the value is differentiated, as if the value were one more result of it.
 
 use super::control_flow::{Conditional, Context, Kind, Loop, LoopOptions, LoopVariable};
 use super::gradients::{Around, Region};
@@ -17,23 +17,23 @@ use foldhash::HashSet;
 use std::collections::BTreeSet;
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
-/// The largest constant of zeros that is written into the graph.
+/// The largest tensor of zeros that is stored in the graph as a constant.
 const CONSTANT_ELEMENTS_MAX: usize = 1024;
 
-/// A value from outside a context that is used in it and could have a gradient.
+/// A value from outside a context that is used in it and may have a gradient.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Captured {
     /// The value.
     outer: Edge,
-    /// What stands for it inside.
+    /// Its equivalent inside.
     inner: Edge,
-    /// Whether it is inside the conditional or loop that this context computes a gradient of.
+    /// Whether it comes from inside the conditional or loop whose gradient this context computes.
     is_recalled: bool,
 }
 
 impl Graph {
-    /// Returns the gradients with respect to what a conditional takes from outside, given those with respect to what it
-    /// returns and to values inside.
+    /// Returns the gradients with respect to the values that a conditional captures, given those with respect to its results and to
+    /// values inside.
     pub(super) fn conditional_gradient(
         &self,
         conditional: usize,
@@ -76,7 +76,7 @@ impl Graph {
                 let mut xs: Vec<Output> =
                     captured[branch].iter().map(|captured| graph.from_edge(captured.inner)).collect();
                 let stop = xs.clone();
-                // A gradient may be asked for with respect to something in the branch: it is there when the branch is taken.
+                // A target may be inside the branch; its gradient exists when the branch is taken.
                 let own = {
                     let state = graph.shared.state.lock();
                     let is_captured = |edge: &Edge| captured[branch].iter().any(|captured| captured.inner == *edge);
@@ -142,8 +142,8 @@ impl Graph {
         })
     }
 
-    /// Returns the gradients with respect to what a loop takes from outside, given those with respect to its variables
-    /// after the loop and to values in its body.
+    /// Returns the gradients with respect to the values that a loop captures, given those with respect to its final variables and to
+    /// values in its body.
     pub(super) fn loop_gradient(
         &self,
         forward: usize,
@@ -159,7 +159,7 @@ impl Graph {
             let outer_loop = state.gradient_loop_around(state.contexts.current);
             (kind.clone(), outer_loop, state.base_context())
         };
-        // What the loop doesn't change much but only passes on may matter too, through other variables.
+        // A variable without a gradient of its own may have one through the other variables.
         let differentiable: Vec<(LoopVariable, Option<Grad>)> = kind
             .variables
             .iter()
@@ -246,7 +246,7 @@ impl Graph {
         })
     }
 
-    /// Returns what a context takes from outside and could have a gradient.
+    /// Returns the values that a context captures and that may have a gradient.
     fn captured(&self, context: usize, between: &HashSet<NodeId>) -> Vec<Captured> {
         let state = self.shared.state.lock();
         let mut captured: Vec<Captured> = Vec::new();
@@ -258,7 +258,7 @@ impl Graph {
                 continue;
             }
             if state.contexts.passing.contains(&inner.node) {
-                // What passes a value in has it as its first input.
+                // A node that passes a value in has it as its first input.
                 captured.extend(node.inputs.first().map(|&outer| Captured { outer, inner, is_recalled: false }));
             } else if let Some(&outer) = state.contexts.recalled.get(&inner.node) {
                 captured.push(Captured { outer, inner, is_recalled: true });
@@ -271,7 +271,7 @@ impl Graph {
         captured
     }
 
-    /// Adds up in the current loop the gradient with respect to what every iteration takes from outside.
+    /// Sums over the iterations of the current loop the gradient with respect to a captured value.
     fn sum_over_iterations(&self, outer: Edge, grad: Grad) -> Result<Grad> {
         let value = self.from_edge(outer);
         let around = {
@@ -291,7 +291,7 @@ impl Graph {
         Ok(Grad::Dense(total))
     }
 
-    /// Collects the rows that the iterations give, without making whole tensors of them.
+    /// Concatenates the rows of all iterations, without converting them to dense tensors.
     fn rows_of_iterations(
         &self,
         value: &Output,
@@ -320,7 +320,7 @@ impl Graph {
         Ok(Grad::Slices(IndexedSlices { values, indices, dense_shape: Some(dense_shape) }))
     }
 
-    /// Returns zeros of the shape of `value`, or of the variable that it is a handle of. It needn't be in the current context.
+    /// Returns zeros in the shape of `value`, or of the variable that it is a handle of. The value may be in another context.
     fn zeros_for(&self, value: &Output) -> Result<Output> {
         let (dtype, shape) = what_changes(value);
         let zero = || -> Result<Output> { Ok(self.constant_tensor(&Tensor::zeros(dtype, tensor::Shape::scalar())?)) };
@@ -331,14 +331,14 @@ impl Graph {
             let dims = self.constant_tensor(&Tensor::vector(shape.dims()));
             return Ok(self.op("Fill").input(&dims).input(&zero()?).try_build()?.output(0));
         }
-        // Where the value is, so that only its shape is passed on.
+        // The shape is computed in the context of the value, so that only the shape is passed on.
         let home = self.shared.state.lock().contexts.of_node.get(&value.op.id()).copied();
         let shape = self.within(home, |graph| graph.op(shape_op(value)).input(value).try_build())?.output(0);
         Ok(self.op("Fill").input(&shape).input(&zero()?).try_build()?.output(0))
     }
 }
 
-/// Returns the type and shape of the gradient with respect to a value: for a variable's handle, those of the variable.
+/// Returns the type and shape of the gradient with respect to a value; for a handle, those of its variable.
 fn what_changes(value: &Output) -> (DType, PartialShape) {
     match value.handle_data().first() {
         Some(behind) if value.dtype() == DType::Resource => (behind.dtype, behind.shape.clone()),
@@ -346,7 +346,7 @@ fn what_changes(value: &Output) -> (DType, PartialShape) {
     }
 }
 
-/// Returns the op that gives the shape of a value, or of the variable that it is a handle of.
+/// Returns the op that computes the shape of a value, or of the variable that it is a handle of.
 fn shape_op(value: &Output) -> &'static str {
     if value.dtype() == DType::Resource { "VariableShape" } else { "Shape" }
 }

@@ -1,4 +1,4 @@
-//! The gradient of a function, as the body of another function.
+//! Builds the gradient of a function as the body of another function.
 
 use super::{Grad, GradientArgs, Graph, Output};
 use crate::attr::AttrMap;
@@ -8,14 +8,14 @@ use proto::NameAttrList;
 use std::sync::Arc;
 use tensor::{DType, Result, Status};
 
-/// The op that stands for the gradient of the function that its attribute `f` names.
+/// The op that computes the gradient of the function that its attribute `f` names.
 pub const SYMBOLIC_GRADIENT: &str = "SymbolicGradient";
 
 impl FunctionLibrary {
-    /// Returns the body that computes a function's gradient: its arguments are the function's arguments and then the
-    /// gradients of the function's results, its results the gradients with respect to the function's arguments.
+    /// Returns the body that computes a function's gradient. Its arguments are the function's arguments followed by the gradients
+    /// with respect to the function's results; its results are the gradients with respect to the function's arguments.
     ///
-    /// It is the function that the library names for this, or else made from the gradients of the body's ops.
+    /// Uses the gradient function of the library if there is one, and else the gradients of the body's ops.
     pub fn instantiate_gradient(
         self: &Arc<Self>,
         function: &NameAttrList,
@@ -30,7 +30,7 @@ impl FunctionLibrary {
     }
 }
 
-/// Returns the gradients of a call of a function by its name: a call of the function's gradient.
+/// Returns the gradients of a node that calls a function by name: a call of the function's gradient.
 pub(super) fn call_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     let call = args.op;
     let node = call.graph().graph().node(call.id()).clone();
@@ -58,7 +58,7 @@ pub(super) fn call_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>
 }
 
 fn gradient_of(mut body: FunctionBody, ops: &'static dyn OpLookup) -> Result<FunctionBody> {
-    // Ids change when the graph is put in order; names stay.
+    // `compact` changes ids, but not names.
     let name_of = |graph: &NodeGraph, id: NodeId| graph.node(id).name.clone();
     let arg_names: Vec<String> = body.args.iter().map(|&id| name_of(&body.graph, id)).collect();
     let mut result_names = Vec::with_capacity(body.results.len());

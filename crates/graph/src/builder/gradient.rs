@@ -1,4 +1,4 @@
-//! What an op says of its gradient ([`Gradient`]), and what a gradient function sees and returns.
+//! How an op declares its gradient ([`Gradient`]), and the arguments and results of gradient functions.
 
 use super::{Operation, Output};
 use tensor::Result;
@@ -8,20 +8,20 @@ use tensor::Result;
 pub enum Gradient {
     /// Built by a function.
     Fn(GradientFn),
-    /// Nothing flows back through the op.
+    /// The op has no gradient: its outputs do not depend differentiably on its inputs.
     NotDifferentiable,
-    /// There could be a gradient, but TensorFlow has none either (or we don't yet): asking for it is an error.
+    /// There is no gradient, because TensorFlow has none or because it is not implemented; asking for it is an error.
     Unsupported,
 }
 
-/// Builds the gradients with respect to an op's inputs: one entry per input, `None` where nothing flows.
+/// Builds the gradients with respect to an op's inputs: one entry per input, `None` for no gradient.
 pub type GradientFn = fn(&GradientArgs<'_>) -> Result<Vec<Option<Grad>>>;
 
-/// What a gradient function is given.
+/// The arguments of a gradient function.
 pub struct GradientArgs<'a> {
     /// The op whose gradient is built.
     pub op: &'a Operation,
-    /// The gradients with respect to its outputs, `None` where nothing flows.
+    /// The gradients with respect to its outputs, `None` for no gradient.
     pub grads: &'a [Option<Grad>],
 }
 
@@ -39,9 +39,9 @@ pub enum Grad {
 pub struct IndexedSlices {
     /// The rows.
     pub values: Output,
-    /// Which rows they are; one may occur several times, and the rows add up.
+    /// The index of each row. Rows with the same index add up.
     pub indices: Output,
-    /// The shape of the whole, where known.
+    /// The shape of the dense tensor, if known.
     pub dense_shape: Option<Output>,
 }
 
@@ -56,14 +56,14 @@ impl GradientArgs<'_> {
         self.op.output(index)
     }
 
-    /// Returns the gradient with respect to output `index` as a whole tensor, when there is one.
+    /// Returns the gradient with respect to output `index` as a dense tensor, if there is one.
     pub fn grad(&self, index: usize) -> Option<Output> {
         Some(self.grads.get(index)?.as_ref()?.to_dense())
     }
 }
 
 impl Grad {
-    /// Returns the whole tensor.
+    /// Returns the dense tensor.
     pub fn to_dense(&self) -> Output {
         match self {
             Grad::Dense(output) => output.clone(),
@@ -79,7 +79,7 @@ impl From<Output> for Grad {
 }
 
 impl IndexedSlices {
-    /// Returns the whole tensor, with the rows added up, as TensorFlow converts it (`UnsortedSegmentSum`).
+    /// Returns the dense tensor, as TensorFlow converts it (`UnsortedSegmentSum`).
     pub fn to_dense(&self) -> Output {
         let graph = self.values.graph();
         let rows = match &self.dense_shape {
@@ -94,7 +94,7 @@ impl IndexedSlices {
                     .attr("shrink_axis_mask", 1i64)
                     .output()
             }
-            // Without a shape the caller can't have asked for a whole tensor; the largest index decides.
+            // Without a shape, the largest index decides the number of rows.
             None => {
                 let axis = graph.constant_tensor(&tensor::Tensor::scalar(0i32));
                 let largest = graph.op("Max").input(&self.indices).input(&axis).output();

@@ -1,4 +1,4 @@
-//! The autodiff walk: adds to a graph the nodes that compute gradients.
+//! Reverse-mode differentiation: adds to a graph the nodes that compute gradients.
 
 use super::control_flow::Kind;
 use super::function_gradient::call_gradient;
@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::collections::{BTreeSet, BinaryHeap};
 use tensor::{Result, Status, Tensor};
 
-/// A conditional or a loop, and the nodes that bring its results out of it.
+/// A conditional or a loop, and the nodes that are its results.
 struct Whole {
     kind: WholeKind,
     results: Vec<NodeId>,
@@ -20,37 +20,37 @@ enum WholeKind {
     Loop(usize),
 }
 
-/// The branch or loop body that a walk is confined to, on behalf of a walk around it.
+/// The branch or loop body that an inner walk is confined to.
 #[derive(Clone, Copy)]
 pub(super) struct Region<'a> {
     pub(super) context: usize,
-    /// The nodes on a path from a target to `ys` of the outermost walk.
+    /// The nodes on a path from a target to the `ys` of the outermost walk.
     pub(super) between: &'a HashSet<NodeId>,
 }
 
-/// What the gradient of a conditional or loop must know of the walk that reached it.
+/// What the gradient of a conditional or loop needs from the walk that reached it.
 pub(super) struct Around<'a> {
     pub(super) between: &'a HashSet<NodeId>,
-    /// What gradients are asked for, in whatever context it is.
+    /// The values whose gradients are wanted, in any context.
     pub(super) targets: &'a HashSet<Edge>,
     pub(super) gated: bool,
 }
 
-/// The gradients that a walk found so far.
+/// The gradients that a walk has found so far.
 struct Found<'a> {
     graph: &'a Graph,
-    /// The context in which the walk is.
+    /// The context of the walk.
     level: Option<usize>,
     is_confined: bool,
     targets: &'a HashSet<Edge>,
     between: &'a HashSet<NodeId>,
-    /// What flows into each output.
+    /// The gradients found with respect to each output, not yet summed.
     pending: HashMap<Edge, Vec<Grad>>,
-    /// What flows to values inside of conditionals and loops, which are gone back over as a whole.
+    /// The gradients with respect to values inside of conditionals and loops, which are differentiated as a whole.
     inside: HashMap<WholeKind, Vec<(Edge, Output)>>,
-    /// What flows to values outside of the walk's region.
+    /// The gradients with respect to values outside of the walk's region.
     left: Vec<(Edge, Grad)>,
-    // Consumers have larger ids than what they consume, but for the back edges of loops.
+    // Consumers have larger ids than their inputs, except for the back edges of loops.
     queue: BinaryHeap<NodeId>,
     queued: HashSet<NodeId>,
 }
@@ -69,7 +69,7 @@ impl Found<'_> {
         self.start(edge, grad);
     }
 
-    /// Adds a gradient with respect to an output, whatever depends on it.
+    /// Adds a gradient with respect to an output, even if `ys` do not depend on it.
     fn start(&mut self, edge: Edge, grad: Grad) {
         match self.graph.whole_around(edge.node, self.level).filter(|_| !self.targets.contains(&edge)) {
             Some(kind) => self.inside.entry(kind).or_default().push((edge, grad.to_dense())),
@@ -82,14 +82,14 @@ impl Found<'_> {
 }
 
 impl Graph {
-    /// Returns the gradients of the sum of `ys` with respect to each of `xs`; `None` where nothing flows.
+    /// Returns the gradients of the sum of `ys` with respect to each of `xs`; `None` for no gradient.
     #[track_caller]
     pub fn gradients(&self, ys: &[Output], xs: &[Output]) -> Result<Vec<Option<Grad>>> {
         self.gradients_with(ys, xs, &[], &[])
     }
 
-    /// As [`gradients_with`](Self::gradients_with), but the gradients with respect to an op's inputs are all computed before
-    /// any of them is used, so that none is computed from a variable that another has changed already.
+    /// As [`gradients_with`](Self::gradients_with), but computes all gradients with respect to an op's inputs before any of them is
+    /// used, so that none is computed from a variable that has been updated already.
     #[track_caller]
     pub fn gradients_gated(
         &self,
@@ -100,7 +100,7 @@ impl Graph {
         self.gradients_in_scope(ys, xs, grad_ys, &[], true)
     }
 
-    /// Returns gradients of which none is there before all are.
+    /// Returns the gradients, with a barrier so that none is available before all are.
     fn gate(&self, grads: Vec<Option<Grad>>) -> Result<Vec<Option<Grad>>> {
         self.name_scope("tuple", |graph| {
             let mut gate = graph.op("NoOp").name("group_deps").without_scope_controls();
@@ -127,8 +127,7 @@ impl Graph {
         })
     }
 
-    /// As [`gradients`](Self::gradients), with the gradients of `ys` given (missing ones are ones) and outputs at which the
-    /// walk stops.
+    /// As [`gradients`](Self::gradients), with given gradients with respect to `ys` (ones by default), and outputs at which to stop.
     #[track_caller]
     pub fn gradients_with(
         &self,
@@ -157,13 +156,12 @@ impl Graph {
             }
         }
         let grads = self.in_gradients_scope(|graph| graph.walk(ys, xs, grad_ys, stop, gated, None))?.0;
-        // A gradient function may have made a mistake without returning it.
+        // A gradient function may have left a mistake in the graph without returning it.
         self.finish()?;
         Ok(grads)
     }
 
-    /// Returns the gradients with respect to `xs`, and those with respect to what is outside of the region that the walk is
-    /// confined to.
+    /// Returns the gradients with respect to `xs`, and those with respect to values outside of the walk's region.
     pub(super) fn walk(
         &self,
         ys: &[Output],
@@ -206,11 +204,11 @@ impl Graph {
             found.start(y.edge(), Grad::Dense(grad));
         }
         let mut results: HashMap<Edge, Grad> = HashMap::new();
-        // Conditionals and loops are gone back over as a whole, when the first of their results is reached.
+        // Conditionals and loops are differentiated as a whole, when the walk reaches the first of their results.
         let mut is_done: HashSet<WholeKind> = HashSet::new();
         while let Some(id) = found.queue.pop() {
             if let Some(whole) = self.whole_of(id, found.level) {
-                // A gradient takes values from inside of what it belongs to.
+                // A gradient uses values from inside the conditional or loop that it belongs to.
                 let of_node = found.pending.keys().filter(|edge| edge.node == id && !whole.results.contains(&id));
                 for edge in of_node.copied().collect::<BTreeSet<_>>() {
                     let parts = found.pending.remove(&edge).unwrap_or_default();
@@ -265,8 +263,8 @@ impl Graph {
                 continue;
             }
             if self.is_passing(id) {
-                // A confined walk stops at what comes from outside; any other goes on there, as part of the branch or
-                // iteration that it is in.
+                // A confined walk stops at values from outside; any other continues there, in the same branch or
+                // iteration.
                 if let Some(grad) = grads.into_iter().flatten().next().filter(|_| !found.is_confined) {
                     found.add(op.input(0).edge(), grad);
                 }
@@ -313,7 +311,7 @@ impl Graph {
         Ok((xs.iter().map(|x| results.get(&x.edge()).cloned()).collect(), found.left))
     }
 
-    /// Returns the conditional or loop that a node is a result of, or that it is in without the walk being in it.
+    /// Returns the conditional or loop that has a node as a result, or that contains the node but not the walk.
     fn whole_of(&self, id: NodeId, level: Option<usize>) -> Option<Whole> {
         let around = self.whole_around(id, level);
         let state = self.shared.state.lock();
@@ -331,7 +329,7 @@ impl Graph {
         Some(Whole { kind, results })
     }
 
-    /// Returns the outermost conditional or loop that a node is in and a walk at `level` isn't.
+    /// Returns the outermost conditional or loop that contains a node but not a walk at `level`.
     fn whole_around(&self, id: NodeId, level: Option<usize>) -> Option<WholeKind> {
         let state = self.shared.state.lock();
         let context = state.outermost_below(id, level)?;
@@ -351,7 +349,7 @@ impl Graph {
         self.shared.state.lock().contexts.passing.contains(&id)
     }
 
-    /// Gradient nodes of a colocated op stay where the op is; others follow the device scopes around the call.
+    /// Runs `body` so that gradient nodes of a colocated op are placed with it; others follow the current device scopes.
     fn colocated_if_needed<R>(&self, op: &Operation, body: impl FnOnce() -> R) -> R {
         let device = op.device();
         if device.is_empty() { body() } else { self.without_device(|graph| graph.device(&device, |_| body())) }
@@ -360,7 +358,7 @@ impl Graph {
     /// Returns the nodes on a path from a target to `ys`.
     fn between(&self, ys: &[Output], targets: &HashSet<Edge>) -> HashSet<NodeId> {
         let graph = self.graph();
-        // What a gradient pops from a stack depends on what was pushed there.
+        // A value popped from a stack depends on the value that was pushed.
         let recalled = self.shared.state.lock().contexts.recalled.clone();
         let mut pops: HashMap<Edge, Vec<NodeId>> = HashMap::new();
         let mut values: HashMap<NodeId, Vec<Edge>> = HashMap::new();
@@ -401,7 +399,7 @@ impl Graph {
         reached
     }
 
-    /// Adds up the gradients that flow into one output.
+    /// Sums the gradients with respect to one output.
     fn aggregate(&self, mut parts: Vec<Grad>, op: &Operation) -> Result<Grad> {
         if parts.len() == 1 {
             return Ok(parts.remove(0));

@@ -1,5 +1,5 @@
-//! Mistakes: the first one is kept in the graph with the line that made it, and what was to be built is replaced by an
-//! operation that does nothing, so that a program can go on building.
+//! Mistakes in building a graph. The first one is kept in the graph with the line that made it, and an inert operation replaces
+//! the one that could not be added, so that a program can continue to build.
 
 use super::{Graph, Operation, Output};
 use crate::attr::AttrMap;
@@ -10,27 +10,27 @@ use std::panic::Location;
 use std::sync::Arc;
 use tensor::{DType, Result, Status};
 
-/// The first mistake of a graph, and what stands for the nodes that couldn't be added.
+/// The first mistake of a graph, and the stand-ins for the nodes that could not be added.
 #[derive(Default)]
 pub(super) struct Mistakes {
     first: Option<Status>,
     nodes: Vec<Node>,
-    /// Where the scopes were entered that are open.
+    /// The callers that entered the open scopes.
     pub(super) callers: Vec<&'static Location<'static>>,
 }
 
-/// Returns an output that does nothing, for a function that was given nothing that would say which graph it builds. Whatever uses the
-/// output has this mistake too.
+/// Returns an inert output in a graph of its own, for functions whose arguments do not name a graph. Whatever uses the output
+/// has this mistake too.
 #[track_caller]
 pub fn mistaken_output(op: &str, status: Status) -> Output {
     Graph::new().mistaken_output(op, status)
 }
 
-/// Ids from here on are of nodes that couldn't be added.
+/// Ids from here on belong to nodes that could not be added.
 const FIRST_MISTAKEN_ID: u32 = 1 << 31;
 
 impl Mistakes {
-    /// Returns the node that stands for one that couldn't be added.
+    /// Returns the stand-in for a node that could not be added.
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.0.checked_sub(FIRST_MISTAKEN_ID)? as usize)
     }
@@ -43,11 +43,11 @@ impl Mistakes {
 }
 
 impl Graph {
-    /// Returns the first mistake that was made in building the graph, if there was one: what is wrong, the op, its inputs with
-    /// their types and shapes, and the line of the program.
+    /// Returns the first mistake in building the graph, if there is one, as an error that names what is wrong, the op, its inputs
+    /// with their types and shapes, and the line of the program.
     ///
-    /// Building itself needs no `?`. After a mistake it goes on and does nothing; `Session::new`, `gradients` and whatever else
-    /// returns a `Result` return the mistake.
+    /// Building needs no `?`: after a mistake, further calls do nothing. `Session::new`, `gradients` and all other functions that
+    /// return a `Result` return the mistake.
     ///
     /// ```
     /// # use graph::Graph;
@@ -59,13 +59,13 @@ impl Graph {
         self.shared.state.lock().mistakes.first.clone().map_or(Ok(()), Err)
     }
 
-    /// Keeps a mistake, unless there was one before, with the caller's line.
+    /// Keeps a mistake with the caller's line, unless the graph has one already.
     #[track_caller]
     pub fn mistake(&self, status: Status) {
         self.mistake_in(status, "");
     }
 
-    /// As [`mistake`](Self::mistake); `what` says what was to be built.
+    /// As [`mistake`](Self::mistake); `what` describes what was to be built.
     #[track_caller]
     pub(super) fn mistake_in(&self, status: Status, what: &str) {
         let caller = Location::caller();
@@ -78,7 +78,7 @@ impl Graph {
         state.mistakes.first = Some(status.append(format!(" [{what}at {line}]")));
     }
 
-    /// Returns the value, or keeps the mistake and returns what `instead` makes.
+    /// Returns the value, or keeps the mistake and returns the result of `instead`.
     #[track_caller]
     pub fn kept<T>(&self, result: Result<T>, instead: impl FnOnce() -> T) -> T {
         match result {
@@ -90,14 +90,14 @@ impl Graph {
         }
     }
 
-    /// Returns an output that does nothing, for a function that can't return what it should, and keeps why.
+    /// Keeps a mistake, and returns an inert output for the function that made it to return.
     #[track_caller]
     pub fn mistaken_output(&self, op: &str, status: Status) -> Output {
         self.op(op).mistaken(status).output(0)
     }
 
-    /// As [`mistaken_output`](Self::mistaken_output), for what is more than an op: `what` and its inputs, such as "layer Dense of
-    /// x:0", are named with the mistake. The output has the type of the first input.
+    /// As [`mistaken_output`](Self::mistaken_output), for functions that add more than one op: the mistake names `what` and its
+    /// inputs, such as "layer Dense of x:0". The output has the type of the first input.
     #[track_caller]
     pub fn mistaken_call(&self, what: &str, inputs: &[&Output], status: Status) -> Output {
         let described: Vec<String> = inputs.iter().map(|input| input.described()).collect();
@@ -109,8 +109,8 @@ impl Graph {
         Output { op: self.mistaken_operation(name, name.to_owned(), types), port: 0 }
     }
 
-    /// Runs `body` so that a mistake in it is blamed on the caller where the library itself made the call. Libraries need it
-    /// around closures, which don't know who called.
+    /// Runs `body` so that a mistake in a call of the library itself is blamed on the caller. Libraries need this around closures,
+    /// which do not know their caller.
     #[track_caller]
     pub fn called_here<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.shared.state.lock().mistakes.callers.push(Location::caller());
@@ -119,7 +119,7 @@ impl Graph {
         result
     }
 
-    /// Returns an operation that does nothing.
+    /// Returns an inert operation.
     pub(super) fn mistaken_operation(&self, op: &str, name: String, output_types: Vec<TypeSlot>) -> Operation {
         let schema = self.ops().op(op).map(|info| info.schema.clone()).unwrap_or_else(|| {
             Arc::new(OpSchema {
@@ -150,7 +150,7 @@ impl Graph {
         Operation { graph: self.clone(), id }
     }
 
-    /// Returns whether an operation belongs to this graph; it is a mistake otherwise.
+    /// Returns whether an operation belongs to this graph, and keeps a mistake if not.
     #[track_caller]
     pub(super) fn is_own(&self, op: &Operation) -> bool {
         let is_own = op.graph.same(self);
@@ -162,14 +162,14 @@ impl Graph {
 }
 
 impl Operation {
-    /// Returns whether the operation stands for one that couldn't be added.
+    /// Returns whether the operation is the stand-in for one that could not be added.
     pub fn is_mistaken(&self) -> bool {
         self.id.0 >= FIRST_MISTAKEN_ID
     }
 }
 
 impl Output {
-    /// Returns name, type and shape, as a message names an input.
+    /// Returns name, type and shape, as messages name an input.
     pub(super) fn described(&self) -> String {
         format!("{} {} {}", self.name(), self.dtype(), self.shape())
     }

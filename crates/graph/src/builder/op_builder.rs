@@ -19,12 +19,12 @@ pub struct OpBuilder {
     pub(super) device: Option<String>,
     pub(super) inherits_controls: bool,
     pub(super) in_context: bool,
-    /// What the outputs' types are, as far as that was found out: what is wrong with the node may hide the rest.
+    /// The types of the outputs as far as they are known, for the stand-in if the node cannot be added.
     pub(super) likely_types: Vec<TypeSlot>,
 }
 
 impl OpBuilder {
-    /// Sets the name inside the current name scope; without one it is the op's name. It is made unique.
+    /// Sets the name inside the current name scope; the default is the op's name. The name is made unique.
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
@@ -48,32 +48,31 @@ impl OpBuilder {
         self
     }
 
-    /// Sets an attribute. Type attributes and counts that follow from the inputs needn't be set.
+    /// Sets an attribute. Types and counts that follow from the inputs need not be set.
     pub fn attr(mut self, name: &str, value: impl IntoAttr) -> Self {
         self.attrs.set(name, value);
         self
     }
 
-    /// Sets the device, whatever the current device scopes say.
+    /// Sets the device, overriding the current device scopes.
     pub fn device(mut self, device: &str) -> Self {
         self.device = Some(device.to_owned());
         self
     }
 
-    /// Leaves out the control inputs of the scopes around it.
+    /// Ignores the control dependencies of the current scopes.
     pub fn without_scope_controls(mut self) -> Self {
         self.inherits_controls = false;
         self
     }
 
-    /// Takes the inputs as they are, without passing them into the conditional or loop around the node.
+    /// Uses the inputs as they are, without passing them into the current conditional or loop.
     pub(crate) fn outside_contexts(mut self) -> Self {
         self.in_context = false;
         self
     }
 
-    /// Adds the node. A mistake is kept in the graph with the caller's location, and the operation is then one that does
-    /// nothing.
+    /// Adds the node. A mistake is kept in the graph with the caller's line, and the returned operation is then inert.
     #[track_caller]
     pub fn build(mut self) -> Operation {
         match self.add() {
@@ -95,12 +94,12 @@ impl OpBuilder {
         (0..op.num_outputs()).map(|port| op.output(port as u32)).collect()
     }
 
-    /// Adds the node, or says what is wrong with it and leaves the graph as it was.
+    /// Adds the node, or returns an error and leaves the graph unchanged.
     pub fn try_build(mut self) -> Result<Operation> {
         self.add()
     }
 
-    /// Keeps in the graph what is wrong with this node, and returns an operation that does nothing.
+    /// Keeps a mistake of this node in the graph, and returns an inert operation.
     #[track_caller]
     pub fn mistaken(self, status: Status) -> Operation {
         let inputs: Vec<String> = self.inputs.iter().map(|input| input.described()).collect();
@@ -145,7 +144,7 @@ impl OpBuilder {
         let inferred = scope::infer_attrs(&schema, &types, &mut attrs);
         self.likely_types = likely_output_types(&schema, &attrs);
         inferred?;
-        // What changes a variable is placed with it, as in TensorFlow. Attributes that aren't set yet are told below.
+        // A node that modifies a variable is placed with it, as in TensorFlow. Missing attributes are reported below.
         let slots = schema.input_types(&attrs).unwrap_or_default();
         let refs = inputs.iter().zip(&slots).filter(|(_, slot)| slot.is_ref);
         let colocations: Vec<Colocation> = refs.map(|(input, _)| Colocation::of(&input.op)).collect();
@@ -190,7 +189,7 @@ impl OpBuilder {
     }
 }
 
-/// Returns the types of an op's outputs as far as the attributes say, one output of some type for each of the others.
+/// Returns the types of an op's outputs that follow from the attributes, and one output of some type for each of the others.
 fn likely_output_types(schema: &OpSchema, attrs: &AttrMap) -> Vec<TypeSlot> {
     let unknown = TypeSlot { dtype: DType::Float, is_ref: false };
     schema.output_types(attrs).unwrap_or_else(|_| {

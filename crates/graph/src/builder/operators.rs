@@ -1,14 +1,13 @@
 //! Arithmetic on outputs as Rust operators: `&a + &b`, `a * 2.0`, `-x`.
 //!
-//! A number takes the type of the output beside it. `/` is true division: integers become floating-point first, as in
-//! Python. `%` takes the sign of the divisor. A mistake, such as shapes that don't fit, is
-//! kept in the graph with the caller's location.
+//! A number takes the type of the other operand. `/` is true division: integers become floating-point first, as in Python. `%`
+//! takes the sign of the divisor. A mistake, such as incompatible shapes, is kept in the graph with the caller's line.
 
 use super::Output;
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 use tensor::{Complex32, Complex64, DType, Result, Status, Tensor, bf16, f16};
 
-/// Returns a scalar of type `dtype`; an error when it has no numbers or this one is out of its range.
+/// Returns a scalar of type `dtype`, or an error if that is not a numeric type or the value is out of its range.
 pub fn scalar_tensor(dtype: DType, value: f64) -> Result<Tensor> {
     macro_rules! integers {
         ($($variant:ident => $rust:ty),*) => {
@@ -52,9 +51,9 @@ impl Output {
     }
 }
 
-/// The other operand of an operation: an output, or a number that takes the first one's type.
+/// The second operand of an operator: an output, or a number that takes the type of the first operand.
 pub trait IntoOperand {
-    /// Returns it as an output beside `first`.
+    /// Returns the operand as an output; a number takes the type of `first`.
     #[track_caller]
     fn operand(self, first: &Output) -> Output;
 }
@@ -125,7 +124,7 @@ fn true_division(a: &Output, b: &Output) -> Output {
 
 macro_rules! operators {
     ($($operator:ident $method:ident),*) => {$(
-        // One impl for every right side, so that the type of `x * 2.0` is known before that of the number.
+        // One impl for all right operands, so that the type of `x * 2.0` is known before the type of the number.
         impl<R: IntoOperand> $operator<R> for &Output {
             type Output = Output;
             #[track_caller]

@@ -1,55 +1,54 @@
-//! Recalls in a gradient what was computed on the way forward.
+//! Makes values of the forward computation available in gradients.
 //!
-//! The gradient of a loop is a loop that runs as often, backwards. What it needs of an iteration of the forward loop was
-//! pushed on a stack there, and is popped in the iteration that goes back over it. Pushes and pops wait for the counters of
-//! their loops, and the counters for them, so that they happen in the order of the iterations. A loop's invariants and
-//! constants need no stack.
+//! The gradient of a loop is a loop that runs as often, in reverse. The forward loop pushes the values that the gradient needs
+//! on stacks, and the gradient loop pops them in the corresponding iterations. Pushes and pops are ordered by control edges
+//! from and to the iteration counters of their loops. A loop's invariants and constants need no stack.
 //!
-//! A gradient of a gradient has a third loop over the same iterations, in the order of the first again. What it finds for a
-//! value of the first loop is pushed in its turn, and popped in the loop that goes back over the first loop once more.
+//! A second-order gradient has a third loop over the same iterations, in forward order. It pushes the gradients that it finds
+//! with respect to values of the first loop, and the loop that differentiates the first loop pops them.
 
 use super::control_flow::{Kind, Loop};
 use super::{Graph, NodeId, Operation, Output, State};
 use tensor::{Result, Status, Tensor};
 
-/// What a loop that computes a gradient knows of its forward loop and of itself.
+/// What a gradient loop knows of its forward loop and of itself.
 #[derive(Clone)]
 pub(super) struct LoopGradient {
-    /// The loops that push what is popped here: the forward loop, and perhaps loops of other gradients.
+    /// The loops that push the values popped here: the forward loop, and loops of other gradients.
     pub(super) sources: Vec<Source>,
-    /// How often the loop runs, known when all that it pops was pushed.
+    /// The number of iterations, available once everything that the loop pops has been pushed.
     pub(super) start: NodeId,
-    /// Counts down: what an iteration pops comes after it.
+    /// Counts down; the pops of an iteration wait for it.
     pub(super) count: NodeId,
-    /// What waits for pops, some of which may not happen.
+    /// Waits for pops, some of which may not happen.
     pub(super) sync: NodeId,
-    /// The context in which the gradient was asked for.
+    /// The context in which the gradient was requested.
     pub(super) base: Option<usize>,
 }
 
-/// A loop that pushes what another pops.
+/// A loop that pushes values that another one pops.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
     /// Its context.
     pub(super) context: usize,
-    /// Counts its iterations: what an iteration pushes comes after it.
+    /// Counts its iterations; the pushes of an iteration wait for it.
     pub(super) count: NodeId,
-    /// Takes the count to the next iteration, after all that this one pushes.
+    /// Passes the count to the next iteration, after all pushes of this one.
     pub(super) next: NodeId,
-    /// What waits for pushes that may not happen, those in branches, if there are such.
+    /// Waits for pushes that may not happen because they are in branches, if there are any.
     pub(super) sync: Option<NodeId>,
 }
 
 /// The count of a loop's iterations.
 pub(super) struct ForwardCount {
-    /// How many there were.
+    /// The number of iterations.
     pub(super) total: Output,
     pub(super) count: NodeId,
     pub(super) next: NodeId,
 }
 
 impl Graph {
-    /// Returns in the context of a gradient what `value` was in the context that the gradient belongs to.
+    /// Returns, in the context of a gradient, the value that `value` had in the context that the gradient belongs to.
     pub(super) fn recall(&self, value: &Output, context: usize) -> Result<Output> {
         let (is_passing, gradient_loop) = {
             let state = self.shared.state.lock();
@@ -58,7 +57,7 @@ impl Graph {
                 && of_value.is_some()
                 && of_value == state.contexts.all[context].forward;
             let gradient_loop = state.gradient_loop_around(Some(context));
-            // What is in the same iteration is there.
+            // A value of the same iteration can be used directly.
             (is_passing, gradient_loop.filter(|&around| !state.is_inside(value.op.id(), around)))
         };
         if is_passing {
@@ -77,7 +76,7 @@ impl Graph {
             });
         }
         match gradient_loop {
-            // Without a loop the value is there when the branch is taken.
+            // Outside of loops, the value exists whenever the branch is taken.
             None => Ok(value.clone()),
             Some(gradient_loop) => self.recall_from_stack(value, context, gradient_loop),
         }
@@ -87,7 +86,7 @@ impl Graph {
         let (source_context, value_context) = {
             let state = self.shared.state.lock();
             let source = state.counterpart(value.op.id(), gradient_loop);
-            // Of two loops that run in the same direction, the second would pop what the first pushed in the wrong order.
+            // If both loops ran in the same direction, the second would pop in the wrong order.
             let source = source.filter(|&source| state.order(source) % 2 != state.order(gradient_loop) % 2);
             (source, state.contexts.of_node.get(&value.op.id()).copied())
         };
@@ -131,7 +130,7 @@ impl Graph {
         Ok(popped)
     }
 
-    /// Returns a loop whose values `gradient_loop` pops, after having its iterations counted if they aren't yet.
+    /// Returns a loop whose values `gradient_loop` pops. Adds a counter of its iterations if it has none.
     fn source(&self, gradient_loop: usize, context: usize) -> Result<Source> {
         let gradient = self.gradient_of_loop(gradient_loop)?;
         if let Some(source) = gradient.sources.iter().find(|source| source.context == context) {
@@ -143,7 +142,7 @@ impl Graph {
         };
         let source_around = self.source_around(context, outer_loop)?;
         let count = self.count_iterations(context, source_around)?;
-        // The pops begin when the last push was made: in this iteration of the loops around, or in all of them.
+        // The pops begin after the last push: in this iteration of the enclosing loops, or in all of them.
         match outer_loop.zip(source_around) {
             Some((outer_loop, source)) => self.source_sync(outer_loop, source)?.add_control_input(&count.total.op),
             None => self.operation_by_id(gradient.start).add_control_input(&count.total.op),
@@ -153,7 +152,7 @@ impl Graph {
         Ok(source)
     }
 
-    /// Returns the loop around `context`, if there is one, whose values `outer_loop` pops.
+    /// Returns the loop around `context` whose values `outer_loop` pops, if there is one.
     pub(super) fn source_around(&self, context: usize, outer_loop: Option<usize>) -> Result<Option<Source>> {
         let Some(outer_loop) = outer_loop else { return Ok(None) };
         let outer = {
@@ -161,14 +160,14 @@ impl Graph {
             let root = state.root(outer_loop);
             state.outwards(state.contexts.all[context].outer).find(|&outer| state.root(outer) == root)
         };
-        // A loop in the same iteration of `outer_loop` itself needs no source.
+        // Within the same iteration of `outer_loop` no stack is needed.
         match outer.filter(|&outer| outer != outer_loop) {
             Some(outer) => self.source(outer_loop, outer).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Returns the node in a source's loop that waits for pushes in branches, after making it if there is none.
+    /// Returns the node in a source's loop that waits for pushes in branches, and adds it if there is none.
     fn source_sync(&self, gradient_loop: usize, source: Source) -> Result<Operation> {
         let known = self.source(gradient_loop, source.context)?.sync;
         if let Some(sync) = known {
@@ -196,8 +195,8 @@ impl Graph {
         }
     }
 
-    /// Counts the iterations of a loop. Inside another loop whose gradient is computed too, the count starts after what the
-    /// iteration before pushed.
+    /// Adds a counter of a loop's iterations. Inside another loop whose gradient is computed too, it starts after the pushes of
+    /// the previous outer iteration.
     pub(super) fn count_iterations(&self, forward: usize, around: Option<Source>) -> Result<ForwardCount> {
         let outer = self.shared.state.lock().contexts.all[forward].outer;
         let zero = self.within(outer, |graph| {
@@ -224,24 +223,24 @@ impl Graph {
 }
 
 impl State {
-    /// Returns the context that a context is the gradient of, or the gradient of the gradient, and so on.
+    /// Returns the forward context that a context is a gradient of, of any order.
     pub(super) fn root(&self, context: usize) -> usize {
         std::iter::successors(Some(context), |&at| self.contexts.all[at].forward).last().unwrap_or(context)
     }
 
-    /// Returns how often the gradient was taken: a loop of an odd order goes back over the iterations.
+    /// Returns the order of the gradient; loops of odd orders run in reverse.
     fn order(&self, context: usize) -> usize {
         std::iter::successors(Some(context), |&at| self.contexts.all[at].forward).count() - 1
     }
 
-    /// Returns the context around a node that has the same branch or iterations as a context of a gradient.
+    /// Returns the context around a node that a context of a gradient corresponds to.
     pub(super) fn counterpart(&self, node: NodeId, context: usize) -> Option<usize> {
         self.contexts.all[context].forward?;
         let root = self.root(context);
         self.contexts_of(node).find(|&around| self.root(around) == root)
     }
 
-    /// Returns the innermost loop around a context, or itself, that computes a gradient.
+    /// Returns the innermost gradient loop that is or encloses a context.
     pub(super) fn gradient_loop_around(&self, context: Option<usize>) -> Option<usize> {
         let mut at = context;
         while let Some(index) = at {
@@ -262,7 +261,7 @@ impl State {
         }
     }
 
-    /// Returns the innermost context around the current one, or itself, that computes no gradient.
+    /// Returns the innermost context that is or encloses the current one and computes no gradient.
     pub(super) fn base_context(&self) -> Option<usize> {
         let mut at = self.contexts.current;
         while let Some(index) = at {

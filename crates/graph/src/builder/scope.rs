@@ -1,4 +1,4 @@
-//! What surrounds a node when it is added: name scopes, devices, control dependencies, colocation, collections, seeds.
+//! The scopes of a graph under construction: names, devices, control dependencies, colocation; also collections and seeds.
 
 use super::{Graph, Operation, Output};
 use crate::attr::{AttrMap, IntoAttr};
@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tensor::{DType, Result, Status};
 
-/// The names under which outputs and operations are collected, as in TensorFlow (`variables`, `trainable_variables`, …).
+/// The name of a collection, as in TensorFlow (`variables`, `trainable_variables`, …).
 pub type Collection = &'static str;
 
-/// Decides a node's device from its op, name, attributes, and what inner scopes asked for.
+/// Chooses a node's device from its op, name and attributes, and the device of inner scopes.
 pub type DeviceFn = Arc<dyn Fn(&str, &str, &AttrMap, &DeviceName) -> String + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Scopes {
     name_scope: String,
-    /// How often each name was asked for; keys are lower-cased as TensorFlow does.
+    /// How often each name was requested; keys are in lower case, as in TensorFlow.
     names: HashMap<String, u32>,
     devices: Vec<DeviceScope>,
     controls: Vec<Option<ControlScope>>,
@@ -29,17 +29,17 @@ pub(super) struct Scopes {
     attrs: Vec<(String, AttrValue)>,
     collections: BTreeMap<String, Vec<Edge>>,
     seed: Option<i64>,
-    /// The name scope of the call of `gradients` that is under way.
+    /// The name scope of the current call of `gradients`.
     gradients: Option<String>,
 }
 
-/// What nodes wait for, and the nodes that do.
+/// The nodes to wait for, and the nodes that wait for them.
 struct ControlScope {
     controls: Vec<NodeId>,
     inside: HashSet<NodeId>,
 }
 
-/// The groups of an op that others are placed with, and its device.
+/// The colocation groups of an op that others are placed with, and its device.
 pub(super) struct Colocation {
     groups: Vec<String>,
     device: String,
@@ -62,7 +62,7 @@ impl Colocation {
 }
 
 impl Scopes {
-    /// Checks that a name, in the current scope, is one that a node may have.
+    /// Checks that a name is valid in the current scope.
     pub(super) fn check_name(&self, name: &str) -> Result<()> {
         let is_first = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.';
         let is_next = |byte: u8| is_first(byte) || b"_-/\\>".contains(&byte);
@@ -74,7 +74,7 @@ impl Scopes {
         Ok(())
     }
 
-    /// Returns a name in the current scope that nobody has yet. A name that ends in `/` is taken as it is.
+    /// Returns an unused name in the current scope. A name that ends in `/` is absolute, and is not changed.
     pub(super) fn unique_name(&mut self, name: &str) -> String {
         if let Some(whole) = name.strip_suffix('/') {
             return whole.to_owned();
@@ -118,7 +118,7 @@ impl Scopes {
 
     pub(super) fn add_controls(&self, inputs: &[Edge], controls: &mut Vec<NodeId>) {
         for scope in self.controls[self.active_controls()..].iter().flatten() {
-            // What an input already waits for needn't be waited for again.
+            // An input that waits for the controls makes them redundant.
             if inputs.iter().any(|edge| scope.inside.contains(&edge.node)) {
                 continue;
             }
@@ -126,7 +126,7 @@ impl Scopes {
         }
     }
 
-    /// Notes a new node in the scopes whose controls it waits for, itself or through its inputs.
+    /// Records a new node in the scopes whose controls it waits for, directly or through its inputs.
     pub(super) fn note_inside(&mut self, id: NodeId) {
         let active = self.active_controls();
         for scope in self.controls[active..].iter_mut().flatten() {
@@ -134,14 +134,14 @@ impl Scopes {
         }
     }
 
-    /// Returns the device for a new node, and adds the scopes' attributes (colocation and others) to it. `with` are ops that
-    /// it must be placed with, whatever the scopes say.
+    /// Returns the device for a new node, and adds the scopes' attributes, such as colocation, to `attrs`. `with` are ops that it
+    /// must be placed with, whatever the scopes say.
     pub(super) fn device_for(&self, op: &str, name: &str, with: &[Colocation], attrs: &mut AttrMap) -> Result<String> {
         let active = self.colocations.iter().rposition(Option::is_none).map_or(0, |clear| clear + 1);
         let scopes = self.colocations[active..].iter().flatten();
         let mut groups: Vec<&str> = Vec::new();
         let mut colocated_device = "";
-        // The innermost scope that has a device decides.
+        // The innermost scope with a device decides.
         for colocation in scopes.chain(with).rev() {
             groups.extend(colocation.groups.iter().map(String::as_str));
             if colocated_device.is_empty() {
@@ -163,7 +163,7 @@ impl Scopes {
         if !with.is_empty() {
             return Ok(String::new());
         }
-        // From the innermost scope outwards: what an inner scope says, an outer one can't change.
+        // From the innermost scope outwards, since outer scopes do not override inner ones.
         let mut device = DeviceName::default();
         for scope in self.devices.iter().rev() {
             match scope {
@@ -177,7 +177,7 @@ impl Scopes {
 }
 
 impl Graph {
-    /// Runs `body` with `name` added to the names of the nodes that it makes; returns what `body` returns.
+    /// Runs `body` in a new name scope: the names of the nodes that it adds start with `name`. Returns the result of `body`.
     #[track_caller]
     pub fn name_scope<R>(&self, name: &str, body: impl FnOnce(&Graph) -> R) -> R {
         let checked = self.shared.state.lock().scopes.check_name(name);
@@ -192,7 +192,7 @@ impl Graph {
         result
     }
 
-    /// Runs `body` in exactly the scope `scope` (without making it unique); an empty one is the root.
+    /// Runs `body` in the name scope `scope`, without making it unique; the empty string is the root.
     #[track_caller]
     pub fn in_name_scope<R>(&self, scope: &str, body: impl FnOnce(&Graph) -> R) -> R {
         let scope = scope.trim_end_matches('/').to_owned();
@@ -207,14 +207,14 @@ impl Graph {
         self.shared.state.lock().scopes.name_scope.clone()
     }
 
-    /// Returns the name scope of the call of `gradients` that is under way, or the current one if there is none. No two calls
-    /// have the same, so it tells what belongs to one of them.
+    /// Returns the name scope of the current call of `gradients`, or the current name scope if there is none. Each call has its own
+    /// scope, so it identifies the call.
     pub fn gradients_scope(&self) -> String {
         let state = self.shared.state.lock();
         state.scopes.gradients.as_ref().unwrap_or(&state.scopes.name_scope).clone()
     }
 
-    /// Runs `body`, which is a call of `gradients`, in a name scope of its own.
+    /// Runs `body`, a call of `gradients`, in its own name scope.
     #[track_caller]
     pub(super) fn in_gradients_scope<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.name_scope("gradients", |graph| {
@@ -226,25 +226,25 @@ impl Graph {
         })
     }
 
-    /// Returns a name in the current scope that nobody has yet, and reserves it.
+    /// Returns an unused name in the current scope, and reserves it.
     pub fn unique_name(&self, name: &str) -> String {
         self.shared.state.lock().scopes.unique_name(name)
     }
 
-    /// Runs `body` with a device for the nodes that it makes; inner scopes win part by part.
+    /// Runs `body` with a device for the nodes that it adds. Inner scopes override it part by part.
     #[track_caller]
     pub fn device<R>(&self, device: &str, body: impl FnOnce(&Graph) -> R) -> R {
         let name = self.kept(DeviceName::parse(device), DeviceName::default);
         self.in_device(DeviceScope::Name(name), body)
     }
 
-    /// Runs `body` with a function that chooses devices, given op, name and what inner scopes asked for.
+    /// Runs `body` with a function that chooses the devices of the nodes that it adds.
     #[track_caller]
     pub fn device_fn<R>(&self, function: DeviceFn, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_device(DeviceScope::Function(function), body)
     }
 
-    /// Runs `body` without the device scopes around it.
+    /// Runs `body` without the current device scopes.
     #[track_caller]
     pub fn without_device<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_device(DeviceScope::Clear, body)
@@ -258,7 +258,7 @@ impl Graph {
         result
     }
 
-    /// Runs `body` so that the nodes that it makes run after `controls`.
+    /// Runs `body` so that the nodes that it adds run after `controls`.
     #[track_caller]
     pub fn control_dependencies<R>(&self, controls: &[Operation], body: impl FnOnce(&Graph) -> R) -> R {
         let mut ids = Vec::with_capacity(controls.len());
@@ -270,7 +270,7 @@ impl Graph {
         self.in_controls(Some(ControlScope { controls: ids, inside: HashSet::new() }), body)
     }
 
-    /// Runs `body` without the control dependencies around it.
+    /// Runs `body` without the current control dependencies.
     #[track_caller]
     pub fn without_control_dependencies<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_controls(None, body)
@@ -284,14 +284,14 @@ impl Graph {
         result
     }
 
-    /// Runs `body` so that the nodes that it makes are placed with `op`, on its device.
+    /// Runs `body` so that the nodes that it adds are placed with `op`.
     #[track_caller]
     pub fn colocate_with<R>(&self, op: &Operation, body: impl FnOnce(&Graph) -> R) -> R {
         self.is_own(op);
         self.in_colocation(Some(Colocation::of(op)), body)
     }
 
-    /// Runs `body` without the colocation and the devices of the scopes around it.
+    /// Runs `body` without the current colocation and device scopes.
     #[track_caller]
     pub fn without_colocation<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
         self.in_colocation(None, body)
@@ -305,7 +305,7 @@ impl Graph {
         result
     }
 
-    /// Runs `body` with an attribute for the nodes that it makes.
+    /// Runs `body` with an attribute for the nodes that it adds.
     #[track_caller]
     pub fn with_attr<R>(&self, name: &str, value: impl IntoAttr, body: impl FnOnce(&Graph) -> R) -> R {
         self.shared.state.lock().scopes.attrs.push((name.to_owned(), value.into_attr()));
@@ -324,14 +324,14 @@ impl Graph {
         state.scopes.collections.entry(collection.to_owned()).or_default().push(output.edge());
     }
 
-    /// Adds an operation to a collection; one without outputs, such as the initializer of a table, has no other way in. It is
-    /// found as its output 0, whether or not it has one.
+    /// Adds an operation to a collection, such as one without outputs. [`collection`](Self::collection) returns it as its output 0,
+    /// whether or not it has one.
     #[track_caller]
     pub fn add_operation_to_collection(&self, collection: &str, operation: &Operation) {
         self.add_to_collection(collection, &Output { op: operation.clone(), port: 0 });
     }
 
-    /// Returns the names of the collections that have something in them, sorted.
+    /// Returns the names of the collections that are not empty, sorted.
     pub fn collection_names(&self) -> Vec<String> {
         self.shared.state.lock().scopes.collections.keys().cloned().collect()
     }
@@ -349,7 +349,7 @@ impl Graph {
 
     /// Returns `(seed, seed2)` for a random op, as TensorFlow derives them from the graph's and the op's seed.
     pub fn random_seeds(&self, op_seed: Option<i64>) -> (i64, i64) {
-        /// What TensorFlow takes for the graph's seed when only the op has one.
+        /// TensorFlow's graph seed if only the op has a seed.
         const DEFAULT_GRAPH_SEED: i64 = 87654321;
         let state = self.shared.state.lock();
         let seeds = match (state.scopes.seed, op_seed) {
@@ -368,7 +368,7 @@ pub(super) fn infer_attrs(schema: &OpSchema, types: &[DType], attrs: &mut AttrMa
     let mut rest = types;
     let mut known: HashMap<String, DType> = HashMap::new();
     for (position, arg) in schema.inputs.iter().enumerate() {
-        // How many inputs later arguments need at least; only one argument of unknown length can be worked out.
+        // The fewest inputs that later arguments need. Only one argument can have an unknown length.
         let later = schema.inputs.len() - position - 1;
         let set_type = |attrs: &mut AttrMap, known: &mut HashMap<String, DType>, attr: &str, dtype: DType| {
             if let Some(&other) = known.get(attr)

@@ -119,7 +119,7 @@ fn attr(text: &str) -> Result<AttrDef> {
     Ok(def)
 }
 
-/// Splits `type = default` at the `=` that isn't part of `>=` or inside braces or quotes.
+/// Splits `type = default` at the `=` that is not part of `>=` or inside braces or quotes.
 fn split_default(text: &str) -> (&str, Option<&str>) {
     let bytes = text.as_bytes();
     let (mut depth, mut quoted) = (0, false);
@@ -172,7 +172,7 @@ fn unquote(text: &str) -> Result<Bytes> {
             continue;
         }
         rest = match rest {
-            // Three octal digits, as TensorFlow prints what isn't a letter.
+            // TensorFlow prints bytes that are not printable as three octal digits.
             [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', behind @ ..] => {
                 bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
                 behind
@@ -237,7 +237,7 @@ fn shape(text: &str) -> Result<TensorShapeProto> {
     Ok(shape)
 }
 
-/// Reads a tensor default: its type, the sizes of its axes and whole numbers, which is all that occurs.
+/// Reads a tensor default of integers: its type, its shape and the numbers. TensorFlow's definitions have no others.
 fn tensor_proto(text: &str) -> Result<proto::TensorProto> {
     let inner = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(|| malformed("tensor"))?;
     let mut tensor = proto::TensorProto::default();

@@ -1,8 +1,9 @@
 //! The passes that a master runs over a graph: graph in, graphs out.
 //!
-//! In the order in which a run is compiled: [`place()`] gives every node a device, [`prune()`] keeps what a run needs and turns
-//! feeds into `_Arg` and fetches into `_Retval` nodes, [`rewrite_for_execution`] turns those into the `_Recv` and `_Send`
-//! nodes of a distributed run, and [`partition()`] cuts the graph at device boundaries.
+//! In the order in which a run is compiled: [`place()`] assigns a device to every node; [`prune()`] keeps the nodes that a run
+//! needs, and turns feeds into `_Arg` and fetches into `_Retval` nodes; [`optimize()`] simplifies the graph;
+//! [`rewrite_for_execution`] turns `_Arg` and `_Retval` nodes into the `_Recv` and `_Send` nodes of a distributed run; and
+//! [`partition()`] splits the graph at device boundaries.
 
 pub mod optimize;
 pub mod partition;

@@ -1,8 +1,8 @@
-//! Optimization: makes a graph that computes the same with fewer and larger nodes.
+//! Optimization: rewrites a graph to compute the same with fewer and larger nodes.
 //!
-//! It runs on a placed and pruned graph, so that whatever has no consumer is wanted for itself. Feeds and fetches are nodes
-//! by then, which keeps them apart from what may change. Nothing crosses devices but small constants, and nothing that has
-//! state or that reads a variable is shared, moved or left out.
+//! It runs on a placed and pruned graph, in which a node without consumers is there for its effect. Feeds and fetches are nodes
+//! by then, which no rewrite touches. Only small constants are copied to other devices, and no node that has state or reads a
+//! variable is shared, moved or removed.
 
 mod bypass;
 mod elementwise;
@@ -22,52 +22,52 @@ use tensor::{Result, Tensor};
 pub use elementwise::{ElementwiseStep, INPUTS_MAX as ELEMENTWISE_INPUTS_MAX, STEPS_MAX as ELEMENTWISE_STEPS_MAX};
 pub use switches::OptimizeSwitches;
 
-/// What optimization may use.
+/// Options of optimization, and the facts that it needs.
 pub struct OptimizeOptions<'a> {
-    /// Which parts are done.
+    /// The enabled parts.
     pub switches: OptimizeSwitches,
-    /// Computes outputs of a graph of constants; without it nothing is folded.
+    /// Computes outputs of a graph of constants. Without it, constants are not folded.
     pub evaluate: Option<&'a dyn Fn(&NodeGraph, &[Edge]) -> Result<Vec<Tensor>>>,
-    /// Says whether a node that would take the place of others can run.
+    /// Returns whether there is a kernel for a node that would replace others.
     pub has_kernel: &'a dyn Fn(&Node) -> bool,
-    /// Says whether the task of a device knows the ops of a kind of fusion.
+    /// Returns whether the task of a device supports a kind of fusion.
     pub may_fuse: &'a dyn Fn(&str, Fusion) -> bool,
-    /// The largest constant that is made.
+    /// The largest constant that folding creates.
     pub constant_bytes_max: usize,
 }
 
 /// A kind of fusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fusion {
-    /// A matrix product or convolution with its bias and activation; TensorFlow's own tasks know the ops.
+    /// A matrix product or convolution with its bias and activation. TensorFlow's tasks have these ops, too.
     Product,
-    /// A chain of element-wise ops; only our tasks know the op.
+    /// A chain of element-wise ops. Only our tasks have this op.
     Elementwise,
 }
 
-/// The largest constant that is made unless told otherwise.
+/// The default for the largest constant that folding creates.
 pub const CONSTANT_BYTES_MAX: usize = 10 << 20;
 
-/// How much was done.
+/// Counts of what was changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OptimizeReport {
-    /// Outputs that became constants.
+    /// Outputs that were folded to constants.
     pub folded: usize,
-    /// Nodes that turned out to be equal to another.
+    /// Nodes that were merged with an equal one.
     pub shared: usize,
-    /// Nodes whose output is one of their inputs.
+    /// Nodes that only passed on an input.
     pub bypassed: usize,
-    /// Nodes that became part of another.
+    /// Nodes that were fused into another.
     pub fused: usize,
-    /// Constants that were made for another device.
+    /// Constants that were copied to another device.
     pub spread: usize,
-    /// Waits that were left out: for nodes that nobody reads, and along edges that others imply.
+    /// Removed waits: for nodes whose outputs nobody reads, and along control edges that others imply.
     pub unwaited: usize,
 }
 
 /// Optimizes a placed and pruned graph in place.
 pub fn optimize(graph: &mut NodeGraph, ops: &dyn OpLookup, options: &OptimizeOptions<'_>) -> Result<OptimizeReport> {
-    /// What one round uncovers, the next one takes; more than this is not worth the time.
+    /// The most rounds. Each round may enable further rewrites, but more rounds are not worth the time.
     const ROUNDS_MAX: usize = 3;
     let mut report = OptimizeReport::default();
     let switches = options.switches;
@@ -109,7 +109,7 @@ pub fn optimize(graph: &mut NodeGraph, ops: &dyn OpLookup, options: &OptimizeOpt
     Ok(report)
 }
 
-/// Returns the nodes that are wanted for themselves: targets, sends and results, and whatever has effects.
+/// Returns the nodes that must stay: targets, sends and results, and nodes with effects.
 fn wanted_nodes(graph: &NodeGraph) -> Vec<bool> {
     let consumers = graph.consumers();
     let mut wanted = vec![false; graph.id_bound()];
@@ -119,7 +119,7 @@ fn wanted_nodes(graph: &NodeGraph) -> Vec<bool> {
     wanted
 }
 
-/// Removes what neither is wanted nor leads to what is.
+/// Removes nodes that are neither wanted nor needed by wanted ones.
 fn remove_unused(graph: &mut NodeGraph, wanted: &[bool]) {
     let mut used = vec![false; graph.id_bound()];
     let mut stack: Vec<NodeId> = Vec::new();
@@ -143,8 +143,8 @@ fn remove_unused(graph: &mut NodeGraph, wanted: &[bool]) {
     }
 }
 
-/// Which outputs and nodes stand in for others. Nodes are visited in topological order, so that what stands in for
-/// something is never replaced itself afterwards.
+/// Replacements of outputs and nodes. Nodes are visited in topological order, so that a replacement is not itself replaced
+/// later.
 #[derive(Default)]
 struct Replacements {
     data: HashMap<Edge, Edge>,
@@ -184,7 +184,7 @@ impl Replacements {
         }
     }
 
-    /// Replaces the inputs of all nodes, which also reaches the back edges of loops.
+    /// Replaces the inputs of all nodes, including the back edges of loops.
     fn apply_to_all(&self, graph: &mut NodeGraph) {
         if self.is_empty() {
             return;
@@ -196,18 +196,18 @@ impl Replacements {
     }
 }
 
-/// Returns whether a node's outputs can be dead while the node itself counts as alive, so that a control edge from it
-/// doesn't say what an edge from its output says.
+/// Returns whether a node's outputs can be dead although the node itself is alive, so that a control edge from the node differs
+/// from a control edge from a consumer of its output.
 fn has_deadness_of_its_own(node: &Node) -> bool {
     matches!(NodeClass::of(node.op()), NodeClass::Switch | NodeClass::Recv)
 }
 
-/// Returns whether an edge carries a variable.
+/// Returns whether an edge carries a reference to a variable.
 fn is_ref(graph: &NodeGraph, edge: Edge) -> bool {
     graph.node(edge.node).output_types.get(edge.port as usize).is_none_or(|slot| slot.is_ref)
 }
 
-/// Returns whether a node is a plain function of its inputs: no state, no variables, no part in control flow, no calls.
+/// Returns whether a node is a pure function of its inputs: no state, no variables, no control flow, no function calls.
 fn is_pure(graph: &NodeGraph, node: &Node) -> bool {
     NodeClass::of(node.op()) == NodeClass::Plain
         && !node.schema.is_stateful()
@@ -225,7 +225,7 @@ mod tests {
     use expect_test::{Expect, expect};
     use tensor::Status;
 
-    /// Computes sums, negations and splits of vectors of one element.
+    /// An evaluator of sums, negations and splits of vectors of one element.
     fn evaluate(graph: &NodeGraph, fetches: &[Edge]) -> Result<Vec<Tensor>> {
         let mut values: HashMap<Edge, Tensor> = HashMap::new();
         for id in graph.topological_order()? {

@@ -1,4 +1,4 @@
-//! Partitioning: cuts a placed graph at device boundaries, with a Send and a Recv for each tensor that crosses one.
+//! Partitioning: splits a placed graph at device boundaries, with a Send and a Recv for each tensor that crosses one.
 
 mod control_loops;
 
@@ -10,30 +10,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// How a graph is cut.
+/// Options of partitioning.
 pub struct PartitionOptions<'a> {
-    /// Returns the partition for a device: [`by_device`], or [`by_task`] when each task cuts its part again.
+    /// Returns the partition for a device: [`by_device`], or [`by_task`] if each task partitions its part again.
     pub location: &'a dyn Fn(&str) -> String,
     /// Returns the incarnation of a device.
     pub incarnation: &'a dyn Fn(&str) -> u64,
-    /// Whether the graph comes from a partitioning, so that loops across devices have their control loops already.
+    /// Whether the graph is the result of a partitioning, so that loops across devices have control loops already.
     pub control_flow_added: bool,
 }
 
-/// A partition for each device.
+/// Partitions by device.
 pub fn by_device(device: &str) -> String {
     device.to_owned()
 }
 
-/// A partition for each task.
+/// Partitions by task.
 pub fn by_task(device: &str) -> String {
     DeviceName::parse(device).map_or_else(|_| device.to_owned(), |name| name.task_part().to_string())
 }
 
-/// Cuts a placed graph into one graph for each location.
+/// Splits a placed graph into one graph for each location.
 ///
-/// A tensor is sent once to each device that needs it. A control edge becomes an empty tensor. Where a loop runs on several
-/// devices, each gets a loop of dummies that follows the real one, so that its receives run in every iteration.
+/// A tensor is sent once to each device that uses it. A control edge becomes an empty tensor. If a loop runs on several devices,
+/// each gets a control loop that follows the real one, so that its receives run in every iteration.
 pub fn partition(
     graph: &NodeGraph,
     ops: &dyn OpLookup,
@@ -60,7 +60,7 @@ struct Part {
     location: String,
 }
 
-/// A tensor (or the end of a node, without a port) on its way to a device.
+/// A tensor, or without a port the completion of a node, that is sent to a device.
 #[derive(PartialEq, Eq, Hash)]
 struct Transfer {
     source: NodeId,
@@ -73,9 +73,9 @@ struct Partitioner<'a> {
     options: &'a PartitionOptions<'a>,
     schemas: Schemas,
     parts: Vec<Part>,
-    /// For each node, its part and its id there.
+    /// The part of each node, and its id there.
     places: Vec<(u32, NodeId)>,
-    /// For each node, the number of its device.
+    /// The index of each node's device.
     device_of: Vec<u32>,
     received: HashMap<Transfer, NodeId>,
     next_name: u64,
@@ -121,7 +121,7 @@ impl<'a> Partitioner<'a> {
             });
             let part = part_of_device[device as usize];
             device_of[id.index()] = device;
-            // Inputs are filled in below, once every node has its place.
+            // Inputs are connected below, once every node has been added to its part.
             let mut copy = node.clone();
             copy.inputs.clear();
             copy.control_inputs.clear();
@@ -152,17 +152,17 @@ impl<'a> Partitioner<'a> {
         Ok(result)
     }
 
-    /// Gives a node its inputs, some of them by way of transfers.
+    /// Connects a node's inputs, with transfers where they come from another device.
     fn connect(&mut self, id: NodeId) -> Result<()> {
         let node = self.graph.node(id);
         let (part, new_id) = self.places[id.index()];
         let control_loop =
             node.control_inputs.iter().copied().find(|&control| is_control_loop(self.graph.node(control)));
         let control_loop = control_loop.map(|control| self.places[control.index()].1);
-        // The inputs that must be there before a variable is read on another device, and the reads.
+        // The inputs that must arrive before a variable is read on another device, and the reads.
         let mut settled: Vec<NodeId> = Vec::new();
         let mut reads: Vec<NodeId> = Vec::new();
-        // A receive of the first cut has nothing but its control loop to say which iteration it belongs to.
+        // For a receive of the first partitioning, only its control loop says which iteration it belongs to.
         let mut stays_gated = NodeClass::of(node.op()) == NodeClass::Recv;
         for (index, edge) in node.inputs.iter().enumerate() {
             let source = self.graph.node(edge.node);
@@ -190,7 +190,7 @@ impl<'a> Partitioner<'a> {
                     let dtype = source.output_type(edge.port)?.dtype;
                     let from = Edge { node: source_id, port: edge.port };
                     let received = self.transfer(edge.node, from, dtype, id, control_loop)?;
-                    // The value of a variable is read for each consumer when it is due, so such a read isn't shared.
+                    // The value of a variable is read separately for each consumer, at its time, so the transfer is not shared.
                     if is_ref {
                         reads.push(received);
                     } else {
@@ -229,7 +229,7 @@ impl<'a> Partitioner<'a> {
                 }
             }
         }
-        // Where the task will cut its part again, the receives to come find their loop through the node.
+        // If the task will partition its part again, the new receives find their loop through this node.
         if let Some(control_loop) = control_loop
             && stays_gated
         {
@@ -238,7 +238,7 @@ impl<'a> Partitioner<'a> {
         Ok(())
     }
 
-    /// Adds what tells another device that a node has run; returns the node there that stands for it.
+    /// Adds the transfer that tells another device that a node has run. Returns the node there to wait for.
     fn control_transfer(&mut self, source: NodeId, target: NodeId, control_loop: Option<NodeId>) -> Result<NodeId> {
         let transfer = Transfer { source, port: None, destination: self.device_of[target.index()] };
         if let Some(&received) = self.received.get(&transfer) {
@@ -266,7 +266,7 @@ impl<'a> Partitioner<'a> {
         Ok(identity)
     }
 
-    /// Adds a Send of `from`, which is or stands for an output of `source`, and its Recv where `target` is.
+    /// Adds a Send of `from`, which represents an output of `source`, and its Recv on the device of `target`.
     fn transfer(
         &mut self,
         source: NodeId,
@@ -309,7 +309,7 @@ impl<'a> Partitioner<'a> {
                 break name;
             }
         };
-        // Every attribute will be written, since TensorFlow 1's workers add no defaults to what they are given.
+        // All attributes are written, since TensorFlow 1's workers do not add defaults to the nodes that they get.
         Node::new(name, schema, String::new(), attrs)
     }
 
@@ -563,7 +563,7 @@ outer_exit = Exit(outer_switch) @/job:a",
         assert!(!task.iter().any(|(_, node)| node.op() == "_Send"));
         let parts = run(&task.to_text(), &by_device, true).unwrap();
         let at_once = run(&text, &by_device, false).unwrap();
-        // Every receive inside the loop waits for its iteration, as it does when the graph is cut in one go.
+        // Every receive inside the loop waits for its iteration, as it does if the graph is partitioned in one go.
         let gated = |graph: &NodeGraph| {
             let recvs = graph.iter().filter(|(_, node)| node.op() == "_Recv");
             let count_gates =
@@ -593,7 +593,7 @@ outer_exit = Exit(outer_switch) @/job:a",
             let is_gated = |node: &Node| node.control_inputs.iter().any(|&id| is_control_loop(graph.node(id)));
             recvs.filter(|(_, node)| is_gated(node)).map(|(_, node)| node.name.clone()).collect::<Vec<_>>()
         };
-        // The value and the condition; what comes out of the loop is received outside of it.
+        // The value and the condition; the result of the loop is received outside of it.
         assert_eq!(gated(task).len(), 2);
         assert_eq!(gated(&parts["/job:w/task:1/device:CPU:0"]), gated(task));
     }

@@ -1,7 +1,7 @@
-//! Placement: gives every node one of the devices that there are.
+//! Placement: assigns every node to one of the available devices.
 //!
-//! Nodes that must stay together (a variable and what takes it by reference or by its handle, a colocation group) form a
-//! set, and the sets are joined before anything is assigned. What is left open goes to the session's own task.
+//! Nodes that must be together form a set: a variable and the nodes that use it by reference or handle, and the members of a
+//! colocation group. The sets are joined before any device is assigned. Nodes without a request go to the session's own task.
 
 mod candidates;
 
@@ -10,26 +10,26 @@ use candidates::Candidates;
 use foldhash::{HashMap, HashMapExt};
 use tensor::{DType, Result, Status};
 
-/// How placement decides.
+/// Options of placement.
 #[derive(Clone, Debug, Default)]
 pub struct PlacementOptions {
-    /// Whether a device type or number that there isn't gives way to another device of the same task.
+    /// Whether another device of the same task replaces a device type or number that does not exist.
     pub allow_soft_placement: bool,
-    /// The device for what is left open, usually the first CPU of the session's own task. Its task is preferred too where
-    /// a request leaves the task open.
+    /// The device for nodes without a request, usually the first CPU of the session's own task. Its task is also preferred where a
+    /// request does not name a task.
     pub default_device: Option<DeviceName>,
 }
 
-/// What came out of a placement, apart from the devices.
+/// The result of a placement, apart from the devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// The requests that were not followed, and why, for the log.
+    /// The requests that were not obeyed, and why, for the log.
     pub notes: Vec<String>,
 }
 
 /// Sets the device of every node to the full name of one of `devices`.
 ///
-/// `has_kernel` says whether a node can run on a device type such as `CPU`. The graph is as it was after an error.
+/// `has_kernel` returns whether a node can run on a device type such as `CPU`. An error leaves the graph unchanged.
 pub fn place(
     graph: &mut NodeGraph,
     devices: &[DeviceName],
@@ -55,19 +55,19 @@ pub fn placement_log(graph: &NodeGraph) -> Vec<String> {
     graph.iter().map(|(_, node)| format!("{}: ({}): {}", node.name, node.op(), node.device)).collect()
 }
 
-/// What all nodes of a set ask for together.
+/// A node, and at the root of a set what all its nodes request together.
 #[derive(Clone, Default)]
 struct Member {
-    /// Where the set's root is, or this node itself.
+    /// A node nearer to the set's root, or the root itself.
     parent: u32,
     rank: u32,
-    /// What was asked for.
+    /// The requested device.
     requested: DeviceName,
-    /// What was asked for by the nodes that make the variables and resources, which wins over what others ask for.
+    /// The device that nodes that create variables and resources request, which takes precedence over the requests of others.
     resource: DeviceName,
-    /// The device types on which all of the set can run, as bits in the order of [`Candidates::types`].
+    /// The device types on which all nodes of the set can run, as bits in the order of [`Candidates::types`].
     supported: u64,
-    /// The devices that are left, the best first, once they were looked for.
+    /// The possible devices, best first, once they have been determined.
     possible: Option<Vec<usize>>,
 }
 
@@ -133,14 +133,14 @@ impl<'a> ColocationSets<'a> {
         root
     }
 
-    /// A node that takes a variable by reference, or the handle of a resource, must be where that is.
+    /// Joins nodes that use a variable by reference, or a resource by its handle, with the node that creates it.
     fn colocate_reference_edges(&mut self) -> Result<()> {
         let graph = self.graph;
         for (id, node) in graph.iter() {
             for (edge, slot) in node.inputs.iter().zip(&node.input_types) {
                 if slot.is_ref || slot.dtype == DType::Resource {
                     let joined = self.colocate_reference_edge(edge.node, id);
-                    // A call may be given resources of several devices; where it then runs is for its body to say.
+                    // A call may have resources of several devices as inputs; its body then decides where its nodes run.
                     if joined.is_err() && !slot.is_ref && takes_any_resource(node, graph) {
                         continue;
                     }
@@ -183,7 +183,7 @@ impl<'a> ColocationSets<'a> {
         })
     }
 
-    /// The nodes of a colocation group, and the node of its name, stay together.
+    /// Joins the nodes of a colocation group, and the node that it is named after.
     fn colocate_groups(&mut self) -> Result<()> {
         let mut first_of_group: HashMap<String, NodeId> = HashMap::new();
         let graph = self.graph;
@@ -251,7 +251,7 @@ impl<'a> ColocationSets<'a> {
         Ok(())
     }
 
-    /// Chooses a device for every set, in the order in which its first node runs.
+    /// Chooses a device for every set, in topological order of their first nodes.
     fn assign(mut self) -> Result<(Vec<(NodeId, usize)>, Vec<String>)> {
         let order = self.graph.topological_order()?;
         let mut devices: Vec<Option<usize>> = vec![None; self.graph.id_bound()];
@@ -264,7 +264,7 @@ impl<'a> ColocationSets<'a> {
             }
             let possible = self.possible_devices(id)?;
             let mut device = possible[0];
-            // What only looks at the form of a tensor goes to the tensor, so that it needn't travel.
+            // Nodes that read only the shape of a tensor go to the tensor's device, so that it need not be sent.
             if is_metadata(node)
                 && let Some(input) = node.inputs.first().and_then(|edge| devices[edge.node.index()])
                 && possible.contains(&input)
@@ -278,7 +278,7 @@ impl<'a> ColocationSets<'a> {
         for id in generators {
             let possible = self.possible_devices(id)?;
             let mut device = possible[0];
-            // What only makes a value goes to its consumers when they are all in one place.
+            // Nodes that only produce a value go to the device of their consumers, if all are on the same one.
             let mut at = consumers[id.index()].iter().map(|(consumer, _)| devices[consumer.index()]);
             if let Some(Some(first)) = at.next()
                 && at.all(|other| other == Some(first))
@@ -293,7 +293,7 @@ impl<'a> ColocationSets<'a> {
         Ok((assigned, self.notes))
     }
 
-    /// Once one node of a set has its device, the others have it too.
+    /// Assigns the device of one node of a set to the others.
     fn settle(&mut self, id: NodeId, device: usize) {
         let root = self.root(id);
         self.members[root].possible = Some(vec![device]);
@@ -307,7 +307,7 @@ impl<'a> ColocationSets<'a> {
         let member = &self.members[root];
         let mut found = self.candidates.matching(&member.requested, member.supported);
         if found.is_empty() && self.soft {
-            // First any device of the task that fits what the variables ask for, then any at all.
+            // Prefers devices of the task that obey the requests of resources, then any device.
             let mut softened = member.requested.task_part();
             softened.device_type = member.resource.device_type.clone();
             softened.id = member.resource.id;
@@ -318,7 +318,7 @@ impl<'a> ColocationSets<'a> {
         }
         if found.is_empty() {
             let mut node = self.graph.node(id);
-            // What brings a fetched value out stands where the value is made, and no user knows its name.
+            // A `_Retval` is placed with the fetched value; users know only the name of the latter.
             if let ("_Retval", Some(source)) = (node.op(), node.inputs.first()) {
                 node = self.graph.node(source.node);
             }
@@ -331,24 +331,24 @@ impl<'a> ColocationSets<'a> {
     }
 }
 
-/// Whether a node makes a variable or another resource, so that its device is not overridden.
+/// Returns whether a node creates a variable or another resource, so that its device is not overridden.
 fn makes_resource(node: &Node) -> bool {
     node.inputs.is_empty()
         && node.output_types.len() == 1
         && (node.output_types[0].is_ref || node.output_types[0].dtype == DType::Resource)
 }
 
-/// Whether a node may be given resources of other devices: it calls a function.
+/// Returns whether a node calls a function, and so may have resources of other devices as inputs.
 fn takes_any_resource(node: &Node, graph: &NodeGraph) -> bool {
     graph.library.get(node.op()).is_some() || node.schema.attrs.iter().any(|attr| attr.r#type.ends_with("func"))
 }
 
-/// Whether a node has no inputs and one output that is a value.
+/// Returns whether a node has no inputs and one output that is not a reference.
 fn is_generator(node: &Node) -> bool {
     node.inputs.is_empty() && node.output_types.len() == 1 && !node.output_types[0].is_ref
 }
 
-/// Whether a node only looks at the form of its input.
+/// Returns whether a node reads only the shape of its input.
 fn is_metadata(node: &Node) -> bool {
     matches!(node.op(), "Shape" | "Size" | "Rank")
 }

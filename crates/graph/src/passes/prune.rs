@@ -1,23 +1,23 @@
-//! Pruning: [`RunSpec`] names what a run feeds, fetches and runs, and [`prune`] keeps the part of a graph that it needs.
+//! Pruning: [`RunSpec`] has the feeds, fetches and targets of a run, and [`prune`] keeps the part of a graph that they need.
 
 use crate::import::parse_tensor_name;
 use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup};
 use foldhash::{HashMap, HashSet, HashSetExt};
 use tensor::{DType, PartialShape, Result, Shape, Status};
 
-/// What one run feeds, fetches and runs, found in a graph.
+/// The feeds, fetches and targets of a run, resolved in a graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunSpec {
-    /// The tensors that are given, by the names under which the client gives them.
+    /// The fed tensors, with the names that the client uses.
     pub feeds: Vec<(String, Edge)>,
-    /// The tensors that are asked for, by the names under which the client asks for them.
+    /// The fetched tensors, with the names that the client uses.
     pub fetches: Vec<(String, Edge)>,
-    /// The nodes that are run for their effects.
+    /// The nodes to run for their effects.
     pub targets: Vec<NodeId>,
 }
 
 impl RunSpec {
-    /// Finds feeds and fetches (`name:port`) and targets in a graph; the errors are TensorFlow's.
+    /// Resolves feeds and fetches (`name:port`) and targets in a graph. The errors are TensorFlow's.
     pub fn resolve<S: AsRef<str>>(graph: &NodeGraph, feeds: &[S], fetches: &[S], targets: &[S]) -> Result<RunSpec> {
         if fetches.is_empty() && targets.is_empty() {
             return Err(Status::invalid_argument("Must specify at least one target to fetch or execute."));
@@ -51,7 +51,7 @@ impl RunSpec {
         Ok(spec)
     }
 
-    /// Returns what each feed has to be.
+    /// Returns the type and shape that each feed must have.
     pub fn feed_slots(&self, graph: &NodeGraph) -> Result<Vec<FeedSlot>> {
         let slot = |(name, edge): &(String, Edge)| {
             let node = graph.get(edge.node).ok_or_else(|| Status::internal("a feed that isn't in the graph"))?;
@@ -60,8 +60,7 @@ impl RunSpec {
         self.feeds.iter().map(slot).collect()
     }
 
-    /// Returns the fetches that are fed, as (place among the fetches, place among the feeds): their values are known
-    /// without a run.
+    /// Returns the fetches that are fed, as (index of the fetch, index of the feed): their values are known without a run.
     pub fn fed_fetches(&self) -> Vec<(usize, usize)> {
         let fed: HashMap<Edge, usize> =
             self.feeds.iter().enumerate().map(|(index, (_, edge))| (*edge, index)).collect();
@@ -70,19 +69,19 @@ impl RunSpec {
     }
 }
 
-/// What a feed has to be.
+/// The type and shape that a feed must have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedSlot {
     /// The name under which it is fed.
     pub name: String,
     /// The type of its elements.
     pub dtype: DType,
-    /// What its placeholder says of its shape.
+    /// The shape of its placeholder.
     pub shape: PartialShape,
 }
 
 impl FeedSlot {
-    /// Checks that a value fits. Optimization relies on the shapes of placeholders, so this is for every run to do.
+    /// Checks the type and shape of a value. Every run must do so, since optimization relies on the shapes of placeholders.
     pub fn check(&self, dtype: DType, shape: &Shape) -> Result<()> {
         if dtype != self.dtype {
             return Err(Status::invalid_argument(format!(
@@ -100,14 +99,14 @@ impl FeedSlot {
     }
 }
 
-/// Returns what a placeholder says of its shape. Early versions wrote a scalar's shape when they meant an unknown one.
+/// Returns the shape of a placeholder. Early versions of TensorFlow wrote a scalar's shape for an unknown one.
 fn placeholder_shape(node: &Node) -> PartialShape {
     let shape = if is_placeholder(node.op()) { node.attrs.shape("shape").ok() } else { None };
     shape.filter(|shape| shape.rank().is_some_and(|rank| rank > 0)).unwrap_or_default()
 }
 
-/// Refuses the arguments and results of a function, which stand for feeds and fetches in what runs: a client that writes
-/// them into its graph would get the values of others.
+/// Rejects `_Arg` and `_Retval` nodes, which represent feeds and fetches in a pruned graph: a client with such nodes in its
+/// graph would get the values of others.
 fn check_is_for_clients(node: &Node) -> Result<()> {
     let what = match node.op() {
         "_Arg" | "_DeviceArg" => "GetArg",
@@ -118,11 +117,11 @@ fn check_is_for_clients(node: &Node) -> Result<()> {
     Err(Status::invalid_argument(format!("{what} {index} is not within [0, 0)\n\t [[{{{{node {}}}}}]]", node.name)))
 }
 
-/// Returns a graph of only what the fetches and targets need.
+/// Returns a graph of only the nodes that the fetches and targets need.
 ///
-/// Every fed tensor is replaced by an `_Arg` node whose `index` is the feed's place in the list and that stands on the fed
-/// node's device; a feed that nothing needs has none. Every fetch gets a `_Retval` node likewise. A tensor that is both fed
-/// and fetched passes from the one to the other.
+/// An `_Arg` node on the fed node's device, with the feed's index in the attribute `index`, replaces every fed tensor that is
+/// needed. Every fetch gets a `_Retval` node likewise. For a tensor that is both fed and fetched, the `_Arg` feeds the
+/// `_Retval`.
 pub fn prune(graph: &NodeGraph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<NodeGraph> {
     let fed: HashMap<Edge, usize> = spec.feeds.iter().enumerate().map(|(index, (_, edge))| (*edge, index)).collect();
     let fed_placeholders: HashMap<NodeId, usize> = spec
@@ -164,7 +163,7 @@ pub fn prune(graph: &NodeGraph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<No
             }
         }
         for control in &node.control_inputs {
-            // A placeholder that is fed has no kernel to wait for: what waited for it waits for the feed.
+            // A fed placeholder does not run; nodes that waited for it wait for the feed.
             match fed_placeholders.get(control) {
                 Some(&feed) => needed_feeds[feed] = true,
                 None => visit(*control, &mut stack),
@@ -182,7 +181,7 @@ pub fn prune(graph: &NodeGraph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<No
             let mut attrs = AttrMap::default();
             attrs.set("T", node.output_type(edge.port)?.dtype);
             attrs.set("index", index as i64);
-            // A feed has to fit its placeholder; of what else is fed nothing is certain.
+            // A feed must match its placeholder; the shapes of other fed tensors are unknown.
             let shape = placeholder_shape(node);
             if shape.rank().is_some() {
                 attrs.set("_output_shapes", [shape].as_slice());
@@ -219,7 +218,7 @@ pub fn prune(graph: &NodeGraph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<No
         node.control_inputs = controls;
         result.add(node)?;
     }
-    // A fed variable is only a value: what takes the variable itself can't be run.
+    // A fed variable is only a value, so nodes that need the reference cannot run.
     for (_, node) in result.iter().filter(|(_, node)| node.input_types.iter().any(|slot| slot.is_ref)) {
         result.check_inputs(node)?;
     }
@@ -234,7 +233,7 @@ pub fn prune(graph: &NodeGraph, spec: &RunSpec, ops: &dyn OpLookup) -> Result<No
     Ok(result)
 }
 
-/// Returns a name that neither graph has.
+/// Returns a name that is unused in both graphs.
 fn fresh_name(result: &NodeGraph, taken: &dyn Fn(&str) -> bool, wanted: &str) -> String {
     let mut name = result.unique_name(wanted);
     while taken(&name) {

@@ -1,5 +1,5 @@
-//! Random and mutated GraphDefs thrown at the importer and the passes: whatever comes, nothing panics, and what is accepted
-//! keeps its promises.
+//! Runs the importer and the passes on random and mutated GraphDefs: nothing panics, and accepted graphs keep the passes'
+//! invariants.
 
 use super::*;
 use crate::attr::AttrMap;
@@ -23,7 +23,7 @@ const DEVICES: &[&str] = &[
     "/task:x",
 ];
 
-/// A node as a few numbers, from which both sensible and senseless NodeDefs are made.
+/// A few numbers from which both sensible and senseless NodeDefs are generated.
 #[derive(Clone, Debug)]
 struct Seed {
     op: usize,
@@ -46,7 +46,7 @@ fn seed() -> impl Strategy<Value = Seed> {
     })
 }
 
-/// Makes nodes that mostly fit together: inputs come from before, types are float, and loops close.
+/// Generates nodes that mostly fit together: inputs are earlier nodes, types are float, and loops close.
 fn sensible(seeds: &[Seed]) -> GraphDef {
     const OPS: &[&str] = &[
         "Placeholder",
@@ -64,7 +64,7 @@ fn sensible(seeds: &[Seed]) -> GraphDef {
         "Shape",
     ];
     let mut nodes: Vec<NodeDef> = Vec::new();
-    // The outputs that later nodes may use: floats, variables and booleans.
+    // The outputs that later nodes can use: floats, variables and booleans.
     let mut floats: Vec<String> = Vec::new();
     let mut variables: Vec<String> = Vec::new();
     for (index, seed) in seeds.iter().enumerate() {
@@ -147,7 +147,7 @@ fn sensible(seeds: &[Seed]) -> GraphDef {
         for &control in &seed.controls {
             if !nodes.is_empty() && op != "Const" {
                 let source = nodes[control % nodes.len()].name.clone();
-                // A node inside a loop is not for those outside.
+                // Nodes outside of a loop must not use those inside.
                 if !source.contains("/in_") {
                     node.input.push(format!("^{source}"));
                 }
@@ -198,7 +198,7 @@ fn add_loop(nodes: &mut Vec<NodeDef>, name: &str, start: String, device: &str, o
     add("exit", "Exit", &[switch], device, &[]);
 }
 
-/// Makes nodes out of anything.
+/// Generates arbitrary nodes.
 fn senseless(seeds: &[Seed]) -> GraphDef {
     const OPS: &[&str] =
         &["Merge", "Switch", "Enter", "Exit", "NextIteration", "LoopCond", "AddN", "Nonsense", "", "Split"];
@@ -237,7 +237,7 @@ fn senseless(seeds: &[Seed]) -> GraphDef {
     GraphDef { node: seeds.iter().enumerate().map(node).collect(), ..Default::default() }
 }
 
-/// Changes a GraphDef here and there.
+/// Applies random changes to a GraphDef.
 fn mutate(def: &mut GraphDef, mutations: &[(usize, usize, usize)]) {
     for &(kind, a, b) in mutations {
         if def.node.is_empty() {
@@ -269,7 +269,7 @@ fn cluster() -> Vec<DeviceName> {
     devices
 }
 
-/// Takes a GraphDef through the passes; returns how far it came.
+/// Runs the passes on a GraphDef, and returns how many succeeded.
 fn run(def: &GraphDef, soft: bool, feeds: &[usize], fetches: &[usize]) -> usize {
     let mut graph = NodeGraph::default();
     if import_graph_def(&mut graph, def, ops()).is_err() {
@@ -311,7 +311,7 @@ fn run(def: &GraphDef, soft: bool, feeds: &[usize], fetches: &[usize]) -> usize 
     4
 }
 
-/// Optimization changes neither the results that there are nor the loops that nodes are in.
+/// Checks that optimization keeps the results and the frames of nodes.
 fn optimize_and_check(graph: &mut NodeGraph) {
     let results = |graph: &NodeGraph| graph.iter().filter(|(_, node)| node.op() == "_Retval").count();
     let before = (results(graph), crate::control_flow::FrameTable::new(graph).is_ok());
@@ -331,7 +331,7 @@ fn optimize_and_check(graph: &mut NodeGraph) {
     assert_eq!((results(graph), crate::control_flow::FrameTable::new(graph).is_ok()), before);
 }
 
-/// Every part is whole, and every tensor that is sent between parts is received once.
+/// Checks that every part is valid, and that every tensor sent between parts is received once.
 fn check_parts(parts: &BTreeMap<String, NodeGraph>) {
     let mut transfers: BTreeMap<(String, String, String), (usize, usize)> = BTreeMap::new();
     for part in parts.values() {
@@ -389,7 +389,7 @@ proptest! {
 
 #[test]
 fn sensible_graphs_are_sensible() {
-    // Without this, the tests above might only ever see the importer's errors.
+    // Makes sure that the tests above do not only test the importer's errors.
     let seed = |op: usize, device: usize| Seed { op, inputs: vec![(0, 0), (1, 0)], controls: vec![], device, group: 5 };
     let seeds: Vec<Seed> = (0..13).map(|index| seed(index, index)).collect();
     assert_eq!(run(&sensible(&seeds), true, &[0], &[5, 8, 20]), 4);

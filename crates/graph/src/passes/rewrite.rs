@@ -6,12 +6,13 @@ use foldhash::{HashMap, HashMapExt};
 use std::sync::Arc;
 use tensor::{Result, Status};
 
-/// Replaces every `_Arg` node by a `_Recv` and every `_Retval` node by a `_Send` whose other end is the client.
+/// Replaces every `_Arg` node by a `_Recv` from the client, and every `_Retval` node by a `_Send` to the client.
 ///
-/// The graph must be placed. A feed is received where all its consumers are, or else where the fed node is; a fetch is sent
-/// from where it is made: neither travels by way of the master's device. `spec` is the one that the graph was pruned for;
-/// its names become the `tensor_name`s. A tensor that is fetched twice under one name is sent once, and one that is fed is
-/// not sent at all, since both ends would have one key: the caller has its value ([`RunSpec::fed_fetches`]).
+/// The graph must be placed. A feed is received on the device of its consumers if all are on the same one, else on that of the
+/// fed node; a fetch is sent from the device that computes it. Neither passes through the master's device. `spec` is the one
+/// that the graph was pruned for; its names become the `tensor_name`s. A tensor that is fetched twice under one name is sent
+/// once. A fetch that is fed is not sent, since both ends would have the same key; the caller has its value
+/// ([`RunSpec::fed_fetches`]).
 pub fn rewrite_for_execution(
     graph: &mut NodeGraph,
     spec: &RunSpec,
@@ -53,7 +54,7 @@ pub fn rewrite_for_execution(
         let inputs = node.inputs.clone();
         let controls = node.control_inputs.clone();
         let (op, prefix) = if is_feed { ("_Recv", "_recv") } else { ("_Send", "_send") };
-        // The fed node itself may be gone from the graph, so its name is taken from what the client called it.
+        // The fed node may not be in the graph any more, so its name is taken from the client's name for the tensor.
         let source = tensor_name.rsplit_once(':').map_or(tensor_name.as_str(), |(name, _)| name);
         let name = graph.unique_name(&format!("{prefix}_{source}_{}", edge.port));
         if !is_feed && sent.insert(tensor_name, ()).is_some() {
@@ -84,7 +85,7 @@ pub fn rewrite_for_execution(
     Ok(())
 }
 
-/// Removes each `_Retval` of a tensor that is fed, and each `_Arg` that nothing else needs.
+/// Removes each `_Retval` of a fed tensor, and each `_Arg` that nothing else uses.
 fn remove_fed_fetches(graph: &mut NodeGraph, spec: &RunSpec) {
     let fed: Vec<i64> = spec.fed_fetches().into_iter().map(|(fetch, _)| fetch as i64).collect();
     let is_fed =

@@ -1,21 +1,21 @@
-//! What can be said of an output's value without running the graph: constants, and shapes computed from shapes.
+//! Values of outputs that are known without running the graph: constants, and shapes computed from shapes.
 
 use super::inference::InferredShapes;
 use crate::{Edge, NodeGraph};
 use std::cell::Cell;
 use tensor::{DType, PartialShape, Tensor};
 
-/// How far back values are followed; graphs are deep, the stack isn't.
+/// The deepest recursion into inputs, which bounds the use of the stack.
 const DEPTH_MAX: usize = 64;
 
-/// How many nodes are looked at for one answer; a value that is used twice is followed twice.
+/// The most nodes visited for one query. A value that is used twice is visited twice.
 const VISITS_MAX: u32 = 4096;
 
-/// A graph and what is known of its shapes.
+/// A graph and its inferred shapes.
 pub(super) struct Known<'a> {
     graph: &'a NodeGraph,
     shapes: &'a InferredShapes,
-    /// How many nodes the current question may still look at.
+    /// The number of nodes that the current query may still visit.
     budget: Cell<u32>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Known<'a> {
         self.shapes.shape(edge)
     }
 
-    /// Returns the value when it is a constant, or the shape of something whose shape is known.
+    /// Returns the value if it is a constant, or computed from known shapes.
     pub(super) fn constant_value(&self, edge: Edge) -> Option<Tensor> {
         self.budget.set(VISITS_MAX);
         self.constant_value_within(edge, DEPTH_MAX)
@@ -66,7 +66,7 @@ impl<'a> Known<'a> {
                     _ => None,
                 }
             }
-            // What else may be a shape: pieces of shapes, when all of it is known.
+            // Other ops that compute parts of shapes, if the result is fully known.
             "Pack" | "ConcatV2" | "StridedSlice" | "ExpandDims" | "Squeeze" | "Prod" | "Range" | "Mul" | "AddV2"
             | "Add" | "Sub" | "FloorDiv" | "Maximum" | "Minimum" | "Reshape" => {
                 let dtype = node.output_types[0].dtype;
@@ -82,7 +82,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Returns what is known of an output's value taken as a shape.
+    /// Returns an output's value as a shape, with the sizes that are known.
     pub(super) fn constant_shape(&self, edge: Edge) -> Option<PartialShape> {
         self.budget.set(VISITS_MAX);
         let (values, is_scalar) = self.index_values(edge, DEPTH_MAX)?;
@@ -97,7 +97,7 @@ impl<'a> Known<'a> {
         index_vector(self.shape(edge).to_shape()?.dims(), dtype)
     }
 
-    /// Returns the elements of a small integer vector or scalar, `None` where unknown, and whether it is a scalar.
+    /// Returns the elements of a small integer vector or scalar, each `None` if unknown, and whether it is a scalar.
     fn index_values(&self, edge: Edge, depth: usize) -> Option<(Vec<Option<i64>>, bool)> {
         const LENGTH_MAX: usize = 1024;
         let depth = depth.checked_sub(1)?;
@@ -193,7 +193,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Follows `shape[i]` and `shape[a:b]`.
+    /// Evaluates `shape[i]` and `shape[a:b]`.
     fn strided_slice_values(&self, node: &crate::Node, depth: usize) -> Option<(Vec<Option<i64>>, bool)> {
         let (values, is_scalar) = self.index_values(*node.inputs.first()?, depth)?;
         if is_scalar {

@@ -1,4 +1,4 @@
-//! Shape inference over whole graphs, loops among them.
+//! Shape inference over whole graphs, including loops.
 
 use super::ShapeContext;
 use super::constant_value::Known;
@@ -6,19 +6,19 @@ use crate::control_flow::NodeClass;
 use crate::{Edge, Node, NodeGraph, NodeId, OpLookup};
 use tensor::{DTypeAndShape, PartialShape, Result, Status, Tensor};
 
-/// What is known of the shapes of a graph's outputs.
+/// The inferred shapes of a graph's outputs.
 #[derive(Clone, Debug, Default)]
 pub struct InferredShapes {
     /// The shapes of every node's outputs, by node index.
     shapes: Vec<Vec<PartialShape>>,
-    /// What is known of the values behind resource outputs, likewise.
+    /// The types and shapes of the values behind resource outputs, likewise.
     handles: Vec<Vec<Vec<DTypeAndShape>>>,
 }
 
 /// Infers the shapes of all outputs of a graph.
 ///
-/// A loop is followed until nothing changes any more, so that what every iteration keeps is known. The second result are
-/// the nodes whose shape functions found a mistake; their outputs are unknown.
+/// Iterates over loops until nothing changes, so that the shapes hold for every iteration. The second result lists the nodes
+/// whose shape functions failed; the shapes of their outputs are unknown.
 pub fn infer_shapes(graph: &NodeGraph, ops: &dyn OpLookup) -> Result<(InferredShapes, Vec<(NodeId, Status)>)> {
     let mut shapes = InferredShapes::default();
     let errors = shapes.extend(graph, ops, 0)?;
@@ -26,19 +26,19 @@ pub fn infer_shapes(graph: &NodeGraph, ops: &dyn OpLookup) -> Result<(InferredSh
 }
 
 impl InferredShapes {
-    /// Returns what is known of an output's shape.
+    /// Returns an output's inferred shape.
     pub fn shape(&self, edge: Edge) -> PartialShape {
         let shapes = self.shapes.get(edge.node.index());
         shapes.and_then(|shapes| shapes.get(edge.port as usize)).cloned().unwrap_or_default()
     }
 
-    /// Returns what is known of the value behind a resource output.
+    /// Returns the types and shapes of the value behind a resource output.
     pub fn handle(&self, edge: Edge) -> Vec<DTypeAndShape> {
         let handles = self.handles.get(edge.node.index());
         handles.and_then(|handles| handles.get(edge.port as usize)).cloned().unwrap_or_default()
     }
 
-    /// Adds what is known of an output's shape from elsewhere; an error when it contradicts what is known already.
+    /// Merges a shape into the inferred one of an output. Returns an error if they contradict each other.
     pub fn merge_shape(&mut self, edge: Edge, shape: &PartialShape) -> Result<()> {
         let known = self.shapes.get_mut(edge.node.index()).and_then(|shapes| shapes.get_mut(edge.port as usize));
         let known = known.ok_or_else(|| Status::internal("an output that doesn't exist"))?;
@@ -46,24 +46,24 @@ impl InferredShapes {
         Ok(())
     }
 
-    /// Replaces what is known of an output's shape, such as that of a loop's variable that other iterations change.
+    /// Replaces the inferred shape of an output, such as a loop variable whose shape changes between iterations.
     pub(crate) fn replace_shape(&mut self, edge: Edge, shape: &PartialShape) -> Result<()> {
         let known = self.shapes.get_mut(edge.node.index()).and_then(|shapes| shapes.get_mut(edge.port as usize));
         *known.ok_or_else(|| Status::internal("an output that doesn't exist"))? = shape.clone();
         Ok(())
     }
 
-    /// Returns an output's value when it is a constant.
+    /// Returns an output's value if it is a constant.
     pub fn constant_value(&self, graph: &NodeGraph, edge: Edge) -> Option<Tensor> {
         Known::new(graph, self).constant_value(edge)
     }
 
-    /// Returns the shapes of a node's outputs as the value of its attribute `_output_shapes`.
+    /// Returns the shapes of a node's outputs, for its attribute `_output_shapes`.
     pub fn output_shapes(&self, id: NodeId) -> Vec<PartialShape> {
         self.shapes.get(id.index()).cloned().unwrap_or_default()
     }
 
-    /// Runs a node's shape function and keeps what it says; the outputs are unknown after an error.
+    /// Runs a node's shape function and stores the results. After an error, the shapes of the outputs are unknown.
     pub fn infer(&mut self, graph: &NodeGraph, ops: &dyn OpLookup, id: NodeId) -> Result<()> {
         let node = graph.node(id);
         let inputs: Vec<PartialShape> = node.inputs.iter().map(|edge| self.shape(*edge)).collect();
@@ -81,7 +81,7 @@ impl InferredShapes {
         result
     }
 
-    /// Infers the shapes of the nodes whose ids are `start` or more; returns the nodes with mistakes.
+    /// Infers the shapes of the nodes with ids from `start` on. Returns the nodes whose shape functions failed.
     pub fn extend(&mut self, graph: &NodeGraph, ops: &dyn OpLookup, start: u32) -> Result<Vec<(NodeId, Status)>> {
         self.reserve(graph);
         let order: Vec<NodeId> = graph.topological_order()?.into_iter().filter(|id| id.0 >= start).collect();
@@ -141,13 +141,13 @@ impl InferredShapes {
                 && let (Some(&input), Some(output)) =
                     (node.inputs.first(), self.shapes[id.index()].len().checked_sub(1))
             {
-                // What enters a loop is what was there before, whatever the definition leaves open.
+                // An `Enter` has the shape of its input, whatever the definition leaves open.
                 self.shapes[id.index()][output] = self.shape(input);
             }
             self.apply_output_shapes(node, id);
             return result;
         }
-        // What the first iteration starts with is taken for what the others bring, until that is known.
+        // The shape from the first iteration stands for that of later ones until they are inferred.
         let known = node.inputs.iter().find(|edge| is_inferred[edge.node.index()]).map(|&edge| self.shape(edge));
         let shape_of = |edge: &Edge| match &known {
             Some(known) if !is_inferred[edge.node.index()] => known.clone(),
@@ -165,7 +165,7 @@ impl InferredShapes {
         Ok(())
     }
 
-    /// What a GraphDef says of a node's shapes counts as far as it doesn't contradict what was found.
+    /// Merges the shapes in a node's attribute `_output_shapes`, unless they contradict the inferred ones.
     fn apply_output_shapes(&mut self, node: &Node, id: NodeId) {
         let Ok(given) = node.attrs.shapes("_output_shapes") else { return };
         for (known, given) in self.shapes[id.index()].iter_mut().zip(given) {
@@ -212,7 +212,7 @@ impl InferredShapes {
     }
 }
 
-/// Returns what two shapes have in common.
+/// Returns the most specific shape that both shapes are instances of.
 fn common(a: &PartialShape, b: &PartialShape) -> PartialShape {
     match (a.dims(), b.dims()) {
         (Some(a), Some(b)) if a.len() == b.len() => {

@@ -5,8 +5,8 @@ use foldhash::{HashMap, HashMapExt};
 use std::fmt::Write;
 
 impl NodeGraph {
-    /// Returns the graph in the DOT language: devices are boxes around their nodes, control edges are dashed, reference
-    /// edges are bold, and edges carry the number of the output when it isn't the first.
+    /// Returns the graph in the DOT language: devices are boxes around their nodes, control edges are dashed, reference edges are
+    /// bold, and edges are labelled with the index of the output unless it is 0.
     pub fn to_dot(&self) -> String {
         let mut text = String::from("digraph {\n  rankdir=TB;\n  node [shape=box, fontname=\"sans-serif\"];\n");
         let mut devices: Vec<&str> = Vec::new();

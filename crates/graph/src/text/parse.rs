@@ -1,4 +1,4 @@
-//! Reads graphs from their text.
+//! Parses the text form of graphs.
 
 use super::inferred_attrs;
 use crate::import::parse_tensor_name;
@@ -9,11 +9,11 @@ use proto::{AttrValue, NameAttrList};
 use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
-/// How deep values may be nested.
+/// The deepest nesting of values.
 const DEPTH_MAX: usize = 16;
 
 impl NodeGraph {
-    /// Reads a graph from the text that [`NodeGraph::to_text`] writes. Empty lines and lines that start with `#` are skipped.
+    /// Parses a graph from the text that [`NodeGraph::to_text`] writes. Skips empty lines and lines that start with `#`.
     pub fn from_text(text: &str, ops: &dyn OpLookup) -> Result<NodeGraph> {
         let mut lines: Vec<(usize, Line)> = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -39,7 +39,7 @@ struct Line {
     device: String,
 }
 
-/// A value whose type the op's definition decides.
+/// A value; the op's definition decides its type.
 #[derive(Clone, Debug)]
 enum Literal {
     /// A number, `true`, a type, or `?`.
@@ -61,7 +61,7 @@ fn build(lines: &[(usize, Line)], ops: &dyn OpLookup) -> Result<NodeGraph> {
         let missing = || Status::not_found(format!("Op type not registered '{}'", line.op));
         schemas.push(info.ok_or_else(missing).map_err(|status| at_line(status, *index))?.schema.clone());
     }
-    // Types may depend on nodes further down, so nodes are made as soon as their inputs' types are known.
+    // Types may depend on nodes further down, so each node is built as soon as its inputs' types are known.
     let mut nodes: Vec<Option<Node>> = lines.iter().map(|_| None).collect();
     let mut made = 0;
     while made < lines.len() {
@@ -90,7 +90,7 @@ fn build(lines: &[(usize, Line)], ops: &dyn OpLookup) -> Result<NodeGraph> {
     Ok(graph)
 }
 
-/// Makes a node, unless the types of its inputs are needed and not known yet.
+/// Builds a node, unless it needs the types of inputs that are not known yet.
 fn make(
     line: &Line,
     schema: &Arc<OpSchema>,
@@ -117,7 +117,7 @@ fn make(
             None => all_known = false,
         }
     }
-    // All inputs of a Merge are of one type, and the back edge of a loop can't be known before the Merge is.
+    // All inputs of a `Merge` have the same type, and that of a loop's back edge is not known before the `Merge` is built.
     let is_loop = matches!(schema.name.as_str(), "Merge" | "RefMerge") && !types.is_empty();
     if !all_known && !is_loop {
         return Ok(None);
@@ -175,7 +175,7 @@ fn typed(ty: &str, literal: &Literal) -> Option<AttrValue> {
     Some(AttrValue { value: Some(attr) })
 }
 
-/// Guesses the type of a value from how it looks, for attributes that no definition mentions.
+/// Guesses the type of a value from its form, for attributes that are not in the definition.
 fn untyped(literal: &Literal) -> AttrValue {
     let guess = |literal: &Literal| match literal {
         Literal::Text(_) => "string",

@@ -1,4 +1,4 @@
-//! Leaves out nodes whose output is one of their inputs: identities, and arithmetic that changes nothing.
+//! Removes nodes that only pass on an input: identities, and arithmetic with neutral elements.
 
 use super::{Replacements, has_deadness_of_its_own, is_ref};
 use crate::control_flow::NodeClass;
@@ -6,7 +6,7 @@ use crate::shape::InferredShapes;
 use crate::{Edge, Node, NodeGraph};
 use tensor::{DType, PartialShape, Result, Tensor};
 
-/// Lets consumers take the input of a node that passes it on; returns how many nodes were bypassed.
+/// Connects consumers of nodes that pass on an input to that input. Returns the number of bypassed nodes.
 pub(super) fn bypass_nodes(graph: &mut NodeGraph, shapes: &InferredShapes) -> Result<usize> {
     let mut replacements = Replacements::new();
     let mut bypassed = 0;
@@ -19,7 +19,7 @@ pub(super) fn bypass_nodes(graph: &mut NodeGraph, shapes: &InferredShapes) -> Re
     for id in graph.topological_order()? {
         replacements.apply(graph.node_mut(id));
         let node = graph.node(id);
-        // What waits for other nodes can't be left out, and the reading of a variable is a snapshot.
+        // A node with control inputs must stay, and so must a read of a variable, which is a snapshot.
         if !node.control_inputs.is_empty() || node.schema.is_stateful() || NodeClass::of(node.op()) != NodeClass::Plain
         {
             continue;
@@ -48,7 +48,7 @@ pub(super) fn bypass_nodes(graph: &mut NodeGraph, shapes: &InferredShapes) -> Re
     Ok(bypassed)
 }
 
-/// Returns, for each output of a node, the input that it is equal to; nothing when it computes something.
+/// Returns, for each output of a node, the input that it equals, or an empty list if the node computes something.
 fn passed_on(graph: &NodeGraph, shapes: &InferredShapes, node: &Node) -> Vec<Edge> {
     let one = |edge: Option<&Edge>| edge.copied().into_iter().collect();
     match node.op() {
@@ -70,8 +70,8 @@ fn passed_on(graph: &NodeGraph, shapes: &InferredShapes, node: &Node) -> Vec<Edg
     }
 }
 
-/// Returns the other operand when one of the two is a constant of which each element is `value` and that doesn't widen the
-/// result.
+/// Returns the other operand if one of the two is a constant filled with `value` that does not change the shape by
+/// broadcasting.
 fn neutral(graph: &NodeGraph, shapes: &InferredShapes, node: &Node, value: f64, is_commutative: bool) -> Option<Edge> {
     let (&a, &b) = (node.inputs.first()?, node.inputs.get(1)?);
     let is_neutral = |constant: Edge, other: Edge| {
@@ -86,7 +86,7 @@ fn neutral(graph: &NodeGraph, shapes: &InferredShapes, node: &Node, value: f64, 
     (is_commutative && is_neutral(a, b)).then_some(b)
 }
 
-/// Whether broadcasting something of shape `narrow` to something of shape `wide` leaves the latter's shape.
+/// Returns whether broadcasting the shapes `narrow` and `wide` gives `wide`.
 fn doesnt_widen(narrow: &PartialShape, wide: &PartialShape) -> bool {
     let Some(narrow) = narrow.dims() else { return false };
     if narrow.is_empty() {
@@ -113,8 +113,8 @@ fn all_are(tensor: &Tensor, value: f64) -> bool {
     all!(Float => f32, Double => f64, Int32 => i32, Int64 => i64)
 }
 
-/// Whether a `Reshape` leaves the shape as it is: every size is asked for as it is, but for one that may be left open. A shape
-/// that is known only when the step runs may turn out to be a mistake, which must be told.
+/// Returns whether a `Reshape` keeps the shape: every size equals that of the input, except that one may be open. A shape that
+/// is known only when the step runs may be wrong, which must be reported.
 fn is_same_shape(graph: &NodeGraph, shapes: &InferredShapes, node: &Node) -> bool {
     let (Some(&input), Some(&wanted)) = (node.inputs.first(), node.inputs.get(1)) else { return false };
     let before = shapes.shape(input);
@@ -123,7 +123,7 @@ fn is_same_shape(graph: &NodeGraph, shapes: &InferredShapes, node: &Node) -> boo
     let num_open = wanted.iter().filter(|&&size| size == -1).count();
     from.len() == wanted.len()
         && num_open <= 1
-        // With a size of 0 the others don't decide the open one.
+        // If a size is 0, the others do not determine the open one.
         && (num_open == 0 || !from.contains(&Some(0)))
         && from.iter().zip(&wanted).all(|(size, &wanted)| wanted == -1 || *size == Some(wanted))
 }

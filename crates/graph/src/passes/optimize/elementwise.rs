@@ -1,4 +1,4 @@
-//! Fuses chains of element-wise ops into one node that runs them as a program, a block of elements at a time.
+//! Fuses chains of element-wise ops into one node, which runs them as a program, one block of elements at a time.
 
 use super::{Fusion, OptimizeOptions, is_pure};
 use crate::shape::InferredShapes;
@@ -6,7 +6,7 @@ use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup};
 use bytes::Bytes;
 use tensor::{DType, Result, Status};
 
-/// The op that runs a program; only our own tasks know it.
+/// The op that runs a program. Only our tasks have it.
 const FUSED_OP: &str = "_FusedElementwise";
 
 /// The most ops in one program.
@@ -15,8 +15,8 @@ pub const STEPS_MAX: usize = 16;
 /// The most inputs of one program.
 pub const INPUTS_MAX: usize = 8;
 
-/// A step of an element-wise program: an op and the registers of its operands, of which a function of one operand has the
-/// same twice. Registers are first the inputs, then the results of the steps before.
+/// A step of an element-wise program: an op and the registers of its operands. A unary op has the same register twice. The first
+/// registers are the inputs; the results of the steps follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElementwiseStep {
     /// The op.
@@ -49,7 +49,7 @@ impl ElementwiseStep {
     }
 }
 
-/// Fuses chains and trees of element-wise ops; returns how many nodes became part of another.
+/// Fuses chains and trees of element-wise ops. Returns the number of nodes that were fused into another.
 pub(super) fn fuse_elementwise(
     graph: &mut NodeGraph,
     ops: &dyn OpLookup,
@@ -97,7 +97,7 @@ pub(super) fn fuse_elementwise(
     Ok(fused)
 }
 
-/// Returns how many operands an op has, when it is one that a program may contain.
+/// Returns the number of operands of an op, if programs may contain it.
 fn arity(op: &str) -> Option<usize> {
     match op {
         "Neg" | "Abs" | "Square" | "Sqrt" | "Rsqrt" | "Exp" | "Log" | "Tanh" | "Sigmoid" | "Relu" | "Reciprocal"
@@ -115,8 +115,8 @@ fn is_step(graph: &NodeGraph, node: &Node) -> bool {
         && is_pure(graph, node)
 }
 
-/// Returns a node and those before it that nothing else needs and that are of the same shape, so that a small tensor isn't
-/// computed again for each element of a large one.
+/// Returns a node and the nodes before it that only the group uses and that have the same shape, so that a small tensor is not
+/// recomputed for each element of a large one.
 fn members_of(
     graph: &NodeGraph,
     shapes: &InferredShapes,
@@ -160,7 +160,7 @@ fn members_of(
     members
 }
 
-/// Returns what a group of nodes takes from outside of it.
+/// Returns the inputs of a group of nodes from outside of it.
 fn inputs_of(graph: &NodeGraph, members: &[NodeId]) -> Vec<Edge> {
     let mut inputs: Vec<Edge> = Vec::new();
     for &member in members {
@@ -173,7 +173,7 @@ fn inputs_of(graph: &NodeGraph, members: &[NodeId]) -> Vec<Edge> {
     inputs
 }
 
-/// Returns the inputs and the steps of a group in topological order; the limits make registers fit into a byte.
+/// Returns the inputs of a group, and its steps in topological order. Registers fit into a byte because of the limits.
 fn program(graph: &NodeGraph, members: &[NodeId]) -> (Vec<Edge>, Vec<ElementwiseStep>) {
     let inputs = inputs_of(graph, members);
     let register = |edge: &Edge| {

@@ -1,4 +1,4 @@
-//! Constant folding: what depends on constants only is computed once.
+//! Constant folding: computes values that depend only on constants once.
 
 use super::{OptimizeOptions, is_pure};
 use crate::control_flow::NodeClass;
@@ -10,11 +10,11 @@ use tensor::{DType, Result, Status, Tensor};
 
 type Evaluate<'a> = &'a dyn Fn(&NodeGraph, &[Edge]) -> Result<Vec<Tensor>>;
 
-/// The largest tensor with one number everywhere that becomes a constant: a larger one, such as the first value of an
-/// optimizer's slot, would have to be sent and kept, and its device fills it as fast as it would read it.
+/// The largest tensor of equal elements that is folded. A larger one, such as the initial value of an optimizer's slot, would
+/// have to be sent and kept, and its device can fill it as fast as it could read it.
 const REPEATED_BYTES_MAX: usize = 64 << 10;
 
-/// Replaces outputs that depend on constants only by constants; returns how many.
+/// Replaces outputs that depend only on constants by constants. Returns their number.
 pub(super) fn fold_constants(
     graph: &mut NodeGraph,
     ops: &dyn OpLookup,
@@ -37,8 +37,8 @@ struct Folder<'a> {
 }
 
 impl Folder<'_> {
-    /// `Shape`, `Size` and `Rank` of what has a known shape are constants; they still wait for what they measured, which
-    /// may be dead.
+    /// Folds `Shape`, `Size` and `Rank` of tensors with known shapes. The constants keep a control edge from the tensor, which may
+    /// be dead.
     fn fold_shapes(&mut self) -> Result<()> {
         let measures: Vec<NodeId> = self
             .graph
@@ -76,7 +76,7 @@ impl Folder<'_> {
                     && node.inputs.iter().all(|edge| is_known[edge.node.index()])
                     && self.is_foldable(id, node, options));
         }
-        // Only what something else needs is worth having.
+        // Only outputs with consumers are worth folding.
         let consumers = self.graph.consumers();
         let mut wanted: Vec<Edge> = Vec::new();
         for &id in order.iter().filter(|id| is_known[id.index()]) {
@@ -98,7 +98,7 @@ impl Folder<'_> {
         }
         let values: Vec<Option<Tensor>> = match self.evaluate(evaluate, &wanted) {
             Ok(values) => values.into_iter().map(Some).collect(),
-            // One that can't be computed must not keep the others from it; it fails or waits when it is run.
+            // An output that cannot be computed must not keep the others from being folded; it fails or waits at run time.
             Err(_) => {
                 wanted.iter().map(|&edge| self.evaluate(evaluate, &[edge]).ok().and_then(|mut v| v.pop())).collect()
             }
@@ -141,7 +141,7 @@ impl Folder<'_> {
         let is_small = |port: usize| {
             let shape = self.shapes.shape(Edge { node: id, port: port as u32 }).to_shape();
             let dtype = node.output_types[port].dtype;
-            // A string is at least its own record.
+            // A string takes at least its header.
             let size = if dtype == DType::String { 32 } else { dtype.size() };
             let is_kind = dtype.is_plain() || dtype == DType::String;
             is_kind && shape.is_some_and(|shape| shape.num_bytes(size).is_ok_and(|bytes| bytes <= bytes_max))
@@ -152,7 +152,7 @@ impl Folder<'_> {
             && (options.has_kernel)(node)
     }
 
-    /// Computes outputs in a graph of only what they need, without control edges.
+    /// Computes outputs in a graph of only the nodes that they need, without control edges.
     fn evaluate(&self, evaluate: Evaluate<'_>, wanted: &[Edge]) -> Result<Vec<Tensor>> {
         let mut needed: Vec<NodeId> = Vec::new();
         let mut seen = vec![false; self.graph.id_bound()];
@@ -182,8 +182,8 @@ impl Folder<'_> {
         Ok(values)
     }
 
-    /// Returns what a node and the constants before it wait for: the folded constant waits for that too, and is then dead
-    /// and in a loop's frame when they are.
+    /// Returns the control inputs of a node and the constants before it. The folded constant gets them too, so that it is dead and
+    /// in a loop's frame whenever the node was.
     fn controls_of(&self, id: NodeId) -> Vec<NodeId> {
         let mut controls: Vec<NodeId> = Vec::new();
         let mut seen = vec![false; self.graph.id_bound()];
@@ -200,7 +200,7 @@ impl Folder<'_> {
         controls
     }
 
-    /// Makes a node of one output a constant, under its own name.
+    /// Turns a node with one output into a constant with the same name.
     fn become_constant(&mut self, id: NodeId, value: &Tensor, controls: Vec<NodeId>) -> Result<()> {
         let mut attrs = AttrMap::default();
         attrs.set("dtype", value.dtype());
@@ -214,7 +214,7 @@ impl Folder<'_> {
         Ok(())
     }
 
-    /// Adds a constant that stands for one of several outputs of a node.
+    /// Adds a constant for one of several outputs of a node.
     fn add_constant(&mut self, edge: Edge, value: &Tensor, controls: Vec<NodeId>) -> Result<Edge> {
         let mut attrs = AttrMap::default();
         attrs.set("dtype", value.dtype());

@@ -1,11 +1,11 @@
-//! Fusion: a matrix product or convolution takes the addition of a bias and the activation behind it into its own loop.
+//! Fusion: merges the bias and activation after a matrix product or convolution into its loop.
 
 use super::{Fusion, OptimizeOptions};
 use crate::shape::InferredShapes;
 use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup};
 use tensor::Result;
 
-/// Fuses what can be fused; returns how many nodes became part of another.
+/// Fuses products with their bias and activation. Returns the number of nodes that were fused into another.
 pub(super) fn fuse_nodes(
     graph: &mut NodeGraph,
     ops: &dyn OpLookup,
@@ -19,7 +19,7 @@ pub(super) fn fuse_nodes(
         if !(options.may_fuse)(&graph.node(id).device, Fusion::Product) {
             continue;
         }
-        // The whole chain, or the part of it for which there is a kernel.
+        // The whole chain, or the part that has a kernel.
         for chain in [Some(chain), chain.without_activation()].into_iter().flatten() {
             if let Some(node) = chain.fused_node(graph, ops)
                 && (options.has_kernel)(&node)
@@ -32,7 +32,7 @@ pub(super) fn fuse_nodes(
     Ok(fused)
 }
 
-/// A product, the addition of its bias, and perhaps the activation, each the only consumer of the one before.
+/// A product, the addition of its bias, and an optional activation, each the only consumer of the one before.
 #[derive(Clone, Copy)]
 struct Chain {
     product: NodeId,
@@ -97,7 +97,7 @@ impl Chain {
         if !is_matmul {
             attrs.set("TArgs", [dtype].as_slice());
         }
-        // The last node's name is what others know the result by.
+        // Other nodes refer to the result by the last node's name.
         let mut node = Node::new(graph.node(self.last()).name.clone(), schema, product.device.clone(), attrs).ok()?;
         node.inputs = product.inputs.clone();
         node.inputs.push(self.bias);
@@ -106,14 +106,14 @@ impl Chain {
         Some(node)
     }
 
-    /// Puts the fused node in the place of the last one; the others have no consumer then. Returns how many those are.
+    /// Replaces the last node by the fused one. Returns the number of the other nodes, which then have no consumer.
     fn replace(&self, graph: &mut NodeGraph, node: Node) -> usize {
         *graph.node_mut(self.last()) = node;
         if self.activation.is_some() { 2 } else { 1 }
     }
 }
 
-/// Returns the bias when a node adds one to each row of the product.
+/// Returns the bias if a node adds one to each row of the product.
 fn bias_of(graph: &NodeGraph, shapes: &InferredShapes, product: NodeId, add: NodeId) -> Option<Edge> {
     let node = graph.node(add);
     let is_product = |edge: &Edge| edge.node == product;
@@ -127,7 +127,7 @@ fn bias_of(graph: &NodeGraph, shapes: &InferredShapes, product: NodeId, add: Nod
             let (&a, &b) = (node.inputs.first()?, node.inputs.get(1)?);
             let bias = if is_product(&a) { b } else { a };
             let width = shapes.shape(Edge { node: product, port: 0 }).dims()?.last().copied().flatten()?;
-            // A vector of another length, or a product of one column, would be broadcast.
+            // A vector of another length would broadcast, and so would a product of one column.
             let is_row = shapes.shape(bias).dims() == Some(&[Some(width)][..]);
             let is_channels_last =
                 graph.node(product).attrs.string("data_format").map_or(true, |format| format == "NHWC");

@@ -1,4 +1,4 @@
-//! Shares equal nodes: of nodes with the same op, attributes, inputs and device, one does the work for all.
+//! Common subexpression elimination: merges nodes with the same op, attributes, inputs and device.
 
 use super::{Replacements, is_pure};
 use crate::op_def::OpFlags;
@@ -13,7 +13,7 @@ use tensor::Result;
 /// Constants larger than this are not compared.
 const CONSTANT_BYTES_MAX: usize = 64 << 10;
 
-/// Shares equal nodes; returns how many were found equal to another.
+/// Merges equal nodes. Returns the number of nodes that were merged into another.
 pub(super) fn share_equal_nodes(graph: &mut NodeGraph) -> Result<usize> {
     let mut replacements = Replacements::new();
     let mut first_of: HashMap<u64, Vec<NodeId>> = HashMap::new();
@@ -66,7 +66,7 @@ fn is_equal(a: &Node, b: &Node) -> bool {
         && compared_attrs(a).eq(compared_attrs(b))
 }
 
-/// Returns the inputs, in a fixed order when it doesn't matter.
+/// Returns the inputs, sorted if the op is commutative.
 fn operands(node: &Node) -> Vec<Edge> {
     let mut inputs = node.inputs.clone();
     if node.schema.flags.contains(OpFlags::COMMUTATIVE) {
@@ -81,7 +81,7 @@ fn controls(node: &Node) -> Vec<NodeId> {
     controls
 }
 
-/// Returns the attributes that make a difference once a node is placed and its shapes are inferred.
+/// Returns the attributes that matter once a node is placed and its shapes are inferred.
 fn compared_attrs(node: &Node) -> impl Iterator<Item = (&Arc<str>, &proto::AttrValue)> {
     node.attrs.iter().filter(|(name, _)| !matches!(&***name, "_class" | "_output_shapes"))
 }

@@ -1,16 +1,16 @@
-//! Gives every device that needs a small constant one of its own: what never changes need not be sent in every step.
+//! Copies small constants to the devices that use them, so that they need not be sent in every step.
 
 use crate::{Edge, NodeGraph, NodeId};
 use foldhash::{HashMap, HashMapExt};
 use prost::Message;
 use tensor::Result;
 
-/// Larger constants are sent: every copy is registered with its task, and kept there.
+/// Larger constants are sent, since each copy would be registered with its task and kept there.
 const CONSTANT_BYTES_MAX: usize = 4 << 10;
 
-/// Lets consumers on other devices take constants of their own; returns how many were made.
+/// Gives consumers on other devices copies of constants. Returns the number of copies.
 ///
-/// Only constants that wait for nothing: what one waits for would have to reach the other device, too.
+/// Copies only constants without control inputs, whose signals would have to be sent instead.
 pub(super) fn spread_constants(graph: &mut NodeGraph) -> Result<usize> {
     let mut wanted: Vec<(NodeId, usize, NodeId)> = Vec::new();
     for (id, node) in graph.iter() {
@@ -29,7 +29,7 @@ pub(super) fn spread_constants(graph: &mut NodeGraph) -> Result<usize> {
                 let mut node = graph.node(constant).clone();
                 node.name = graph.unique_name(&node.name);
                 node.device.clone_from(&device);
-                // Who had to be together was decided when the graph was placed.
+                // Placement has already obeyed the colocation.
                 node.attrs.remove("_class");
                 let copy = graph.add(node)?;
                 copies.insert((constant, device), copy);

@@ -1,21 +1,21 @@
-//! [`OptimizeSwitches`]: which parts of optimization a session's settings leave on.
+//! [`OptimizeSwitches`]: the parts of optimization that a session's config enables.
 
 use proto::optimizer_options::Level;
 use proto::rewriter_config::Toggle;
 use proto::{ConfigProto, RewriterConfig};
 
-/// Which parts of optimization are done.
+/// The parts of optimization, each on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptimizeSwitches {
-    /// Computes what depends only on constants once.
+    /// Constant folding.
     pub fold: bool,
-    /// Computes what is the same twice once.
+    /// Merging of equal nodes.
     pub share: bool,
-    /// Leaves out what returns its input.
+    /// Removal of nodes that return their input.
     pub bypass: bool,
-    /// Fuses products with their bias and activation.
+    /// Fusion of products with their bias and activation.
     pub fuse_products: bool,
-    /// Fuses chains of element-wise ops.
+    /// Fusion of chains of element-wise ops.
     pub fuse_elementwise: bool,
 }
 
@@ -28,12 +28,12 @@ impl OptimizeSwitches {
     pub const NONE: OptimizeSwitches =
         OptimizeSwitches { fold: false, share: false, bypass: false, fuse_products: false, fuse_elementwise: false };
 
-    /// Returns what a session's settings leave on.
+    /// Returns the parts that a session's config enables.
     ///
-    /// The level `L0` of `optimizer_options` turns everything off but what its flags ask for. `rewrite_options` turn off
-    /// single parts: `constant_folding`, `common_subgraph_elimination`, `dependency_optimization` (nodes that return their
-    /// input), `remapping` (products), and `arithmetic_optimization` (chains of element-wise ops); `disable_meta_optimizer`
-    /// turns off the last three.
+    /// The level `L0` of `optimizer_options` turns everything off except what its flags enable. `rewrite_options` turn off single
+    /// parts: `constant_folding`, `common_subgraph_elimination`, `dependency_optimization` (nodes that return their input),
+    /// `remapping` (products), and `arithmetic_optimization` (chains of element-wise ops); `disable_meta_optimizer` turns off the
+    /// last three.
     pub fn from_config(config: &ConfigProto) -> OptimizeSwitches {
         let Some(graph_options) = &config.graph_options else { return OptimizeSwitches::ALL };
         let mut switches = OptimizeSwitches::ALL;

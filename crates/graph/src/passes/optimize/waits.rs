@@ -1,28 +1,28 @@
-//! Leaves out what is computed only to be waited for, and waits that other edges imply.
+//! Removes nodes that are computed only to be waited for, and control edges that other edges imply.
 //!
-//! `tf.gradients` ties the gradients of an op together, so that the one for a placeholder is computed although nobody reads it:
-//! a third of the products of a two-layer network. Whoever waits for such a node waits for its inputs instead.
+//! `tf.gradients` groups the gradients of an op, so that the one for a placeholder is computed although nobody reads it: a third
+//! of the products of a two-layer network. Nodes that wait for such a node wait for its inputs instead.
 
 use super::is_pure;
 use crate::control_flow::NodeClass;
 use crate::{Node, NodeGraph, NodeId};
 use tensor::{DType, Result};
 
-/// Nodes that are looked at for one node with control inputs, in search of a way around.
+/// The most nodes that the search for other paths visits for one node with control inputs.
 const SEARCH_MAX: usize = 256;
 
-/// Leaves out needless waits; returns for how many nodes nobody waits any more, and how many edges are gone beside that.
+/// Removes needless waits. Returns the number of nodes that are no longer waited for plus the number of other removed edges.
 pub(super) fn leave_out_waits(graph: &mut NodeGraph, wanted: &[bool]) -> Result<usize> {
     let order = graph.topological_order()?;
     let skipped = skip_unread(graph, wanted, &order);
     Ok(skipped + remove_implied(graph, &order))
 }
 
-/// Lets whoever waits for a node without effects, whose outputs nobody reads, wait for its inputs.
+/// Makes nodes that wait for a node without effects and readers wait for its inputs instead.
 fn skip_unread(graph: &mut NodeGraph, wanted: &[bool], order: &[NodeId]) -> usize {
     let mut consumers = graph.consumers();
     let mut skipped = 0;
-    // Backwards, so that a chain of which only the end is waited for goes as a whole.
+    // Backwards, so that a chain of which only the end is waited for is removed as a whole.
     for &id in order.iter().rev() {
         let is_only_waited_for =
             |list: &[(NodeId, Option<usize>)]| !list.is_empty() && list.iter().all(|&(_, input)| input.is_none());
@@ -49,24 +49,24 @@ fn skip_unread(graph: &mut NodeGraph, wanted: &[bool], order: &[NodeId]) -> usiz
     skipped
 }
 
-/// Returns what to wait for in place of a node; nothing when the node must stay.
+/// Returns the nodes to wait for instead of a node, or `None` if the node must stay.
 fn sources_instead(graph: &NodeGraph, id: NodeId, consumers: &[(NodeId, Option<usize>)]) -> Option<Vec<NodeId>> {
     let node = graph.node(id);
     let mut sources: Vec<NodeId> = node.inputs.iter().map(|edge| edge.node).collect();
     sources.extend(&node.control_inputs);
     sources.sort_unstable();
     sources.dedup();
-    // Nobody has to wait for a constant.
+    // A constant need not be waited for.
     sources.retain(|&source| {
         let source = graph.node(source);
         source.op() != "Const" || !source.control_inputs.is_empty()
     });
-    // A control edge from a switch or out of a loop says something else than an edge from its output.
+    // A control edge from a switch or an exit differs in deadness from an edge from its output.
     if !sources.iter().all(|&source| NodeClass::of(graph.node(source).op()) == NodeClass::Plain) {
         return None;
     }
     if node.op() == "NoOp" {
-        // It gathers many waits into one, above all between devices.
+        // A node that gathers many waits into one saves edges, above all between devices.
         let is_here = |other: &NodeId| graph.node(*other).device == node.device;
         let is_local = sources.iter().all(is_here) && consumers.iter().all(|(consumer, _)| is_here(consumer));
         let is_cheap = sources.len() * consumers.len() <= sources.len() + consumers.len();
@@ -76,12 +76,12 @@ fn sources_instead(graph: &NodeGraph, id: NodeId, consumers: &[(NodeId, Option<u
     is_needless.then_some(sources)
 }
 
-/// Returns whether a node is there to be waited for, or stands for a feed.
+/// Returns whether a node checks something, or is a feed.
 fn is_kept(node: &Node) -> bool {
     matches!(node.op(), "CheckNumerics" | "CheckNumericsV2" | "EnsureShape" | "_Arg")
 }
 
-/// Returns whether a node has something in its hands that it may change.
+/// Returns whether a node has a resource as input, which it may modify.
 fn uses_resource(graph: &NodeGraph, node: &Node) -> bool {
     node.inputs.iter().any(|&edge| {
         let slot = graph.node(edge.node).output_types.get(edge.port as usize);
@@ -89,17 +89,16 @@ fn uses_resource(graph: &NodeGraph, node: &Node) -> bool {
     })
 }
 
-/// Removes control edges beside which another way leads from the one node to the other; returns how many.
+/// Removes control edges between nodes that another path connects, too. Returns their number.
 ///
-/// The way goes through plain nodes only: they are dead when one of their inputs is, so that the way says all that the edge
-/// says.
+/// The path may have only plain nodes. These are dead if one of their inputs is, so that the path implies the edge.
 fn remove_implied(graph: &mut NodeGraph, order: &[NodeId]) -> usize {
     let mut rank = vec![0usize; graph.id_bound()];
     for (place, id) in order.iter().enumerate() {
         rank[id.index()] = place;
     }
     let is_plain = |graph: &NodeGraph, id: NodeId| NodeClass::of(graph.node(id).op()) == NodeClass::Plain;
-    // Where a node was visited last, so that the table is cleared by moving on.
+    // The node for which each node was last visited, so that the table need not be cleared.
     let mut visited_for = vec![usize::MAX; graph.id_bound()];
     let mut removed = 0;
     for &id in order {

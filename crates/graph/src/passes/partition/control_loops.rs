@@ -1,24 +1,24 @@
-//! Loops across devices: on each device that takes part in a loop without deciding it, a loop of dummies that follows the
-//! real one, so that receives inside the loop have an iteration to run in.
+//! Loops across devices: adds a control loop on each device that takes part in a loop but does not have its condition, so that
+//! receives inside the loop have an iteration to run in.
 //!
-//! The device of the loop's condition leads. Its `LoopCond` is sent to every follower, whose dummy `Switch` then goes on to
-//! the next iteration or lets the loop end. A loop inside a loop hangs its dummies below those of the outer one.
+//! The device with the loop's condition leads. Its `LoopCond` is sent to every follower, whose control loop has a `Switch` that
+//! continues or ends it. The control loops of nested loops are nested likewise.
 
 use crate::control_flow::{FrameTable, NodeClass};
 use crate::{AttrMap, Edge, Node, NodeGraph, NodeId, OpLookup};
 use foldhash::{HashMap, HashMapExt};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// The start of the names of dummies; a task that gets a part of the graph knows them by it.
+/// The prefix of the names of control loops' nodes, by which a task recognizes them in its part of the graph.
 const PREFIX: &str = "_cloop";
 
-/// Returns whether a node is the `Merge` of a loop of dummies, on which the receives of its frame depend.
+/// Returns whether a node is the `Merge` of a control loop, on which the receives of its frame depend.
 pub(super) fn is_control_loop(node: &Node) -> bool {
     node.name.starts_with(PREFIX) && NodeClass::of(node.op()) == NodeClass::Merge
 }
 
-/// Returns the graph with loops of dummies; each node in a loop that has an input from another device gets a control input
-/// from its device's dummy `Merge`. Returns nothing when there is no control flow in the graph.
+/// Returns the graph with control loops. Each node in a loop that has an input from another device gets a control input from the
+/// `Merge` of its device's control loop. Returns `None` if there is no control flow in the graph.
 pub(super) fn add_control_loops(graph: &NodeGraph, ops: &dyn OpLookup) -> Result<Option<NodeGraph>> {
     if !graph.iter().any(|(_, node)| is_moved(NodeClass::of(node.op()))) {
         return Ok(None);
@@ -27,7 +27,7 @@ pub(super) fn add_control_loops(graph: &NodeGraph, ops: &dyn OpLookup) -> Result
     colocate_control_flow(&mut graph)?;
     let frames = FrameTable::new(&graph)?;
     let mut loops = ControlLoops { graph, ops, frames, made: HashMap::new(), next_name: 0 };
-    // The dummies themselves take their loop's condition from another device.
+    // The control loops themselves receive the condition from another device.
     let mut gated: Vec<(NodeId, NodeId)> = Vec::new();
     let ids: Vec<NodeId> = loops.graph.ids().collect();
     for id in ids {
@@ -57,8 +57,8 @@ pub(super) fn add_control_loops(graph: &NodeGraph, ops: &dyn OpLookup) -> Result
     Ok(Some(graph))
 }
 
-/// Moves the nodes of control flow to where their data is: a `Switch` and an `Exit` to their input, an `Enter` and a
-/// `NextIteration` to their consumer. A variable that is read under a condition is then sent only when it is read.
+/// Moves control-flow nodes to their data: a `Switch` and an `Exit` to the device of their input, an `Enter` and a
+/// `NextIteration` to that of their consumer. A variable that is read conditionally is then sent only when it is read.
 fn colocate_control_flow(graph: &mut NodeGraph) -> Result<()> {
     let consumers = graph.consumers();
     for id in graph.topological_order()? {
@@ -85,7 +85,7 @@ fn is_moved(class: NodeClass) -> bool {
     matches!(class, NodeClass::Switch | NodeClass::Exit | NodeClass::Enter | NodeClass::NextIteration)
 }
 
-/// A loop of dummies.
+/// A control loop.
 struct ControlLoop {
     merge: NodeId,
     switch: NodeId,
@@ -96,13 +96,13 @@ struct ControlLoops<'a> {
     graph: NodeGraph,
     ops: &'a dyn OpLookup,
     frames: FrameTable,
-    /// By frame and device.
+    /// The control loops by frame and device.
     made: HashMap<(usize, String), ControlLoop>,
     next_name: u64,
 }
 
 impl ControlLoops<'_> {
-    /// Returns the dummy `Merge` of a frame on a device, after making its loop, and those around it, if there is none.
+    /// Returns the `Merge` of a frame's control loop on a device. Adds the control loop and the enclosing ones if missing.
     fn ensure(&mut self, frame: usize, device: &str, near: NodeId) -> Result<NodeId> {
         let mut frame = frame;
         let mut inner_enter: Option<NodeId> = None;
@@ -130,7 +130,7 @@ impl ControlLoops<'_> {
         }
     }
 
-    /// Adds `Enter`, `Merge`, `Switch` and `NextIteration`; the caller gives the `Enter` its input.
+    /// Adds `Enter`, `Merge`, `Switch` and `NextIteration`; the caller connects the input of the `Enter`.
     fn add_loop(&mut self, frame: usize, device: &str, near: NodeId) -> Result<(NodeId, NodeId)> {
         let info = self.frames.frames[frame].clone();
         let Some(condition) = info.loop_cond else {

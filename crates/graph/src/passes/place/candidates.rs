@@ -1,23 +1,23 @@
-//! The devices that there are, in the order of preference, and what to say when none will do.
+//! The available devices in order of preference, and the explanation when none is possible.
 
 use crate::{DeviceName, Node};
 
-/// The devices that there are.
+/// The available devices.
 pub(super) struct Candidates {
     devices: Vec<DeviceName>,
     names: Vec<String>,
-    /// The device types, the preferred first.
+    /// The device types, preferred first.
     types: Vec<String>,
-    /// For each device, the place of its type in `types`.
+    /// For each device, the index of its type in `types`.
     type_of: Vec<usize>,
-    /// The devices, the preferred first.
+    /// The indices of the devices, preferred first.
     preference: Vec<usize>,
 }
 
 impl Candidates {
-    /// Takes the devices; the default device comes first, then its task, then the others by name, accelerators before CPUs.
+    /// Sorts the devices: the default device, then those of its task, then the others by name; accelerators before CPUs.
     pub(super) fn new(devices: &[DeviceName], default: Option<&DeviceName>) -> Candidates {
-        /// More types than these are not told apart; there are two in practice.
+        /// More types than this are not distinguished; there are two in practice.
         const TYPES_MAX: usize = 64;
         let names: Vec<String> = devices.iter().map(DeviceName::to_string).collect();
         let type_name = |device: &DeviceName| device.device_type.clone().unwrap_or_else(|| "CPU".to_owned());
@@ -48,13 +48,13 @@ impl Candidates {
         &self.names[index]
     }
 
-    /// Returns the devices that have the parts of `asked` and one of the `supported` types, the preferred first.
+    /// Returns the devices that match `asked` and have one of the `supported` types, preferred first.
     pub(super) fn matching(&self, asked: &DeviceName, supported: u64) -> Vec<usize> {
         let fits = |&index: &usize| supported >> self.type_of[index] & 1 == 1 && asked.matches(&self.devices[index]);
         self.preference.iter().copied().filter(fits).collect()
     }
 
-    /// Says why a node that is in a set that asks for `merged` can't be placed.
+    /// Explains why a node cannot be placed, if its set requests `merged`.
     pub(super) fn explain(&self, node: &Node, merged: &DeviceName) -> String {
         let mut available = self.names.clone();
         available.sort_unstable();
@@ -84,7 +84,7 @@ impl Candidates {
         )
     }
 
-    /// Returns the device that has the most parts of what was asked for; the first parts weigh more.
+    /// Returns the device that agrees best with the request; the first parts weigh more.
     fn nearest(&self, asked: &DeviceName) -> Option<&str> {
         let score = |&index: &usize| {
             let device = &self.devices[index];
@@ -93,7 +93,7 @@ impl Candidates {
             let kind = asked.device_type.is_none() || asked.device_type == device.device_type;
             (job, job && task, kind)
         };
-        // Of equal ones the preferred comes first, and `max_by_key` takes the last.
+        // In reverse, because `max_by_key` returns the last of equal devices.
         self.preference.iter().rev().copied().max_by_key(score).map(|index| self.name(index))
     }
 }
