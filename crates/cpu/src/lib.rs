@@ -1,7 +1,7 @@
-//! Which instruction set the loops use: the best that the processor has, or less where `FERROFLOW_CPU` asks for less.
+//! The instruction set that loops use: the best that the processor has, or a lower one set by `FERROFLOW_CPU`.
 //!
-//! This is the one place that looks at the processor. Loops come in a version for each [`Level`], made by
-//! `cpu_macros::each_level` or written by hand where the registers matter, and ask [`level`].
+//! Only this crate detects the processor's features. Loops are compiled for each [`Level`], by `cpu_macros::each_level` or by
+//! hand where the registers matter, and call [`level`] to choose.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,21 +9,21 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// The environment variable that lowers the level, for tests and for comparing results between machines.
 pub const VARIABLE: &str = "FERROFLOW_CPU";
 
-/// The instruction sets that loops are compiled for, from the least to the best.
+/// The instruction sets that loops are compiled for, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What every processor of the architecture has.
+    /// The instructions that every processor of the architecture has.
     Baseline,
-    /// AVX2 with FMA, BMI1, BMI2 and F16C, of x86-64.
+    /// AVX2 with FMA, BMI1, BMI2 and F16C, on x86-64.
     Avx2,
-    /// AVX-512F with BW, CD, DQ and VL, and all that [`Level::Avx2`] has.
+    /// AVX-512F with BW, CD, DQ and VL, and everything in [`Level::Avx2`].
     Avx512,
 }
 
 impl Level {
     const ALL: [Level; 3] = [Level::Baseline, Level::Avx2, Level::Avx512];
 
-    /// Returns the name by which `FERROFLOW_CPU` knows it.
+    /// Returns the name of the level in `FERROFLOW_CPU`.
     pub fn name(self) -> &'static str {
         match self {
             Level::Baseline => "baseline",
@@ -46,8 +46,8 @@ pub fn available() -> &'static [Level] {
 
 /// Returns the level in use.
 ///
-/// It does not change while the process runs. Where `FERROFLOW_CPU` holds what [`requested`] refuses, it is the
-/// processor's best.
+/// It does not change while the process runs. If `FERROFLOW_CPU` has a value that [`requested`] rejects, it is the processor's
+/// best.
 #[inline]
 pub fn level() -> Level {
     match CHOSEN.load(Ordering::Relaxed) {
@@ -58,21 +58,21 @@ pub fn level() -> Level {
     }
 }
 
-/// Returns whether loops that are compiled for AVX2 and its kin can run. Architectures without such a thing compile them for
-/// what every processor has.
-// Not inlined: every loop for every type asks.
+/// Returns whether loops compiled for [`Level::Avx2`] can run. On other architectures, these loops are compiled for the
+/// baseline, so the answer is yes.
+// Not inlined, since every loop for every type calls it.
 #[inline(never)]
 pub fn is_wide() -> bool {
     cfg!(not(target_arch = "x86_64")) || level() >= Level::Avx2
 }
 
-/// Returns whether loops that are compiled for AVX-512 can run; never on architectures without it.
+/// Returns whether loops compiled for [`Level::Avx512`] can run.
 #[inline(never)]
 pub fn is_widest() -> bool {
     level() >= Level::Avx512
 }
 
-/// Returns the level that `FERROFLOW_CPU` asks for, the best without it, or what is wrong with it.
+/// Returns the level that `FERROFLOW_CPU` requests, the best one if it is not set, or an error message if it is invalid.
 pub fn requested() -> Result<Level, String> {
     match std::env::var_os(VARIABLE) {
         Some(value) if !value.is_empty() => parse(&value.to_string_lossy(), detected()),
@@ -80,7 +80,7 @@ pub fn requested() -> Result<Level, String> {
     }
 }
 
-/// The level as a number, or [`UNKNOWN`] before it was first asked for.
+/// The level as a number, or [`UNKNOWN`] before the first call of [`level`].
 static CHOSEN: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = u8::MAX;
 
@@ -121,7 +121,7 @@ fn detected() -> Level {
     Level::Baseline
 }
 
-/// All processors with AVX-512 have these but the Xeon Phi, which has the first and the third only.
+/// All processors with AVX-512 have these except the Xeon Phi, which has only the first and the third.
 #[cfg(target_arch = "x86_64")]
 fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f")
@@ -135,7 +135,7 @@ fn has_avx512() -> bool {
 mod tests {
     use super::*;
 
-    /// A run that is meant to test a level must not silently test another one.
+    /// Makes sure that a test run for one level does not silently test another.
     #[test]
     fn the_level_in_use_is_the_one_that_was_asked_for() {
         assert_eq!(Ok(level()), requested());

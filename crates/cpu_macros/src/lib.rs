@@ -1,22 +1,22 @@
 //! The attribute [`macro@each_level`], which compiles a loop once for each level of the crate `cpu`.
 //!
-//! The `multiversion` crate does the same, but it asks the processor itself, in every function anew: nobody can tell it to
-//! use less than the processor has, which `FERROFLOW_CPU` and the tests of every level need.
+//! The `multiversion` crate does the same, but detects the processor's features itself in every function. It cannot be told to
+//! use a lower level, which `FERROFLOW_CPU` and the tests of every level need.
 
 use proc_macro::TokenStream;
 use proc_macro2::{Ident, TokenStream as Tokens};
 use quote::{format_ident, quote};
 use syn::{Error, FnArg, GenericParam, ItemFn, Pat, parse_macro_input};
 
-/// What `Level::Avx2` stands for; the crate `cpu` looks for exactly these.
+/// The features of `Level::Avx2`; the crate `cpu` detects exactly these.
 const AVX2: &str = "avx2,fma,bmi1,bmi2,f16c";
 
-/// What `Level::Avx512` stands for.
+/// The features of `Level::Avx512`.
 const AVX512: &str = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,f16c";
 
-/// Compiles a function for every level of the crate `cpu`, and calls the one for the level that is in use.
+/// Compiles a function for every level of the crate `cpu`, and calls the version for the level in use.
 ///
-/// The function is a plain one: its parameters are names, and all its generic parameters are listed with it.
+/// The function must be simple: its parameters are names, not patterns, and its generic parameters are all explicit.
 #[proc_macro_attribute]
 pub fn each_level(arguments: TokenStream, item: TokenStream) -> TokenStream {
     if !arguments.is_empty() {
@@ -60,13 +60,13 @@ fn expand(function: &ItemFn) -> syn::Result<Tokens> {
             #baseline_sig #block
 
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the level is never above what the processor has, and the caller vouches for the rest.
+            // SAFETY: the processor has the level in use, and the caller guarantees the rest.
             match ::cpu::level() {
                 ::cpu::Level::Avx512 => return unsafe { #avx512::<#(#generics),*>(#(#arguments),*) },
                 ::cpu::Level::Avx2 => return unsafe { #avx2::<#(#generics),*>(#(#arguments),*) },
                 ::cpu::Level::Baseline => {}
             }
-            // SAFETY: it needs no feature, and the caller vouches for the rest.
+            // SAFETY: it needs no feature, and the caller guarantees the rest.
             #[allow(unused_unsafe)]
             unsafe { #baseline::<#(#generics),*>(#(#arguments),*) }
         }

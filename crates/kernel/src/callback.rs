@@ -1,8 +1,8 @@
-//! [`CallbackHub`]: calls of functions that live in a client's process, such as Python's.
+//! [`CallbackHub`]: calls functions in a client's process, such as Python functions.
 //!
-//! A client attends with an id that nobody can guess, over a connection that it opens itself, and asks for calls. An op whose
-//! token names that id gets its results when the client answers. A client that is gone fails the calls that it has not answered,
-//! and a step that is cancelled does not wait for its call.
+//! A client attends with an unguessable id, over a connection that it opens itself, and polls for calls. An op whose token names
+//! that id gets its results when the client answers. If the client disconnects, the calls that it has not answered fail, and a
+//! step that is cancelled does not wait for its call.
 
 use crate::{CancellationToken, Step};
 use foldhash::HashMap;
@@ -12,46 +12,46 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tensor::{Result, Status, Tensor};
 
-/// How many clients may attend, or be waited for, at once.
+/// The most clients that may attend, or be waited for, at the same time.
 const CLIENTS_MAX: usize = 1024;
 
-/// How many calls of one client may wait for it to ask.
+/// The most calls that may wait for one client to poll.
 const WAITING_MAX: usize = 4096;
 
-/// How many times one client may ask before it gets an answer.
+/// The most outstanding polls of one client.
 const ASKING_MAX: usize = 256;
 
-/// How many bytes of arguments may be with one client. A call that is larger goes alone.
+/// The most bytes of arguments that may be with one client. A larger call is sent alone.
 const BYTES_MAX: usize = 256 << 20;
 
-/// How long a call waits for a client that has not attended yet.
+/// How long a call waits for its client to attend.
 const ATTENDANCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Of how many clients it is remembered that they are gone.
+/// The number of disconnected clients that are remembered.
 const GONE_KEPT: usize = 256;
 
-/// How long the words may be with which a client describes itself.
+/// The longest description that a client may give of itself.
 const DESCRIPTION_CHARS_MAX: usize = 200;
 
-/// Divides a token: the function's name, and the id of the client that has it.
+/// Separates the parts of a token: the function's name, and the id of its client.
 const SEPARATOR: char = '@';
 
-/// Is given a call's results.
+/// Receives a call's results.
 pub type CallbackDone = Box<dyn FnOnce(Result<Vec<Tensor>>) + Send>;
 
-/// A call for a client to make.
+/// A call for a client to run.
 pub struct Callback {
-    /// Which call it is, for the answer.
+    /// Identifies the call in the answer.
     pub id: u64,
     /// Names the function.
     pub token: String,
-    /// Its arguments.
+    /// The arguments.
     pub args: Vec<Tensor>,
 }
 
 type Deliver = Box<dyn FnOnce(Callback) + Send>;
 
-/// The functions that clients of this process serve.
+/// The clients that serve functions to this process, and their calls.
 #[derive(Default)]
 pub struct CallbackHub {
     state: Mutex<State>,
@@ -67,13 +67,13 @@ struct State {
 
 #[derive(Default)]
 struct Client {
-    /// What it says of itself; nothing as long as it does not attend.
+    /// The client's description of itself; `None` until it attends.
     description: Option<String>,
     waiting: VecDeque<Callback>,
     asking: VecDeque<(u64, Deliver)>,
-    /// The bytes of the arguments that are with it.
+    /// The bytes of arguments that are with the client.
     bytes: usize,
-    /// How many calls are with it.
+    /// The number of calls that are with the client.
     delivered: usize,
 }
 
@@ -87,20 +87,20 @@ struct Running {
 }
 
 impl CallbackHub {
-    /// Returns the hub of this process: ids are unique, whichever server a client attends at.
+    /// Returns the hub of this process. One serves all servers, since clients' ids are unique.
     pub fn of_process() -> &'static Arc<CallbackHub> {
         static HUB: LazyLock<Arc<CallbackHub>> = LazyLock::new(Arc::default);
         &HUB
     }
 
-    /// Returns a function's own name from a token.
+    /// Returns the function's name in a token.
     pub fn name_of(token: &str) -> &str {
         token.split(SEPARATOR).next().unwrap_or(token)
     }
 
-    /// Calls a function of a client; `done` is given its results, the error, or that the step was cancelled.
+    /// Calls a function of a client. `done` receives the results, or the error, such as that the step was cancelled.
     pub fn call(self: &Arc<Self>, token: &str, args: Vec<Tensor>, step: &Arc<Step>, done: CallbackDone) {
-        // Whoever is told of an error may call again: not under the lock.
+        // `done` may call again when it receives an error, so it must not run under the lock.
         let added = self.state.lock().add(token, args, step, done);
         let (id, attends) = match added {
             Ok(added) => added,
@@ -140,7 +140,7 @@ impl CallbackHub {
         self.pump(client_of(token).unwrap_or_default());
     }
 
-    /// Lets a client attend until what is returned is dropped.
+    /// Makes a client attend until the returned guard is dropped.
     pub fn attend(self: &Arc<Self>, client: &str, description: &str) -> Result<Attendance> {
         if client.len() != 32 || !client.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Status::invalid_argument("a client's id is 32 hexadecimal digits"));
@@ -158,7 +158,7 @@ impl CallbackHub {
         Ok(Attendance { hub: self.clone(), client: client.to_owned() })
     }
 
-    /// Asks for a call, for a client that attends. It is delivered at most once, and not after what is returned is dropped.
+    /// Polls for a call on behalf of an attending client. Delivers at most one call, and none after the returned guard is dropped.
     pub fn ask(self: &Arc<Self>, client: &str, deliver: impl FnOnce(Callback) + Send + 'static) -> Result<Asking> {
         let id = {
             let mut state = self.state.lock();
@@ -178,7 +178,7 @@ impl CallbackHub {
         Ok(Asking { hub: self.clone(), client: client.to_owned(), id })
     }
 
-    /// Takes a client's answer to a call. One that nobody waits for any more is let go.
+    /// Handles a client's answer to a call. Ignores answers that nobody waits for any more.
     pub fn answer(&self, client: &str, id: u64, result: Result<Vec<Tensor>>) {
         let is_its_own =
             self.state.lock().calls.get(&id).is_some_and(|call| call.client == client && call.is_delivered);
@@ -187,7 +187,7 @@ impl CallbackHub {
         }
     }
 
-    /// Ends a call, and lets the next ones go.
+    /// Ends a call, and delivers the next ones.
     fn end(&self, id: u64, result: Result<Vec<Tensor>>) {
         let Some(running) = self.state.lock().remove(id) else { return };
         if let Some(token) = running.cancellation {
@@ -197,7 +197,7 @@ impl CallbackHub {
         (running.done)(result);
     }
 
-    /// Ends a call whose client has not come.
+    /// Fails a call whose client has not attended in time.
     fn give_up(&self, id: u64) {
         let token = {
             let state = self.state.lock();
@@ -211,7 +211,7 @@ impl CallbackHub {
         self.end(id, Err(not_served(&token)));
     }
 
-    /// Delivers what waits to those who ask.
+    /// Delivers waiting calls to the client's polls.
     fn pump(&self, client: &str) {
         loop {
             let (deliver, call) = {
@@ -238,7 +238,7 @@ impl CallbackHub {
         }
     }
 
-    /// Fails what a client has not answered.
+    /// Fails the calls that a disconnected client has not answered.
     fn leave(&self, client: &str) {
         let (failed, description) = {
             let mut state = self.state.lock();
@@ -263,7 +263,7 @@ impl CallbackHub {
 }
 
 impl State {
-    /// Adds a call; returns its id, and whether its client attends.
+    /// Adds a call, and returns its id and whether its client attends.
     fn add(
         &mut self,
         token: &str,
@@ -296,7 +296,7 @@ impl State {
         Ok((client.to_owned(), entry.description.is_some()))
     }
 
-    /// Returns a client, which may not attend yet.
+    /// Returns the entry of a client, which may not attend yet.
     fn client(&mut self, id: &str) -> Result<&mut Client> {
         if !self.clients.contains_key(id) && self.clients.len() >= CLIENTS_MAX {
             return Err(Status::resource_exhausted(format!(
@@ -306,7 +306,7 @@ impl State {
         Ok(self.clients.entry(id.to_owned()).or_default())
     }
 
-    /// Takes a call away, wherever it is.
+    /// Removes a call, whether it waits or is with its client.
     fn remove(&mut self, id: u64) -> Option<Running> {
         let running = self.calls.remove(&id)?;
         if let Some(client) = self.clients.get_mut(&running.client) {
@@ -324,7 +324,7 @@ impl State {
     }
 }
 
-/// A client that attends, until this is dropped.
+/// A guard: the client attends until it is dropped.
 pub struct Attendance {
     hub: Arc<CallbackHub>,
     client: String,
@@ -336,7 +336,7 @@ impl Drop for Attendance {
     }
 }
 
-/// A client that asks for a call, until this is dropped.
+/// A guard: the client polls for a call until it is dropped.
 pub struct Asking {
     hub: Arc<CallbackHub>,
     client: String,
@@ -396,7 +396,7 @@ mod tests {
         let _asking = hub.ask(CLIENT, move |call| drop(sender.send(call))).unwrap();
         let asked = asked.try_recv().unwrap();
         assert_eq!((asked.token, asked.args.len()), (token(), 1));
-        // Only the client that has it answers it.
+        // Only the client that has the call can answer it.
         hub.answer("somebody else", asked.id, Ok(vec![]));
         assert!(result.try_recv().is_err());
         hub.answer(CLIENT, asked.id, Ok(vec![Tensor::scalar(3f32)]));

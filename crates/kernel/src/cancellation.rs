@@ -1,17 +1,17 @@
-//! [`Cancellation`]: tells everything that waits in a step, or in a whole server, to give up.
+//! [`Cancellation`]: cancels everything that waits in a step, or in a whole server.
 
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::Status;
 
-/// Names a registered callback, so that it can be taken back.
+/// Identifies a registered callback, so that it can be deregistered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CancellationToken(u64);
 
 type Callback = Box<dyn FnOnce(Status) + Send>;
 
-/// A flag that can be raised once, with those to be told when it is. Cloning shares it.
+/// A flag that can be raised once, with callbacks to run when it is. Cloning shares it.
 #[derive(Clone)]
 pub struct Cancellation {
     shared: Arc<Mutex<State>>,
@@ -30,13 +30,13 @@ impl Default for Cancellation {
 }
 
 impl Cancellation {
-    /// Makes a flag that isn't raised.
+    /// Returns a flag that is not raised.
     pub fn new() -> Cancellation {
         let state = State { cancelled: None, callbacks: HashMap::new(), next_token: 1 };
         Cancellation { shared: Arc::new(Mutex::new(state)) }
     }
 
-    /// Raises the flag, and runs the callbacks on this thread. Only the first reason counts.
+    /// Raises the flag, and runs the callbacks on this thread. Does nothing if the flag is raised already.
     pub fn cancel(&self, reason: Status) {
         let callbacks = {
             let mut state = self.shared.lock();
@@ -51,7 +51,7 @@ impl Cancellation {
         }
     }
 
-    /// Returns the reason when the flag is raised.
+    /// Returns the reason if the flag is raised.
     pub fn status(&self) -> Option<Status> {
         self.shared.lock().cancelled.clone()
     }
@@ -61,7 +61,7 @@ impl Cancellation {
         self.shared.lock().cancelled.is_some()
     }
 
-    /// Registers a callback, or returns the reason and drops it when the flag is raised already.
+    /// Registers a callback. If the flag is raised already, drops the callback and returns the reason.
     pub fn register(&self, callback: impl FnOnce(Status) + Send + 'static) -> Result<CancellationToken, Status> {
         let mut state = self.shared.lock();
         if let Some(status) = &state.cancelled {
@@ -73,7 +73,7 @@ impl Cancellation {
         Ok(CancellationToken(token))
     }
 
-    /// Takes a callback back; returns whether it was still there, so that it never ran and never will.
+    /// Deregisters a callback. Returns whether it was still registered, in which case it has not run and never will.
     pub fn deregister(&self, token: CancellationToken) -> bool {
         self.shared.lock().callbacks.remove(&token.0).is_some()
     }

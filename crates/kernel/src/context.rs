@@ -1,4 +1,4 @@
-//! What a kernel sees while it runs: [`OpContext`] for one that doesn't wait, [`AsyncContext`] for one that may.
+//! The contexts of kernels: [`OpContext`] for synchronous ones, [`AsyncContext`] for asynchronous ones.
 
 use crate::{FrameAndIteration, Resource, ResourceManager, Step, Variable};
 use smallvec::SmallVec;
@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use tensor::{DType, Element, Result, Shape, Status, Tensor};
 
-/// What travels along an edge.
+/// The value of an edge.
 #[derive(Clone, Default)]
 pub enum Value {
-    /// Nothing: not there yet, dead, or taken.
+    /// No value: not computed yet, dead, or taken.
     #[default]
     None,
     /// A tensor.
     Tensor(Tensor),
-    /// A variable, to be read or written when its consumer runs.
+    /// A reference to a variable, which is read or written when its consumer runs.
     Ref(Arc<Variable>),
 }
 
@@ -24,7 +24,7 @@ pub type Values = SmallVec<[Value; 4]>;
 /// A node's outputs.
 pub type Outputs = SmallVec<[Value; 2]>;
 
-/// What a kernel sees while it runs.
+/// The context of a kernel that runs.
 pub struct OpContext<'a> {
     inputs: &'a mut [Value],
     outputs: &'a mut Outputs,
@@ -35,7 +35,7 @@ pub struct OpContext<'a> {
 }
 
 impl<'a> OpContext<'a> {
-    /// Makes a context; `outputs` must have one entry per output.
+    /// Returns a context; `outputs` must have one entry per output.
     pub fn new(
         inputs: &'a mut [Value],
         outputs: &'a mut Outputs,
@@ -52,7 +52,7 @@ impl<'a> OpContext<'a> {
         self.step
     }
 
-    /// Returns the node's name, for resources and logs; errors are given it by the executor.
+    /// Returns the node's name, for resources and logs. Kernels leave it out of errors, to which the executor adds it.
     pub fn node_name(&self) -> &'a str {
         self.node_name
     }
@@ -62,7 +62,7 @@ impl<'a> OpContext<'a> {
         self.frame
     }
 
-    /// Returns whether an input is dead; only nodes that pass death on are run at all then.
+    /// Returns whether an input is dead; only nodes that propagate deadness, such as sends, run then.
     pub fn input_is_dead(&self) -> bool {
         self.input_is_dead
     }
@@ -105,7 +105,7 @@ impl<'a> OpContext<'a> {
         tensor.to_scalar()
     }
 
-    /// Takes an input away, so that a kernel that is its only owner may write into it.
+    /// Takes an input, so that a kernel that is its only owner may write into it.
     pub fn take_input(&mut self, index: usize) -> Result<Tensor> {
         match self.inputs.get_mut(index).map(std::mem::take) {
             Some(Value::Tensor(tensor)) => Ok(tensor),
@@ -114,17 +114,17 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// Takes an input away as it is: a tensor, a variable, or nothing.
+    /// Takes an input of any kind.
     pub fn take_value(&mut self, index: usize) -> Value {
         self.inputs.get_mut(index).map(std::mem::take).unwrap_or_default()
     }
 
-    /// Returns an input as it is.
+    /// Returns an input of any kind.
     pub fn value(&self, index: usize) -> &Value {
         self.inputs.get(index).unwrap_or(&Value::None)
     }
 
-    /// Looks at an input's value; when it is a variable, at its rows under its lock.
+    /// Calls `f` with an input's value. If it is a variable, `f` reads rows of it under its lock.
     pub fn with_rows<R>(&self, index: usize, f: impl FnOnce(&Tensor) -> Result<R>) -> Result<R> {
         match self.value(index) {
             Value::Ref(variable) => variable.read_rows_with(f),
@@ -132,12 +132,12 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// Returns the tensors of an argument that stands for several inputs.
+    /// Returns the tensors of an argument that consists of several inputs.
     pub fn input_list(&self, range: Range<usize>) -> Result<SmallVec<[&Tensor; 8]>> {
         range.map(|index| self.input(index)).collect()
     }
 
-    /// Returns the variable of an input: of a ref edge, or of a resource handle.
+    /// Returns the variable that an input refers to, by a ref edge or a resource handle.
     pub fn variable(&self, index: usize) -> Result<Arc<Variable>> {
         match self.value(index) {
             Value::Ref(variable) => Ok(variable.clone()),
@@ -145,8 +145,8 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// Returns the resource that an input's handle names. A ref-typed string handle (`[container, name]`), as older
-    /// queue and table ops use, works too.
+    /// Returns the resource that an input's handle names. Also accepts the ref-typed string handles (`[container, name]`) of older
+    /// queue and table ops.
     pub fn resource<R: Resource>(&self, index: usize) -> Result<Arc<R>> {
         if let Value::Ref(variable) = self.value(index) {
             return self.resource_by_strings(&variable.read()?);
@@ -171,8 +171,8 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// Returns an input's tensor for writing an output of this type and shape into it, when this kernel is its only
-    /// owner; otherwise a new tensor. Its elements are unspecified.
+    /// Returns a tensor of this type and shape for an output: the input's own, if this kernel is its only owner and it matches, else
+    /// a new one. Its elements are unspecified.
     pub fn reuse_or_new(&mut self, index: usize, dtype: DType, shape: &Shape) -> Result<Tensor> {
         if let Some(Value::Tensor(tensor)) = self.inputs.get(index)
             && tensor.dtype() == dtype
@@ -191,21 +191,21 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// Sets an output to a variable.
+    /// Sets an output to a reference to a variable.
     pub fn set_output_ref(&mut self, index: usize, variable: Arc<Variable>) {
         if let Some(output) = self.outputs.get_mut(index) {
             *output = Value::Ref(variable);
         }
     }
 
-    /// Sets an output as it is; [`Value::None`] leaves it dead.
+    /// Sets an output of any kind; [`Value::None`] makes it dead.
     pub fn set_output_value(&mut self, index: usize, value: Value) {
         if let Some(output) = self.outputs.get_mut(index) {
             *output = value;
         }
     }
 
-    /// Returns an output that was set, such as one that a kernel inside this one made.
+    /// Returns an output that has been set, such as by a kernel that this one wraps.
     pub fn output(&self, index: usize) -> Option<&Tensor> {
         match self.outputs.get(index) {
             Some(Value::Tensor(tensor)) => Some(tensor),
@@ -214,13 +214,13 @@ impl<'a> OpContext<'a> {
     }
 }
 
-/// Is told when an asynchronous kernel has finished.
+/// Receives the result of an asynchronous kernel.
 pub trait Completion: Send {
-    /// Takes the outputs, or the error.
+    /// Called once, with the outputs or the error.
     fn complete(self: Box<Self>, result: Result<Outputs>);
 }
 
-/// What an asynchronous kernel owns while it works.
+/// The context of an asynchronous kernel, which owns it while it works.
 pub struct AsyncContext {
     inputs: Values,
     outputs: Outputs,
@@ -232,7 +232,7 @@ pub struct AsyncContext {
 }
 
 impl AsyncContext {
-    /// Makes a context; `outputs` must have one entry per output.
+    /// Returns a context; `outputs` must have one entry per output.
     pub fn new(
         inputs: Values,
         outputs: Outputs,
@@ -250,7 +250,7 @@ impl AsyncContext {
         &self.step
     }
 
-    /// Returns the same view that a kernel that doesn't wait has.
+    /// Returns the context as synchronous kernels have it.
     pub fn op(&mut self) -> OpContext<'_> {
         OpContext {
             inputs: &mut self.inputs,
@@ -262,17 +262,17 @@ impl AsyncContext {
         }
     }
 
-    /// Takes the inputs away, for work that may outlive the node; returns them and the number of outputs.
+    /// Takes the inputs, for work that may outlive the node. Returns them and the number of outputs.
     pub(crate) fn take_inputs(&mut self) -> (Values, usize) {
         (std::mem::take(&mut self.inputs), self.outputs.len())
     }
 
-    /// Returns what the context of work elsewhere is made of: the step, the node's name, where it runs, and whether it is dead.
+    /// Returns the other parts of a context, for work elsewhere: step, node name, frame and iteration, and whether an input is dead.
     pub(crate) fn parts(&self) -> (Arc<Step>, Arc<str>, FrameAndIteration, bool) {
         (self.step.clone(), self.node_name.clone(), self.frame, self.input_is_dead)
     }
 
-    /// Ends the work with outputs that were made elsewhere.
+    /// Ends the work with outputs that were computed elsewhere.
     pub(crate) fn finish_as(mut self, outputs: Result<Outputs>) {
         let result = outputs.map(|outputs| self.outputs = outputs);
         self.finish(result);
@@ -281,14 +281,14 @@ impl AsyncContext {
     /// Ends the work.
     pub fn finish(mut self, result: Result<()>) {
         let outputs = std::mem::take(&mut self.outputs);
-        // What the node held is let go before its consumers run, so that they may be sole owners.
+        // The inputs are dropped before the consumers run, so that these may be sole owners.
         self.inputs.clear();
         if let Some(completion) = self.completion.take() {
             completion.complete(result.map(|()| outputs));
         }
     }
 
-    /// Runs `f` on the context and ends the work with its result.
+    /// Runs `f` on the context, and ends the work with its result.
     pub fn finish_with(mut self, f: impl FnOnce(&mut OpContext<'_>) -> Result<()>) {
         let result = f(&mut self.op());
         self.finish(result);
@@ -297,7 +297,7 @@ impl AsyncContext {
 
 impl Drop for AsyncContext {
     fn drop(&mut self) {
-        // A kernel that lets its context go without a word must not leave the step waiting forever.
+        // A kernel that drops its context without finishing must not leave the step waiting forever.
         if let Some(completion) = self.completion.take() {
             completion.complete(Err(Status::internal("an asynchronous kernel ended without a result")));
         }

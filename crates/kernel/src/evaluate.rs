@@ -1,4 +1,4 @@
-//! Runs a small graph on the spot, one node after the other: for constant folding and for tests of single ops.
+//! Runs a small graph on the calling thread, node by node, for constant folding and tests of single ops.
 
 use crate::{
     BoxedKernel, CallFrame, Cancellation, FrameAndIteration, LocalRendezvous, Logger, OpContext, OpRegistry, Outputs,
@@ -25,7 +25,7 @@ impl Logger for Silent {
 }
 
 impl Step {
-    /// Returns a step that belongs to no session: its resources are its own, and what ops print is lost.
+    /// Returns a step without a session: it has its own resources, and discards what ops print.
     pub fn detached() -> Step {
         Step {
             id: 0,
@@ -45,9 +45,9 @@ impl Step {
     }
 }
 
-/// Computes `fetches` of a graph without control flow, with `feeds` in place of what they name.
+/// Computes `fetches` of a graph without control flow, given the values of `feeds`.
 ///
-/// Kernels that may wait are refused, so this always ends.
+/// Rejects asynchronous kernels, so that it never waits.
 pub fn evaluate(
     registry: &OpRegistry,
     graph: &NodeGraph,

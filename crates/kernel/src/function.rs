@@ -1,4 +1,4 @@
-//! How kernels call functions; the executor implements it.
+//! How kernels call functions. The executor implements [`FunctionRuntime`].
 
 use crate::{AsyncContext, AsyncKernel, OpContext, Step};
 use graph::AttrMap;
@@ -7,47 +7,46 @@ use proto::NameAttrList;
 use std::sync::{Arc, Weak};
 use tensor::{Result, Status, Tensor};
 
-/// Names an instantiated function.
+/// Identifies an instantiated function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionHandle(pub u64);
 
-/// Is given a function's results.
+/// Receives a function's results.
 pub type FunctionDone = Box<dyn FnOnce(Result<Vec<Tensor>>) + Send>;
 
-/// Where the body of a function runs.
+/// The devices on which the body of a function runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FunctionPlace {
-    /// On the caller's device, whatever the body asks for.
+    /// The caller's device, whatever the body requests.
     Here,
-    /// Where the body asks for, perhaps on several devices. What asks for nothing stays on the caller's device.
+    /// The devices that the body requests. Nodes without a request run on the caller's device.
     AsRequested,
-    /// On this device, whatever the body asks for.
+    /// This device, whatever the body requests.
     On(String),
 }
 
 /// Runs the functions of a graph's library.
 pub trait FunctionRuntime: Send + Sync {
-    /// Compiles a function for given attributes and a place, once.
+    /// Compiles a function for the given attributes and place, unless that has been done already.
     fn instantiate(&self, name: &str, attrs: &AttrMap, place: &FunctionPlace) -> Result<FunctionHandle>;
 
-    /// Returns a runtime of the same functions whose stateful kernels start anew and belong to it alone; `None` where that
-    /// makes no difference.
+    /// Returns a runtime of the same functions with its own, fresh stateful kernels, or `None` if that would make no difference.
     fn fork(&self) -> Option<Arc<dyn FunctionRuntime>> {
         None
     }
 
-    /// Runs a function within a step, perhaps to its end on this thread, and gives `done` the results.
+    /// Runs a function within a step, possibly to its end on this thread, and calls `done` with the results.
     fn run(&self, handle: FunctionHandle, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone);
 }
 
 /// A function that a node calls.
 pub struct Callee {
     named: Arc<(String, AttrMap)>,
-    /// The handle, and the runtime that gave it: a kernel may outlive one runtime and meet another.
+    /// The handle, and the runtime that returned it, since a kernel may outlive a runtime.
     instance: Mutex<Option<Bound>>,
 }
 
-/// What a callee was bound to last.
+/// The last binding of a callee.
 struct Bound {
     runtime: Weak<dyn FunctionRuntime>,
     place: FunctionPlace,
@@ -55,7 +54,7 @@ struct Bound {
 }
 
 impl Callee {
-    /// Names the function that an attribute refers to; it is found when first bound.
+    /// Returns the function that an attribute refers to. It is looked up when it is first bound.
     pub fn new(function: &NameAttrList) -> Callee {
         Callee::named(&function.name, AttrMap::from(&function.attr))
     }
@@ -64,17 +63,17 @@ impl Callee {
         Callee { named: Arc::new((name.to_owned(), attrs)), instance: Mutex::new(None) }
     }
 
-    /// Returns the function as this step can run it on its own device.
+    /// Binds the function to a step, to run on the step's device.
     pub fn bind(&self, step: &Arc<Step>) -> Result<BoundFunction> {
         self.bind_at(step, FunctionPlace::Here)
     }
 
-    /// Returns the function as this step can run it on the devices that its body asks for.
+    /// Binds the function to a step, to run on the devices that its body requests.
     pub fn bind_as_requested(&self, step: &Arc<Step>) -> Result<BoundFunction> {
         self.bind_at(step, FunctionPlace::AsRequested)
     }
 
-    /// Returns the function as this step can run it at a place.
+    /// Binds the function to a step, to run at a place.
     pub fn bind_at(&self, step: &Arc<Step>, place: FunctionPlace) -> Result<BoundFunction> {
         let runtime = step
             .functions
@@ -98,32 +97,32 @@ impl Callee {
 pub struct BoundFunction {
     handle: FunctionHandle,
     runtime: Arc<dyn FunctionRuntime>,
-    /// Its name and attributes.
+    /// The name and attributes.
     named: Arc<(String, AttrMap)>,
     place: FunctionPlace,
 }
 
 impl BoundFunction {
-    /// Returns the function with state that belongs to whoever holds `forks`.
+    /// Returns the function with its own state, which belongs to the owner of `forks`.
     pub fn forked(&self, forks: &FunctionForks) -> Result<BoundFunction> {
         let Some(runtime) = forks.of(&self.runtime) else { return Ok(self.clone()) };
         let handle = runtime.instantiate(&self.named.0, &self.named.1, &self.place)?;
         Ok(BoundFunction { handle, runtime, named: self.named.clone(), place: self.place.clone() })
     }
 
-    /// Runs the function within a step and gives `done` its results.
+    /// Runs the function within a step, and calls `done` with its results.
     pub fn run(&self, args: Vec<Tensor>, step: &Arc<Step>, done: FunctionDone) {
         self.runtime.run(self.handle, args, step, done);
     }
 
-    /// Runs the function and ends a node's work with its results as the outputs.
+    /// Runs the function, and ends a node's work with the results as outputs.
     pub fn run_to_finish(&self, args: Vec<Tensor>, context: AsyncContext) {
         let step = context.step().clone();
         self.run(args, &step, Box::new(move |results| context.finish_with(|context| set_outputs(context, results?))));
     }
 }
 
-/// The runtimes of someone whose functions have state of their own, as every iterator over a dataset has.
+/// Runtimes for an owner whose functions have their own state, such as an iterator over a dataset.
 #[derive(Default)]
 pub struct FunctionForks {
     /// Each runtime and its fork.
@@ -131,7 +130,7 @@ pub struct FunctionForks {
 }
 
 impl FunctionForks {
-    /// Returns the fork of a runtime, unless it has none or is one itself.
+    /// Returns the fork of a runtime, or `None` if it has none or is itself a fork.
     fn of(&self, runtime: &Arc<dyn FunctionRuntime>) -> Option<Arc<dyn FunctionRuntime>> {
         let mut forks = self.forks.lock();
         if forks.iter().any(|(_, fork)| Arc::ptr_eq(fork, runtime)) {
@@ -146,13 +145,13 @@ impl FunctionForks {
     }
 }
 
-/// The kernel of a node that is a call: its inputs are the arguments, its outputs the results.
+/// The kernel of a node that calls a function: the inputs are the arguments, the outputs the results.
 pub struct FunctionCall {
     function: Callee,
 }
 
 impl FunctionCall {
-    /// Makes the kernel of a call of this function.
+    /// Returns the kernel for a call of this function.
     pub fn new(name: &str, attrs: AttrMap) -> FunctionCall {
         FunctionCall { function: Callee::named(name, attrs) }
     }
@@ -184,7 +183,7 @@ pub fn set_outputs(context: &mut OpContext<'_>, results: Vec<Tensor>) -> Result<
     Ok(())
 }
 
-/// Takes all inputs from `first` on.
+/// Takes the inputs from `first` on as arguments.
 pub fn take_args(context: &mut OpContext<'_>, first: usize) -> Result<Vec<Tensor>> {
     (first..context.num_inputs()).map(|index| context.take_input(index)).collect()
 }

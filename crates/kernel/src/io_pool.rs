@@ -1,9 +1,8 @@
-//! Threads for what may wait for a disk or for another machine: files, above all.
+//! Threads for work that may block on a disk or another machine, above all for file access.
 //!
-//! Nobody knows how long a file system takes. What a step wants of one runs here, so that no compute thread and no thread that
-//! serves others waits for it. A step that is cancelled doesn't wait either: it ends at once, and the thread that is at its
-//! file, which nobody can stop when the system itself doesn't answer, is given up. It counts until it comes back, so that there
-//! are never more than [`THREADS_MAX`].
+//! File access may take any time. It runs here, so that no compute thread and no serving thread waits for it. A cancelled step
+//! does not wait either: it ends at once, and the thread, which cannot be stopped while the system call does not return, is
+//! abandoned. It counts until it comes back, so that there are never more than [`THREADS_MAX`].
 
 use crate::{AsyncContext, AsyncKernel, Kernel, OpContext, Outputs, Step, Value};
 use parking_lot::{Condvar, Mutex};
@@ -14,20 +13,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tensor::{Interrupt, Result, Status};
 
-/// How many threads there may be.
+/// The most threads.
 const THREADS_MAX: usize = 32;
 
-/// How many jobs may wait for a thread.
+/// The most jobs that may wait for a thread.
 const WAITING_MAX: usize = 1 << 16;
 
-/// How long a thread without work stays.
+/// How long a thread without work waits before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
-/// Runs `work` on a thread for files, and calls `done` once with what came of it, on that thread. When the step is cancelled
-/// before, `done` gets the reason at once, on whatever thread that is; `work` is told through
-/// [`check_interrupt`](tensor::check_interrupt), and what it returns is dropped.
+/// Runs `work` on a thread for files, and calls `done` once with its result, on that thread. If the step is cancelled first,
+/// `done` receives the reason at once, on the thread that cancels; [`check_interrupt`](tensor::check_interrupt) then tells
+/// `work`, whose result is dropped.
 ///
-/// `what` says in errors what the work is.
+/// `what` describes the work in errors.
 pub fn run_io<T: Send + 'static>(
     step: &Step,
     what: &str,
@@ -37,7 +36,7 @@ pub fn run_io<T: Send + 'static>(
     POOL.run(step, what, work, done);
 }
 
-/// A kernel that waits for files: it runs on a thread for them, and a step that is cancelled doesn't wait for it.
+/// Wraps a kernel that accesses files: it runs on a thread for files, and a cancelled step does not wait for it.
 pub(crate) struct Blocking<K> {
     kernel: Arc<K>,
 }
@@ -79,11 +78,11 @@ struct Pool {
 struct State {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// Threads that wait for work, those among them included that were called and haven't woken up yet.
+    /// Threads that wait for work, including those that were called but have not woken up yet.
     idle: usize,
-    /// Threads that were called and haven't woken up yet.
+    /// Threads that were called but have not woken up yet.
     called: usize,
-    /// Threads that are at something that nobody waits for any more.
+    /// Abandoned threads, whose work nobody waits for any more.
     given_up: usize,
 }
 
@@ -92,7 +91,7 @@ struct Job {
     run: Box<dyn FnOnce() + Send>,
 }
 
-/// Where a job is, for whoever cancels it.
+/// The stage of a job, for cancellation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting,
@@ -101,10 +100,10 @@ enum Stage {
     Ended,
 }
 
-/// What the thread that does a job and whoever cancels it share.
+/// The state that the thread of a job shares with whoever cancels it.
 struct Ticket<D> {
     stage: Mutex<Stage>,
-    /// Whoever takes it calls it.
+    /// Called by whoever takes it first.
     done: Mutex<Option<D>>,
     interrupt: Interrupt,
 }
@@ -183,7 +182,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes a job out of the line, or gives up the thread that does it.
+    /// Removes a job from the queue, or abandons the thread that runs it.
     fn give_up(&self, id: u64, stage: &Mutex<Stage>) {
         let mut state = self.state.lock();
         let mut stage = stage.lock();
@@ -203,13 +202,13 @@ impl Pool {
         }
     }
 
-    /// What a thread does all its life.
+    /// The main loop of a thread.
     fn work(&self) {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // What panics was reported when it did, and its ticket ends with it.
+                // The panic hook has reported the panic, and the ticket is finished.
                 let _ = catch_unwind(AssertUnwindSafe(job.run));
                 state = self.state.lock();
                 continue;
@@ -277,7 +276,7 @@ mod tests {
             pool.run(&step, "work", work, move |result| sender.send(result).unwrap());
             has_started.recv_timeout(FAR).unwrap();
             step.cancellation.cancel(Status::cancelled("enough"));
-            // The step has ended though the work hasn't.
+            // The step has ended although the work has not.
             assert_eq!(results.recv_timeout(FAR).unwrap().unwrap_err(), Status::cancelled("enough"));
             gates.push(gate);
         }
@@ -289,7 +288,7 @@ mod tests {
         for _ in 0..THREADS_MAX {
             assert!(backs.recv_timeout(FAR).unwrap(), "the work was not told");
         }
-        // A thread says that it is back before it is counted, so what is added now may still be refused.
+        // A thread reports its result before it is counted as back, so a job added now may still be rejected.
         loop {
             let again = sender.clone();
             pool.run(&step, "one more", || Ok(()), move |result| again.send(result).unwrap());
@@ -353,7 +352,7 @@ mod tests {
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert!(status.message().starts_with("late: 65536 others wait"), "{status}");
         drop(gates);
-        // Nothing that was taken is lost.
+        // No accepted job is lost.
         assert!((0..WAITING_MAX).all(|_| results.recv_timeout(FAR).unwrap().is_ok()));
     }
 

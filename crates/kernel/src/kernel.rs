@@ -1,4 +1,4 @@
-//! [`Kernel`] and [`AsyncKernel`]: what runs a node; [`KernelDef`]: how one is made.
+//! [`Kernel`] and [`AsyncKernel`], which run a node, and [`KernelDef`], which creates them.
 
 use crate::io_pool::Blocking;
 use crate::{AsyncContext, OpContext};
@@ -6,87 +6,86 @@ use graph::{AttrMap, Node};
 use std::ops::Range;
 use tensor::{DType, Result};
 
-/// How much work a kernel is, so that the executor knows whether to hand it to another thread.
+/// The cost of a kernel, by which the executor decides whether to run it on another thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Next to nothing: always run in place.
+    /// Negligible: the kernel always runs inline.
     Inline,
-    /// About in proportion to the bytes of its inputs.
+    /// Roughly proportional to the bytes of the inputs.
     ByInput,
-    /// A lot, whatever the inputs.
+    /// High, whatever the inputs.
     Expensive,
 }
 
-/// Runs a node without waiting for anything.
+/// Runs a node without waiting.
 pub trait Kernel: Send + Sync {
     /// Computes the outputs from the inputs.
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()>;
 
-    /// Returns how much work the kernel is.
+    /// Returns the cost of the kernel.
     fn cost(&self) -> Cost {
         Cost::ByInput
     }
 
-    /// Returns whether inputs that aren't declared as references may still arrive as the variable itself, so that the
-    /// kernel can look at it under its lock instead of taking a snapshot.
+    /// Returns whether the kernel accepts a reference to a variable for inputs that are not declared as references, so that it can
+    /// read the variable under its lock instead of taking a snapshot.
     fn takes_refs(&self) -> bool {
         false
     }
 
-    /// Returns whether the kernel passes its input on as it is, so that it may pass on a variable: whoever takes its
+    /// Returns whether the kernel passes on its input unchanged and may pass on a reference to a variable. The consumer of its
     /// output then reads the variable when it runs, as in TensorFlow, where the output shares the variable's memory.
     fn forwards_refs(&self) -> bool {
         false
     }
 }
 
-/// Runs a node that may have to wait, such as a dequeue or a receive. Waiting holds no thread.
+/// Runs a node that may wait, such as a dequeue or a receive, without holding a thread.
 pub trait AsyncKernel: Send + Sync {
-    /// Starts the work; [`AsyncContext::finish`] ends it, now or later, on any thread.
+    /// Starts the work. [`AsyncContext::finish`] ends it, now or later, on any thread.
     fn compute(&self, context: AsyncContext);
 }
 
 /// A kernel of either kind.
 pub enum BoxedKernel {
-    /// One that doesn't wait.
+    /// A synchronous kernel.
     Sync(Box<dyn Kernel>),
-    /// One that may wait.
+    /// An asynchronous kernel.
     Async(Box<dyn AsyncKernel>),
 }
 
 impl BoxedKernel {
-    /// Wraps a kernel that doesn't wait.
+    /// Wraps a synchronous kernel.
     pub fn new(kernel: impl Kernel + 'static) -> Result<BoxedKernel> {
         Ok(BoxedKernel::Sync(Box::new(kernel)))
     }
 
-    /// Wraps a kernel that waits for files, in `compute` and without returning meanwhile: it runs on a thread that nobody else
-    /// waits for, and a step that is cancelled goes on without it.
+    /// Wraps a kernel that blocks on files in `compute`. It runs on a thread for files, and a cancelled step does not wait for it.
     pub fn new_blocking(kernel: impl Kernel + 'static) -> Result<BoxedKernel> {
         BoxedKernel::new_async(Blocking::new(kernel))
     }
 
-    /// Wraps a kernel that may wait.
+    /// Wraps an asynchronous kernel.
     pub fn new_async(kernel: impl AsyncKernel + 'static) -> Result<BoxedKernel> {
         Ok(BoxedKernel::Async(Box::new(kernel)))
     }
 }
 
-/// A kernel for some of the types that an op allows.
+/// The kernel of an op for some of the types that the op allows.
 pub struct KernelDef {
-    /// The type attributes that this kernel is for; none means any.
+    /// The values of type attributes that the kernel supports; empty for all.
     pub types: &'static [(&'static str, DType)],
-    /// Makes the kernel for a node.
+    /// Creates the kernel for a node.
     pub create: fn(&KernelBuilder<'_>) -> Result<BoxedKernel>,
 }
 
 impl KernelDef {
-    /// A kernel for every type that the op allows.
+    /// Returns a kernel for every type that the op allows.
     pub const fn any(create: fn(&KernelBuilder<'_>) -> Result<BoxedKernel>) -> KernelDef {
         KernelDef { types: &[], create }
     }
 
-    /// Returns whether this kernel is for a node with these attributes.
+    /// Returns whether the kernel supports a node with these attributes.
     pub fn matches(&self, attrs: &AttrMap) -> bool {
         self.types.iter().all(|(name, dtype)| attrs.dtype(name).is_ok_and(|actual| actual == *dtype))
     }
@@ -103,11 +102,11 @@ macro_rules! kernels {
     };
 }
 
-/// What a kernel can see when it is made.
+/// The node that a kernel is created for.
 pub struct KernelBuilder<'a> {
     /// The node.
     pub node: &'a Node,
-    /// The whole name of the device.
+    /// The full name of the device.
     pub device: &'a str,
 }
 
@@ -122,12 +121,12 @@ impl KernelBuilder<'_> {
         &self.node.attrs
     }
 
-    /// Returns which inputs belong to an argument.
+    /// Returns the inputs that belong to an argument.
     pub fn input_range(&self, name: &str) -> Result<Range<usize>> {
         self.node.schema.input_range(name, &self.node.attrs)
     }
 
-    /// Returns which outputs belong to an argument.
+    /// Returns the outputs that belong to an argument.
     pub fn output_range(&self, name: &str) -> Result<Range<usize>> {
         self.node.schema.output_range(name, &self.node.attrs)
     }
@@ -147,8 +146,8 @@ impl KernelBuilder<'_> {
         self.node.output_types.iter().map(|slot| slot.dtype).collect()
     }
 
-    /// Returns the resource's container and name from the attributes `container` and `shared_name`; without a shared
-    /// name it is the node's name.
+    /// Returns the container and name of the node's resource from the attributes `container` and `shared_name`. The default for the
+    /// name is the node's.
     pub fn resource_name(&self) -> (String, String) {
         let text = |name: &str| self.node.attrs.string(name).unwrap_or_default();
         let shared = text("shared_name");

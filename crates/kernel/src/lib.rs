@@ -1,5 +1,5 @@
-//! What ops are made of: the [`Op`] record and its registry, [`Kernel`]s and what they see of a step, variables and other
-//! resources, the [`Rendezvous`], cancellation.
+//! The building blocks of ops: the [`Op`] record and its registry, [`Kernel`]s and their contexts, the [`Step`], variables and
+//! other resources, the [`Rendezvous`], and cancellation.
 //!
 //! Invariant: this crate knows no concrete op.
 

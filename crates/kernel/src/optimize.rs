@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tensor::{Result, Status};
 
-/// Optimizes a placed and pruned graph in place; constants are folded by running their kernels right here.
+/// Optimizes a placed and pruned graph in place. Folds constants by running their kernels on this thread.
 ///
-/// `may_fuse` says whether the task of a device knows the ops of a kind of fusion.
+/// `may_fuse` returns whether the task of a device supports a kind of fusion.
 pub fn optimize(
     graph: &mut NodeGraph,
     registry: &OpRegistry,
@@ -18,7 +18,7 @@ pub fn optimize(
 ) -> Result<OptimizeReport> {
     let step = Arc::new(Step::detached());
     let fold = |graph: &NodeGraph, fetches: &[Edge]| {
-        // What a kernel panics on is left to the step, which says so with the node's name.
+        // Nodes whose kernels panic are left to the step, whose error names the node.
         let values = catch_unwind(AssertUnwindSafe(|| evaluate(registry, graph, &[], fetches, &step)));
         values.unwrap_or_else(|_| Err(Status::internal("a kernel panicked")))
     };

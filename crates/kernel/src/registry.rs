@@ -1,4 +1,4 @@
-//! The [`Op`] record, which says everything about an op, and the [`OpRegistry`] that finds it.
+//! The [`Op`] record, which has everything about an op, and the [`OpRegistry`], which finds ops by name.
 
 use crate::{BoxedKernel, KernelBuilder, KernelDef};
 use foldhash::{HashMap, HashMapExt};
@@ -6,13 +6,13 @@ use graph::{Gradient, Node, OpDef, OpInfo, OpLookup, OpSchema, ShapeFn};
 use std::sync::{Arc, OnceLock};
 use tensor::{DType, Result, Status};
 
-/// Everything about an op. There are no defaults, so that leaving a facet out doesn't compile.
+/// Everything about an op. There are no defaults, so that omitting a facet does not compile.
 pub struct Op {
-    /// The definition, equal to TensorFlow's.
+    /// The definition, which equals TensorFlow's.
     pub def: OpDef,
-    /// Computes the shapes of the outputs.
+    /// The shape function.
     pub shape: ShapeFn,
-    /// Builds the gradient.
+    /// The gradient.
     pub gradient: Gradient,
     /// The kernels, by type.
     pub kernels: &'static [KernelDef],
@@ -23,13 +23,13 @@ struct Entry {
     info: OnceLock<OpInfo>,
 }
 
-/// The ops that there are, by name. Definitions are parsed when first asked for.
+/// The known ops, by name. A definition is parsed when it is first looked up.
 pub struct OpRegistry {
     entries: HashMap<&'static str, Entry>,
 }
 
 impl OpRegistry {
-    /// Makes a registry from lists of ops; of two ops with one name the later wins.
+    /// Returns a registry of lists of ops. Of two ops with the same name, the later one is used.
     pub fn new(lists: impl IntoIterator<Item = &'static [Op]>) -> OpRegistry {
         let mut entries = HashMap::new();
         for op in lists.into_iter().flatten() {
@@ -50,7 +50,7 @@ impl OpRegistry {
         names
     }
 
-    /// Makes the kernel for a node, or says for which types there is one.
+    /// Creates the kernel for a node. If there is none for its types, the error lists the supported ones.
     pub fn create_kernel(&self, node: &Node, device: &str) -> Result<BoxedKernel> {
         let Some(op) = self.get(node.op()) else {
             return Err(Status::not_found(format!("Op type not registered '{}'", node.op())));

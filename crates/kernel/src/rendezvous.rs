@@ -1,4 +1,4 @@
-//! The [`Rendezvous`]: where a step's sends and receives meet, and the only place in which their keys are made.
+//! The [`Rendezvous`], where a step's sends and receives meet. Rendezvous keys are made only in this module.
 
 use foldhash::{HashMap, HashMapExt};
 use graph::AttrMap;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
 
-/// Where a node runs when its graph has loops: the frame's id and the iteration. Outside of loops both are 0.
+/// The loop frame and iteration in which a node runs. Outside of loops both are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrameAndIteration {
     /// The frame's id, as it appears in rendezvous keys.
@@ -16,18 +16,18 @@ pub struct FrameAndIteration {
     pub iteration: i64,
 }
 
-/// The name of one transfer: `source device;incarnation;destination device;edge name;frame:iteration`.
+/// The key of a transfer: `source device;incarnation;destination device;edge name;frame:iteration`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RendezvousKey {
     full: Arc<str>,
-    /// Where the parts end in `full`.
+    /// The ends of the parts in `full`.
     ends: [u32; 4],
-    /// Where the tensor is pushed to, in place of waiting to be asked for.
+    /// The address that the tensor is pushed to, if the receiver does not ask for it.
     push_to: Option<Arc<str>>,
 }
 
 impl RendezvousKey {
-    /// Makes a key from its parts.
+    /// Returns the key with these parts.
     pub fn new(
         source: &str,
         incarnation: u64,
@@ -40,7 +40,7 @@ impl RendezvousKey {
         RendezvousKey::parse(&text).unwrap_or_else(|_| RendezvousKey { full: text.into(), ends: [0; 4], push_to: None })
     }
 
-    /// Reads a key from the wire.
+    /// Parses a key.
     pub fn parse(text: &str) -> Result<RendezvousKey> {
         let malformed = || Status::invalid_argument(format!("Invalid rendezvous key: {text}"));
         let mut ends = [0u32; 4];
@@ -58,12 +58,12 @@ impl RendezvousKey {
         RendezvousKey { push_to: address, ..self }
     }
 
-    /// Returns where the tensor is pushed to; `None` when the receiver asks for it.
+    /// Returns the address that the tensor is pushed to, or `None` if the receiver asks for it.
     pub fn push_to(&self) -> Option<&Arc<str>> {
         self.push_to.as_ref()
     }
 
-    /// Returns the part of a key's text that is the same in all frames and iterations.
+    /// Returns the part of a key that is the same in all frames and iterations.
     pub fn edge_of(text: &str) -> Option<&str> {
         text.rsplit_once(';').map(|(edge, _)| edge)
     }
@@ -74,12 +74,12 @@ impl RendezvousKey {
         self.full.get(start..end).unwrap_or("")
     }
 
-    /// Returns the whole key.
+    /// Returns the key as text.
     pub fn as_str(&self) -> &str {
         &self.full
     }
 
-    /// Returns the whole key, shared.
+    /// Returns the key as shared text.
     pub fn shared(&self) -> &Arc<str> {
         &self.full
     }
@@ -105,15 +105,15 @@ impl RendezvousKey {
     }
 }
 
-/// The attribute of a Send and its Recv that holds the address to which the tensor is pushed, if it is.
+/// The attribute of a Send and its Recv with the address that the tensor is pushed to, if it is pushed.
 const PUSH_TO: &str = "_push_to";
 
-/// A transfer, as the attributes of a Send and its Recv name it: both derive their keys from it.
+/// A transfer, from whose description in their attributes a Send and its Recv derive their keys.
 #[derive(Clone, Debug)]
 pub struct Transfer {
-    /// The key outside of loops, which is nearly always the one.
+    /// The key outside of loops, which is nearly always the one that is used.
     outermost: RendezvousKey,
-    /// Where the part of the key ends that is the same in all frames and iterations.
+    /// The end of the part of the key that is the same in all frames and iterations.
     edge_end: usize,
 }
 
@@ -125,7 +125,7 @@ impl Transfer {
         let destination = attrs.string("recv_device")?;
         let name = attrs.string("tensor_name")?;
         let outermost = RendezvousKey::new(&source, incarnation, &destination, &name, 0, 0);
-        // Attributes come from outside; parts that contain the separator make no valid key.
+        // Attributes come from outside; parts that contain the separator would make an invalid key.
         if [&source, &destination, &name].iter().any(|part| part.contains(';')) {
             return Err(Status::invalid_argument(format!("Invalid rendezvous key: {}", outermost.as_str())));
         }
@@ -134,12 +134,12 @@ impl Transfer {
         Ok(Transfer { outermost, edge_end })
     }
 
-    /// Returns whether the attributes are those of a Send or Recv whose other end is the client.
+    /// Returns whether the attributes belong to a Send to the client or a Recv from it.
     pub fn is_with_client(attrs: &AttrMap) -> bool {
         attrs.bool("client_terminated").unwrap_or(false)
     }
 
-    /// Marks a Send or Recv: its tensor is pushed to an address, in place of waiting to be asked for.
+    /// Marks a Send or Recv whose tensor is pushed to an address.
     pub fn mark_pushed(attrs: &mut AttrMap, address: &str) {
         attrs.set(PUSH_TO, address);
     }
@@ -149,7 +149,7 @@ impl Transfer {
         &self.outermost
     }
 
-    /// Gives `f` the key in a frame and iteration.
+    /// Calls `f` with the key in a frame and iteration.
     pub fn with_key<R>(&self, at: FrameAndIteration, f: impl FnOnce(&RendezvousKey) -> R) -> R {
         if at == FrameAndIteration::default() {
             return f(&self.outermost);
@@ -164,21 +164,21 @@ impl Transfer {
     }
 }
 
-/// Is given what arrived: the tensor, and whether it is dead.
+/// Receives the tensor, and whether it is dead.
 pub type ReceiveDone = Box<dyn FnOnce(Result<(Tensor, bool)>) + Send>;
 
-/// Where a step's sends and receives meet, in this process or beyond it.
+/// Where a step's sends and receives meet, within this process or across processes.
 pub trait Rendezvous: Send + Sync {
-    /// Hands over a tensor; never waits. It may stay here until [`flush`](Self::flush), so that several leave together.
+    /// Sends a tensor, without waiting. It may be held back until [`flush`](Self::flush), so that several are sent together.
     fn send(&self, key: &RendezvousKey, tensor: Tensor, is_dead: bool) -> Result<()>;
 
-    /// Calls `done` once the tensor is there, perhaps at once and on this thread.
+    /// Calls `done` when the tensor has arrived, possibly at once on this thread.
     fn receive(&self, key: &RendezvousKey, done: ReceiveDone);
 
-    /// Lets go what was handed over. Whoever runs a step calls this whenever it pauses, and before it starts something long.
+    /// Sends the tensors that were held back. Whoever runs a step calls this when it pauses, and before it starts something long.
     fn flush(&self) {}
 
-    /// Fails everything that waits, and everything that comes later.
+    /// Fails all current and later sends and receives.
     fn abort(&self, status: Status);
 }
 
@@ -204,12 +204,12 @@ impl Default for LocalRendezvous {
 }
 
 impl LocalRendezvous {
-    /// Makes an empty rendezvous.
+    /// Returns an empty rendezvous.
     pub fn new() -> LocalRendezvous {
         LocalRendezvous { state: Mutex::new(State { table: HashMap::new(), aborted: None }) }
     }
 
-    /// As [`Rendezvous::send`], with the bare text of the key.
+    /// As [`Rendezvous::send`], with the key as text.
     pub fn send_by_name(&self, key: &Arc<str>, tensor: Tensor, is_dead: bool) -> Result<()> {
         let waiter = {
             let mut state = self.state.lock();
@@ -240,7 +240,7 @@ impl LocalRendezvous {
         Ok(())
     }
 
-    /// As [`Rendezvous::receive`], with the bare text of the key.
+    /// As [`Rendezvous::receive`], with the key as text.
     pub fn receive_by_name(&self, key: &Arc<str>, done: ReceiveDone) {
         let arrived = {
             let mut state = self.state.lock();
@@ -271,7 +271,7 @@ impl LocalRendezvous {
 }
 
 impl LocalRendezvous {
-    /// Returns whether a receive that waits satisfies a condition on its key.
+    /// Returns whether the key of a waiting receive satisfies a condition.
     pub fn any_waiting(&self, condition: impl Fn(&str) -> bool) -> bool {
         let state = self.state.lock();
         state.table.iter().any(|(key, slot)| matches!(slot, Slot::Waiting(_)) && condition(key))

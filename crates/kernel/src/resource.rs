@@ -7,32 +7,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{ResourceHandle, Result, Status};
 
-/// Something that lives on a device between steps and is found by name.
+/// An object that lives on a device between steps, and is found by name.
 pub trait Resource: Any + Send + Sync {
-    /// Returns the name of the type, as handles carry it on the wire.
+    /// Returns the name of the type, as in serialized handles.
     fn type_name(&self) -> &'static str;
 
-    /// Returns a line for people.
+    /// Returns a one-line description for people.
     fn describe(&self) -> String;
 
-    /// Returns what the resource holds, as far as it is known without waiting for anybody.
+    /// Returns what the resource holds, as far as that is known without waiting.
     fn holdings(&self) -> Holdings {
         Holdings::default()
     }
 }
 
-/// What a resource holds at one moment.
+/// The contents of a resource at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
     /// The bytes of a variable's value.
     pub variable_bytes: Option<usize>,
     /// The elements of a queue.
     pub queue_elements: Option<usize>,
-    /// How often it was read or written.
+    /// The number of reads and writes.
     pub uses: u64,
 }
 
-/// The container of resources that name none.
+/// The default container.
 const DEFAULT_CONTAINER: &str = "localhost";
 
 struct Entry {
@@ -46,22 +46,22 @@ type Container = HashMap<(TypeId, String), Entry>;
 #[derive(Default)]
 pub struct ResourceManager {
     containers: RwLock<HashMap<String, Container>>,
-    /// How often something was removed, so that whoever remembers a resource knows when to look again.
+    /// The number of removals, by which caches of resources know when to look them up again.
     removals: AtomicU64,
 }
 
 impl ResourceManager {
-    /// Makes a manager without resources.
+    /// Returns a manager without resources.
     pub fn new() -> ResourceManager {
         ResourceManager::default()
     }
 
-    /// Returns the resource of a name, or `NotFound`.
+    /// Returns the resource with this name, or `NotFound`.
     pub fn lookup<R: Resource>(&self, container: &str, name: &str) -> Result<Arc<R>> {
         self.find(container, name).ok_or_else(|| missing(container, name, std::any::type_name::<R>()))
     }
 
-    /// Returns the resource of a name, after making it if there is none.
+    /// Returns the resource with this name, and creates it if there is none.
     pub fn lookup_or_create<R: Resource>(
         &self,
         container: &str,
@@ -71,7 +71,7 @@ impl ResourceManager {
         if let Some(resource) = self.find(container, name) {
             return Ok(resource);
         }
-        // Made outside the lock, since making may be slow; whoever comes first wins.
+        // Created outside the lock, since that may be slow; the first one to be added is used.
         let made = Arc::new(create()?);
         let mut containers = self.containers.write();
         let entries = containers.entry(effective(container).to_owned()).or_default();
@@ -81,7 +81,7 @@ impl ResourceManager {
         entry.any.clone().downcast::<R>().map_err(|_| Status::internal("a resource of another type"))
     }
 
-    /// Adds a resource; a name that is taken is `AlreadyExists`.
+    /// Adds a resource. Returns `AlreadyExists` if the name is taken.
     pub fn create<R: Resource>(&self, container: &str, name: &str, resource: Arc<R>) -> Result<()> {
         let mut containers = self.containers.write();
         let entries = containers.entry(effective(container).to_owned()).or_default();
@@ -93,7 +93,7 @@ impl ResourceManager {
         Ok(())
     }
 
-    /// Removes a resource; one that isn't there is `NotFound`.
+    /// Removes a resource. Returns `NotFound` if there is none.
     pub fn delete<R: Resource>(&self, container: &str, name: &str) -> Result<()> {
         self.removals.fetch_add(1, Ordering::Release);
         let removed = {
@@ -104,7 +104,7 @@ impl ResourceManager {
         removed.map(drop).ok_or_else(|| missing(container, name, std::any::type_name::<R>()))
     }
 
-    /// Removes a resource of any type by the handle's names; returns whether there was one.
+    /// Removes a resource of any type, and returns whether there was one.
     pub fn delete_any(&self, container: &str, name: &str) -> bool {
         self.removals.fetch_add(1, Ordering::Release);
         let mut removed = Vec::new();
@@ -122,7 +122,7 @@ impl ResourceManager {
         !removed.is_empty()
     }
 
-    /// Returns the resource that a handle names. The handle itself may carry it.
+    /// Returns the resource that a handle refers to, which may be in the handle itself.
     pub fn from_handle<R: Resource>(&self, handle: &ResourceHandle) -> Result<Arc<R>> {
         if let Some(carried) = &handle.resource
             && let Ok(resource) = carried.clone().downcast::<R>()
@@ -141,13 +141,13 @@ impl ResourceManager {
         })
     }
 
-    /// Returns whether there is a resource of a name, whatever its type.
+    /// Returns whether there is a resource of any type with this name.
     fn has_name(&self, container: &str, name: &str) -> bool {
         let containers = self.containers.read();
         containers.get(effective(container)).is_some_and(|entries| entries.keys().any(|(_, entry)| entry == name))
     }
 
-    /// Returns a handle to a resource, which carries it.
+    /// Returns a handle to a resource, with the resource in it.
     pub fn handle_to<R: Resource>(device: &str, container: &str, name: &str, resource: Arc<R>) -> ResourceHandle {
         ResourceHandle {
             device: device.to_owned(),
@@ -189,9 +189,9 @@ impl ResourceManager {
         lines
     }
 
-    /// Returns the name of every resource that holds something, with what that is.
+    /// Returns the names and contents of the resources that hold something.
     pub fn holdings(&self) -> Vec<(String, Holdings)> {
-        // Asked without the lock, since a resource may be slow to answer.
+        // The resources are asked without the lock, since some may be slow to answer.
         let mut all = Vec::new();
         for (container, entries) in self.containers.read().iter() {
             for ((_, name), entry) in entries {
@@ -209,32 +209,32 @@ impl ResourceManager {
 
     fn find<R: Resource>(&self, container: &str, name: &str) -> Option<Arc<R>> {
         let containers = self.containers.read();
-        // The key would need an owned name; a scan of equal hashes isn't offered, so the name is cloned.
+        // The lookup needs an owned name in the key, so the name is cloned.
         let entry = containers.get(effective(container))?.get(&(TypeId::of::<R>(), name.to_owned()))?;
         entry.any.clone().downcast::<R>().ok()
     }
 }
 
-/// Remembers what a kernel found in a manager, for as long as nothing was removed from it: a lookup by name costs more
-/// than all else that a variable's node does.
+/// Caches what a kernel found in a manager, until something is removed from it. A lookup by name costs more than the rest of a
+/// variable's node.
 pub struct ResourceCache<V> {
     cached: RwLock<Option<Cached<V>>>,
 }
 
 struct Cached<V> {
-    /// Keeps the manager's address from being given to another one.
+    /// Keeps the manager's address from being reused.
     manager: Weak<ResourceManager>,
     removals: u64,
     value: V,
 }
 
 impl<V: Clone> ResourceCache<V> {
-    /// Makes a cache that remembers nothing.
+    /// Returns an empty cache.
     pub const fn new() -> ResourceCache<V> {
         ResourceCache { cached: RwLock::new(None) }
     }
 
-    /// Returns what was remembered, or what `find` finds now, which is remembered when it says so.
+    /// Returns the cached value, or that of `find`, which is cached if `find` allows it.
     pub fn get(
         &self,
         manager: &Arc<ResourceManager>,
@@ -254,7 +254,7 @@ impl<V: Clone> ResourceCache<V> {
         Ok(value)
     }
 
-    /// Returns the manager in which something was found, and what.
+    /// Returns the last cached value, and the manager in which it was found.
     pub fn last(&self) -> Option<(Arc<ResourceManager>, V)> {
         let cached = self.cached.read();
         let cached = cached.as_ref()?;

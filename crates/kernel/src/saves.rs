@@ -1,36 +1,36 @@
-//! The checkpoints that kernels of this process have written lately, for people who want to know what a crash would lose.
+//! The checkpoints that kernels of this process have written lately, to show what a crash would lose.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How many are remembered.
+/// The number of checkpoints that are remembered.
 const SAVES_MAX: usize = 16;
 
-/// How much of a prefix is remembered.
+/// The part of a prefix that is remembered.
 const PREFIX_CHARS_MAX: usize = 256;
 
-/// A checkpoint, or a part of one, that was written.
+/// A written checkpoint, or a shard of one.
 #[derive(Clone, Debug)]
 pub struct Save {
     /// The prefix of its files.
     pub prefix: String,
-    /// How many bytes of tensors it has.
+    /// The bytes of its tensors.
     pub bytes: u64,
-    /// How long it took to write.
+    /// The time that writing took.
     pub took: Duration,
-    /// When it was done.
+    /// The time when it was complete.
     pub ended: Instant,
 }
 
-/// What was saved by this process.
+/// The checkpoints that this process has written.
 #[derive(Clone, Debug, Default)]
 pub struct SavesSummary {
-    /// How many checkpoints and parts were written.
+    /// The number of checkpoints and shards.
     pub count: u64,
-    /// How long that took in all.
+    /// The total time that writing took.
     pub total: Duration,
-    /// The last ones, the oldest first.
+    /// The last ones, oldest first.
     pub last: Vec<Save>,
 }
 
@@ -43,7 +43,7 @@ struct Saves {
 
 static SAVES: Mutex<Option<Saves>> = Mutex::new(None);
 
-/// Notes that a checkpoint was written, which began at `started`.
+/// Records a checkpoint that has been written since `started`.
 pub fn note_save(prefix: &str, bytes: u64, started: Instant) {
     let (took, ended) = (started.elapsed(), Instant::now());
     let save = Save { prefix: prefix.chars().take(PREFIX_CHARS_MAX).collect(), bytes, took, ended };
@@ -57,7 +57,7 @@ pub fn note_save(prefix: &str, bytes: u64, started: Instant) {
     saves.last.push_back(save);
 }
 
-/// Returns what was saved.
+/// Returns the checkpoints that this process has written.
 pub fn saves() -> SavesSummary {
     let saves = SAVES.lock();
     let Some(saves) = saves.as_ref() else { return SavesSummary::default() };

@@ -1,4 +1,4 @@
-//! [`Step`]: what all nodes of a step share.
+//! [`Step`]: the state that all nodes of a step share.
 
 mod collective;
 
@@ -15,51 +15,51 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tensor::{Account, Result, Status, Tensor};
 
-/// Runs jobs on other threads, and knows the time.
+/// Runs jobs on other threads, and provides the time.
 pub trait Runner: Send + Sync {
-    /// Runs a job soon, on another thread.
+    /// Runs a job on another thread.
     fn spawn(&self, job: Box<dyn FnOnce() + Send>);
 
-    /// Runs a job when some time has passed, on a thread that all such jobs share: it must be short.
+    /// Runs a job after a delay, on a thread that all such jobs share, so the job must be short.
     fn spawn_after(&self, delay: Duration, job: Box<dyn FnOnce() + Send>) {
         run_after(delay, job);
     }
 
-    /// Returns the time by which [`spawn_after`](Runner::spawn_after) goes.
+    /// Returns the time on the clock of [`spawn_after`](Runner::spawn_after).
     fn now(&self) -> Instant {
         Instant::now()
     }
 }
 
-/// Takes what ops print for people.
+/// Receives the lines that ops print.
 pub trait Logger: Send + Sync {
-    /// Takes a line at a level such as `info`.
+    /// Logs a line at a level such as `info`.
     fn log(&self, level: &str, message: &str);
 }
 
-/// Is told when nodes ran, for a trace of the step.
+/// Receives the times of nodes, for a trace of the step.
 pub trait Trace: Send + Sync {
-    /// Takes what happened: when the node was ready, started and ended in nanoseconds since the Unix epoch.
+    /// Records when a node was ready, started and ended, in nanoseconds since the Unix epoch.
     fn record(&self, node: &str, op: &str, scheduled_ns: u64, started_ns: u64, ended_ns: u64, output_bytes: usize);
 }
 
-/// What outlives a step but not the session: kernels with state, and tensors kept by handle.
+/// The state of a session between steps: stateful kernels, and tensors kept by handle.
 pub struct SessionState {
-    /// What its steps allocate is charged to.
+    /// The account that the allocations of its steps are charged to.
     account: Account,
-    /// `None` when the session is over.
+    /// `None` after the end of the session.
     kernels: Mutex<Option<HashMap<String, Arc<BoxedKernel>>>>,
     tensors: Mutex<HashMap<String, Tensor>>,
     next_handle: AtomicU64,
 }
 
 impl SessionState {
-    /// Makes an empty state with an account of its own.
+    /// Returns an empty state with its own account.
     pub fn new() -> SessionState {
         SessionState::with_account(Account::open())
     }
 
-    /// Makes an empty state of a session that has an account.
+    /// Returns an empty state of a session with an account.
     pub fn with_account(account: Account) -> SessionState {
         SessionState {
             account,
@@ -69,20 +69,20 @@ impl SessionState {
         }
     }
 
-    /// Drops all that the session keeps. Whoever owns the session calls it at its end, because a kernel can hold the state: an
-    /// iterator holds the functions of its dataset, and these the session that they run in.
+    /// Drops the kernels and tensors of the session. The owner of the session must call this at its end, since kernels may refer
+    /// back to the state: an iterator holds the functions of its dataset, and these the session that they run in.
     pub fn end(&self) {
         let kernels = self.kernels.lock().take();
         let tensors = std::mem::take(&mut *self.tensors.lock());
         drop((kernels, tensors));
     }
 
-    /// Returns the account that what its steps allocate is charged to.
+    /// Returns the account that the allocations of its steps are charged to.
     pub fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Returns the session's kernel for a stateful node, after making it if there is none.
+    /// Returns the session's kernel for a stateful node, and creates it if there is none.
     pub fn kernel(&self, node: &str, create: impl FnOnce() -> Result<BoxedKernel>) -> Result<Arc<BoxedKernel>> {
         if let Some(kernel) = self.kernels.lock().as_ref().and_then(|kernels| kernels.get(node)) {
             return Ok(kernel.clone());
@@ -110,7 +110,7 @@ impl SessionState {
         })
     }
 
-    /// Lets a kept tensor go.
+    /// Drops a kept tensor.
     pub fn forget(&self, handle: &str) -> Result<()> {
         self.tensors.lock().remove(handle).map(drop).ok_or_else(|| {
             Status::invalid_argument(format!("Failed to delete a tensor with handle '{handle}' in the session store."))
@@ -124,39 +124,39 @@ impl Default for SessionState {
     }
 }
 
-/// The arguments and results of a graph or function: fed values by index in, fetched values by index out.
+/// The arguments and results of a graph or function call, by index.
 #[derive(Default)]
 pub struct CallFrame {
     args: Mutex<Vec<Option<Tensor>>>,
     results: Mutex<Vec<Option<Tensor>>>,
-    /// How many calls this one lies within.
+    /// The number of enclosing calls.
     depth: u32,
 }
 
 impl CallFrame {
-    /// Makes a frame for these arguments and as many results.
+    /// Returns a frame with these arguments, and room for the results.
     pub fn new(args: Vec<Option<Tensor>>, num_results: usize) -> CallFrame {
         CallFrame { args: Mutex::new(args), results: Mutex::new(vec![None; num_results]), depth: 0 }
     }
 
-    /// Returns the frame of a call that lies within as many others.
+    /// Returns the frame of a call within this many others.
     pub fn at_depth(self, depth: u32) -> CallFrame {
         CallFrame { depth, ..self }
     }
 
-    /// Returns how many calls this one lies within.
+    /// Returns the number of enclosing calls.
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Takes an argument; it can be taken once, so that its consumer may be the sole owner.
+    /// Takes an argument, so that its consumer may be the sole owner. It can be taken only once.
     pub fn take_arg(&self, index: usize) -> Result<Tensor> {
         let mut args = self.args.lock();
         let arg = args.get_mut(index).and_then(Option::take);
         arg.ok_or_else(|| Status::internal(format!("argument {index} was not given")))
     }
 
-    /// Returns an argument and keeps it.
+    /// Returns an argument without taking it.
     pub fn arg(&self, index: usize) -> Result<Tensor> {
         let args = self.args.lock();
         args.get(index).cloned().flatten().ok_or_else(|| Status::internal(format!("argument {index} was not given")))
@@ -179,23 +179,23 @@ impl CallFrame {
     }
 }
 
-/// What all nodes of a step on one device share.
+/// The state that all nodes of a step on one device share.
 pub struct Step {
-    /// The step's id, which all its tasks know it by.
+    /// The step's id, which is the same on all its tasks.
     pub id: i64,
-    /// The whole name of the device.
+    /// The full name of the device.
     pub device: Arc<str>,
-    /// Tells waiting nodes to give up.
+    /// Cancels waiting nodes.
     pub cancellation: Cancellation,
     /// Where sends and receives meet.
     pub rendezvous: Arc<dyn Rendezvous>,
-    /// Runs collective ops, where there are other tasks or devices to run them with.
+    /// Runs collective ops, if there are other tasks or devices to run them with.
     pub collectives: Option<Arc<dyn Collectives>>,
     /// The device's resources.
     pub resources: Arc<ResourceManager>,
-    /// Resources that end with the step: tensor arrays, stacks.
+    /// Resources that are dropped at the end of the step: tensor arrays, stacks.
     pub step_resources: Arc<ResourceManager>,
-    /// What outlives the step.
+    /// The state of the session.
     pub session: Arc<SessionState>,
     /// Runs work on other threads.
     pub runner: Arc<dyn Runner>,
@@ -203,14 +203,14 @@ pub struct Step {
     pub functions: Option<Arc<dyn FunctionRuntime>>,
     /// Arguments and results.
     pub frame: CallFrame,
-    /// Takes what ops print.
+    /// Receives the lines that ops print.
     pub logger: Arc<dyn Logger>,
-    /// Takes timings, when asked for.
+    /// Records the times of nodes, if requested.
     pub trace: Option<Arc<dyn Trace>>,
 }
 
 impl Step {
-    /// Returns a step for the body of a function that is called within this one.
+    /// Returns a step for the body of a function that a node of this step calls.
     pub fn for_function(&self, frame: CallFrame, functions: Option<Arc<dyn FunctionRuntime>>) -> Step {
         Step {
             id: self.id,

@@ -1,4 +1,4 @@
-//! Runs jobs when some time has passed, on one thread for the whole process, which waits for the next of them.
+//! Runs jobs after a delay, on one thread for the whole process.
 
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs a job when some time has passed.
+/// Runs a job after a delay.
 pub(crate) fn run_after(delay: Duration, job: Job) {
     static TIMER: LazyLock<Timer> = LazyLock::new(Timer::start);
     TIMER.add(delay, job);
@@ -17,7 +17,7 @@ pub(crate) fn run_after(delay: Duration, job: Job) {
 
 struct Timer {
     shared: Arc<Shared>,
-    /// Without its thread, which a process at its limits doesn't get, jobs run at once: too early is better than never.
+    /// False if the thread could not be started. Jobs then run at once: too early is better than never.
     has_thread: bool,
 }
 
@@ -64,7 +64,7 @@ impl Shared {
                 Some(_) => {
                     if let Some(entry) = entries.pop() {
                         drop(entries);
-                        // What panics was reported when it did; the others still have their turn.
+                        // The panic hook has reported the panic; the other jobs still run.
                         let _ = catch_unwind(AssertUnwindSafe(entry.job));
                         entries = self.entries.lock();
                     }
@@ -75,7 +75,7 @@ impl Shared {
 }
 
 impl Ord for Entry {
-    /// The entry that is due first is the greatest, since a heap gives that.
+    /// Orders the entry that is due first as the greatest, because a `BinaryHeap` pops the greatest.
     fn cmp(&self, other: &Entry) -> Ordering {
         other.due.cmp(&self.due)
     }

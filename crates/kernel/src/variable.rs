@@ -1,8 +1,8 @@
 //! [`Variable`]: the state behind ref edges and resource handles.
 //!
-//! A dense read is a snapshot: it shares the elements, and a writer that finds them shared writes a new copy. A variable
-//! that was once accessed by rows becomes copy-on-read: row reads and writes work in place under its lock, and dense reads
-//! copy, so that a large table is never copied for a small update.
+//! A dense read is a snapshot: it shares the elements, and a writer that finds them shared writes to a copy. After the first
+//! access by rows, a variable is copy-on-read: row reads and writes work in place under its lock, and dense reads copy, so that
+//! a large table is never copied for a small update.
 
 use crate::{Holdings, Resource};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -11,24 +11,24 @@ use tensor::{DType, PartialShape, Result, Status, Tensor};
 
 /// A tensor that lives longer than a step.
 pub struct Variable {
-    /// The name in messages.
+    /// The name for messages.
     name: String,
     dtype: DType,
     shape: PartialShape,
     value: RwLock<Option<Tensor>>,
     copy_on_read: AtomicBool,
-    /// How often it was read or written, for people who look for the busiest.
+    /// The number of reads and writes, to find the busiest variables.
     uses: AtomicU64,
 }
 
 impl Variable {
-    /// Makes a variable that has no value yet.
+    /// Returns a variable without a value.
     pub fn new(name: impl Into<String>, dtype: DType, shape: PartialShape) -> Variable {
         let (value, copy_on_read, uses) = (RwLock::new(None), AtomicBool::new(false), AtomicU64::new(0));
         Variable { name: name.into(), dtype, shape, value, copy_on_read, uses }
     }
 
-    /// Returns the name in messages.
+    /// Returns the name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -38,7 +38,7 @@ impl Variable {
         self.dtype
     }
 
-    /// Returns the shape that the variable was declared with.
+    /// Returns the declared shape.
     pub fn declared_shape(&self) -> &PartialShape {
         &self.shape
     }
@@ -48,7 +48,7 @@ impl Variable {
         self.value.read().is_some()
     }
 
-    /// Returns the value as it is now; later writes don't change it.
+    /// Returns a snapshot of the value.
     pub fn read(&self) -> Result<Tensor> {
         self.note_use();
         let value = self.value.read();
@@ -56,26 +56,26 @@ impl Variable {
         if self.copy_on_read.load(Ordering::Relaxed) { tensor.deep_copy() } else { Ok(tensor.clone()) }
     }
 
-    /// Looks at the value under the lock, without copying it.
+    /// Calls `f` with the value under the lock, without copying it.
     pub fn read_with<R>(&self, f: impl FnOnce(&Tensor) -> Result<R>) -> Result<R> {
         self.note_use();
         f(self.value.read().as_ref().ok_or_else(|| self.uninitialized())?)
     }
 
-    /// Looks at rows of the value under the lock, without copying it, and makes the variable copy-on-read.
+    /// Makes the variable copy-on-read, and calls `f` with the value under the lock, to read rows without copying it.
     pub fn read_rows_with<R>(&self, f: impl FnOnce(&Tensor) -> Result<R>) -> Result<R> {
         self.use_copy_on_read()?;
         self.read_with(f)
     }
 
-    /// Locks the value for reading; for kernels that need several variables at once.
+    /// Locks the value for reading, for kernels that need several variables at once.
     pub fn lock_for_read(&self) -> RwLockReadGuard<'_, Option<Tensor>> {
         self.note_use();
         self.value.read()
     }
 
-    /// Locks the value for writing; for kernels that need several variables at once, which must lock them in the order of
-    /// their addresses.
+    /// Locks the value for writing, for kernels that need several variables at once. To avoid deadlocks, these must lock them in the
+    /// order of their addresses.
     pub fn lock_for_write(&self) -> RwLockWriteGuard<'_, Option<Tensor>> {
         self.note_use();
         self.value.write()
@@ -90,7 +90,7 @@ impl Variable {
                 value.dtype()
             )));
         }
-        // In copy-on-read mode nobody else may share the elements.
+        // A copy-on-read variable must be the only owner of its elements.
         if self.copy_on_read.load(Ordering::Relaxed) {
             value.become_table()?;
         }
@@ -100,33 +100,33 @@ impl Variable {
         Ok(())
     }
 
-    /// Takes the value away.
+    /// Drops the value.
     pub fn clear(&self) {
         let old = self.value.write().take();
         drop(old);
     }
 
-    /// Changes the value under the lock. `f` sees the tensor and may replace it or write into it with
-    /// [`Tensor::make_mut`], which copies only when a reader still holds a snapshot.
+    /// Changes the value under the lock. `f` may replace the tensor, or write into it with [`Tensor::make_mut`], which copies only
+    /// if a reader still holds a snapshot.
     pub fn update<R>(&self, f: impl FnOnce(&mut Tensor) -> Result<R>) -> Result<R> {
         self.note_use();
         let mut value = self.value.write();
         f(value.as_mut().ok_or_else(|| self.uninitialized())?)
     }
 
-    /// Changes rows of the value in place under the lock, and makes the variable copy-on-read.
+    /// Makes the variable copy-on-read, and changes rows of the value in place under the lock.
     pub fn update_rows<R>(&self, f: impl FnOnce(&mut Tensor) -> Result<R>) -> Result<R> {
         self.use_copy_on_read()?;
         self.update(f)
     }
 
-    /// Changes the value, or gives one to a variable that has none.
+    /// Changes the value, or initializes it if there is none.
     pub fn update_or_init<R>(&self, f: impl FnOnce(&mut Option<Tensor>) -> Result<R>) -> Result<R> {
         self.note_use();
         f(&mut self.value.write())
     }
 
-    /// From now on dense reads copy, and the elements belong to the variable alone.
+    /// Makes the variable copy-on-read: dense reads copy from now on, and the variable is the only owner of its elements.
     pub fn use_copy_on_read(&self) -> Result<()> {
         if self.copy_on_read.load(Ordering::Relaxed) {
             return Ok(());
@@ -143,7 +143,7 @@ impl Variable {
         self.uses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the error for using the variable before it has a value.
+    /// Returns the error for using the variable before it is initialized.
     pub fn uninitialized(&self) -> Status {
         Status::failed_precondition(format!("Attempting to use uninitialized value {}", self.name))
     }

@@ -1,5 +1,5 @@
-//! [`Collectives`]: what collective ops ask of the worker that runs them. It finds the other members of a group and moves tensors
-//! between them; what a reduction computes is the op's own business ([`Reduction`]).
+//! [`Collectives`]: what collective ops need from the worker that runs them. The worker finds the other members of a group, and
+//! moves tensors between them; the op defines what a reduction computes ([`Reduction`]).
 
 use super::Step;
 use crate::FrameAndIteration;
@@ -7,65 +7,65 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::{DType, Result, Shape, Tensor};
 
-/// Is given the result of a collective op.
+/// Receives the result of a collective op.
 pub type CollectiveDone = Box<dyn FnOnce(Result<Tensor>) + Send>;
 
-/// Runs collective ops, each with its counterparts on other devices.
+/// Runs collective ops together with their counterparts on other devices.
 pub trait Collectives: Send + Sync {
-    /// Waits until all devices of a group are known; `done` is told.
+    /// Calls `done` when all devices of a group are known.
     fn join_group(&self, step: &Arc<Step>, group: CollectiveGroup, done: Box<dyn FnOnce(Result<()>) + Send>);
 
-    /// Runs the part of one device in a collective op. `done` is given its output.
+    /// Runs the part of one device in a collective op, and calls `done` with its output.
     fn run(&self, call: CollectiveCall, done: CollectiveDone);
 }
 
-/// The group that a device takes part in, as an op names it.
+/// The group of a collective op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectiveGroup {
-    /// Names the group.
+    /// Identifies the group.
     pub key: i32,
-    /// How many devices it has.
+    /// The number of devices.
     pub size: usize,
     /// The rank that the user gave the device, if any.
     pub rank: Option<usize>,
-    /// Whether the device joins the group with this op; otherwise it has done so before.
+    /// Whether the device joins the group with this op, or has joined it before.
     pub joins: bool,
-    /// How long to wait for the others; for ever if not given.
+    /// How long to wait for the others; `None` to wait forever.
     pub timeout: Option<Duration>,
 }
 
-/// What a device does in one collective op.
+/// The part of a device in one collective op.
 pub struct CollectiveCall {
-    /// The step. Its device is the one that takes part.
+    /// The step, whose device takes part.
     pub step: Arc<Step>,
     /// The node, for messages.
     pub node_name: String,
     /// The group.
     pub group: CollectiveGroup,
-    /// Names the op within the group.
+    /// Identifies the op within the group.
     pub instance_key: i32,
-    /// Where the node runs when its graph has loops.
+    /// The loop frame and iteration of the node.
     pub frame: FrameAndIteration,
-    /// What to do.
+    /// The operation.
     pub kind: CollectiveKind,
     /// The type of the elements.
     pub dtype: DType,
-    /// What the member gives; nothing for one that receives a broadcast.
+    /// The member's input; `None` for one that receives a broadcast.
     pub input: Option<Tensor>,
     /// The shape of the output, which all members must agree on.
     pub shape: Shape,
 }
 
-/// The collective ops that there are.
+/// The collective operations.
 #[derive(Clone)]
 pub enum CollectiveKind {
     /// Every member gets the reduction of all inputs.
     Reduce(ReductionPlan),
     /// Every member gets its part of the reduction of all inputs.
     ReduceScatter(ReductionPlan),
-    /// Every member gets all inputs, one after the other.
+    /// Every member gets the concatenation of all inputs.
     Gather,
-    /// Every member gets the input of the one that is the source.
+    /// Every member gets the input of the source.
     Broadcast {
         /// Whether this member is the source.
         is_source: bool,
@@ -77,19 +77,19 @@ pub enum CollectiveKind {
 /// How inputs are reduced.
 #[derive(Clone)]
 pub struct ReductionPlan {
-    /// What is computed.
+    /// The computation.
     pub reduction: Arc<dyn Reduction>,
-    /// How the rings of the subdivisions are shifted; none leaves it to `max_subdivs_per_device`.
+    /// The offsets of the subdivisions' rings. If empty, `max_subdivs_per_device` decides.
     pub subdiv_offsets: Vec<i32>,
-    /// How many subdivisions there may be for each device: 0 means a default, and -1 that there is one in all.
+    /// The most subdivisions per device: 0 means a default, and -1 a single subdivision in total.
     pub max_subdivs_per_device: i32,
 }
 
-/// What a reduction computes.
+/// The computation of a reduction.
 pub trait Reduction: Send + Sync {
-    /// Combines a part of this member's input with the same part of others.
+    /// Combines a part of this member's input with the same part of other members.
     fn merge(&self, step: &Arc<Step>, own: Tensor, received: Tensor) -> Result<Tensor>;
 
-    /// Ends the computation of a part, once all members have contributed.
+    /// Finishes a part after all members have contributed.
     fn finish(&self, step: &Arc<Step>, merged: Tensor, group_size: usize) -> Result<Tensor>;
 }
