@@ -8,20 +8,20 @@ use std::process::Command;
 /// The parts of the benchmark, each a driver `bench/NAME.py`, in the order in which they are run.
 const PARTS: [&str; 7] = ["cluster", "rust", "core", "data", "sessions", "sweep", "bandwidth"];
 
-/// The parts that are run only when they are named: this one builds other libraries first.
+/// The parts that run only if they are named, because they build other libraries first.
 const NAMED_PARTS: [&str; 1] = ["peers"];
 
 /// The parts that can be measured against another binary of ours.
 const AGAINST_PARTS: [&str; 2] = ["cluster", "core"];
 
-/// Runs the named part; without a name, all of them, and what they found is printed in short at the end.
+/// Runs the named part, or without a name all of them, and prints a summary at the end.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     if let Some(comparison) = Comparison::parse(arguments)? {
         return comparison.run();
     }
     let (parts, rest) = chosen(arguments)?;
     let python = venv::python().map_err(venv::Missing::into_message)?;
-    // What is only run by name builds for itself, and writes a page of its own.
+    // Parts that run only by name build what they need, and write their own page.
     let is_named_only = parts.iter().all(|part| NAMED_PARTS.contains(part));
     if !is_named_only {
         interop::build(Profile::Release)?;
@@ -29,7 +29,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let mut failed = Vec::new();
     for part in parts {
         println!("== {part}");
-        // One part that can't be measured doesn't keep the others from it.
+        // If one part fails, the others are still measured.
         if let Err(message) = process::run(script(&python, &format!("{part}.py")).args(rest)) {
             eprintln!("xtask: {message}");
             failed.push(part);
@@ -42,7 +42,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("not all of this could be measured: {}", failed.join(", "))) }
 }
 
-/// `--against OLD_BINARY`: the binary of now beside one of before, in pairs.
+/// `--against OLD_BINARY`: compares the current binary with an older one, in pairs of runs.
 #[derive(Debug, PartialEq, Eq)]
 struct Comparison {
     old: PathBuf,
@@ -51,7 +51,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// Reads `--against OLD_BINARY [PART…] [-- CASE…]`, in any order before the cases; `None` when nobody asks for it.
+    /// Reads `--against OLD_BINARY [PART…] [-- CASE…]`, in any order before the cases. Returns `None` without `--against`.
     fn parse(arguments: &[String]) -> Result<Option<Comparison>, String> {
         let cut = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
         let (own, cases) = (&arguments[..cut], after_dashes(&arguments[cut..]));
@@ -91,7 +91,7 @@ impl Comparison {
     }
 }
 
-/// Returns which parts to run, and what to tell them.
+/// Returns the parts to run, and their arguments.
 fn chosen(arguments: &[String]) -> Result<(Vec<&str>, &[String]), String> {
     match arguments.split_first() {
         None => Ok((PARTS.to_vec(), &[])),

@@ -1,4 +1,4 @@
-//! `cargo xtask release`: everything that is given to users, in `dist/`, with checksums and a list of what is inside.
+//! `cargo xtask release`: builds all release artifacts in `dist/`, with checksums and a bill of materials.
 
 use crate::{process, wheel};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SHELLS: [(&str, &str); 3] = [("bash", "ferroflow.bash"), ("zsh", "_ferroflow"), ("fish", "ferroflow.fish")];
 const MUSL: &str = "x86_64-unknown-linux-musl";
 
-/// Builds all of it, and says at the end what could not be made here, and why.
+/// Builds all artifacts, and lists at the end those that this machine could not build, and why.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     if let Some(unknown) = arguments.first() {
         return Err(format!("release: unknown argument `{unknown}`"));
@@ -50,7 +50,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes man pages and completions, as the binary itself makes them, to where packages take them from.
+/// Writes the man pages and completions that the binary generates to the directory that packages take them from.
 fn write_documents(binary: &Path) -> Result<(), String> {
     process::run(Command::new(binary).arg("man").arg(process::target().join("documents/man")))?;
     let directory = process::target().join("documents/completions");
@@ -78,12 +78,12 @@ fn pack(binary: &Path, target: &str, dist: &Path) -> Result<(), String> {
     copy.arg(root.join("CHANGELOG.md")).arg(root.join("deploy"));
     process::run(copy.arg(documents.join("man")).arg(documents.join("completions")).arg(&directory))?;
     let mut tar = Command::new("tar");
-    // The same files make the same tarball, whoever packs them and when.
+    // A reproducible tarball: it does not depend on who packs it and when.
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "-czf"]);
     process::run(tar.arg(dist.join(format!("{name}.tar.gz"))).arg("-C").arg(&staging).arg(&name))
 }
 
-/// Builds the binary with musl, which needs nothing of the machine that it runs on.
+/// Builds the binary with musl, so that it needs no libraries of the machine that it runs on.
 fn build_static() -> Result<PathBuf, String> {
     let libraries = Command::new("rustc").args(["--print", "target-libdir", "--target", MUSL]).output();
     let libraries = libraries.map_err(|error| format!("cannot run rustc: {error}"))?;
@@ -132,12 +132,12 @@ fn is_there(program: &str, question: &str) -> bool {
     asked.is_ok_and(|status| status.success())
 }
 
-/// Returns the triple that this machine builds for.
+/// Returns the target triple of this machine.
 fn host() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// Returns what cargo knows of the packages that the binary is made of.
+/// Returns cargo's metadata of the packages in the binary.
 fn metadata() -> Result<Value, String> {
     let mut command = process::cargo(&["metadata", "--format-version=1", "--locked", "--filter-platform"]);
     let output = command.arg(host()).stderr(Stdio::inherit()).output();
@@ -150,7 +150,7 @@ fn bill_of_materials(metadata: &Value) -> Result<Value, String> {
     let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
     let nodes = metadata["resolve"]["nodes"].as_array().ok_or("cargo metadata lists no dependencies")?;
     let root = packages.iter().find(|package| package["name"] == "ferroflow-cli").ok_or("there is no ferroflow-cli")?;
-    // From the binary along the dependencies that are compiled in; those of tests and build scripts are not.
+    // Follows the dependencies that are compiled in, not those of tests and build scripts.
     let mut inside = vec![&root["id"]];
     let mut next = 0;
     while next < inside.len() {
@@ -196,7 +196,7 @@ fn component(package: &Value) -> Value {
     component
 }
 
-/// Writes the sums that `sha256sum --check` reads.
+/// Writes the checksums in the format of `sha256sum --check`.
 fn write_checksums(dist: &Path) -> Result<(), String> {
     let mut lines = String::new();
     for name in names(dist)? {

@@ -1,15 +1,15 @@
-//! A new project of a user: README's program in a package outside of the workspace that depends on `ferroflow` by its path and on
-//! nothing else, run in its own process, on a server, and with a mistake in it.
+//! Tests a user's new project: README's program in a package outside of the workspace that depends only on `ferroflow`, by
+//! path. It runs in its own process, on a server, and with a mistake in it.
 
 use crate::process;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What README promises.
+/// The accuracy that README promises.
 const ACCURACY_MIN: f64 = 95.0;
 
-/// A program that somebody writes who has read README: its shapes don't fit in the line that is marked.
+/// A program as a reader of README might write it. The shapes in the marked line are incompatible.
 const MISTAKEN: &str = "\
 use ferroflow::layers::{Activation, Apply, Dense};
 use ferroflow::prelude::*;
@@ -27,7 +27,7 @@ fn main() -> ferroflow::Result<()> {
 }
 ";
 
-/// Makes the project, runs README's program in it, then the same on a server of `binary`, then one with a mistake.
+/// Creates the project, runs README's program in it, then the same on a server of `binary`, then one with a mistake.
 pub fn check(binary: &Path) -> Result<(), String> {
     let readme = process::root().join("README.md");
     let readme = std::fs::read_to_string(&readme).map_err(|error| format!("{}: {error}", readme.display()))?;
@@ -61,7 +61,7 @@ pub fn check(binary: &Path) -> Result<(), String> {
     }
 }
 
-/// README's program, and the line of it that is another on a cluster.
+/// README's program, and the line to replace for a cluster.
 struct Program {
     text: String,
     local: String,
@@ -80,7 +80,7 @@ fn program_of(readme: &str) -> Result<Program, String> {
     Ok(Program { text, local, remote })
 }
 
-/// Returns the line with this address in place of its own.
+/// Returns the line with its address replaced.
 fn with_address(line: &str, address: &str) -> Option<String> {
     let (before, rest) = line.split_once("grpc://")?;
     let (_, after) = rest.split_once('"')?;
@@ -118,13 +118,13 @@ impl Project {
         made.and_then(|()| std::fs::write(&path, text)).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Builds and runs the program; returns what it printed. An error holds all that was said.
+    /// Builds and runs the program, and returns its output. An error has all output, including that of cargo.
     fn run(&self) -> Result<String, String> {
         let mut command = process::cargo(&["run", "--quiet"]);
-        // Lightly optimised: it trains in seconds, and is built in less time than a release.
+        // Lightly optimised, so that it trains in seconds and builds faster than a release.
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "0");
         command.env("CARGO_TARGET_DIR", process::target().join("release-check/fresh")).current_dir(&self.root);
-        // What `cargo xtask` sets for the workspace is nothing that a user has.
+        // A user does not have the variables that `cargo xtask` sets for the workspace.
         command.env_remove("CARGO_MANIFEST_DIR").env("FERROFLOW_LOG", "warn");
         let output = command.output().map_err(|error| format!("cannot run cargo: {error}"))?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -135,7 +135,7 @@ impl Project {
     }
 }
 
-/// A server of one task, which ends when this is dropped.
+/// A server of one task, which is stopped when this is dropped.
 struct Server {
     child: Child,
     address: String,

@@ -1,15 +1,15 @@
-//! `cargo xtask fuzz`: runs random graphs, and changed graphs of the real client, on an embedded server for a while; with a target,
-//! gives changed bytes to that.
+//! `cargo xtask fuzz`: runs random graphs, and mutated graphs of the real client, on an embedded server; with a target, feeds
+//! mutated bytes to that.
 
 use crate::{interop, process, venv};
 
-/// Where bytes can come in, as `testkit::outside::TARGETS` has it.
+/// The targets, as in `testkit::outside::TARGETS`.
 const TARGETS: [&str; 8] =
     ["tensor-proto", "graph-def", "text-format", "checkpoint", "records", "events", "rpc", "stream"];
 
-/// Builds the loop and runs it for so many seconds, from a seed on: half of them with graphs made from the definitions of
-/// ops, half with changed graphs of the tests beside TensorFlow. Without Python only the former. With a target, or `all` of them, each
-/// gets its seconds.
+/// Builds the fuzzer and runs it for the given time from a seed on: half of it with graphs made from the definitions of ops, half
+/// with mutated graphs of the interop tests. Without Python, only the former. Each named target, or each of `all`, runs for the
+/// given time.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let (mut seconds, mut seed, mut targets) = (60u64, "1".to_owned(), Vec::new());
     let mut rest = arguments.iter();
@@ -60,8 +60,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// Gives each target changed bytes for so many seconds. What it found, and inputs that had an outcome of their own, are kept below
-/// `target/fuzz`.
+/// Fuzzes each target for the given time. Keeps findings, and inputs with new outcomes, below `target/fuzz`.
 fn run_targets(targets: &[&str], seconds: u64, seed: &str) -> Result<(), String> {
     let mut failed = Vec::new();
     for target in targets {

@@ -1,13 +1,13 @@
-//! Runs Python with what the interop tests need around it: the venv, the binary and the descriptors.
+//! Runs Python with everything that the interop tests need: the venv, the binary and the descriptors.
 
 use crate::{process, venv};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Which build of the binary a Python program gets to see.
+/// The build of the binary that a Python program uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// For tests: it builds quickly and checks arithmetic.
+    /// For tests: builds quickly, and checks arithmetic.
     Dev,
     /// For measuring.
     Release,
@@ -20,7 +20,7 @@ pub fn run_pytest(arguments: &[String]) -> Result<(), String> {
     process::run(pytest_command(&python).args(arguments))
 }
 
-/// Writes `docs/ops.md` and the numbers of cases that the binary knows: the test that holds it to the truth also writes it.
+/// Writes `docs/ops.md` and the numbers of cases in the binary, by the test that otherwise checks them.
 pub fn run_document() -> Result<(), String> {
     let python = venv::python().map_err(venv::Missing::into_message)?;
     build(Profile::Dev)?;
@@ -52,11 +52,11 @@ pub fn run_python(arguments: &[String]) -> Result<(), String> {
 pub fn build(profile: Profile) -> Result<(), String> {
     let examples = ["--example", "step_rate", "--example", "mnist_replica"];
     match profile {
-        // With the features of the whole workspace, so that what its tests were built from serves here, too.
+        // With the features of the whole workspace, so that the build shares its artifacts with the tests.
         Profile::Dev => {
             process::run(process::cargo(&["build", "--workspace", "--bin", "ferroflow"]).args(examples))?;
         }
-        // By itself, as users build it.
+        // Only the package, as users build it.
         Profile::Release => {
             process::run(&mut process::cargo(&["build", "--release", "--package", "ferroflow-cli"]))?;
             process::run(process::cargo(&["build", "--release", "--package", "ferroflow"]).args(examples))?;
@@ -98,7 +98,7 @@ fn descriptors_path() -> PathBuf {
     process::target().join("descriptors.bin")
 }
 
-/// Writes the FileDescriptorSet of our `.proto` files to where Python looks for it.
+/// Writes the FileDescriptorSet of our `.proto` files to the path where Python looks for it.
 fn write_descriptors() -> Result<(), String> {
     let mut command = process::cargo(&["run", "--quiet", "--package", "ferroflow-proto", "--example", "descriptors"]);
     let output = command

@@ -1,4 +1,4 @@
-//! Runs the tests of arithmetic at the levels of instructions that this processor has and would not use by itself.
+//! Runs the arithmetic tests at the lower instruction levels that this processor has.
 
 use crate::process;
 use cpu::Level;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// The packages whose results depend on the level.
 const PACKAGES: [&str; 2] = ["numeric", "ops"];
 
-/// Returns the levels of this processor below the one that the other tests use.
+/// Returns the levels below the one that the other tests use.
 pub fn lower() -> Result<Vec<Level>, String> {
     let used = cpu::requested()?;
     Ok(cpu::available().iter().copied().filter(|level| *level < used).collect())
@@ -30,8 +30,8 @@ struct TestProgram {
     directory: PathBuf,
 }
 
-/// Returns the test programs as the workspace's tests use them: built for a package alone, what it depends on could have
-/// other features and would be built anew.
+/// Returns the test programs of the whole workspace: built for one package alone, its dependencies could have other features and
+/// would be rebuilt.
 fn test_programs() -> Result<Vec<TestProgram>, String> {
     let mut command = process::cargo(&["test", "--workspace", "--lib", "--no-run", "--quiet", "--message-format=json"]);
     let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("cannot run cargo: {error}"))?;
@@ -45,7 +45,7 @@ fn test_programs() -> Result<Vec<TestProgram>, String> {
     }
 }
 
-/// Returns the test programs of our packages among cargo's messages, a line of JSON each.
+/// Returns the test programs of our packages from cargo's messages, one line of JSON each.
 fn programs_in(messages: &str) -> Vec<TestProgram> {
     let parsed = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     parsed

@@ -1,4 +1,4 @@
-//! Automation: `cargo xtask help` lists what it does.
+//! Automation: `cargo xtask help` lists the commands.
 
 mod bench;
 mod dist;
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the arguments without a leading `--`, which cargo's users are used to writing.
+/// Returns the arguments without a leading `--`, which users of cargo may write.
 fn after_dashes(arguments: &[String]) -> &[String] {
     match arguments.split_first() {
         Some((first, rest)) if first == "--" => rest,

@@ -1,4 +1,4 @@
-//! Where things are in the checkout, and how a command is run and its failure told.
+//! Paths of the checkout, and running commands and reporting their failures.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -26,14 +26,14 @@ pub fn target() -> PathBuf {
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
-    // Where everything is built once, what a later build could use again is gigabytes for nothing.
+    // Where everything is built once, incremental compilation would only write gigabytes.
     if std::env::var_os("CI").is_some() && std::env::var_os("CARGO_INCREMENTAL").is_none() {
         command.env("CARGO_INCREMENTAL", "0");
     }
     command
 }
 
-/// Runs a command to its end; anything but exit code 0 is an error that shows the command line.
+/// Runs a command. Any exit code but 0 is an error that shows the command line.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let line = command_line(command);
     let status = command.status().map_err(|error| format!("cannot run `{line}`: {error}"))?;

@@ -1,4 +1,4 @@
-//! Whether the crates could be published: `cargo xtask release-check`, and the quick part of it that every test run does.
+//! `cargo xtask release-check`, which checks that the crates could be published, and the quick part of it in every test run.
 
 use crate::{fresh, process};
 use std::path::Path;
@@ -7,17 +7,17 @@ use std::process::Command;
 /// The largest package that crates.io takes.
 const PACKAGE_BYTES_MAX: u64 = 10 << 20;
 
-/// The largest package but the digits: what carries more would be carried by every program that depends on it.
+/// The largest package of code, since every program that depends on it carries it; packages of data may be larger.
 const CODE_BYTES_MAX: u64 = 1 << 20;
 
-/// Packs every crate without building it. What is packed must not be large.
+/// Packs every crate without building it, and checks the sizes.
 pub fn pack() -> Result<(), String> {
     process::run(&mut package(&["--no-verify", "--quiet", "--offline"]))?;
     check_sizes(&process::target().join("package"))
 }
 
-/// Packs every crate and builds it from its package alone; builds `ferroflow` without its features; installs the binary as
-/// a user would; runs README's program in a new project; and makes the documentation.
+/// Packs every crate and builds it from its package alone; builds `ferroflow` without its features; installs the binary as a
+/// user would; runs README's program in a new project; and builds the documentation.
 pub fn check(arguments: &[String]) -> Result<(), String> {
     if let Some(unknown) = arguments.first() {
         return Err(format!("release-check: unknown argument `{unknown}`"));
@@ -41,13 +41,13 @@ pub fn check(arguments: &[String]) -> Result<(), String> {
 }
 
 fn package(arguments: &[&str]) -> Command {
-    // Changes that are not committed yet are packed too: they are what is tested.
+    // Includes uncommitted changes, which are being tested.
     let mut command = process::cargo(&["package", "--workspace", "--allow-dirty"]);
     command.args(arguments);
     command
 }
 
-/// Fails where a package in a directory is too large.
+/// Returns an error if a package in a directory is too large.
 fn check_sizes(directory: &Path) -> Result<(), String> {
     let entries = std::fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut num_packages = 0;

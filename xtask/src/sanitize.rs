@@ -1,14 +1,14 @@
-//! `cargo xtask sanitize`: runs what holds `unsafe` code outside `numeric` under AddressSanitizer: tensor buffers, streams and the
-//! shared memory between tasks.
+//! `cargo xtask sanitize`: runs the tests of `unsafe` code outside of `numeric` under AddressSanitizer: tensor buffers, streams
+//! and the shared memory between tasks.
 
 use crate::process;
 
-/// The one target that the sanitizer's runtime is looked for.
+/// The only target that is supported.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Compiles the unit tests of `tensor` and `cluster` with AddressSanitizer, in a directory of their own, and runs them.
+/// Compiles the unit tests of `tensor` and `cluster` with AddressSanitizer, in a separate directory, and runs them.
 ///
-/// The flag is not stable, but the runtime comes with the stable toolchain; `RUSTC_BOOTSTRAP` lets the compiler take it.
+/// The flag is not stable, but the runtime comes with the stable toolchain; `RUSTC_BOOTSTRAP` makes the compiler accept it.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let filter: &[&str] = match arguments {
         [] => &["transport::stream", "buffer", "shared"],
@@ -17,7 +17,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     };
     let mut command = process::cargo(&["test", "--target", TARGET, "--lib"]);
     command.args(["--package", "ferroflow-tensor", "--package", "ferroflow-cluster"]);
-    // What is not looked at is compiled quickly.
+    // Code that is not under test is compiled without much optimization.
     command.args(["--config", "profile.dev.package.\"*\".opt-level=1"]);
     command.args(["--config", "profile.dev.package.ferroflow-numeric.opt-level=1"]);
     command.arg("--").args(filter);

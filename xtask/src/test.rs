@@ -1,10 +1,10 @@
-//! `cargo xtask test`: every check there is, one part after the other, and a last line that sums them up.
+//! `cargo xtask test`: runs all checks, and prints a summary in the last line.
 
 use crate::{interop, levels, manifests, process, release, venv};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Runs the parts that the arguments ask for; an error says which of them failed.
+/// Runs the parts that the arguments select. The error names those that failed.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let options = Options::parse(arguments)?;
     let mut report = Report::default();
@@ -51,7 +51,7 @@ impl Options {
 }
 
 fn run_rust_parts(options: &Options, report: &mut Report) {
-    // A filter asks for certain tests, and format and lints are not among them.
+    // A filter selects tests, so formatting and lints are skipped.
     if options.filter.is_none() {
         report.part("fmt", || process::run(&mut process::cargo(&["fmt", "--all", "--check"])));
         report.part("clippy", || {
@@ -79,7 +79,7 @@ fn run_rust_parts(options: &Options, report: &mut Report) {
     report.part("rust tests", || {
         let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
         command.args(["--lib", "--bins", "--tests", "--examples"]);
-        // The same random cases in every run, so that a failure is found where it was made; `cargo test` itself explores.
+        // The same random cases in every run, so that a failure is reproducible; plain `cargo test` explores.
         command.env("PROPTEST_RNG_SEED", "20161");
         process::run(command.args(&filter))
     });
@@ -97,7 +97,7 @@ fn run_rust_parts(options: &Options, report: &mut Report) {
     });
 }
 
-/// Holds the dependencies to `deny.toml`, where cargo-deny is installed; advisories where their database was fetched, too.
+/// Checks the dependencies against `deny.toml` if cargo-deny is installed, and for advisories if their database was fetched.
 fn check_dependencies(report: &mut Report) {
     let installed = process::cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success());
     if !installed {
@@ -106,7 +106,7 @@ fn check_dependencies(report: &mut Report) {
         );
         return;
     }
-    // cargo-deny reads the packages of every target, also of those that no build here needs.
+    // cargo-deny reads the packages of all targets, including those that no build here needs.
     let fetched =
         process::cargo(&["fetch", "--locked", "--quiet"]).output().is_ok_and(|output| output.status.success());
     if !fetched {
@@ -169,7 +169,7 @@ fn run_interop_parts(options: &Options, report: &mut Report) {
     });
 }
 
-/// What passed, what failed and what could not be run.
+/// The parts that passed, failed, or could not be run.
 #[derive(Default)]
 struct Report {
     passed: Vec<String>,
@@ -178,7 +178,7 @@ struct Report {
 }
 
 impl Report {
-    /// Runs one part, tells how it went, and returns whether it passed.
+    /// Runs one part, prints its result, and returns whether it passed.
     fn part(&mut self, name: &str, body: impl FnOnce() -> Result<(), String>) -> bool {
         println!("== {name}");
         let started = Instant::now();
@@ -209,7 +209,7 @@ impl Report {
         self.left_out.push(name.to_string());
     }
 
-    /// Prints the summary. What could not be run fails only where nobody reads the output.
+    /// Prints the summary. Parts that could not be run are failures only in CI.
     fn finish(self) -> Result<(), String> {
         let mut line = format!("{} passed, {} failed", self.passed.len(), self.failed.len());
         if !self.failed.is_empty() {
@@ -223,7 +223,7 @@ impl Report {
         if self.failed.is_empty() && (self.left_out.is_empty() || !unattended) {
             Ok(())
         } else {
-            // The summary is the last line already.
+            // The summary has already been printed.
             Err(String::new())
         }
     }

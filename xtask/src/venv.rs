@@ -1,22 +1,22 @@
-//! Python environments: found or made below `target/`, from pinned requirements.
+//! Python environments, created below `target/` from pinned requirements.
 
 use crate::process;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// TensorFlow 2.15 has wheels for these only; the newest comes first.
+/// The minor versions of Python 3 for which TensorFlow 2.15 has wheels, newest first.
 const MINORS: [&str; 3] = ["11", "10", "9"];
 
 /// Why there is no environment.
 pub enum Missing {
     /// This machine has no Python that can run TensorFlow; the text says what to install.
     NoPython(String),
-    /// Making the environment failed.
+    /// Creating the environment failed.
     Failed(String),
 }
 
 impl Missing {
-    /// Returns the text for the person who waits.
+    /// Returns the message for the user.
     pub fn into_message(self) -> String {
         match self {
             Missing::NoPython(message) | Missing::Failed(message) => message,
@@ -24,7 +24,7 @@ impl Missing {
     }
 }
 
-/// Returns the Python of the interop tests, after making or renewing its environment when the requirements changed.
+/// Returns the Python of the interop tests. Creates its environment if missing, and again if the requirements have changed.
 pub fn python() -> Result<PathBuf, Missing> {
     made("interop-venv", "tests/interop/requirements.txt")
 }
@@ -34,7 +34,7 @@ pub fn tools() -> Result<PathBuf, Missing> {
     made("tools-venv", "xtask/requirements.txt")
 }
 
-/// Returns the Python of an environment below `target/`.
+/// Returns the Python of an environment below `target/`, which is created if necessary.
 fn made(name: &str, requirements: &str) -> Result<PathBuf, Missing> {
     let directory = process::target().join(name);
     let python = directory.join("bin").join("python");
@@ -42,7 +42,7 @@ fn made(name: &str, requirements: &str) -> Result<PathBuf, Missing> {
     let requirements_path = process::root().join(requirements);
     let requirements = std::fs::read_to_string(&requirements_path)
         .map_err(|error| Missing::Failed(format!("cannot read {}: {error}", requirements_path.display())))?;
-    // The stamp is written last, so an interrupted installation is never taken for a whole one.
+    // The stamp is written last, so that an interrupted installation never counts as complete.
     if python.exists() && std::fs::read_to_string(&stamp).is_ok_and(|text| text == requirements) {
         return Ok(python);
     }
@@ -58,7 +58,7 @@ fn made(name: &str, requirements: &str) -> Result<PathBuf, Missing> {
     Ok(python)
 }
 
-/// A program that can make the environment.
+/// A program that can create an environment.
 enum Maker {
     Python { program: String, version: String },
     Uv,
@@ -108,10 +108,10 @@ fn find_maker() -> Option<Maker> {
     uv.is_ok_and(|status| status.success()).then_some(Maker::Uv)
 }
 
-/// Returns the version of a Python that can make a venv for TensorFlow, or none.
+/// Returns the version of a Python if it can create a venv for TensorFlow.
 ///
-/// It is asked rather than judged by its name: a version manager's shim exists for versions that are switched off, and
-/// distributions ship Pythons that cannot make a venv.
+/// Runs it rather than trusting its name: version managers have shims for versions that are disabled, and distributions ship
+/// Pythons that cannot create a venv.
 fn usable_version(program: &str) -> Option<String> {
     let question = "import sys, venv, ensurepip; \
         print('%d.%d.%d' % sys.version_info[:3] if sys.implementation.name == 'cpython' else '')";

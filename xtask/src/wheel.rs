@@ -1,10 +1,10 @@
-//! `cargo xtask wheel`: a Python wheel with the binary and the module, installed into a new environment and tried there.
+//! `cargo xtask wheel`: builds a Python wheel with the binary and the module, and tests it in a new environment.
 
 use crate::{process, venv};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the wheel, tries it, and says where it is.
+/// Builds the wheel, tests it, and prints its path.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let profile = match arguments {
         [] => "release",
@@ -17,12 +17,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the directory of what is given to users.
+/// Returns the directory for release artifacts.
 pub fn dist() -> PathBuf {
     process::root().join("dist")
 }
 
-/// Builds the wheel into a directory and returns its path.
+/// Builds the wheel in a directory, and returns its path.
 pub fn build(profile: &str, directory: &Path) -> Result<PathBuf, String> {
     println!("== wheel");
     let python = venv::tools().map_err(venv::Missing::into_message)?;
@@ -31,7 +31,7 @@ pub fn build(profile: &str, directory: &Path) -> Result<PathBuf, String> {
     }
     let mut command = Command::new(&python);
     command.args(["-m", "maturin", "build", "--quiet", "--profile", profile, "--out"]).arg(directory);
-    // maturin finds cargo on the path; it is the one that runs this.
+    // maturin uses the cargo on the path, which should be the one that runs this.
     if let Some(cargo) = std::env::var_os("CARGO") {
         command.env("CARGO", cargo);
     }
@@ -43,7 +43,7 @@ pub fn build(profile: &str, directory: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Installs a wheel into a new environment without TensorFlow, runs the command, and has the module find it.
+/// Installs a wheel into a new environment without TensorFlow, runs the command, and checks that the module finds it.
 pub fn try_out(wheel: &Path) -> Result<(), String> {
     println!("== wheel, installed");
     let python = venv::tools().map_err(venv::Missing::into_message)?;
@@ -53,7 +53,7 @@ pub fn try_out(wheel: &Path) -> Result<(), String> {
     let bin = environment.join("bin");
     let in_environment = |program: &str| {
         let mut command = Command::new(bin.join(program));
-        // Nothing of this checkout or of the person's own is to be found instead.
+        // Hides the binaries of this checkout and of the user.
         command.env("PATH", "/usr/bin:/bin").env_remove("PYTHONPATH").env_remove("FERROFLOW_BIN");
         command.current_dir(directory.path());
         command

@@ -1,12 +1,12 @@
 //! The messages that TensorFlow's tasks, clients and files exchange, generated from `proto/*.proto` (`tests/generated.rs`).
 //!
-//! Names, field numbers and types are those on the wire. Everything of package `tensorflow` is at the root of this
-//! crate (`proto::TensorProto`, `proto::attr_value::Value`); the packages below it are modules (`proto::error::Code`,
-//! `proto::data::Options`). Maps are ordered, and `bytes` fields are [`bytes::Bytes`]: a message that is decoded from
-//! `Bytes` shares them with the received buffer.
+//! Names, field numbers and types are those on the wire. The messages of package `tensorflow` are at the root of this crate
+//! (`proto::TensorProto`, `proto::attr_value::Value`); the packages below it are modules (`proto::error::Code`,
+//! `proto::data::Options`). Maps are ordered, and `bytes` fields are [`bytes::Bytes`]: a message that is decoded from `Bytes`
+//! shares them with the received buffer.
 //!
-//! There is no logic here but the [`text`] form of messages and the [`size`] that one takes once it is decoded, and no service
-//! code: [`service`] has the paths of the calls.
+//! The only logic here is the [`text`] form of messages and the [`size`] of decoded messages. There is no service code, but
+//! [`service`] has the paths of the calls.
 
 pub mod service;
 pub mod size;
@@ -53,8 +53,8 @@ mod generated {
         }
     }
 
-    /// Package `tensorflow.core.platform`, which refers to no other. It stays out of `tensorflow`, since a module
-    /// `core` at the root of a crate hides the standard one from whoever imports all of it.
+    /// Package `tensorflow.core.platform`, which refers to no other. It is not in `tensorflow`, since a module `core` at the
+    /// root of the crate would hide the standard one from glob imports.
     pub mod core {
         pub mod platform {
             include!("../generated/tensorflow.core.platform.rs");

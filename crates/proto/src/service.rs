@@ -1,6 +1,6 @@
-//! The paths of TensorFlow's calls over gRPC, and the type URLs of the payloads that its statuses carry.
+//! The paths of TensorFlow's gRPC calls, and the type URLs of the payloads in its statuses.
 
-/// `tensorflow.MasterService`: what a client asks of the server that it is connected to.
+/// `tensorflow.MasterService`: the calls of a client to the server that it is connected to.
 pub mod master {
     /// The name of the service.
     pub const NAME: &str = "tensorflow.MasterService";
@@ -30,7 +30,7 @@ pub mod master {
     ];
 }
 
-/// `tensorflow.WorkerService`: what a master asks of a worker, and workers of each other.
+/// `tensorflow.WorkerService`: the calls of masters to workers, and between workers.
 pub mod worker {
     /// The name of the service.
     pub const NAME: &str = "tensorflow.WorkerService";
@@ -72,7 +72,7 @@ pub mod worker {
     ];
 }
 
-/// Type URLs of the payloads that travel with a status.
+/// Type URLs of the payloads of a status.
 pub mod payload {
     /// Marks a failure that another failure caused; its value is empty.
     pub const DERIVED_STATUS: &str = "type.googleapis.com/tensorflow.DerivedStatus";

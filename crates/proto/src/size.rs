@@ -1,23 +1,23 @@
-//! How much memory a message will take once it is decoded, told from its bytes alone.
+//! Bounds the memory of a decoded message from its bytes alone.
 //!
-//! Two bytes of a message can become a structure of hundreds. So what comes from outside is looked through before it is
-//! decoded: this reads every tag once, makes nothing, and returns a bound that a little memory for the allocator and
-//! for lists that grow by doubling is part of.
+//! Two bytes of a message can become a structure of hundreds, so messages from outside are scanned before they are decoded. The
+//! scan reads every tag once and allocates nothing. The bound includes the overhead of the allocator and of lists that grow by
+//! doubling.
 
 use crate::text::schema::{Field, Kind, MessageSchema, Schema};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// How deep messages may nest; the decoder has the same bound.
+/// The deepest nesting of messages; the decoder has the same bound.
 const DEPTH_MAX: usize = 100;
 
-/// What the allocator keeps beside a block, and rounds it up by, at most.
+/// The most that the allocator adds to a block, including rounding.
 const BLOCK_BYTES: u64 = 16;
 
-/// Pairs in a leaf of the standard library's ordered map, which is allocated as a whole.
+/// Pairs in a leaf of a `BTreeMap`, which is allocated as a whole.
 const LEAF_PAIRS: u64 = 11;
 
-/// The fields that `tests/generated.rs` has boxed.
+/// The fields that `tests/generated.rs` boxes.
 const BOXED: [(&str, &str); 5] = [
     (".tensorflow.AttrValue", "list"),
     (".tensorflow.AttrValue", "tensor"),
@@ -26,25 +26,25 @@ const BOXED: [(&str, &str); 5] = [
     (".tensorflow.NodeDef", "experimental_type"),
 ];
 
-/// What a message will take once it is decoded.
+/// The size of a decoded message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodedSize {
     /// The bytes of memory, without those of `bytes` fields, which are shared with the message.
     pub bytes: u64,
-    /// How many nodes of graphs and functions there are.
+    /// The number of nodes in graphs and functions.
     pub nodes: u64,
 }
 
-/// Why nothing can be said of a message.
+/// Why the size of a message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeError {
-    /// The bytes are no message.
+    /// The bytes are not a message.
     Malformed,
     /// Messages nest too deeply.
     TooDeep,
 }
 
-/// Returns what a message of the package `tensorflow` takes once it is decoded. A name that nobody knows is malformed.
+/// Returns the decoded size of a message of the package `tensorflow`. An unknown name is malformed.
 pub fn decoded_size(message: &str, bytes: &[u8]) -> Result<DecodedSize, SizeError> {
     let table = Table::get();
     let &index = table.by_name.get(message).ok_or(SizeError::Malformed)?;
@@ -53,7 +53,7 @@ pub fn decoded_size(message: &str, bytes: &[u8]) -> Result<DecodedSize, SizeErro
     Ok(size)
 }
 
-/// All messages, with what each of their fields costs.
+/// All messages, with the cost of each of their fields.
 struct Table {
     messages: Vec<Message>,
     /// The messages of the package `tensorflow` by their short names.
@@ -70,13 +70,13 @@ struct Message {
 
 #[derive(Clone, Copy)]
 enum Cost {
-    /// A number: 0, or the size of an element of a list, and the bytes that one takes in a packed list, at least.
+    /// A number: 0, or the size of an element if repeated, and the fewest bytes of one in a packed list.
     Number { element: u64, packed: u64 },
-    /// Text: 0, or the size of an element of a list.
+    /// Text: 0, or the size of an element if repeated.
     Text { element: u64 },
     /// Bytes: likewise.
     Bytes { element: u64 },
-    /// A message: what it costs beside the structure that it is in.
+    /// A message: its cost beside the structure that contains it.
     Message { index: usize, own: u64 },
     /// An entry of a map: its message, and the size of a pair.
     Entry { index: usize, pair: u64 },
@@ -107,7 +107,7 @@ impl Table {
         Table { by_name: names.iter().filter_map(short).collect(), messages }
     }
 
-    /// Adds what the fields of a message cost beside its structure.
+    /// Adds the cost of a message's fields beside its structure.
     fn add(&self, index: usize, bytes: &[u8], depth: usize, size: &mut DecodedSize) -> Result<(), SizeError> {
         if depth > DEPTH_MAX {
             return Err(SizeError::TooDeep);
@@ -151,7 +151,7 @@ impl Table {
                     maps_seen |= bit;
                     self.add(index, value, depth + 1, size)?;
                 }
-                // The decoder refuses it.
+                // The decoder rejects it.
                 Cost::Message { .. } | Cost::Entry { .. } => return Err(SizeError::Malformed),
             }
         }
@@ -159,7 +159,7 @@ impl Table {
     }
 }
 
-/// What a block of so many bytes takes.
+/// Returns the memory that an allocation of this many bytes takes.
 fn heap(len: u64) -> u64 {
     if len == 0 { 0 } else { len + BLOCK_BYTES }
 }
@@ -183,10 +183,10 @@ fn take<'a>(rest: &mut &'a [u8], len: u64) -> Result<&'a [u8], SizeError> {
     Ok(taken)
 }
 
-/// Works out the sizes of structures from what they consist of.
+/// Computes the sizes of structures from their fields.
 struct Sizes<'a> {
     schema: &'a Schema,
-    /// 0 while it is worked out: what a message has of its own kind is boxed.
+    /// 0 while it is being computed: a message within one of the same type is boxed.
     known: BTreeMap<String, u64>,
 }
 
@@ -208,7 +208,7 @@ impl Sizes<'_> {
         for field in fields {
             let bytes = self.field(name, field);
             match field.oneof {
-                // The largest of those of which only one is there, and which one it is.
+                // The largest member of a oneof, and its discriminant.
                 Some(choice) => {
                     let largest = choices.entry(choice).or_default();
                     *largest = (*largest).max(bytes + POINTER);
@@ -221,7 +221,7 @@ impl Sizes<'_> {
         total
     }
 
-    /// Returns what a field takes in the structure that it is in.
+    /// Returns the size of a field within its structure.
     fn field(&mut self, message: &str, field: &Field) -> u64 {
         match field.kind() {
             _ if field.is_repeated() => LIST,
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(decoded_size("NodeDef", &node[..node.len() - 1]), Err(SizeError::Malformed));
         assert_eq!(decoded_size("NodeDef", &[0xff; 11]), Err(SizeError::Malformed));
         assert_eq!(decoded_size("No such message", &[]), Err(SizeError::Malformed));
-        // A function within the attributes of a function, and so on.
+        // Functions nested in the attributes of functions.
         let mut value = AttrValue::default().encode_to_vec();
         for _ in 0..60 {
             let field = |number: u8, bytes: &[u8]| {

@@ -1,7 +1,10 @@
 //! The text form of messages, as in `graph.pbtxt`: [`parse()`] and [`format()`].
 //!
-//! Both go through the wire form: text becomes the bytes of a message and back, by what the descriptors say of its
-//! fields. What is written is what TensorFlow reads, and the other way round.
+//! Both convert between text and the bytes of a message, guided by the descriptors. TensorFlow reads what this writes, and the
+//! other way round.
+//!
+//! Written by hand: the text form of `prost-reflect` decodes every message into a tree of dynamic values first, which for a
+//! graph takes several times the memory of this one pass. The tests compare with it.
 
 mod format;
 mod parse;
@@ -11,10 +14,10 @@ use prost::{DecodeError, Message};
 use schema::{MessageSchema, Schema};
 use std::fmt;
 
-/// How deep messages may be inside each other, as in other implementations.
+/// The deepest nesting of messages, as in other implementations.
 const DEPTH_MAX: usize = 100;
 
-/// Reads a message, which is called `name` ("tensorflow.ServerDef"), from its text form.
+/// Parses the text form of a message whose full name is `name`, such as `tensorflow.ServerDef`.
 ///
 /// ```
 /// let def: proto::ServerDef = proto::text::parse("tensorflow.ServerDef", "job_name: 'ps' task_index: 1")?;
@@ -26,7 +29,7 @@ pub fn parse<M: Message + Default>(name: &str, text: &str) -> Result<M, Error> {
     Ok(M::decode(&*bytes)?)
 }
 
-/// Returns the text form of a message, which is called `name` ("tensorflow.GraphDef").
+/// Returns the text form of a message whose full name is `name`, such as `tensorflow.GraphDef`.
 ///
 /// ```
 /// let def = proto::ServerDef { job_name: "ps".to_owned(), ..Default::default() };
@@ -42,7 +45,7 @@ fn message(name: &str) -> Result<&'static MessageSchema, Error> {
     Schema::get().message(&format!(".{name}")).ok_or_else(missing)
 }
 
-/// Why a text is not that of a message.
+/// Why a text is not the text form of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     what: String,

@@ -1,5 +1,5 @@
-//! Compiles `proto/*.proto`, without `protoc`, and holds `generated/` to the result. It is in the repository because
-//! whoever builds Ferroflow would otherwise build a compiler first; `UPDATE_EXPECT=1` writes it anew.
+//! Compiles `proto/*.proto`, without `protoc`, and compares `generated/` with the result. The generated code is in the
+//! repository so that building Ferroflow does not build a compiler first; `UPDATE_EXPECT=1` rewrites it.
 
 use protox::prost::Message;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ fn generated_code_is_that_of_the_proto_files() {
     assert!(differ.is_empty(), "{differ:?} are not up to date: run `UPDATE_EXPECT=1 cargo test -p ferroflow-proto`");
 }
 
-/// Files by their names.
+/// The contents of files by name.
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// Returns the Rust files, and the serialized FileDescriptorSet.
@@ -35,21 +35,21 @@ fn generate() -> Result<Files, Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     prost_build::Config::new()
         .out_dir(directory.path())
-        // Two equal graphs must have equal bytes, so maps are written in the order of their keys.
+        // Equal graphs must have equal bytes, so maps are written in the order of their keys.
         .btree_map(["."])
         // A message that is decoded from `Bytes` shares its byte fields with the received buffer.
         .bytes(["."])
-        // Rare and large parts lie elsewhere, so that the many small nodes and attributes of a graph take little.
+        // Rare and large parts are boxed, so that the many small nodes and attributes of a graph take little memory.
         .boxed(".tensorflow.AttrValue.value.list")
         .boxed(".tensorflow.AttrValue.value.tensor")
         .boxed(".tensorflow.AttrValue.value.func")
         .boxed(".tensorflow.NodeDef.experimental_debug_info")
         .boxed(".tensorflow.NodeDef.experimental_type")
-        // `Any` then has `Bytes` as well, and nothing depends on `prost-types` at run time.
+        // `Any` then has `Bytes`, too, and nothing depends on `prost-types` at run time.
         .compile_well_known_types()
         .compile_fds(descriptors.clone())?;
     let mut files = read(directory.path())?;
-    // Comments and positions are of no use at run time.
+    // Comments and positions are not needed at run time.
     for file in &mut descriptors.file {
         file.source_code_info = None;
     }
@@ -77,7 +77,7 @@ fn write(directory: &Path, files: &Files) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the files in an order that doesn't depend on the file system.
+/// Returns the files in an order that does not depend on the file system.
 fn proto_files(directory: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -42,7 +42,7 @@ fn graph_survives_the_wire() {
         u64::MAX,
         graph_debug_info::StackTrace {
             file_line_cols: vec![graph_debug_info::FileLineCol {
-                // In proto2 a zero that was set is told from one that was not.
+                // proto2 distinguishes a zero that is set from a field that is not.
                 line: Some(0),
                 ..Default::default()
             }],
@@ -89,7 +89,7 @@ fn repeated_numbers_are_packed() {
     let tensor = TensorProto { int_val: vec![1, 2, 3], ..TensorProto::default() };
     // Field 7 with a length: three varints follow.
     assert_eq!(tensor.encode_to_vec(), [0x3a, 3, 1, 2, 3]);
-    // A writer may leave them unpacked all the same.
+    // A writer may also leave them unpacked.
     let unpacked = [0x38, 1, 0x38, 2, 0x38, 3];
     assert_eq!(TensorProto::decode(&unpacked[..]), Ok(tensor));
 }

@@ -1,4 +1,4 @@
-//! The text form of messages against another implementation of it, and against texts that are wrong.
+//! The text form of messages against another implementation of it, and with invalid texts.
 
 use proptest::prelude::*;
 use prost_reflect::text_format::FormatOptions;
@@ -131,7 +131,7 @@ proptest! {
     }
 }
 
-/// A graph with an attribute of every kind, and with what maps and floats have at their edges.
+/// Returns a graph with an attribute of every kind, and edge cases of maps and floats.
 fn graph() -> GraphDef {
     let tensor = TensorProto {
         dtype: 1,

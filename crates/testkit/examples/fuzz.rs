@@ -1,5 +1,5 @@
 //! Runs random graphs for a while and prints what it found: `fuzz [--seconds N | --executions N] [--seed N] [--corpus FILE]
-//! [--show]`. With a corpus, changed graphs of the real client; with `--show`, the graph of the seed is printed instead.
+//! [--show]`. With a corpus, it runs mutated graphs of the real client; with `--show`, it prints the graph of the seed instead.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn main() {
         println!("{:#?}", source.graph(first_seed));
         return;
     }
-    // Files that a graph names are looked for where there are none.
+    // Relative paths in graphs are resolved in an empty directory.
     let directory = std::env::temp_dir().join(format!("ferroflow-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory can be made");
     let seed_file = directory.join("seed");

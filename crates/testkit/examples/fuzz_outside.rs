@@ -1,7 +1,7 @@
-//! Gives changed bytes to something that takes some from outside, for a while, and prints what it found: `fuzz_outside TARGET
+//! Feeds mutated bytes to a target that reads input from outside, and prints its findings: `fuzz_outside TARGET
 //! [--seconds N | --executions N] [--seed N] [--corpus DIR] [--keep DIR]`.
 //!
-//! With `--keep`, inputs that had an outcome of their own and findings are written there.
+//! With `--keep`, writes inputs with new outcomes, and findings, to a directory.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn main() {
     if let Some(directory) = &keep {
         std::fs::create_dir_all(directory).expect("a directory can be made");
     }
-    // Memory, where the system has such a place: it is written for each input.
+    // In memory where possible, since files are written for each input.
     let shared = Path::new("/dev/shm");
     let directory = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
     let under_way = directory.join(format!("ferroflow-outside-{target}-{}", std::process::id()));

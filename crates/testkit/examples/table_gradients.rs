@@ -1,9 +1,9 @@
 //! Adds our gradients to graphs of the real client, so that a test can compare them with the client's own:
 //! `table_gradients DIRECTORY`.
 //!
-//! For each `NAME.pb`, a GraphDef, there is a `NAME.request` that names cases with their outputs, the weights of these and
-//! the sources. What comes out is `NAME.added`, a GraphDef of the nodes that were added, and `NAME.answer`, with the
-//! gradients of each case or the error, and the ops whose gradients were asked for.
+//! For each GraphDef `NAME.pb`, `NAME.request` lists cases with their outputs, the weights of these, and the sources. Writes
+//! `NAME.added`, a GraphDef of the added nodes, and `NAME.answer`, with the gradients of each case or the error, and the ops
+//! whose gradients were used.
 
 use graph::builder::{Grad, Gradient, Graph, Operation, Output};
 use prost::Message;
@@ -65,7 +65,7 @@ fn cases(text: &str) -> Vec<Case> {
     cases
 }
 
-/// Adds the gradients of one case to its own part of the graph; what was added goes to `added`.
+/// Adds the gradients of one case to its part of the graph, and appends the added nodes to `added`.
 fn differentiate(
     def: &GraphDef,
     nodes: &HashMap<&str, &NodeDef>,
@@ -122,14 +122,14 @@ fn node_name(input: &str) -> &str {
     name.split_once(':').map_or(name, |(name, _)| name)
 }
 
-/// Returns the ops with a gradient between sources and outputs, on ways on which all ops have one.
+/// Returns the ops with a gradient on paths from sources to outputs on which all ops have one.
 fn gone_back_over(graph: &Graph, ys: &[Output], xs: &[Output]) -> Vec<String> {
     let has_gradient = |op: &Operation| match graph.ops().op(&op.op_type()) {
         Some(info) => matches!(info.gradient, Gradient::Fn(_)),
         None => true,
     };
     let sources: HashSet<String> = xs.iter().map(|x| x.op.name()).collect();
-    // Whether a source is behind an op; inputs come before what uses them.
+    // Whether an op depends on a source; inputs come before their consumers.
     let mut leads: HashMap<String, bool> = HashMap::new();
     fn visit(
         op: &Operation,

@@ -1,16 +1,16 @@
-//! Makes a graph deep: long chains of nodes, and functions within the attributes of functions.
+//! Makes graphs deep: long chains of nodes, and functions nested in the attributes of functions.
 
 use crate::random_graph::{Chooser, RandomGraph};
 use proto::attr_value::Value;
 use proto::{AttrValue, NameAttrList};
 
-/// How long a chain may get; some are longer than any stack would bear.
+/// The lengths of chains; a recursion over the longest would overflow any stack.
 const LENGTHS: [usize; 4] = [10, 100, 300, 3_000];
 
-/// How deep attributes may lie within each other; a message of more than a hundred levels can't be read.
+/// The nesting of attributes; messages with more than a hundred levels cannot be decoded.
 const ATTRIBUTE_LEVELS: [usize; 3] = [2, 20, 45];
 
-/// Puts copies of a node one behind the other, or functions within a function's attributes.
+/// Chains copies of a node, or nests functions in a function's attributes.
 pub fn deepen(chooser: &mut Chooser, graph: &mut RandomGraph) {
     if graph.def.node.is_empty() {
         return;
@@ -21,7 +21,7 @@ pub fn deepen(chooser: &mut Chooser, graph: &mut RandomGraph) {
     }
 }
 
-/// Has copies of a node take each other's output in the place of one of its inputs, and fetches the last of them.
+/// Chains copies of a node by one of its inputs, and fetches the last of them.
 fn chain(chooser: &mut Chooser, graph: &mut RandomGraph) {
     let with_inputs: Vec<usize> =
         (0..graph.def.node.len()).filter(|&at| !graph.def.node[at].input.is_empty()).collect();
@@ -35,7 +35,7 @@ fn chain(chooser: &mut Chooser, graph: &mut RandomGraph) {
     for number in 0..length {
         let mut copy = first.clone();
         copy.name = format!("{}/deep{number}", first.name);
-        // Behind a control input the order is all that there is.
+        // A control input orders the copies without a value.
         copy.input[place] = if first.input[place].starts_with('^') { format!("^{before}") } else { before };
         before = copy.name.clone();
         graph.def.node.push(copy);

@@ -1,5 +1,5 @@
-//! Runs random graphs, or changed ones of the real client, on an embedded server and tells what must not happen: a panic, a step that outlives its time limit,
-//! an error that is said to be ours, a session that cannot be closed.
+//! Runs random graphs, or mutated ones of the real client, on an embedded server, and reports what must not happen: a panic, a
+//! step that outlives its time limit, an `Internal` error, a session that cannot be closed.
 
 use crate::deep_graph::deepen;
 use crate::mutated_graph::Corpus;
@@ -13,51 +13,51 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use tensor::{Code, Status};
 
-/// What a step may take; some ops wait for what never comes.
+/// The time limit of a step; some ops wait forever.
 const STEP_TIMEOUT_MS: i64 = 300;
 
-/// What anything may take before it counts as hung, on a busy machine too.
+/// The time after which a call counts as hung, even on a busy machine.
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many bytes one tensor may have meanwhile: odd sizes are refused, not filled.
+/// The most bytes of a tensor, so that absurd sizes are rejected rather than allocated.
 const TENSOR_BYTES_MAX: usize = 64 << 20;
 
-/// How many messages a report holds.
+/// The most messages in a report.
 const FINDINGS_MAX: usize = 1000;
 
-/// How long to go on.
+/// When to stop.
 pub enum Until {
-    /// For so many graphs.
+    /// After this many graphs.
     Executions(u64),
-    /// For so long.
+    /// After this time.
     Elapsed(Duration),
 }
 
-/// What a run of the loop saw.
+/// The results of a fuzzing run.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// How many graphs were sent.
+    /// The number of graphs.
     pub executions: u64,
-    /// How many were refused before a step ran.
+    /// The number of graphs that were rejected before a step ran.
     pub refused: u64,
-    /// How many steps failed, by code.
+    /// The number of failed steps, by code.
     pub failures: BTreeMap<String, u64>,
-    /// How many steps succeeded.
+    /// The number of steps that succeeded.
     pub successes: u64,
-    /// What must not happen, with the seed of the graph, once for each message.
+    /// Findings: the message, and the seed of the first graph that had it.
     pub findings: BTreeMap<String, u64>,
 }
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Of so many graphs one is made deep.
+/// One in this many graphs is made deep.
 const DEEP_ONCE_IN: usize = 25;
 
-/// Where graphs come from.
+/// The source of graphs.
 pub enum Source {
-    /// The definitions of the ops.
+    /// Random graphs made from the definitions of the ops.
     Definitions,
-    /// Graphs of the real client, which are changed.
+    /// Mutated graphs of the real client.
     Corpus(Corpus),
 }
 
@@ -68,7 +68,7 @@ impl Source {
             Source::Definitions => random_graph(&mut Chooser::new(seed), &ops::registry().names()),
             Source::Corpus(corpus) => corpus.mutated(seed),
         };
-        // From another sequence, so that the other graphs stay what they were.
+        // A separate random sequence, so that the other graphs stay the same.
         let mut chooser = Chooser::new(!seed);
         if chooser.once_in(DEEP_ONCE_IN) {
             deepen(&mut chooser, &mut graph);
@@ -77,8 +77,8 @@ impl Source {
     }
 }
 
-/// Sends the graphs of successive seeds to an embedded server. `before` is told each seed first, so that it can be noted
-/// should the process end.
+/// Sends the graphs of successive seeds to an embedded server. Calls `before` with each seed first, so that it is known if the
+/// process dies.
 pub fn run(source: &Source, first_seed: u64, until: &Until, mut before: impl FnMut(u64)) -> Report {
     note_panics();
     tensor::set_tensor_bytes_max(TENSOR_BYTES_MAX);
@@ -102,7 +102,7 @@ pub fn run(source: &Source, first_seed: u64, until: &Until, mut before: impl FnM
     report
 }
 
-/// An embedded server, on which graphs are run.
+/// An embedded server that runs graphs.
 pub(crate) struct StepRunner {
     runtime: tokio::runtime::Runtime,
     master: Arc<dyn MasterInterface>,
@@ -120,7 +120,7 @@ impl StepRunner {
         StepRunner { runtime, master, _cluster: cluster }
     }
 
-    /// Runs one step of a graph in a session of its own, and notes what came of it.
+    /// Runs one step of a graph in its own session, and adds the result to the report.
     pub fn execute(&self, graph: &RandomGraph, seed: u64, report: &mut Report) {
         self.runtime.block_on(execute(&self.master, graph, seed, report));
     }
@@ -168,7 +168,7 @@ async fn execute(master: &Arc<dyn MasterInterface>, graph: &RandomGraph, seed: u
     }
 }
 
-/// Waits for an answer, but not without end; a panic on the way becomes an error.
+/// Waits for an answer for a limited time; a panic becomes an error.
 async fn guarded<T: Send + 'static>(
     answer: impl Future<Output = tensor::Result<T>> + Send + 'static,
 ) -> tensor::Result<T> {
@@ -181,14 +181,14 @@ async fn guarded<T: Send + 'static>(
 
 fn look_at(status: &Status, seed: u64, report: &mut Report) {
     let text = status.message();
-    // What a client sent is its own mistake; Internal says that it is ours.
+    // Invalid input is the client's mistake; `Internal` would mean a bug of ours.
     if status.code() == Code::Internal && !look_for_panics(seed, report) && report.findings.len() < FINDINGS_MAX {
         report.findings.entry(text.replace('\n', " ")).or_insert(seed);
     }
     look_for_panics(seed, report);
 }
 
-/// Notes the panics that there were on any thread; returns whether there were some.
+/// Adds the panics of all threads to the report, and returns whether there were any.
 fn look_for_panics(seed: u64, report: &mut Report) -> bool {
     let panics = take_panics();
     let found = !panics.is_empty();
@@ -198,12 +198,12 @@ fn look_for_panics(seed: u64, report: &mut Report) -> bool {
     found
 }
 
-/// Returns the panics that there were on any thread since the last call.
+/// Returns the panics of all threads since the last call.
 pub(crate) fn take_panics() -> Vec<String> {
     std::mem::take(&mut *PANICS.lock())
 }
 
-/// Has every panic noted.
+/// Installs a panic hook that records every panic.
 pub(crate) fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,5 +1,5 @@
-//! What tests of the whole need: graphs made at random from the op definitions, a loop that runs them on an embedded server, and one
-//! that gives changed bytes to everything that takes some from outside.
+//! Helpers for tests of the whole system: random graphs made from the op definitions, a loop that runs them on an embedded
+//! server, and one that feeds mutated bytes to everything that reads input from outside.
 
 pub mod deep_graph;
 pub mod fuzz;
@@ -7,7 +7,7 @@ pub mod mutated_graph;
 pub mod outside;
 pub mod random_graph;
 
-/// The Rust code of the tutorial, which is tested as documentation.
+/// The Rust code of the tutorial, tested as documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tutorial.md")]
 pub struct Tutorial;

@@ -1,5 +1,5 @@
-//! Graphs that the real client has built, and what becomes of them when something in them is changed: attributes, inputs,
-//! types, shapes, values, nodes. Everything follows from a seed.
+//! Mutates graphs that the real client has built: attributes, inputs, types, shapes, values, nodes. Everything is determined by
+//! a seed.
 
 use crate::random_graph::{Chooser, HARMFUL, RandomGraph};
 use prost::Message;
@@ -14,7 +14,7 @@ pub struct Corpus {
     graphs: Vec<RandomGraph>,
 }
 
-/// Numbers that are the last of something, or the first past it.
+/// Numbers at the limits of types and sizes, and just beyond.
 const NUMBERS: [i64; 22] = [
     0,
     1,
@@ -49,7 +49,7 @@ const WORDS: [&str; 14] =
     ["", "NHWC", "NCHW", "SAME", "VALID", "EXPLICIT", "(", "a.*b", "\\9", "ij,jk->ik", "1,,2", "\u{e9}", "GZIP", "min"];
 
 impl Corpus {
-    /// Reads a file of pairs of messages, each behind its length: a CreateSessionRequest and a RunStepRequest.
+    /// Reads a file of pairs of length-prefixed messages: a CreateSessionRequest and a RunStepRequest.
     pub fn read(path: &Path) -> io::Result<Corpus> {
         let contents = std::fs::read(path)?;
         let mut rest = contents.as_slice();
@@ -75,12 +75,12 @@ impl Corpus {
         self.graphs.len()
     }
 
-    /// Returns whether there are none, which doesn't happen.
+    /// Returns whether there are none, which never happens.
     pub fn is_empty(&self) -> bool {
         self.graphs.is_empty()
     }
 
-    /// Returns one of the graphs with up to four changes; now and then with none.
+    /// Returns one of the graphs with up to four mutations, occasionally none.
     pub fn mutated(&self, seed: u64) -> RandomGraph {
         let mut chooser = Chooser::new(seed);
         let from = &self.graphs[chooser.below(self.graphs.len())];
@@ -161,7 +161,7 @@ impl Mutation<'_> {
     }
 
     fn some_attribute(&mut self, graph: &mut RandomGraph) {
-        // Most nodes are constants; what matters more are the others.
+        // Most nodes are constants, but the others are more interesting.
         let mut index = self.chooser.below(graph.def.node.len());
         for _ in 0..3 {
             if !matches!(graph.def.node[index].op.as_str(), "Placeholder" | "Const") {
@@ -323,7 +323,7 @@ impl Mutation<'_> {
         }
     }
 
-    /// Makes a constant of what was fed, so that the passes see it.
+    /// Replaces a fed placeholder by a constant, so that the passes see its value.
     fn unfed(&mut self, graph: &mut RandomGraph) {
         if graph.feeds.is_empty() {
             return;

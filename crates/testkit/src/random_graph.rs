@@ -1,5 +1,5 @@
-//! Graphs made at random from the definitions of the ops: nodes with odd attributes on odd inputs, and then some damage.
-//! Everything follows from a seed.
+//! Random graphs made from the definitions of the ops: nodes with odd attributes on odd inputs, and then some damage. Everything
+//! is determined by a seed.
 
 use graph::{Arg, ArgType, OpLookup, OpSchema};
 use proto::attr_value::{ListValue, Value};
@@ -9,11 +9,11 @@ use proto::{AttrValue, GraphDef, NameAttrList, NodeDef, TensorProto, TensorShape
 use std::collections::BTreeMap;
 use tensor::DType;
 
-/// A generator of numbers, good enough to choose with and the same everywhere.
+/// A random number generator (SplitMix64), which is the same on all platforms.
 pub struct Chooser(u64);
 
 impl Chooser {
-    /// Starts from a seed.
+    /// Returns a generator with a seed.
     pub fn new(seed: u64) -> Chooser {
         Chooser(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995_1234_5678)
     }
@@ -26,28 +26,28 @@ impl Chooser {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below a limit.
+    /// Returns a random number below a limit.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.draw() % limit.max(1) as u64) as usize
     }
 
-    /// Returns whether something that happens once in so many times happens.
+    /// Returns true once in `times` times on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// Returns one of several.
+    /// Returns one of the choices.
     pub fn one_of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }
 }
 
-/// A graph, what to feed and what to fetch.
+/// A graph with its feeds and fetches.
 #[derive(Debug)]
 pub struct RandomGraph {
     /// The graph.
     pub def: GraphDef,
-    /// The placeholders and what they are fed.
+    /// The fed placeholders and their values.
     pub feeds: Vec<(String, TensorProto)>,
     /// The tensors to fetch.
     pub fetches: Vec<String>,
@@ -55,7 +55,7 @@ pub struct RandomGraph {
     pub targets: Vec<String>,
 }
 
-/// Ops that write files, leave the process or wait for somebody who never comes.
+/// Ops that write files, communicate with other processes or wait forever.
 pub(crate) const HARMFUL: [&str; 12] = [
     "_Send",
     "_Recv",
@@ -71,7 +71,7 @@ pub(crate) const HARMFUL: [&str; 12] = [
     "Abort",
 ];
 
-/// Ops that search the disk, fill the log or, with random numbers, take long.
+/// Ops that search the disk, fill the log or, with random arguments, take long.
 const TEDIOUS: [&str; 4] = ["MatchingFiles", "Print", "PrintV2", "AudioSummaryV2"];
 
 const TYPES: [DType; 16] = [
@@ -160,7 +160,7 @@ const WORDS: [&str; 20] = [
     "\u{e9}\u{4e2d}",
 ];
 
-/// Makes a graph of a few nodes.
+/// Returns a graph of a few nodes.
 pub fn random_graph(chooser: &mut Chooser, names: &[&'static str]) -> RandomGraph {
     let mut maker = Maker { chooser, def: GraphDef::default(), feeds: Vec::new(), outputs: Vec::new(), next: 0 };
     let count = 1 + maker.chooser.below(4);
@@ -196,13 +196,13 @@ struct Maker<'a> {
     chooser: &'a mut Chooser,
     def: GraphDef,
     feeds: Vec<(String, TensorProto)>,
-    /// The outputs that there are: name, type, whether it is a reference.
+    /// The outputs so far: name, type, whether it is a reference.
     outputs: Vec<(String, DType, bool)>,
     next: usize,
 }
 
 impl Maker<'_> {
-    /// Adds a node with its inputs; returns its name and how many outputs it has.
+    /// Adds a node with its inputs, and returns its name and the number of its outputs.
     fn node(&mut self, schema: &OpSchema, depth: usize) -> (String, usize) {
         let mut attrs: BTreeMap<String, Value> = BTreeMap::new();
         for attr in &schema.attrs {
@@ -224,7 +224,7 @@ impl Maker<'_> {
             }
         }
         if self.chooser.once_in(20) {
-            // An attribute that is left out takes its default, or is an error.
+            // A missing attribute has its default, or is an error.
             if let Some(name) = attrs.keys().nth(self.chooser.below(attrs.len())).cloned() {
                 attrs.remove(&name);
             }
@@ -287,7 +287,7 @@ impl Maker<'_> {
         name
     }
 
-    /// Returns a variable of some shape that may have a value.
+    /// Adds a variable of some shape, which may be initialized.
     fn variable(&mut self, dtype: DType) -> String {
         let value = self.tensor_proto(dtype, "");
         let (variable, constant, assign) = (self.name("v"), self.name("c"), self.name("a"));
@@ -308,7 +308,7 @@ impl Maker<'_> {
         assign
     }
 
-    /// Returns a handle or a variant, which only ops make.
+    /// Adds an op that produces a handle or a variant, which constants cannot have.
     fn made_by_an_op(&mut self, dtype: DType, depth: usize) -> String {
         const HANDLES: [&str; 12] = [
             "VarHandleOp",
@@ -405,7 +405,7 @@ impl Maker<'_> {
         match kind {
             "list(type)" => (0..count).for_each(|_| list.r#type.push(self.type_number(allowed))),
             "list(int)" => {
-                // Windows and strides have four or five numbers, which rarely come about by chance.
+                // Windows and strides have four or five numbers, which are rarely valid by chance.
                 const USUAL: [&[i64]; 5] =
                     [&[1, 1, 1, 1], &[1, 2, 2, 1], &[1, 2, 1, 1], &[1, 1, 1, 1, 1], &[1, 2, 2, 2, 1]];
                 if self.chooser.once_in(3) {
@@ -450,7 +450,7 @@ impl Maker<'_> {
     }
 
     fn tensor_proto(&mut self, dtype: DType, argument: &str) -> TensorProto {
-        // Arguments that say how large something is are small vectors and scalars more often than not.
+        // Arguments for sizes are usually small vectors or scalars.
         let is_size = ["shape", "size", "axis", "dim", "num", "begin", "end", "indices", "k", "perm"]
             .iter()
             .any(|part| argument.contains(part));
@@ -485,7 +485,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Spoils something in the graph.
+    /// Damages something in the graph.
     fn damage(&mut self) {
         let node = self.chooser.below(self.def.node.len());
         let other = self.def.node[self.chooser.below(self.def.node.len())].name.clone();
@@ -525,7 +525,7 @@ fn shape_of(sizes: &[i64]) -> TensorShapeProto {
     }
 }
 
-/// Returns the types of the tensors that an argument stands for; what the attributes leave open is float.
+/// Returns the types of the tensors of an argument; types that the attributes do not determine are float.
 fn types_of(ty: &ArgType, attrs: &BTreeMap<String, Value>) -> Vec<DType> {
     let named = |number: i32| DType::from_i32(number).unwrap_or(DType::Float);
     match ty {
@@ -545,7 +545,7 @@ fn types_of(ty: &ArgType, attrs: &BTreeMap<String, Value>) -> Vec<DType> {
     }
 }
 
-/// Functions for the attributes that name one: what it is given, one that calls itself, one without anything, a truth.
+/// Returns functions for attributes: the identity, one that calls itself, an empty one, a predicate.
 fn library() -> proto::FunctionDefLibrary {
     let float = DType::Float as i32;
     let argument =

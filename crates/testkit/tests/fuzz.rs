@@ -1,4 +1,4 @@
-//! A fixed number of random graphs, always the same, on an embedded server. `cargo xtask fuzz` runs more.
+//! Runs a fixed set of random graphs on an embedded server. `cargo xtask fuzz` runs more.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn random_graphs_neither_panic_nor_hang() {
     let report = run(&Source::Definitions, 1, &Until::Executions(EXECUTIONS), |_| {});
     assert!(report.findings.is_empty(), "{report:#?}");
     assert_eq!(report.executions, EXECUTIONS);
-    // Most graphs are wrong, but if all were refused nothing would be tested.
+    // Most graphs are invalid, but if all were rejected, nothing would be tested.
     assert!(report.successes > EXECUTIONS / 50, "{report:#?}");
     drop(alive);
 }

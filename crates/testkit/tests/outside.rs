@@ -1,5 +1,4 @@
-//! A fixed number of changed inputs, always the same, for each place at which bytes come in, and the inputs in `corpus/`. `cargo xtask
-//! fuzz TARGET` runs more.
+//! Runs a fixed set of mutated inputs, and those in `corpus/`, on each target. `cargo xtask fuzz TARGET` runs more.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -9,7 +8,7 @@ use testkit::outside::{TARGETS, run};
 
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How many inputs a target takes, with those of the corpus; calls may wait for their time limit.
+/// Returns the number of inputs for a target, including the corpus; calls may wait until their time limit.
 fn executions(target: &str) -> u64 {
     match target {
         "rpc" | "stream" | "graph-def" => 300,
@@ -34,7 +33,7 @@ fn bytes_from_outside_neither_panic_nor_hang_nor_count_as_our_bug() {
         let tally = run(target, &corpus, 1, &Until::Executions(executions), |_| {}, |_| {}).unwrap();
         assert!(tally.findings.is_empty(), "{target}: {tally:?}");
         assert_eq!(tally.executions, executions);
-        // If all were refused at the door, nothing would be tested.
+        // If all were rejected at once, nothing would be tested.
         assert!(tally.accepted > 2 && tally.outcomes > 2, "{target}: {tally:?}");
     }
     drop(alive);

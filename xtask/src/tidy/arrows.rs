@@ -1,20 +1,20 @@
-//! Holds the modules of every crate to arrows that point one way, as the paths in their sources say.
+//! Checks that the dependencies between modules of a crate point one way, according to the paths in their sources.
 //!
-//! Modules are compared with their siblings: what a file deep below one names deep below another is an arrow from the one to the
-//! other. A module and the modules inside of it belong together, and what is compiled for tests alone doesn't count. A name that a
-//! module's parent passes on (`pub use`) counts as the module's that it comes from.
+//! Arrows are between sibling modules: a path in a file anywhere below one module to a name anywhere below another is an arrow
+//! from the one to the other. A module and its submodules belong together, and code for tests does not count. A name that the
+//! parent re-exports (`pub use`) counts as the name of the module that it comes from.
 
 use crate::process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The modules of `cluster` that form layers: each names only those before it, and no other module of the crate names any of them.
+/// The layers of `cluster`: each module names only those before it, and no other module of the crate names any of them.
 const CLUSTER_LAYERS: [&str; 6] = ["interface", "worker", "transport", "master", "status", "server"];
 
-/// Within `transport`: each names only those before it.
+/// The layers of `transport`: each module names only those before it.
 const TRANSPORT_LAYERS: [&str; 6] = ["tcp", "stream", "grpc", "worker_cache", "connector", "task_rendezvous"];
 
-/// The cycles that there still are, by crate and parent. One that is gone must be taken out here, and none may be added.
+/// The remaining cycles, by crate and parent. A cycle that no longer exists must be removed here, and none may be added.
 const KNOWN_CYCLES: [(&str, &str, &[&str]); 13] = [
     ("cli", "status", &["answer", "http"]),
     ("ferroflow", "feature_column", &["column", "input_layer", "sequence"]),
@@ -33,12 +33,12 @@ const KNOWN_CYCLES: [(&str, &str, &[&str]); 13] = [
 
 type ModulePath = Vec<String>;
 
-/// One crate's modules with their texts.
+/// The modules of a crate with their sources.
 struct Modules {
     texts: BTreeMap<ModulePath, String>,
 }
 
-/// Arrows between the modules inside one parent, each with a path that makes it.
+/// Arrows between the modules inside one parent, each with a path that causes it.
 type Arrows = BTreeMap<(String, String), String>;
 
 #[test]
@@ -91,7 +91,7 @@ fn the_layers_of_cluster_point_one_way() {
             assert!(arrows.keys().any(|(from, to)| from == module || to == module), "there is no module {module}");
         }
     }
-    // A transport delivers to what `Recipient` is, and does not know who that is.
+    // A transport knows only the trait `Recipient`, not who implements it.
     for (module, text) in Modules::of("cluster").texts {
         if module.first().is_some_and(|first| first == "transport") {
             let names_worker =
@@ -127,7 +127,7 @@ fn crates() -> Vec<String> {
 }
 
 impl Modules {
-    /// Reads a crate's modules, without comments and without what is there for tests alone.
+    /// Reads a crate's modules, without comments and code for tests.
     fn of(name: &str) -> Modules {
         let mut modules = Modules { texts: BTreeMap::new() };
         modules.read(&process::root().join("crates").join(name).join("src"), &mut Vec::new());
@@ -157,7 +157,7 @@ impl Modules {
         }
     }
 
-    /// Returns the arrows between siblings, by their parent.
+    /// Returns the arrows between siblings, by parent.
     fn arrows(&self) -> BTreeMap<ModulePath, Arrows> {
         let mut arrows: BTreeMap<ModulePath, Arrows> = BTreeMap::new();
         for (module, text) in &self.texts {
@@ -174,7 +174,7 @@ impl Modules {
         arrows
     }
 
-    /// Returns the module that a path in a module leads to.
+    /// Resolves a path in a module to a module.
     fn resolve(&self, module: &[String], path: &[String]) -> Option<ModulePath> {
         let num_supers = path.iter().take_while(|segment| *segment == "super").count();
         let (mut found, rest) = match num_supers {
@@ -185,7 +185,7 @@ impl Modules {
             found.push(segment.clone());
             if !self.texts.contains_key(&found) {
                 found.pop();
-                // Perhaps the module passes on what one inside of it has.
+                // The module may re-export a name of one inside it.
                 if let Some(source) = self.texts.get(&found).and_then(|text| passed_on(text, segment)) {
                     found.push(source);
                     if !self.texts.contains_key(&found) {
@@ -199,7 +199,7 @@ impl Modules {
     }
 }
 
-/// Returns the module inside of one with this text from which it has a name, if it has it by `use`.
+/// Returns the submodule from which a module with this source imports a name, if it does.
 fn passed_on(text: &str, name: &str) -> Option<String> {
     for statement in text.split("use ").skip(1).filter_map(|rest| rest.split(';').next()) {
         let mut leaves = Vec::new();
@@ -225,7 +225,7 @@ fn is_test_attribute(line: &str) -> bool {
     line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test") || line.starts_with("#[cfg(any(test")
 }
 
-/// Cuts off the module of tests at the end of a file.
+/// Removes the module of tests at the end of a file.
 fn without_tests(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let is_cut = |pair: &[&str]| is_test_attribute(pair[0]) && pair[1].contains("mod ") && pair[1].ends_with('{');
@@ -233,7 +233,7 @@ fn without_tests(text: &str) -> String {
     lines[..end].join("\n")
 }
 
-/// Returns the paths in a text that begin with `crate` or `super`.
+/// Returns the paths in a source that begin with `crate` or `super`.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let chars: Vec<char> = text.chars().collect();
     let mut found = Vec::new();
@@ -254,7 +254,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Reads a path, with the groups in it, behind a prefix; returns where it ends.
+/// Reads a path after a prefix, including the groups in it, and returns its end.
 fn read_path(chars: &[char], mut at: usize, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> usize {
     let depth = prefix.len();
     loop {
@@ -266,7 +266,7 @@ fn read_path(chars: &[char], mut at: usize, prefix: &mut Vec<String>, found: &mu
                 at += 1;
                 loop {
                     at = read_path(chars, at, prefix, found);
-                    // What follows a name, such as `as X`, is no part of the path.
+                    // Whatever follows a name, such as `as X`, is not part of the path.
                     while chars.get(at).is_some_and(|c| *c != ',' && *c != '}') {
                         at += 1;
                     }
@@ -290,7 +290,7 @@ fn read_path(chars: &[char], mut at: usize, prefix: &mut Vec<String>, found: &mu
                 found.push(prefix.clone());
                 break;
             }
-            // `*`, or the types of a function; an empty place at the end of a group names nothing.
+            // `*`, or the types of a function; an empty entry at the end of a group names nothing.
             other => {
                 if prefix.len() > depth || other == Some(&'*') {
                     found.push(prefix.clone());
@@ -303,7 +303,7 @@ fn read_path(chars: &[char], mut at: usize, prefix: &mut Vec<String>, found: &mu
     at
 }
 
-/// Returns the groups of modules each of which leads to all others of its group.
+/// Returns the strongly connected groups of modules.
 fn cycles(arrows: &Arrows) -> Vec<BTreeSet<String>> {
     let modules: BTreeSet<&String> = arrows.keys().flat_map(|(from, to)| [from, to]).collect();
     let reached = |start: &String| {

@@ -1,4 +1,4 @@
-//! Holds the workspace's list of dependencies to what its crates use.
+//! Checks that every dependency in the workspace's list is used by a crate.
 
 use crate::process;
 
@@ -23,7 +23,7 @@ fn every_dependency_of_the_workspace_is_one_of_a_crate() {
     assert!(unused.is_empty(), "no crate depends on {unused:?}: take them out of Cargo.toml");
 }
 
-/// Returns the names that a section of a manifest begins its lines with.
+/// Returns the keys of a section of a manifest.
 fn names<'a>(manifest: &'a str, section: &str) -> impl Iterator<Item = &'a str> {
     let lines = manifest.lines().skip_while(move |line| *line != section).skip(1);
     lines.take_while(|line| !line.starts_with('[')).filter_map(|line| {

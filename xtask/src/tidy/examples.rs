@@ -1,17 +1,17 @@
-//! Holds the documentation of `ferroflow` to an example for every public item, and every module of `ops` with functions that
-//! build nodes to one.
+//! Checks that the documentation of `ferroflow` has an example for every public item, and that of `ops` one for every module with
+//! functions that build nodes.
 
 use super::rust_files;
 use crate::process;
 use std::path::Path;
 
-/// Files whose public items nobody outside of the crate sees.
+/// Files whose public items are not visible outside of the crate.
 const INNER_FILES: [&str; 2] = ["crates/ferroflow/src/compose.rs", "crates/ferroflow/src/train/declaration.rs"];
 
-/// Items that have no example yet. The list may only become shorter.
+/// Items without an example. The list may only become shorter.
 const WITHOUT_EXAMPLE: [&str; 0] = [];
 
-/// What an item of the public interface begins with.
+/// The keywords that public items begin with.
 const KINDS: [&str; 7] = ["fn ", "struct ", "enum ", "trait ", "type ", "const ", "static "];
 
 #[test]
@@ -58,8 +58,8 @@ fn every_module_of_ops_with_builders_has_an_example() {
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
-/// Sources of other crates with methods that users call, and the page of `ferroflow` whose examples show them. The examples run
-/// there, where a session is at hand.
+/// Sources of other crates with methods that users call, and the page of `ferroflow` with their examples, which can use a session
+/// there.
 const METHODS: [(&str, &str); 8] = [
     ("crates/graph/src/builder.rs", "    pub fn "),
     ("crates/graph/src/builder/control_flow.rs", "    pub fn "),
@@ -103,7 +103,7 @@ struct Item {
     has_example: bool,
 }
 
-/// Returns the public items of a source outside of its tests. Examples that a macro writes count as well.
+/// Returns the public items of a source outside of its tests. Examples that a macro generates count, too.
 fn public_items(text: &str) -> Vec<Item> {
     let mut items = Vec::new();
     let mut has_example = false;
@@ -115,14 +115,14 @@ fn public_items(text: &str) -> Vec<Item> {
         let is_documentation = line.starts_with("///") || line.starts_with("#[") || is_in_attribute;
         if is_documentation {
             has_example |= line.contains("```") || line.contains("example!(");
-            // An attribute may go over several lines.
+            // An attribute may span several lines.
             is_in_attribute = (line.starts_with("#[") || is_in_attribute) && !line.ends_with(']');
             continue;
         }
         if let Some(name) = public_name(line) {
             items.push(Item { name: name.to_string(), has_example });
         }
-        // A macro's own repetition of attributes stands between the documentation and the item.
+        // A macro's repetition of attributes may come between the documentation and the item.
         has_example &= line.starts_with("$(");
     }
     items

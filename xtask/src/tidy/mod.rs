@@ -1,4 +1,4 @@
-//! Holds the sources to the habits that no compiler checks: module docs, file sizes, crate arrows, no dead files.
+//! Checks rules for the sources that no compiler checks: module docs, file sizes, arrows between crates, no dead files.
 
 mod arrows;
 mod dependencies;
@@ -8,7 +8,7 @@ use crate::process;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The crates in the order in which they may depend on each other: a crate names only crates before it.
+/// The crates in the order of their dependencies: a crate depends only on crates before it.
 const CRATES: [&str; 16] = [
     "cpu",
     "cpu_macros",
@@ -28,13 +28,13 @@ const CRATES: [&str; 16] = [
     "testkit",
 ];
 
-/// Dependencies that the order would allow and the architecture does not.
+/// Dependencies that the order would allow but the architecture forbids.
 const FORBIDDEN: [(&str, &str); 4] =
     [("executor", "ops"), ("cluster", "ops"), ("graph", "storage"), ("numeric", "tensor")];
 
 const LINES_MAX: usize = 1000;
 
-/// Words that mean unfinished work or a test that is no test. They are put together here, so that this file passes.
+/// Words that mark unfinished work or disabled tests, in two parts so that this file passes.
 const UNFINISHED: [(&str, &str); 4] = [("todo", "!("), ("unimplemented", "!("), ("#[", "ignore"), ("/wo", "rk/")];
 
 #[test]
@@ -151,7 +151,7 @@ fn included_paths(text: &str) -> Vec<&str> {
     after("include_bytes!(\"").chain(after("include_str!(\"")).chain(after("include!(\"")).collect()
 }
 
-/// Returns what the crate's manifest lists under `[dependencies]`; tests may use more.
+/// Returns the `[dependencies]` of a crate's manifest; dev-dependencies may be more.
 fn dependencies(name: &str) -> Vec<String> {
     let path = process::root().join("crates").join(name).join("Cargo.toml");
     let text = std::fs::read_to_string(&path).expect("a manifest is readable");
@@ -164,7 +164,7 @@ fn dependencies(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns a complaint about a file below `src` that no `mod` leads to.
+/// Returns a complaint if no `mod` declares a file below `src`.
 fn dead_file(path: &Path, shown: &str) -> Option<String> {
     let stem = path.file_stem()?.to_str()?;
     let directory = path.parent()?;

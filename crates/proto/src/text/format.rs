@@ -1,4 +1,4 @@
-//! Wire bytes to text.
+//! Converts wire bytes to text.
 
 use super::schema::{Field, Kind, MessageSchema, Schema};
 use super::{DEPTH_MAX, Error, too_deep};
@@ -6,7 +6,7 @@ use prost::bytes::Buf;
 use prost::encoding::{self, DecodeContext, WireType};
 use std::fmt::{Debug, Write};
 
-/// Returns the text form of the message whose wire form this is.
+/// Returns the text form of a message, given its wire form.
 pub(super) fn from_wire(schema: &Schema, message: &MessageSchema, wire: &[u8]) -> Result<String, Error> {
     let mut printer = Printer { schema, text: String::new() };
     printer.fields(message, wire, 0)?;
@@ -47,7 +47,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Writes one value, which is a scalar, a text or a message.
+    /// Writes a value, which is a scalar, a string or a message.
     fn scalar(&mut self, field: &Field, kind: Kind, wire: &mut &[u8], depth: usize) -> Result<(), Error> {
         match kind {
             Kind::Message => {
@@ -100,7 +100,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Writes a field of a map's entry that is not in the bytes because it has its type's first value.
+    /// Writes a field of a map entry that is not in the bytes because it has its default value.
     fn default_of(&mut self, field: &Field, depth: usize) {
         let text = match field.kind() {
             Some(Kind::Message) => {
@@ -143,7 +143,7 @@ impl Kind {
     }
 }
 
-/// Takes a length and as many bytes.
+/// Takes a length-delimited run of bytes.
 fn take<'a>(wire: &mut &'a [u8]) -> Result<&'a [u8], Error> {
     let len = usize::try_from(encoding::decode_varint(wire)?).unwrap_or(usize::MAX);
     fixed(wire, len)
@@ -153,13 +153,13 @@ fn fixed<'a>(wire: &mut &'a [u8], len: usize) -> Result<&'a [u8], Error> {
     wire.split_off(..len).ok_or_else(|| Error::new("the message ends inside a field"))
 }
 
-/// Returns the shortest digits that are read as the same number.
+/// Returns the shortest decimal number that parses to the same value.
 fn float(value: impl Debug + Into<f64> + Copy) -> String {
     let wide: f64 = value.into();
     if wide.is_nan() { "nan".to_owned() } else { format!("{value:?}") }
 }
 
-/// Returns bytes in quotes, with what is not printable ASCII as octal numbers.
+/// Returns bytes in quotes, with everything but printable ASCII as octal escapes.
 fn quoted(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() + 2);
     text.push('"');

@@ -1,15 +1,15 @@
-//! Text to wire bytes.
+//! Converts text to wire bytes.
 
 use super::schema::{Field, Kind, MessageSchema, Schema};
 use super::{DEPTH_MAX, Error, too_deep};
 use prost::encoding::{self, WireType};
 use std::fmt::Display;
 
-/// The fields of `google.protobuf.Any`: its type's address, and the message's bytes.
+/// The fields of `google.protobuf.Any`: the type URL and the bytes of the message.
 const ANY_TYPE: u32 = 1;
 const ANY_VALUE: u32 = 2;
 
-/// Returns the wire form of the message whose text form this is.
+/// Returns the wire form of a message, given its text form.
 pub(super) fn to_wire(schema: &Schema, message: &MessageSchema, text: &str) -> Result<Vec<u8>, Error> {
     let mut parser = Parser { schema, text: text.as_bytes(), position: 0 };
     let mut wire = Vec::new();
@@ -25,7 +25,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Reads fields up to the closing bracket of their message, or to the end of the text without one.
+    /// Reads fields up to the closing bracket of their message, or to the end of the text at the top level.
     fn fields(
         &mut self,
         message: &MessageSchema,
@@ -65,7 +65,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads what follows a field's name: one value or a list of them.
+    /// Reads the part after a field's name: a value or a list of values.
     fn field(&mut self, field: &Field, depth: usize, wire: &mut Vec<u8>) -> Result<(), Error> {
         let kind = field.kind().ok_or_else(|| self.error(format_args!("'{}' has no text form", field.name)))?;
         if !self.eat(b':') && kind != Kind::Message {
@@ -88,7 +88,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads one value and writes it with its field's number.
+    /// Reads a value, and writes it with its field's number.
     fn value(&mut self, field: &Field, kind: Kind, depth: usize, wire: &mut Vec<u8>) -> Result<(), Error> {
         let number = field.number;
         match kind {
@@ -135,7 +135,7 @@ impl<'a> Parser<'a> {
         self.fields(message, Some(close), depth + 1, wire)
     }
 
-    /// Reads what an `Any` holds, which has its type in front: `[type.googleapis.com/tensorflow.ServerDef] { … }`.
+    /// Reads the content of an `Any`, with its type URL in front: `[type.googleapis.com/tensorflow.ServerDef] { … }`.
     fn any(&mut self, depth: usize, wire: &mut Vec<u8>) -> Result<(), Error> {
         let start = self.position;
         let rest = &self.text[start..];
@@ -153,7 +153,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Reads the pieces of a string, which may follow each other.
+    /// Reads a string, which may consist of several adjacent literals.
     fn string(&mut self) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         let Some(b'"' | b'\'') = self.peek() else { return Err(self.error("a text in quotes is expected")) };
@@ -180,7 +180,7 @@ impl<'a> Parser<'a> {
         Ok(bytes)
     }
 
-    /// Reads what follows a backslash.
+    /// Reads the part of an escape after the backslash.
     fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let start = self.position;
         let kind = self.text.get(start).copied().unwrap_or_default();
@@ -278,7 +278,7 @@ impl<'a> Parser<'a> {
         Ok((negative, word))
     }
 
-    /// Reads a name or a number; `None` when neither follows.
+    /// Reads a name or a number, or returns `None` if neither follows.
     fn word(&mut self) -> Option<&'a str> {
         let rest = &self.text[self.position..];
         let is_number = rest.first().is_some_and(|first| first.is_ascii_digit() || *first == b'.');
@@ -313,7 +313,7 @@ impl<'a> Parser<'a> {
         is_next
     }
 
-    /// Goes on by some bytes, and over the space and comments behind them.
+    /// Advances by some bytes, and past the white space and comments after them.
     fn advance(&mut self, len: usize) {
         self.position += len;
         self.skip_space();
@@ -345,12 +345,12 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Tells whether two fields exclude each other: the same one twice, or two of a oneof.
+/// Returns whether two fields exclude each other: the same singular field twice, or two members of a oneof.
 fn clash(field: &Field, earlier: &Field) -> bool {
     !field.is_repeated() && (field.number == earlier.number || (field.oneof.is_some() && field.oneof == earlier.oneof))
 }
 
-/// Reads a decimal number, or an octal or hexadecimal one.
+/// Parses a decimal, octal or hexadecimal number.
 fn integer(word: &str) -> Option<i128> {
     let (digits, radix) = match word.as_bytes() {
         [b'0', b'x' | b'X', ..] => (&word[2..], 16),

@@ -1,19 +1,19 @@
-//! [`Schema`]: which fields the messages of this crate have, read from [`crate::DESCRIPTORS`].
+//! [`Schema`]: the fields of this crate's messages, read from [`crate::DESCRIPTORS`].
 
 use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// What the text form needs to know of every message and enum, by full names with a dot in front (".tensorflow.GraphDef").
+/// The messages and enums, by full names with a leading dot (`.tensorflow.GraphDef`).
 pub(crate) struct Schema {
     messages: BTreeMap<String, MessageSchema>,
     enums: BTreeMap<String, Vec<EnumValue>>,
 }
 
-/// The fields of one message.
+/// The fields of a message.
 pub(crate) struct MessageSchema {
     pub(crate) fields: Vec<Field>,
-    /// Whether it is the entry of a map, which is written with both its fields always.
+    /// Whether it is a map entry, which is always written with both fields.
     pub(crate) is_map_entry: bool,
 }
 
@@ -44,40 +44,40 @@ impl Schema {
         }
     }
 
-    /// Returns the message of a full name, with its dot in front.
+    /// Returns the message with this full name, which has a leading dot.
     pub(crate) fn message(&self, name: &str) -> Option<&MessageSchema> {
         self.messages.get(name)
     }
 
-    /// Returns the full names of all messages, in order.
+    /// Returns the full names of all messages, sorted.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.messages.keys().map(String::as_str)
     }
 
-    /// Returns the number of an enum's value.
+    /// Returns the number of an enum value.
     pub(crate) fn enum_number(&self, name: &str, value: &str) -> Option<i32> {
         self.enums.get(name)?.iter().find(|item| item.name == value).map(|item| item.number)
     }
 
-    /// Returns the first name that an enum has for a number.
+    /// Returns the first name of a number in an enum.
     pub(crate) fn enum_name(&self, name: &str, number: i32) -> Option<&str> {
         self.enums.get(name)?.iter().find(|item| item.number == number).map(|item| &*item.name)
     }
 }
 
 impl MessageSchema {
-    /// Returns the field of a name.
+    /// Returns the field with this name.
     pub(crate) fn named(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// Returns the field of a number.
+    /// Returns the field with this number.
     pub(crate) fn numbered(&self, number: u32) -> Option<&Field> {
         self.fields.iter().find(|field| field.number == number)
     }
 }
 
-/// The type of a field, with descriptor.proto's numbers.
+/// The type of a field, numbered as in descriptor.proto.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Kind {
@@ -103,7 +103,7 @@ pub(crate) enum Kind {
 /// descriptor.proto's label of a repeated field.
 const REPEATED: i32 = 3;
 
-/// What we read of descriptor.proto's FieldDescriptorProto.
+/// The parts of descriptor.proto's FieldDescriptorProto that are used here.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Field {
     #[prost(string, tag = "1")]
@@ -122,12 +122,12 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Returns the type; `None` for those that our files don't use, such as groups.
+    /// Returns the type, or `None` for types that our files do not use, such as groups.
     pub(crate) fn kind(&self) -> Option<Kind> {
         Kind::try_from(self.type_number).ok()
     }
 
-    /// Tells whether the field may occur several times.
+    /// Returns whether the field is repeated.
     pub(crate) fn is_repeated(&self) -> bool {
         self.label == REPEATED
     }

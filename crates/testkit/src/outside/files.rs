@@ -15,7 +15,7 @@ use storage::stream::CompressionType;
 use storage::table::{Table, TableOptions, TableWriter};
 use tensor::{Result, Shape, Tensor};
 
-/// A directory that ends with its target.
+/// A directory that is removed with its target.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -31,7 +31,7 @@ impl Directory {
         self.0.join(name).display().to_string()
     }
 
-    /// Writes a file and returns where it is.
+    /// Writes a file, and returns its path.
     fn with(&self, name: &str, content: &[u8]) -> String {
         let path = self.file(name);
         std::fs::write(&path, content).expect("a file can be written");
@@ -64,16 +64,16 @@ fn saved() -> Vec<(&'static str, Tensor)> {
     ]
 }
 
-/// Checkpoints of both formats. The input is the length of the index of a newer one, the index, and what the file of data holds. With
-/// [`OLDER`] in place of the length it is a file of the older format, and with [`ENTRIES`] the entries of an index, which is written
-/// here, so that changes within are not found by the sums of the index.
+/// Checkpoints of both formats. The input is the length of a V2 index, the index, and the content of the data file. With
+/// [`OLDER`] in place of the length it is a V1 file; with [`ENTRIES`], the entries of an index that is written here, so that
+/// mutations get past the index's checksums.
 pub struct Checkpoints(Directory);
 
 const OLDER: u32 = u32::MAX;
 const ENTRIES: u32 = u32::MAX - 1;
 
 impl Checkpoints {
-    /// Makes a place for the files.
+    /// Creates a directory for the files.
     pub fn new() -> Checkpoints {
         Checkpoints(Directory::new())
     }
@@ -95,7 +95,7 @@ impl Checkpoints {
         failed.map(|()| format!("{} of {} tensors", magnitude(num_read), magnitude(listed.len())))
     }
 
-    /// Returns the entries of an index, each key and each value behind its length.
+    /// Returns the entries of an index as length-prefixed keys and values.
     fn entries_of(&self, index: &str) -> Result<Vec<u8>> {
         let table = Table::open(LocalFileSystem.open(&self.0.file(index))?)?;
         let mut entries = Vec::new();
@@ -113,7 +113,7 @@ impl Checkpoints {
         Ok(entries)
     }
 
-    /// Writes an index with such entries, and reads it.
+    /// Writes an index with these entries, and reads it.
     fn read_entries(&self, mut rest: &[u8]) -> Result<String> {
         let mut next = || {
             let (len, after) = rest.split_at_checked(2)?;
@@ -172,13 +172,13 @@ impl Target for Checkpoints {
     }
 }
 
-/// Files of records, whose first byte says how they are compressed.
+/// Files of records. The first byte of an input selects the compression.
 pub struct Records(Directory);
 
 const COMPRESSIONS: [CompressionType; 3] = [CompressionType::None, CompressionType::Zlib, CompressionType::Gzip];
 
 impl Records {
-    /// Makes a place for the files.
+    /// Creates a directory for the files.
     pub fn new() -> Records {
         Records(Directory::new())
     }
@@ -219,7 +219,7 @@ impl Target for Records {
 pub struct Events(Directory);
 
 impl Events {
-    /// Makes a place for the files.
+    /// Creates a directory for the files.
     pub fn new() -> Events {
         Events(Directory::new())
     }
@@ -255,8 +255,8 @@ impl Target for Events {
     }
 }
 
-/// Gives records that were changed the sums that belong to them, so that what is within is read at all; what is no record any more
-/// stays as it is.
+/// Corrects the checksums of mutated records, so that their contents are read at all. Leaves bytes that are no longer records
+/// unchanged.
 fn framed(input: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
     let mut at = 0;
@@ -272,7 +272,7 @@ fn framed(input: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The sum of a record's part, as TensorFlow keeps it.
+/// Returns the masked checksum of a part of a record.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -12,7 +12,7 @@ fn decoded<M: Message + Default>(input: &[u8]) -> tensor::Result<M> {
     M::decode(input).map_err(|error| Status::invalid_argument(format!("it is no message: {error}")))
 }
 
-/// Tensors, which must come back as they went.
+/// Tensors, which must survive a round trip.
 pub struct TensorMessages;
 
 impl Target for TensorMessages {
@@ -27,7 +27,7 @@ impl Target for TensorMessages {
         ];
         let mut seeds: Vec<Vec<u8>> =
             made.iter().filter_map(|tensor| Some(tensor_to_proto(tensor).ok()?.encode_to_vec())).collect();
-        // The forms with a field for each type, in which the last value may stand for the rest.
+        // The typed lists, in which the last value may stand for the rest.
         let shape = Some(Shape::vector(5).to_proto());
         for dtype in [DType::Float, DType::Half, DType::Complex64, DType::UInt64, DType::Int8, DType::Bool] {
             let message = TensorProto {
@@ -65,7 +65,7 @@ impl Target for TensorMessages {
     }
 }
 
-/// Graphs: read, written, and run on an embedded server.
+/// Graphs, which are read, written, and run on an embedded server.
 pub struct Graphs {
     steps: StepRunner,
     num_run: u64,
@@ -78,7 +78,7 @@ impl Graphs {
     }
 }
 
-/// Returns graphs made from the definitions of ops, as they are on the wire.
+/// Returns encoded graphs made from the definitions of ops.
 pub fn graphs(count: usize) -> Vec<Vec<u8>> {
     let names = ops::registry().names();
     let made = (1u64..).map(|seed| random_graph(&mut Chooser::new(seed), &names).def.encode_to_vec());
@@ -139,7 +139,7 @@ impl Target for Texts {
         };
         let back = proto::text::format(GRAPH, &graph).and_then(|text| proto::text::parse::<GraphDef>(GRAPH, &text));
         match back {
-            // Bytes, since a number that is none is not equal to itself.
+            // Compares bytes, since NaN does not equal itself.
             Ok(back) if back.encode_to_vec() == graph.encode_to_vec() => {
                 Outcome::accepted(format!("{} bytes", magnitude(graph.encoded_len())))
             }

@@ -1,7 +1,7 @@
-//! Bytes as they come from outside: files, messages, calls and streams that somebody else has made, and changed. Nothing that arrives
-//! may panic, hang, take memory without bound or be called a bug of ours.
+//! Input from outside: mutated files, messages, calls and streams. No input may cause a panic, a hang, unbounded use of memory,
+//! or an `Internal` error.
 //!
-//! The loop is guided by outcomes, not by coverage: an input whose outcome was not seen before joins the inputs that are changed.
+//! The loop is guided by outcomes, not by coverage: an input with a new outcome is added to the inputs that are mutated.
 
 mod files;
 mod messages;
@@ -17,42 +17,42 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tensor::{Code, Status};
 
-/// What one input may take, on a busy machine too.
+/// The time limit of an input, even on a busy machine.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// How many bytes one tensor may have meanwhile.
+/// The most bytes of a tensor.
 const TENSOR_BYTES_MAX: usize = 16 << 20;
 
-/// How many inputs are changed further, and how long one may be.
+/// The most inputs that are kept for further mutation, and the most bytes of one.
 const INPUTS_MAX: usize = 4096;
 const INPUT_BYTES_MAX: usize = 32 << 10;
 
-/// How much of a message tells one outcome from another.
+/// The part of a message that distinguishes outcomes.
 const OUTCOME_BYTES_MAX: usize = 80;
 
-/// How the one refusal begins to which TensorFlow's servers give the code `Internal`, and ours with them.
+/// The start of the one error for which TensorFlow's servers, and so ours, use the code `Internal`.
 const INTERNAL_IN_TENSORFLOW: &str = "CompleteGroupRequest device_attributes is not set";
 
-/// Where bytes can come in.
+/// The names of the targets.
 pub const TARGETS: [&str; 8] =
     ["tensor-proto", "graph-def", "text-format", "checkpoint", "records", "events", "rpc", "stream"];
 
-/// Something that takes bytes from outside.
+/// Something that reads bytes from outside.
 trait Target {
-    /// Returns inputs that are as they should be.
+    /// Returns valid inputs.
     fn seeds(&self) -> Vec<Vec<u8>>;
 
-    /// Takes an input.
+    /// Processes an input.
     fn take(&mut self, input: &[u8]) -> Outcome;
 }
 
-/// What came of an input.
+/// The outcome of an input.
 struct Outcome {
-    /// Whether it was taken for what it should be.
+    /// Whether the input was accepted as valid.
     is_accepted: bool,
-    /// What tells it from others.
+    /// Distinguishes it from other outcomes.
     text: String,
-    /// What must not happen.
+    /// The problem, if there was one that must not happen.
     finding: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl Outcome {
         Outcome { is_accepted: true, text: text.into(), finding: None }
     }
 
-    /// Makes the outcome of an input that was refused. `Internal` says that the fault is ours.
+    /// Returns the outcome of a rejected input. `Internal` means a bug of ours.
     fn refused(status: &Status) -> Outcome {
         let is_fault = status.code() == Code::Internal && !status.message().starts_with(INTERNAL_IN_TENSORFLOW);
         let finding = is_fault.then(|| status.message().replace('\n', " "));
@@ -81,23 +81,23 @@ impl Outcome {
     }
 }
 
-/// What a run of the loop saw.
+/// The results of a fuzzing run.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// How many inputs were taken.
+    /// The number of inputs.
     pub executions: u64,
-    /// How many of them were taken for what they should be.
+    /// The number of accepted inputs.
     pub accepted: u64,
-    /// How many different outcomes there were.
+    /// The number of different outcomes.
     pub outcomes: usize,
-    /// How long the longest took, in milliseconds.
+    /// The time of the slowest input in milliseconds.
     pub longest_ms: u128,
-    /// What must not happen, with the input, once for each message.
+    /// Findings: the message, and the first input that caused it.
     pub findings: BTreeMap<String, Vec<u8>>,
 }
 
-/// Gives a target its seeds, the files of a corpus, and changed ones of both. `before` is told each input first, so that it can be
-/// kept should the process end; `is_new` is told those that had an outcome of their own.
+/// Feeds a target its seeds, the files of a corpus, and mutations of both. Calls `before` with each input first, so that it is
+/// known if the process dies, and `is_new` with inputs that had a new outcome.
 pub fn run(
     name: &str,
     corpus: &Path,
@@ -147,7 +147,7 @@ pub fn run(
     Ok(tally)
 }
 
-/// Takes an input; a panic on the way is noted by the hook.
+/// Processes an input. The hook records a panic.
 fn guarded(target: &mut dyn Target, input: &[u8]) -> Outcome {
     let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| target.take(input)));
     taken.unwrap_or_else(|_| Outcome { is_accepted: false, text: "a panic".to_owned(), finding: None })
@@ -167,7 +167,7 @@ fn target(name: &str) -> Result<Box<dyn Target>, String> {
     })
 }
 
-/// Returns the contents of a directory's files in the order of their names; none where there is no directory.
+/// Returns the contents of a directory's files, sorted by name, or nothing if there is no directory.
 fn files_of(directory: &Path) -> std::io::Result<Vec<Vec<u8>>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -178,7 +178,7 @@ fn files_of(directory: &Path) -> std::io::Result<Vec<Vec<u8>>> {
     paths.iter().map(std::fs::read).collect()
 }
 
-/// Returns what is left of a message without what the input has said: numbers, and what stands in quotes.
+/// Returns a message without the parts that come from the input: numbers and quoted text.
 fn summary(message: &str) -> String {
     let mut text = String::new();
     let mut quote = None;
@@ -198,7 +198,7 @@ fn summary(message: &str) -> String {
     text
 }
 
-/// Returns a number's size, so that an outcome is not new for each number.
+/// Returns a number's magnitude, so that not every number is a new outcome.
 fn magnitude(number: usize) -> u32 {
     usize::BITS - number.leading_zeros()
 }

@@ -1,8 +1,8 @@
-//! Changes of bytes: a few of those that parsers stumble over, on one of the inputs that there are.
+//! Mutates bytes in ways that parsers stumble over.
 
 use crate::random_graph::Chooser;
 
-/// Numbers that are the last of something, or the first past it.
+/// Numbers at the limits of types and sizes, and just beyond.
 const NUMBERS: [u64; 16] = [
     0,
     1,
@@ -22,7 +22,7 @@ const NUMBERS: [u64; 16] = [
     u64::MAX,
 ];
 
-/// Returns one of the inputs with up to six changes.
+/// Returns one of the inputs with up to six mutations.
 pub fn mutated(chooser: &mut Chooser, inputs: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = chooser.one_of(inputs).clone();
     for _ in 0..1 + chooser.below(6) {
@@ -57,7 +57,7 @@ fn change(chooser: &mut Chooser, inputs: &[Vec<u8>], bytes: &mut Vec<u8>) {
             }
         }
         7 => {
-            // Varints are what most lengths and numbers of messages are.
+            // Most lengths and numbers of messages are varints.
             let mut number = *chooser.one_of(&NUMBERS);
             let mut added = Vec::new();
             while number >= 0x80 {
@@ -81,7 +81,7 @@ fn change(chooser: &mut Chooser, inputs: &[Vec<u8>], bytes: &mut Vec<u8>) {
     }
 }
 
-/// Returns where a part begins, and its length; mostly a short one.
+/// Returns the start and the length of a random part, mostly a short one.
 fn part(chooser: &mut Chooser, len: usize) -> (usize, usize) {
     let at = chooser.below(len + 1);
     let longest = if chooser.once_in(4) { len - at } else { (len - at).min(16) };

@@ -1,4 +1,4 @@
-//! Calls from outside: every call of both services, over gRPC, with messages that were changed.
+//! Calls from outside: every call of both services, over gRPC, with mutated messages.
 
 use super::messages::graphs;
 use super::{Outcome, Target, summary};
@@ -10,24 +10,24 @@ use std::time::Duration;
 use tensor::{Code, Status};
 use tokio::runtime::Runtime;
 
-/// How long a call may take before it is given up; several wait for others by right.
+/// The time after which a call is abandoned; several rightly wait for others.
 const CALL_TIME_MAX: Duration = Duration::from_millis(30);
 
-/// How long a call may take that has nothing to wait for.
+/// The time limit of a call that has nothing to wait for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// After so many inputs the server is asked whether it is well, and gets sessions anew.
+/// After this many inputs, the server is checked, and its sessions are renewed.
 const RENEWED_AFTER: u64 = 64;
 
 /// The device of the server.
 const DEVICE: &str = "/job:localhost/replica:0/task:0/device:CPU:0";
 
-/// The name of a worker session that no master has made.
+/// The name of a worker session that no master has created.
 const WORKER_SESSION: &str = "outside";
 
-/// A server, and what inputs may name.
+/// A server, with a session and a graph that inputs can refer to.
 pub struct Served {
-    /// Where the server runs.
+    /// The runtime of the server.
     pub runtime: Runtime,
     server: Server,
     client: Option<h2::client::SendRequest<Bytes>>,
@@ -37,7 +37,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts a server on a free port of this machine.
+    /// Starts a server on a free local port.
     pub fn start() -> Served {
         let runtime = Runtime::new().expect("threads can be started");
         let server =
@@ -48,12 +48,12 @@ impl Served {
         served
     }
 
-    /// Returns where the server is.
+    /// Returns the server's address.
     pub fn address(&self) -> &str {
         self.server.address()
     }
 
-    /// Counts an input; returns what is wrong with the server, when it is time to ask.
+    /// Counts an input. Every [`RENEWED_AFTER`] inputs, checks the server and returns what is wrong.
     pub fn count(&mut self) -> Option<Outcome> {
         self.num_taken += 1;
         if !self.num_taken.is_multiple_of(RENEWED_AFTER) {
@@ -62,14 +62,14 @@ impl Served {
         self.renew().err().map(|status| Outcome::found(format!("the server is not well any more: {status}")))
     }
 
-    /// Returns an input with the handles that the server has given put where the input has the signs for them. The signs are as long,
-    /// so that lengths in the input stay right.
+    /// Returns an input with its placeholders replaced by the server's handles. The placeholders have the same length, so that
+    /// lengths in the input stay valid.
     pub fn with_handles(&self, input: &[u8]) -> Vec<u8> {
         let once = replaced(input, session_sign(&self.session_handle).as_bytes(), self.session_handle.as_bytes());
         replaced(&once, graph_sign(&self.graph_handle).as_bytes(), self.graph_handle.as_bytes())
     }
 
-    /// Returns the signs for the handle of a session and of a registered graph.
+    /// Returns the placeholders for the handles of the session and the registered graph.
     pub fn signs(&self) -> (String, String) {
         (session_sign(&self.session_handle), graph_sign(&self.graph_handle))
     }
@@ -106,7 +106,7 @@ impl Served {
         M::decode(message).map_err(|error| Status::data_loss(format!("the answer to {path}: {error}")))
     }
 
-    /// Makes a call; `None` when it was given up.
+    /// Makes a call, and returns `None` if it was abandoned.
     fn call(&mut self, path: &str, body: Vec<u8>, time_max: Duration) -> tensor::Result<Option<Vec<u8>>> {
         let unavailable = |error: &dyn std::fmt::Display| Status::unavailable(error.to_string());
         let client = match self.client.take() {
@@ -117,7 +117,7 @@ impl Served {
                     let stream = tokio::net::TcpStream::connect(address).await.map_err(|error| unavailable(&error))?;
                     let (client, connection) =
                         h2::client::handshake(stream).await.map_err(|error| unavailable(&error))?;
-                    // It ends with the connection, whose errors the calls see.
+                    // The task ends with the connection, whose errors the calls report.
                     tokio::spawn(connection);
                     Ok::<_, Status>(client)
                 })?
@@ -159,7 +159,7 @@ async fn answer_of(response: h2::client::ResponseFuture) -> tensor::Result<Vec<u
     }
 }
 
-/// Returns a graph as a master registers it, all of it on the server's device.
+/// Returns a graph as a master registers it, entirely on the server's device.
 fn placed(mut graph: proto::GraphDef) -> proto::GraphDef {
     graph.node.iter_mut().for_each(|node| DEVICE.clone_into(&mut node.device));
     graph
@@ -187,7 +187,7 @@ fn replaced(input: &[u8], sign: &[u8], handle: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Puts before a message what gRPC has there: that it is not compressed, and its length.
+/// Adds gRPC's prefix to a message: the flag for compression, and the length.
 fn prefixed(message: &[u8]) -> Vec<u8> {
     let mut body = vec![0];
     body.extend_from_slice(&(message.len() as u32).to_be_bytes());
@@ -195,7 +195,7 @@ fn prefixed(message: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Calls: the first byte of an input says which, the second whether what is before the message is changed, too.
+/// Calls. The first byte of an input selects the call, the second whether to mutate the prefix of the message, too.
 pub struct Calls(Served);
 
 impl Calls {

@@ -1,5 +1,6 @@
-//! Streams from outside: a peer that connects as tasks of ours do, greets or not, and then says what it wants. The frames are written
-//! here anew, from what their page says (`cluster/src/transport/stream/frame.rs`), so that they are not those of the code under test.
+//! Streams from outside: a peer that connects like one of our tasks, with or without a greeting, and then sends arbitrary bytes.
+//! The frames are written here independently of the code under test, after the description in
+//! `cluster/src/transport/stream/frame.rs`.
 
 use super::server::Served;
 use super::{Outcome, Target, summary};
@@ -7,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// How long the server may take to end a stream whose peer has ended it.
+/// The time within which the server must close a stream that its peer has closed.
 const END_TIME_MAX: Duration = Duration::from_secs(30);
 
 const PREFACE: &[u8] = b"FERROFL2";
@@ -51,7 +52,7 @@ fn hello(task: &str) -> Vec<u8> {
     [PREFACE, &frame(HELLO, VERSION, 0, &head, &[])].concat()
 }
 
-/// A vector of two floats: its head and its contents.
+/// Returns a vector of two floats as its header and its contents.
 fn vector() -> (Vec<u8>, Vec<u8>) {
     let mut head = 1u32.to_le_bytes().to_vec();
     head.extend_from_slice(&[0, 1]);
@@ -72,7 +73,7 @@ impl Streams {
         let mut stream = TcpStream::connect(self.0.address())?;
         stream.set_read_timeout(Some(END_TIME_MAX))?;
         stream.set_write_timeout(Some(END_TIME_MAX))?;
-        // A server that has heard enough ends the stream while it is being written.
+        // The server may close the stream while it is being written.
         let _ = stream.write_all(input).and_then(|()| stream.shutdown(Shutdown::Write));
         let mut said = Vec::new();
         match stream.read_to_end(&mut said) {
@@ -126,7 +127,7 @@ impl Target for Streams {
         if let Some(unwell) = self.0.count() {
             return unwell;
         }
-        // Anything else is HTTP/2, which is another target.
+        // Anything else is HTTP/2, which is a separate target.
         let mut input = self.0.with_handles(input);
         match input.first_mut() {
             Some(first) => *first = PREFACE[0],
@@ -139,7 +140,7 @@ impl Target for Streams {
     }
 }
 
-/// Reads what the server has said: the kinds of its frames, and its errors.
+/// Reads the server's response: the kinds of its frames, and its errors.
 fn heard(said: &[u8]) -> Outcome {
     let Some(mut rest) = said.strip_prefix(PREFACE) else { return refused(format!("{} bytes", said.len().min(16))) };
     let mut told = String::new();
@@ -162,7 +163,7 @@ fn heard(said: &[u8]) -> Outcome {
             told.push_str(&format!(" {:?} {}", head.first(), summary(&message)));
         }
         if num_tensors > 0 {
-            // Their contents follow, and only the first such frame tells more.
+            // Such a frame is followed by contents, so the frames after it are not read.
             break;
         }
         rest = after;
