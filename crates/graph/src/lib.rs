@@ -14,8 +14,6 @@ mod library;
 pub mod op_def;
 pub mod passes;
 pub mod shape;
-#[cfg(test)]
-mod testing;
 mod text;
 
 pub use attr::{AttrMap, AttrNames, IntoAttr};

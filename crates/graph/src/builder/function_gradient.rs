@@ -70,7 +70,9 @@ fn gradient_of(mut body: FunctionBody, ops: &'static dyn OpLookup) -> Result<Fun
     body.results.iter().for_each(|&result| body.graph.remove(result));
     let graph = Graph::on(body.graph.compact()?, ops)?;
     let find = |name: &str, port: u32| {
-        let operation = graph.operation(name).ok_or_else(|| Status::internal(format!("'{name}' is gone")))?;
+        let operation = graph
+            .operation(name)
+            .ok_or_else(|| Status::internal(format!("node '{name}' is missing from the graph")))?;
         operation.try_output(port)
     };
     let args: Vec<Output> = arg_names.iter().map(|name| find(name, 0)).collect::<Result<_>>()?;

@@ -92,7 +92,7 @@ impl Graph {
         };
         let source_context = source_context.ok_or_else(|| {
             Status::unimplemented(format!(
-                "the gradient of a while loop needs '{}', which no loop that goes the other way has",
+                "the gradient of a while loop needs '{}', which no loop in the opposite direction has",
                 value.name()
             ))
         })?;

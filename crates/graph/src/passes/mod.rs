@@ -9,8 +9,6 @@ pub mod optimize;
 pub mod partition;
 pub mod place;
 pub mod prune;
-#[cfg(test)]
-mod random_tests;
 pub mod rewrite;
 
 pub use optimize::{

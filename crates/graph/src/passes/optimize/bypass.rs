@@ -1,6 +1,6 @@
 //! Removes nodes that only pass on an input: identities, and arithmetic with neutral elements.
 
-use super::{Replacements, has_deadness_of_its_own, is_ref};
+use super::{Replacements, has_own_deadness, is_ref};
 use crate::control_flow::NodeClass;
 use crate::shape::InferredShapes;
 use crate::{Edge, Node, NodeGraph};
@@ -33,7 +33,7 @@ pub(super) fn bypass_nodes(graph: &mut NodeGraph, shapes: &InferredShapes) -> Re
             continue;
         }
         if has_control_consumers[id.index()] {
-            if passed.len() != 1 || has_deadness_of_its_own(graph.node(passed[0].node)) {
+            if passed.len() != 1 || has_own_deadness(graph.node(passed[0].node)) {
                 continue;
             }
             replacements.control.insert(id, passed[0].node);
@@ -76,7 +76,7 @@ fn neutral(graph: &NodeGraph, shapes: &InferredShapes, node: &Node, value: f64, 
     let (&a, &b) = (node.inputs.first()?, node.inputs.get(1)?);
     let is_neutral = |constant: Edge, other: Edge| {
         let (narrow, wide) = (shapes.shape(constant), shapes.shape(other));
-        doesnt_widen(&narrow, &wide)
+        is_wide_enough(&narrow, &wide)
             && graph.node(constant.node).op() == "Const"
             && shapes.constant_value(graph, constant).is_some_and(|tensor| all_are(&tensor, value))
     };
@@ -87,7 +87,7 @@ fn neutral(graph: &NodeGraph, shapes: &InferredShapes, node: &Node, value: f64, 
 }
 
 /// Returns whether broadcasting the shapes `narrow` and `wide` gives `wide`.
-fn doesnt_widen(narrow: &PartialShape, wide: &PartialShape) -> bool {
+fn is_wide_enough(narrow: &PartialShape, wide: &PartialShape) -> bool {
     let Some(narrow) = narrow.dims() else { return false };
     if narrow.is_empty() {
         return true;

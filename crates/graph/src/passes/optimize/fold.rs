@@ -177,7 +177,7 @@ impl Folder<'_> {
         let fetches: Vec<Edge> = wanted.iter().map(moved).collect::<Result<_>>()?;
         let values = evaluate(&small, &fetches)?;
         if values.len() != fetches.len() {
-            return Err(Status::internal("folding gave another number of values than was asked for"));
+            return Err(Status::internal("constant folding returned a wrong number of values"));
         }
         Ok(values)
     }

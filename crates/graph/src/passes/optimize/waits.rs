@@ -12,7 +12,7 @@ use tensor::{DType, Result};
 const SEARCH_MAX: usize = 256;
 
 /// Removes needless waits. Returns the number of nodes that are no longer waited for plus the number of other removed edges.
-pub(super) fn leave_out_waits(graph: &mut NodeGraph, wanted: &[bool]) -> Result<usize> {
+pub(super) fn remove_waits(graph: &mut NodeGraph, wanted: &[bool]) -> Result<usize> {
     let order = graph.topological_order()?;
     let skipped = skip_unread(graph, wanted, &order);
     Ok(skipped + remove_implied(graph, &order))
@@ -29,7 +29,7 @@ fn skip_unread(graph: &mut NodeGraph, wanted: &[bool], order: &[NodeId]) -> usiz
         if wanted.get(id.index()).copied().unwrap_or(false) || !is_only_waited_for(&consumers[id.index()]) {
             continue;
         }
-        let Some(sources) = sources_instead(graph, id, &consumers[id.index()]) else { continue };
+        let Some(sources) = replacement_sources(graph, id, &consumers[id.index()]) else { continue };
         for (consumer, _) in std::mem::take(&mut consumers[id.index()]) {
             let node = graph.node_mut(consumer);
             node.control_inputs.retain(|&control| control != id);
@@ -50,7 +50,7 @@ fn skip_unread(graph: &mut NodeGraph, wanted: &[bool], order: &[NodeId]) -> usiz
 }
 
 /// Returns the nodes to wait for instead of a node, or `None` if the node must stay.
-fn sources_instead(graph: &NodeGraph, id: NodeId, consumers: &[(NodeId, Option<usize>)]) -> Option<Vec<NodeId>> {
+fn replacement_sources(graph: &NodeGraph, id: NodeId, consumers: &[(NodeId, Option<usize>)]) -> Option<Vec<NodeId>> {
     let node = graph.node(id);
     let mut sources: Vec<NodeId> = node.inputs.iter().map(|edge| edge.node).collect();
     sources.extend(&node.control_inputs);

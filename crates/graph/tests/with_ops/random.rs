@@ -1,10 +1,10 @@
 //! Runs the importer and the passes on random and mutated GraphDefs: nothing panics, and accepted graphs keep the passes'
 //! invariants.
 
-use super::*;
-use crate::attr::AttrMap;
-use crate::testing::ops;
-use crate::{DeviceName, NodeGraph, import_graph_def};
+use graph::attr::AttrMap;
+use graph::passes::*;
+use graph::{DeviceName, NodeGraph, import_graph_def};
+use ops::registry as ops;
 use proptest::prelude::*;
 use proto::{AttrValue, GraphDef, NodeDef, attr_value};
 use std::collections::BTreeMap;
@@ -314,10 +314,10 @@ fn run(def: &GraphDef, soft: bool, feeds: &[usize], fetches: &[usize]) -> usize 
 /// Checks that optimization keeps the results and the frames of nodes.
 fn optimize_and_check(graph: &mut NodeGraph) {
     let results = |graph: &NodeGraph| graph.iter().filter(|(_, node)| node.op() == "_Retval").count();
-    let before = (results(graph), crate::control_flow::FrameTable::new(graph).is_ok());
-    let give_up = |_: &NodeGraph, _: &[crate::Edge]| Err(tensor::Status::unimplemented("no kernels here"));
+    let before = (results(graph), graph::control_flow::FrameTable::new(graph).is_ok());
+    let give_up = |_: &NodeGraph, _: &[graph::Edge]| Err(tensor::Status::unimplemented("no kernels here"));
     let options = OptimizeOptions {
-        switches: crate::passes::OptimizeSwitches::ALL,
+        switches: graph::passes::OptimizeSwitches::ALL,
         evaluate: Some(&give_up),
         has_kernel: &|_| true,
         may_fuse: &|_, _| true,
@@ -328,7 +328,7 @@ fn optimize_and_check(graph: &mut NodeGraph) {
     for (_, node) in graph.iter() {
         graph.check_inputs(node).unwrap();
     }
-    assert_eq!((results(graph), crate::control_flow::FrameTable::new(graph).is_ok()), before);
+    assert_eq!((results(graph), graph::control_flow::FrameTable::new(graph).is_ok()), before);
 }
 
 /// Checks that every part is valid, and that every tensor sent between parts is received once.

@@ -1,0 +1,37 @@
+//! Feeds and fetches as receives and sends: a text graph in, the expected text out.
+
+use expect_test::expect;
+use graph::NodeGraph;
+use graph::passes::{RunSpec, prune, rewrite_for_execution};
+use ops::registry as ops;
+
+#[test]
+fn feeds_and_fetches_are_where_they_are_used_and_made() {
+    let text = "
+x = Placeholder() {dtype=float} @/job:w/task:0
+both = Placeholder() {dtype=float} @/job:w/task:0
+idle = Placeholder() {dtype=float} @/job:w/task:0
+v = VariableV2() {dtype=float, shape=[]} @/job:ps
+y = AddV2(x, both) @/job:w/task:1
+z = Mul(y, both) @/job:ps
+";
+    let mut graph = NodeGraph::from_text(text, ops()).unwrap_or_else(|status| panic!("{status}"));
+    let fetches = ["z:0", "z", "v", "z:0", "both:0", "idle"];
+    let spec = RunSpec::resolve(&graph, &["x", "both:0", "idle"][..], &fetches, &[]).unwrap();
+    assert_eq!(spec.fed_fetches(), [(4, 1), (5, 2)]);
+    graph = prune(&graph, &spec, ops()).unwrap();
+    rewrite_for_execution(&mut graph, &spec, ops(), &|device| device.len() as u64).unwrap();
+    graph.topological_order().unwrap();
+    expect![[r#"
+        v = VariableV2() {dtype=float, shape=[]} @/job:ps
+        y = AddV2(_recv_x_0, _recv_both_0) @/job:w/task:1
+        z = Mul(y, _recv_both_0) @/job:ps
+        _recv_x_0 = _Recv() {client_terminated=true, recv_device="/job:w/task:1", send_device="/job:w/task:1", send_device_incarnation=13, tensor_name="x", tensor_type=float} @/job:w/task:1
+        _recv_both_0 = _Recv() {client_terminated=true, recv_device="/job:w/task:0", send_device="/job:w/task:0", send_device_incarnation=13, tensor_name="both:0", tensor_type=float} @/job:w/task:0
+        _send_z_0 = _Send(z) {client_terminated=true, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="z:0"} @/job:ps
+        _send_z_0_1 = _Send(z) {client_terminated=true, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="z"} @/job:ps
+        _send_v_0 = _Send(v) {client_terminated=true, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="v"} @/job:ps
+    "#]].assert_eq(&graph.to_text());
+    let send = graph.to_node_def(graph.node(graph.find("_send_v_0").unwrap()));
+    assert_eq!(send.attr.len(), 6, "the attributes of a node that goes to another task are all there");
+}
