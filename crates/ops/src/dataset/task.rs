@@ -1,76 +1,58 @@
-//! Futures without an executor of their own: a task runs on whatever thread starts or wakes it, and holds none while it
-//! waits. Here is also what there is to wait for: functions of the graph, and cancellation.
+//! Tasks of datasets: futures that run on whatever thread starts or wakes them, and hold no thread while they wait. Also what
+//! they wait for: functions of the graph, file access, and cancellation.
 
 use crate::function::Function;
+use async_task::{Runnable, ScheduleInfo, WithInfo};
+use futures_channel::oneshot;
+use futures_util::future::{Either, select};
 use kernel::{CallFrame, Cancellation, CancellationToken, LocalRendezvous, ResourceManager, Step, run_io};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tensor::{Result, Status, Tensor};
 
-/// After how many turns of loops a task looks at the clock and at whether it is still wanted.
+/// The number of iterations after which a task checks the clock and whether its step was cancelled.
 const TURNS: u32 = 1024;
 
-/// How long a task keeps a thread before the pool goes on with it.
+/// How long a task may hold a thread before it continues on the pool.
 const SLICE_TIME_MAX: Duration = Duration::from_millis(1);
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-struct Task {
-    state: Mutex<TaskState>,
-}
-
-struct TaskState {
-    work: Option<Work>,
-    /// Woken while someone was polling, who must then poll again.
-    is_woken: bool,
-}
-
-/// Starts a future on this thread.
+/// Starts a future on this thread. Whoever wakes it runs it further.
 pub(super) fn start(work: impl Future<Output = ()> + Send + 'static) {
-    let state = TaskState { work: Some(Box::pin(work)), is_woken: false };
-    Arc::new(Task { state: Mutex::new(state) }).run();
+    let schedule = |runnable: Runnable, info: ScheduleInfo| match info.woken_while_running {
+        // `run` has just polled it, and polls it again: a nested call would use the stack up.
+        true => AGAIN.set(Some(runnable)),
+        false => run(runnable),
+    };
+    let (runnable, task) = async_task::spawn(work, WithInfo(schedule));
+    task.detach();
+    run(runnable);
 }
 
-impl Task {
-    fn run(self: &Arc<Self>) {
-        let waker = Waker::from(self.clone());
-        loop {
-            let taken = {
-                let mut state = self.state.lock();
-                let taken = state.work.take();
-                state.is_woken = taken.is_none();
-                taken
-            };
-            // Whoever has it polls once more.
-            let Some(mut work) = taken else { return };
-            let outer = SLICE.replace(Slice::new());
-            let progress = work.as_mut().poll(&mut Context::from_waker(&waker));
-            SLICE.set(outer);
-            if progress.is_ready() {
-                return;
-            }
-            let mut state = self.state.lock();
-            state.work = Some(work);
-            if !state.is_woken {
-                return;
-            }
-        }
+fn run(runnable: Runnable) {
+    let mut next = Some(runnable);
+    while let Some(runnable) = next {
+        let outer = SLICE.replace(Slice::new());
+        runnable.run();
+        SLICE.set(outer);
+        next = AGAIN.take();
     }
 }
 
 thread_local! {
-    /// How much of its time the task has used that this thread is polling.
+    /// The task that was woken while this thread polled it, between that poll and the next.
+    static AGAIN: Cell<Option<Runnable>> = const { Cell::new(None) };
+    /// The part of its time slice that the task on this thread has used.
     static SLICE: Cell<Slice> = const { Cell::new(Slice::new()) };
 }
 
 #[derive(Clone, Copy)]
 struct Slice {
     turns_left: u32,
-    /// When it was first looked at.
+    /// When the clock was first checked.
     started: Option<Instant>,
 }
 
@@ -80,13 +62,13 @@ impl Slice {
     }
 }
 
-/// Counts a turn of a loop that input decides; all loops of a task count together. It fails when the step was cancelled, and
-/// gives the thread back every now and then.
+/// Counts an iteration of a loop whose length depends on input; all loops of a task share the count. Awaiting it yields the
+/// thread from time to time, and fails if the step was cancelled.
 pub(super) fn turn(step: &Arc<Step>) -> Turn<'_> {
     Turn { step, has_yielded: false }
 }
 
-/// Waits for the next turn of a loop.
+/// Waits for the next iteration of a loop.
 pub(super) struct Turn<'a> {
     step: &'a Arc<Step>,
     has_yielded: bool,
@@ -118,62 +100,38 @@ impl Future for Turn<'_> {
     }
 }
 
-impl Wake for Task {
-    fn wake(self: Arc<Self>) {
-        self.run();
-    }
-}
+/// A value that is set once, elsewhere.
+pub(super) struct Promise<T>(oneshot::Receiver<T>);
 
-/// A value that is set once, by someone else.
-pub(super) struct Promise<T> {
-    state: Arc<Mutex<PromiseState<T>>>,
-}
+/// Sets a [`Promise`]. If it is dropped instead, waiting for the promise ends with an error.
+pub(super) struct Fulfil<T>(oneshot::Sender<T>);
 
-struct PromiseState<T> {
-    value: Option<T>,
-    waker: Option<Waker>,
-}
-
-/// Sets a [`Promise`].
-pub(super) struct Fulfil<T> {
-    state: Arc<Mutex<PromiseState<T>>>,
-}
-
-/// Returns a promise, and what sets it.
+/// Returns a promise, and the handle that sets it.
 pub(super) fn promise<T>() -> (Fulfil<T>, Promise<T>) {
-    let state = Arc::new(Mutex::new(PromiseState { value: None, waker: None }));
-    (Fulfil { state: state.clone() }, Promise { state })
+    let (sender, receiver) = oneshot::channel();
+    (Fulfil(sender), Promise(receiver))
 }
 
 impl<T> Fulfil<T> {
     pub(super) fn set(self, value: T) {
-        let waker = {
-            let mut state = self.state.lock();
-            state.value = Some(value);
-            state.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        // Nobody may be waiting any more.
+        let _ = self.0.send(value);
     }
 }
 
-impl<T> Future for Promise<T> {
-    type Output = T;
+impl<T> Future for Promise<Result<T>> {
+    type Output = Result<T>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let mut state = self.state.lock();
-        match state.value.take() {
-            Some(value) => Poll::Ready(value),
-            None => {
-                state.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        Pin::new(&mut self.0).poll(context).map(|sent| sent.unwrap_or_else(|oneshot::Canceled| Err(broken_promise())))
     }
 }
 
-/// Calls a function of the graph on this thread, as far as it goes.
+fn broken_promise() -> Status {
+    Status::internal("work that a dataset waits for was dropped without a result")
+}
+
+/// Calls a function of the graph. It runs on this thread until it waits.
 pub(super) fn call(function: &Function, args: Vec<Tensor>, step: &Arc<Step>) -> Promise<Result<Vec<Tensor>>> {
     let (fulfil, results) = promise();
     run_on_its_own(function, args, step, fulfil);
@@ -188,8 +146,8 @@ pub(super) fn call_elsewhere(function: &Function, args: Vec<Tensor>, step: &Arc<
     results
 }
 
-/// Runs a function in a step of its own. A node that fails cancels its step, and an error in the function of one element must
-/// leave alone the calls for other elements and whoever goes on to the next. The end of `step` ends the call as well.
+/// Runs a function in its own step. A node that fails cancels its step, and an error in the function of one element must not
+/// affect the calls for other elements. Cancelling `step` cancels the call, too.
 fn run_on_its_own(function: &Function, args: Vec<Tensor>, step: &Arc<Step>, fulfil: Fulfil<Result<Vec<Tensor>>>) {
     let own = Cancellation::new();
     let cancelled = own.clone();
@@ -211,8 +169,8 @@ fn run_on_its_own(function: &Function, args: Vec<Tensor>, step: &Arc<Step>, fulf
     function.run(args, &within, Box::new(done));
 }
 
-/// Does something that waits for files, on a thread for that. Whoever comes next waits until it is done, also when this step
-/// did not: `state` is used by one at a time.
+/// Runs work that accesses files on a thread for files. `state` is locked meanwhile: the next call waits until the work is
+/// done, even if this step was cancelled.
 pub(super) async fn with_files<S: Send + 'static, T: Send + 'static>(
     step: &Step,
     what: &str,
@@ -225,7 +183,7 @@ pub(super) async fn with_files<S: Send + 'static, T: Send + 'static>(
     result.await
 }
 
-/// Returns a step for work that may outlive the one that starts it.
+/// Returns a step for background work, which may outlive the step that starts it.
 pub(super) fn background(step: &Step, cancellation: Cancellation) -> Arc<Step> {
     Arc::new(Step {
         id: step.id,
@@ -244,13 +202,16 @@ pub(super) fn background(step: &Step, cancellation: Cancellation) -> Arc<Step> {
     })
 }
 
-/// Waits for a promise that work in the background will keep, or for the step to be cancelled.
+/// Waits for a promise, or for the step to be cancelled.
 pub(super) async fn or_cancelled<T>(step: &Step, promise: Promise<T>) -> Result<T> {
     let (fulfil, cancelled) = self::promise();
     let registered = step.cancellation.register(move |_| fulfil.set(()));
     let Ok(token) = registered else { return Err(cancelled_status()) };
     let _guard = Registration { cancellation: step.cancellation.clone(), token };
-    Either { promise, cancelled }.await.ok_or_else(cancelled_status)
+    match select(promise.0, cancelled.0).await {
+        Either::Left((sent, _)) => sent.map_err(|oneshot::Canceled| broken_promise()),
+        Either::Right(_) => Err(cancelled_status()),
+    }
 }
 
 /// Returns the error of an iterator whose step was cancelled.
@@ -269,22 +230,6 @@ impl Drop for Registration {
     }
 }
 
-struct Either<T> {
-    promise: Promise<T>,
-    cancelled: Promise<()>,
-}
-
-impl<T> Future for Either<T> {
-    type Output = Option<T>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        if let Poll::Ready(value) = Pin::new(&mut self.promise).poll(context) {
-            return Poll::Ready(Some(value));
-        }
-        Pin::new(&mut self.cancelled).poll(context).map(|()| None)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,15 +242,15 @@ mod tests {
         let sum = Arc::new(AtomicUsize::new(0));
         let total = sum.clone();
         start(async move {
-            let value: usize = one.await;
-            total.fetch_add(value, Ordering::SeqCst);
-            let value: usize = two.await;
-            total.fetch_add(value, Ordering::SeqCst);
+            let value: Result<usize> = one.await;
+            total.fetch_add(value.unwrap(), Ordering::SeqCst);
+            let value: Result<usize> = two.await;
+            total.fetch_add(value.unwrap(), Ordering::SeqCst);
         });
         assert_eq!(sum.load(Ordering::SeqCst), 0);
-        first.set(1);
+        first.set(Ok(1));
         assert_eq!(sum.load(Ordering::SeqCst), 1);
-        std::thread::spawn(move || second.set(10)).join().unwrap();
+        std::thread::spawn(move || second.set(Ok(10))).join().unwrap();
         assert_eq!(sum.load(Ordering::SeqCst), 11);
     }
 
@@ -343,16 +288,66 @@ mod tests {
     }
 
     #[test]
+    fn a_task_that_is_woken_while_it_is_polled_needs_no_stack() {
+        struct WakesItself(u32);
+        impl Future for WakesItself {
+            type Output = ();
+            fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+                if self.0 == 0 {
+                    return Poll::Ready(());
+                }
+                self.0 -= 1;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+        let is_done = Arc::new(AtomicUsize::new(0));
+        let done = is_done.clone();
+        start(async move {
+            WakesItself(1_000_000).await;
+            done.store(1, Ordering::SeqCst);
+        });
+        assert_eq!(is_done.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
     fn waiting_ends_when_the_step_is_cancelled() {
         let step = Arc::new(Step::detached());
         let (_kept, never) = promise::<()>();
-        let (fulfil, ended) = promise();
-        let inner = step.clone();
-        start(async move { fulfil.set(or_cancelled(&inner, never).await.is_err()) });
+        let ended = ending(&step, never);
+        assert_eq!(*ended.lock(), None);
         step.cancellation.cancel(Status::cancelled("enough"));
-        let seen = Arc::new(Mutex::new(None));
-        let result = seen.clone();
-        start(async move { *result.lock() = Some(ended.await) });
-        assert_eq!(*seen.lock(), Some(true));
+        assert_eq!(*ended.lock(), Some(Err(tensor::Code::Cancelled)));
+    }
+
+    #[test]
+    fn waiting_ends_when_nobody_will_set_the_value() {
+        let step = Arc::new(Step::detached());
+        let (dropped, never) = promise::<()>();
+        let ended = ending(&step, never);
+        assert_eq!(*ended.lock(), None);
+        drop(dropped);
+        assert_eq!(*ended.lock(), Some(Err(tensor::Code::Internal)));
+
+        let (dropped, results) = promise::<Result<usize>>();
+        let (fulfil, later) = promise();
+        start(async move { fulfil.set(results.await) });
+        drop(dropped);
+        let ended = ending(&step, later);
+        assert_eq!(
+            *ended.lock(),
+            Some(Ok(Err(Status::internal("work that a dataset waits for was dropped without a result"))))
+        );
+    }
+
+    /// Starts a task that waits, and returns where it puts the result.
+    fn ending<T: Send + 'static>(step: &Arc<Step>, promise: Promise<T>) -> Arc<Mutex<Option<Result<T, tensor::Code>>>> {
+        let (step, ended) = (step.clone(), Arc::new(Mutex::new(None)));
+        let result = ended.clone();
+        start(async move {
+            let waited = or_cancelled(&step, promise).await;
+            *result.lock() = Some(waited.map_err(|status| status.code()));
+        });
+        ended
     }
 }
