@@ -364,7 +364,7 @@ fn not_served(token: &str) -> Status {
 }
 
 fn gone(description: &str) -> Status {
-    Status::unavailable(format!("the client that serves this function is gone: {description}"))
+    Status::unavailable(format!("the client that serves this function has disconnected: {description}"))
 }
 
 #[cfg(test)]

@@ -86,7 +86,9 @@ impl<'a> OpContext<'a> {
     pub fn input(&self, index: usize) -> Result<&Tensor> {
         match self.inputs.get(index) {
             Some(Value::Tensor(tensor)) => Ok(tensor),
-            Some(Value::Ref(_)) => Err(Status::internal(format!("input {index} is a variable that nobody has read"))),
+            Some(Value::Ref(_)) => {
+                Err(Status::internal(format!("input {index} is a reference that has not been read")))
+            }
             _ => Err(Status::internal(format!("input {index} is missing"))),
         }
     }

@@ -142,7 +142,7 @@ impl Pool {
                 *stage = Stage::Running;
             }
             let result = catch_unwind(AssertUnwindSafe(|| of_job.interrupt.within(work)));
-            let result = result.unwrap_or_else(|_| Err(Status::internal("what was to be done with files panicked")));
+            let result = result.unwrap_or_else(|_| Err(Status::internal("file access panicked")));
             if std::mem::replace(&mut *of_job.stage.lock(), Stage::Ended) == Stage::GivenUp {
                 self.state.lock().given_up -= 1;
             }
@@ -163,7 +163,9 @@ impl Pool {
             )));
         }
         if state.jobs.len() >= WAITING_MAX {
-            return Err(Status::resource_exhausted(format!("{what}: {WAITING_MAX} others wait for files")));
+            return Err(Status::resource_exhausted(format!(
+                "{what}: {WAITING_MAX} other file accesses wait for a thread"
+            )));
         }
         if state.idle > state.called {
             state.called += 1;

@@ -1,6 +1,7 @@
 //! [`ResourceManager`]: the variables, queues, tables and iterators of a device, by container and name.
 
 use foldhash::HashMap;
+use numeric::stable::fnv1a;
 use parking_lot::RwLock;
 use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -278,6 +279,6 @@ fn missing(container: &str, name: &str, type_name: &str) -> Status {
 }
 
 fn type_hash(type_name: &str) -> u64 {
-    // FNV-1a: any stable hash does, since only its own task compares it.
-    type_name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    // Any stable hash does, since only its own task compares it.
+    fnv1a(type_name.bytes())
 }

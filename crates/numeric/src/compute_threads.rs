@@ -18,7 +18,7 @@ pub type Job = Box<dyn FnOnce() + Send>;
 /// The most threads beyond the number of cores; they stand in for threads that are busy with a long job.
 const STAND_INS_MAX: usize = 32;
 
-static WORKERS: Workers = Workers {
+static POOL: Pool = Pool {
     state: Mutex::new(State { jobs: VecDeque::new(), started: 0, idle: 0, called: 0, taken: 0, wakings: 0 }),
     has_work: Condvar::new(),
     stillness: Mutex::new(Stillness::new()),
@@ -26,12 +26,12 @@ static WORKERS: Workers = Workers {
 
 /// Runs `job` on the next free compute thread. A panic ends the job and nothing else.
 pub fn spawn(job: Job) {
-    WORKERS.spawn(job);
+    POOL.spawn(job);
 }
 
 /// Starts a thread if jobs wait while no thread takes any. Returns whether the watchdog needs to look again.
 pub(crate) fn look() -> bool {
-    WORKERS.look()
+    POOL.look()
 }
 
 /// The handle by which `idle` makes sleeping compute threads return memory. Registered when the first of them starts.
@@ -45,12 +45,12 @@ struct Sleepers;
 
 impl IdleThreads for Sleepers {
     fn wake_to_give_back(&self) {
-        WORKERS.lock().wakings += 1;
-        WORKERS.has_work.notify_all();
+        POOL.lock().wakings += 1;
+        POOL.has_work.notify_all();
     }
 }
 
-struct Workers {
+struct Pool {
     state: Mutex<State>,
     has_work: Condvar,
     /// Tells whether jobs are being taken; only the watchdog reads it.
@@ -70,7 +70,7 @@ struct State {
     wakings: u64,
 }
 
-impl Workers {
+impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -34,6 +34,7 @@ pub mod simd_math;
 pub mod slice_copy;
 pub mod softmax;
 pub mod special;
+pub mod stable;
 mod strided;
 pub mod transpose;
 pub mod watchdog;

@@ -5,6 +5,7 @@
 //! doubling.
 
 use crate::text::schema::{Field, Kind, MessageSchema, Schema};
+use prost::encoding::decode_varint;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -165,15 +166,7 @@ fn heap(len: u64) -> u64 {
 }
 
 fn varint(rest: &mut &[u8]) -> Result<u64, SizeError> {
-    let mut value = 0u64;
-    for (index, &byte) in rest.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * index);
-        if byte < 0x80 {
-            *rest = &rest[index + 1..];
-            return Ok(value);
-        }
-    }
-    Err(SizeError::Malformed)
+    decode_varint(rest).map_err(|_| SizeError::Malformed)
 }
 
 fn take<'a>(rest: &mut &'a [u8], len: u64) -> Result<&'a [u8], SizeError> {

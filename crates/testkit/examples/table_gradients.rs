@@ -97,7 +97,7 @@ fn differentiate(
     let weights = outputs(&mut case.outputs.iter().map(|(_, weight)| weight))?;
     let xs = outputs(&mut case.sources.iter())?;
     let mut lines = String::new();
-    for op in gone_back_over(&graph, &ys, &xs) {
+    for op in differentiated_ops(&graph, &ys, &xs) {
         let _ = writeln!(lines, "op\t{op}");
     }
     let weights: Vec<Option<Output>> = weights.into_iter().map(Some).collect();
@@ -123,7 +123,7 @@ fn node_name(input: &str) -> &str {
 }
 
 /// Returns the ops with a gradient on paths from sources to outputs on which all ops have one.
-fn gone_back_over(graph: &Graph, ys: &[Output], xs: &[Output]) -> Vec<String> {
+fn differentiated_ops(graph: &Graph, ys: &[Output], xs: &[Output]) -> Vec<String> {
     let has_gradient = |op: &Operation| match graph.ops().op(&op.op_type()) {
         Some(info) => matches!(info.gradient, Gradient::Fn(_)),
         None => true,

@@ -2,6 +2,7 @@
 //! is determined by a seed.
 
 use graph::{Arg, ArgType, OpLookup, OpSchema};
+use numeric::stable::SplitMix64;
 use proto::attr_value::{ListValue, Value};
 use proto::op_def::AttrDef;
 use proto::tensor_shape_proto::Dim;
@@ -9,26 +10,23 @@ use proto::{AttrValue, GraphDef, NameAttrList, NodeDef, TensorProto, TensorShape
 use std::collections::BTreeMap;
 use tensor::DType;
 
-/// A random number generator (SplitMix64), which is the same on all platforms.
-pub struct Chooser(u64);
+/// Makes random choices, which are the same on all platforms.
+pub struct Chooser(SplitMix64);
 
 impl Chooser {
-    /// Returns a generator with a seed.
+    /// Returns a chooser with a seed.
     pub fn new(seed: u64) -> Chooser {
-        Chooser(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995_1234_5678)
+        Chooser(SplitMix64::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995_1234_5678))
     }
 
     /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.draw()
     }
 
     /// Returns a random number below a limit.
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.draw() % limit.max(1) as u64) as usize
+        self.0.below(limit)
     }
 
     /// Returns true once in `times` times on average.

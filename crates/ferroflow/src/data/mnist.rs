@@ -17,6 +17,7 @@
 //! ```
 
 use flate2::read::GzDecoder;
+use numeric::stable::SplitMix64;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -276,7 +277,7 @@ impl Digits {
             digits: self.clone(),
             order: (0..self.len).collect(),
             next: 0,
-            random: seed ^ 0x9e37_79b9_7f4a_7c15,
+            random: SplitMix64::new(seed ^ 0x9e37_79b9_7f4a_7c15),
         };
         batches.shuffle();
         batches
@@ -319,7 +320,7 @@ pub struct Batches {
     digits: Digits,
     order: Vec<usize>,
     next: usize,
-    random: u64,
+    random: SplitMix64,
 }
 
 impl Batches {
@@ -350,19 +351,10 @@ impl Batches {
 
     fn shuffle(&mut self) {
         for last in (1..self.order.len()).rev() {
-            let pick = (self.next_random() % (last as u64 + 1)) as usize;
+            let pick = self.random.below(last + 1);
             self.order.swap(last, pick);
         }
         self.next = 0;
-    }
-
-    /// SplitMix64: enough for an order of digits.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

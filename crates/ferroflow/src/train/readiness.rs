@@ -9,6 +9,7 @@
 use crate::session::{RunOptions, Session, SessionConfig, Target};
 use crate::variable::global_variables;
 use graph::{DeviceName, Graph, Operation};
+use numeric::stable::fnv1a;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use tensor::{Code, DType, PartialShape, Result};
@@ -121,8 +122,7 @@ fn task_of(device: &str) -> Option<String> {
     (name.job.is_some() && name.task.is_some()).then(|| name.task_part().to_string())
 }
 
-/// FNV-1a: the same on every machine.
+/// Returns a hash that is the same on every machine.
 fn fingerprint(names: &[String]) -> u64 {
-    let bytes = names.iter().flat_map(|name| name.bytes().chain([0]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    fnv1a(names.iter().flat_map(|name| name.bytes().chain([0])))
 }
