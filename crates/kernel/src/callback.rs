@@ -417,7 +417,7 @@ mod tests {
         for result in [delivered, waiting, call(&hub, &token(), vec![], &step)] {
             let status = result.try_recv().unwrap().unwrap_err();
             assert_eq!(status.code(), Code::Unavailable);
-            assert!(status.message().ends_with("gone: train.py(pid 7)"), "{status}");
+            assert!(status.message().ends_with("disconnected: train.py(pid 7)"), "{status}");
         }
         assert!(hub.state.lock().clients.is_empty());
     }

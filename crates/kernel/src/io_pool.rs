@@ -352,7 +352,7 @@ mod tests {
         pool.run(&busy, "late", || Ok(()), move |result: Result<()>| late.send(result).unwrap());
         let status = results.recv_timeout(FAR).unwrap().unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted);
-        assert!(status.message().starts_with("late: 65536 others wait"), "{status}");
+        assert!(status.message().starts_with("late: 65536 other file accesses wait"), "{status}");
         drop(gates);
         // No accepted job is lost.
         assert!((0..WAITING_MAX).all(|_| results.recv_timeout(FAR).unwrap().is_ok()));
