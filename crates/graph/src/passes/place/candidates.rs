@@ -16,13 +16,15 @@ pub(super) struct Candidates {
 
 impl Candidates {
     /// Takes the devices; the default device comes first, then its task, then the others by name, accelerators before CPUs.
+    /// XLA's devices, which a task of TensorFlow 1.x lists beside its CPUs, come last: TensorFlow, too, uses them only for
+    /// nodes that ask for one.
     pub(super) fn new(devices: &[DeviceName], default: Option<&DeviceName>) -> Candidates {
-        /// More types than these are not told apart; there are two in practice.
+        /// More types than these are not told apart; there are few in practice.
         const TYPES_MAX: usize = 64;
         let names: Vec<String> = devices.iter().map(DeviceName::to_string).collect();
         let type_name = |device: &DeviceName| device.device_type.clone().unwrap_or_else(|| "CPU".to_owned());
         let mut types: Vec<String> = devices.iter().map(type_name).collect();
-        types.sort_by_key(|name| (name == "CPU", name.clone()));
+        types.sort_by_key(|name| (name.starts_with("XLA_"), name == "CPU", name.clone()));
         types.dedup();
         types.truncate(TYPES_MAX);
         let find = |device: &DeviceName| types.iter().position(|name| *name == type_name(device)).unwrap_or(0);
