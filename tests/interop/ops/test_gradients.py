@@ -54,6 +54,17 @@ def lists(given):
             R.TensorListGather(input_handle=made, indices=[3, 0], **shape)]
 
 
+def ragged(splits, batched, rank):
+    """Values that go through a variant and come back, with as many splits."""
+    def expression(given):
+        made = R.RaggedTensorToVariant(
+            rt_nested_splits=[tf.constant(one, tf.int64) for one in splits], rt_dense_values=given(uniform(5, 2)), batched_input=batched)
+        return R.RaggedTensorFromVariant(
+            encoded_ragged=made, input_ragged_rank=rank, output_ragged_rank=len(splits), Tvalues=tf.float32).output_dense_values
+
+    return expression
+
+
 for name, expression in {
         "AvgPoolGrad": lambda given: R.AvgPoolGrad(orig_input_shape=[1, 4, 4, 2], grad=given(uniform(1, 2, 2, 2)), **WINDOW),
         "AvgPool3DGrad": lambda given: R.AvgPool3DGrad(orig_input_shape=[1, 2, 4, 4, 2], grad=given(uniform(1, 1, 2, 2, 2)), **CUBE),
@@ -95,6 +106,9 @@ for name, expression in {
         "TensorArray/split": lambda given: tf.TensorArray(tf.float32, 2, infer_shape=False).split(given(uniform(3, 2)), [1, 2]).concat(),
         "TensorArray/gather": lambda given: tf.TensorArray(tf.float32, 3).scatter([2, 0, 1], given(uniform(3, 2))).gather([1, 2]),
         "TensorList": lists,
+        "RaggedTensorToVariant/whole": ragged([[0, 2, 2, 5]], False, 1),
+        "RaggedTensorToVariant/batched": ragged([[0, 2, 2, 5]], True, 0),
+        "RaggedTensorToVariant/two_levels": ragged([[0, 1, 3], [0, 2, 2, 5]], True, 1),
 }.items():
     TABLE.add(f"gradient/{name}", expression)
 

@@ -59,6 +59,22 @@ old_spelling = NoOp() @/job:worker/task:0/cpu:0",
 }
 
 #[test]
+fn accelerators_come_first_and_the_devices_of_xla_last() {
+    let typed = |kind: &str| DeviceName::parse(&format!("/job:ps/replica:0/task:0/device:{kind}:0")).unwrap();
+    let devices = [typed("XLA_GPU"), typed("XLA_CPU"), typed("CPU"), typed("GPU")];
+    let text = "open = NoOp() @/job:ps
+no_gpu = VariableV2() {dtype=float, shape=[]} @/job:ps
+asked = NoOp() @/job:ps/device:XLA_CPU:0";
+    let mut graph = NodeGraph::from_text(text, ops()).unwrap();
+    let options = PlacementOptions { allow_soft_placement: false, default_device: None };
+    place(&mut graph, &devices, &options, &|node, kind| kind != "GPU" || node.op() == "NoOp").unwrap();
+    let device_of = |name: &str| graph.iter().find(|(_, node)| node.name == name).unwrap().1.device.clone();
+    assert_eq!(device_of("open"), typed("GPU").to_string());
+    assert_eq!(device_of("no_gpu"), typed("CPU").to_string());
+    assert_eq!(device_of("asked"), typed("XLA_CPU").to_string());
+}
+
+#[test]
 fn references_and_handles_stay_with_their_variable() {
     check(
         false,

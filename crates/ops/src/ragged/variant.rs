@@ -46,7 +46,7 @@ pub(super) const OPS: &[Op] = &[
             flags: OpFlags::NONE,
         },
         shape: from_variant_shape,
-        gradient: Gradient::Unsupported,
+        gradient: Gradient::Fn(from_variant_gradient),
         kernels: &[KernelDef::any(FromVariant::create)],
     },
     Op {
@@ -125,6 +125,27 @@ fn to_variant_gradient(args: &kernel::GradientArgs<'_>) -> crate::compose::Gradi
         graph.op("RaggedTensorToVariantGradient").inputs([&grad, &splits, &shape]).attr("Tvalues", values.dtype());
     gradients.push(Some(made.try_build()?.output(0).into()));
     Ok(gradients)
+}
+
+/// The gradient of the variant is the gradient of the flat values, with the splits that came out of it.
+fn from_variant_gradient(args: &kernel::GradientArgs<'_>) -> crate::compose::Gradients {
+    let splits = args.op.attrs().int("output_ragged_rank")? as u32;
+    let Some(grad) = args.grad(splits as usize) else { return Ok(vec![None]) };
+    let batched = match args.input(0).shape().rank() {
+        Some(0) => false,
+        Some(1) => true,
+        None => splits > 0,
+        Some(rank) => {
+            return Err(Status::unimplemented(format!(
+                "RaggedTensorFromVariant has a gradient for variants of rank 0 and 1 only, got rank {rank}"
+            )));
+        }
+    };
+    let outputs: Vec<_> = (0..splits).map(|index| args.output(index)).collect();
+    let made = grad.graph().op("RaggedTensorToVariant").inputs(&outputs).input(&grad);
+    let made = made.attr("RAGGED_RANK", i64::from(splits)).attr("batched_input", batched);
+    let made = made.attr("Tsplits", args.op.attrs().dtype("Tsplits")?);
+    Ok(vec![Some(made.try_build()?.output(0).into())])
 }
 
 /// A ragged tensor, or a plain one where there are no splits.

@@ -15,14 +15,15 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// Sorts the devices: the default device, then those of its task, then the others by name; accelerators before CPUs.
+    /// Sorts the devices: the default device, then those of its task, then the others by name; accelerators before CPUs. XLA's
+    /// devices, which TensorFlow 1.x lists beside its CPUs, come last: as in TensorFlow, only nodes that ask for one get it.
     pub(super) fn new(devices: &[DeviceName], default: Option<&DeviceName>) -> Candidates {
-        /// More types than this are not distinguished; there are two in practice.
+        /// More types than this are not distinguished; there are few in practice.
         const TYPES_MAX: usize = 64;
         let names: Vec<String> = devices.iter().map(DeviceName::to_string).collect();
         let type_name = |device: &DeviceName| device.device_type.clone().unwrap_or_else(|| "CPU".to_owned());
         let mut types: Vec<String> = devices.iter().map(type_name).collect();
-        types.sort_by_key(|name| (name == "CPU", name.clone()));
+        types.sort_by_key(|name| (name.starts_with("XLA_"), name == "CPU", name.clone()));
         types.dedup();
         types.truncate(TYPES_MAX);
         let find = |device: &DeviceName| types.iter().position(|name| *name == type_name(device)).unwrap_or(0);
