@@ -55,7 +55,8 @@ library and the number of threads that the library takes by itself. They are mea
 
 - *steps/s* is the median of the rounds; *ours* how many times as many steps ferroflow takes.
 - *peak memory* is the process's largest resident set.
-- *build* is a release build from nothing but downloaded sources, with as many jobs as the table says.
+- *build* is a release build from nothing but downloaded sources, with as many jobs as the table says. tch links the library of the
+  Python package `torch`, which is not built. The package for Linux brings CUDA's libraries, and their pages count as memory.
 - *lines* are those of the program with all three models, without blank lines and comments.
 
 The programs are in [`bench/peers`](../bench/peers).
@@ -269,7 +270,8 @@ def write(rows, peers, absent):
     page = _report.DOCS / "peers.md"
     page.parent.mkdir(parents=True, exist_ok=True)
     notes = page.read_text().split(_report.MARK, 1)[1] if page.exists() and _report.MARK in page.read_text() else "\n"
-    page.write_text("\n".join([HEAD, *(line for machine in sorted(kept) for line in section(machine, kept[machine]))]) + _report.MARK + notes)
+    tables = "\n".join([HEAD, *(line for machine in sorted(kept) for line in section(machine, kept[machine]))])
+    page.write_text(f"{tables}\n{_report.MARK}{notes}")
 
 
 def section(machine, result):
