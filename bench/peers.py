@@ -2,8 +2,8 @@
 
 Run it with `cargo xtask bench peers`; it is no part of a plain `cargo xtask bench`, since it builds the other libraries. The
 programs are below bench/peers, a workspace of its own, and are built below target/peers, each in a directory of its own, so
-that the time of its build can be told. All train on the same batch of digits, in turns; what is not installed is named and left
-out. docs/peers.md keeps the tables of other processors.
+that the time of its build can be told. PyTorch is installed in an environment of its own, which tch uses as well. All train on
+the same batch of digits, in turns; what can't be had is named and left out. docs/peers.md keeps the tables of other processors.
 
 `cargo xtask bench peers -- burn candle` measures these and ours. FERROFLOW_BENCH_JOBS=1 builds with one job.
 """
@@ -42,6 +42,9 @@ RUST_PEERS = {
     "tch": ("tch", "", "tch"),
 }
 PYTHON_PEERS = {"TensorFlow": ("tensorflow_peer.py", "tensorflow"), "PyTorch": ("torch_peer.py", "torch")}
+# The Python that has PyTorch, or why there is none: `cargo xtask bench peers` makes it.
+TORCH_PYTHON = os.environ.get("FERROFLOW_TORCH_PYTHON", "")
+TORCH_MISSING = os.environ.get("FERROFLOW_TORCH_MISSING") or "PyTorch is not installed"
 
 HEAD = """# Beside other libraries
 
@@ -52,7 +55,8 @@ library and the number of threads that the library takes by itself. They are mea
 
 - *steps/s* is the median of the rounds; *ours* how many times as many steps ferroflow takes.
 - *peak memory* is the process's largest resident set.
-- *build* is a release build from nothing but downloaded sources, with as many jobs as the table says.
+- *build* is a release build from nothing but downloaded sources, with as many jobs as the table says. tch links the library of the
+  Python package `torch`, which is not built. The package for Linux brings CUDA's libraries, and their pages count as memory.
 - *lines* are those of the program with all three models, without blank lines and comments.
 
 The programs are in [`bench/peers`](../bench/peers).
@@ -112,11 +116,12 @@ def rust_peer(name):
     crate, variant, package = RUST_PEERS[name]
     environment = dict(os.environ)
     if crate == "tch":
-        if version_of("torch") is None:
-            return "the library of PyTorch is not there (the Python package torch is not installed in target/interop-venv)"
-        environment.update(LIBTORCH_USE_PYTORCH="1", LIBTORCH_BYPASS_VERSION_CHECK="1",
-                           PATH=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
-        environment["LD_LIBRARY_PATH"] = str(torch_libraries())
+        if not TORCH_PYTHON:
+            return last_line(TORCH_MISSING)
+        # Its build script asks the first Python of the path where the library is.
+        environment.update(LIBTORCH_USE_PYTORCH="1", PATH=f"{pathlib.Path(TORCH_PYTHON).parent}:{os.environ['PATH']}")
+        found = subprocess.run([TORCH_PYTHON, "-c", "import torch; print(torch.__file__)"], stdout=subprocess.PIPE, text=True)
+        environment["LD_LIBRARY_PATH"] = str(pathlib.Path(found.stdout.strip()).parent / "lib")
     seconds = build(crate, environment)
     if isinstance(seconds, str):
         return seconds
@@ -150,28 +155,30 @@ def build(crate, environment):
 
 
 def python_peer(name):
+    """Returns a Python program, or why there is none."""
     script, package = PYTHON_PEERS[name]
-    version = version_of(package)
-    if version is None:
-        return f"the Python package {package} is not installed in target/interop-venv"
-    return Peer(name, [sys.executable, str(PEERS / script), "{model}", "{batch}"], version, lines_of(PEERS / script))
+    python = TORCH_PYTHON if package == "torch" else sys.executable
+    if not python:
+        return last_line(TORCH_MISSING)
+    found = subprocess.run([python, "-c", VERSION, package], stdout=subprocess.PIPE, text=True)
+    if found.returncode:
+        return f"the Python package {package} is not installed"
+    return Peer(name, [python, str(PEERS / script), "{model}", "{batch}"], found.stdout.strip(), lines_of(PEERS / script))
 
 
-def version_of(package):
-    """Returns the version of an installed Python package, or None."""
-    import importlib.metadata
-    for name in (package, f"{package}-cpu"):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+# Prints the version of a package, which may have a name of its own for processors.
+VERSION = """
+import sys
+from importlib.metadata import PackageNotFoundError, version
+try:
+    print(version(sys.argv[1]))
+except PackageNotFoundError:
+    print(version(f"{sys.argv[1]}-cpu"))
+"""
 
 
-def torch_libraries():
-    import importlib.util
-    found = importlib.util.find_spec("torch")
-    return pathlib.Path(found.origin).parent / "lib" if found else pathlib.Path()
+def last_line(text):
+    return (text.strip().splitlines() or ["it says nothing"])[-1].rstrip(".")
 
 
 def locked_version(package):
@@ -263,7 +270,8 @@ def write(rows, peers, absent):
     page = _report.DOCS / "peers.md"
     page.parent.mkdir(parents=True, exist_ok=True)
     notes = page.read_text().split(_report.MARK, 1)[1] if page.exists() and _report.MARK in page.read_text() else "\n"
-    page.write_text("\n".join([HEAD, *(line for machine in sorted(kept) for line in section(machine, kept[machine]))]) + _report.MARK + notes)
+    tables = "\n".join([HEAD, *(line for machine in sorted(kept) for line in section(machine, kept[machine]))])
+    page.write_text(f"{tables}\n{_report.MARK}{notes}")
 
 
 def section(machine, result):

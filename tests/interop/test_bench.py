@@ -277,6 +277,14 @@ def test_a_peer_that_does_not_train_is_named(peers, tmp_path):
         peers.measured("mlp", [peers.make("candle", 1.0, last_loss=2.5)], tmp_path)
 
 
+def test_without_pytorch_its_peers_are_left_out(peers, monkeypatch):
+    monkeypatch.setattr(peers, "TORCH_PYTHON", "")
+    monkeypatch.setattr(peers, "TORCH_MISSING", "there is no Python here\nInstall one of these.")
+    assert peers.python_peer("PyTorch") == "Install one of these"
+    assert peers.rust_peer("tch") == "Install one of these"
+    assert peers.python_peer("TensorFlow").version.count(".") == 2
+
+
 def test_an_unknown_peer_is_named(peers, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["peers.py", "torchlight"])
     with pytest.raises(peers.BenchError, match="there is no peer torchlight"):

@@ -11,6 +11,9 @@ const PARTS: [&str; 7] = ["cluster", "rust", "core", "data", "sessions", "sweep"
 /// The parts that run only if they are named, because they build other libraries first.
 const NAMED_PARTS: [&str; 1] = ["peers"];
 
+/// The peers for which PyTorch is installed.
+const TORCH_PEERS: [&str; 2] = ["tch", "PyTorch"];
+
 /// The parts that can be measured against another binary of ours.
 const AGAINST_PARTS: [&str; 2] = ["cluster", "core"];
 
@@ -29,8 +32,17 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let mut failed = Vec::new();
     for part in parts {
         println!("== {part}");
-        // If one part fails, the others are still measured.
-        if let Err(message) = process::run(script(&python, &format!("{part}.py")).args(rest)) {
+        let mut command = script(&python, &format!("{part}.py"));
+        command.args(rest);
+        if part == "peers" && wants_torch(rest) {
+            // Without it, what needs PyTorch is named and left out.
+            match venv::torch() {
+                Ok(torch) => command.env("FERROFLOW_TORCH_PYTHON", torch),
+                Err(missing) => command.env("FERROFLOW_TORCH_MISSING", missing.into_message()),
+            };
+        }
+        // One part that can't be measured doesn't keep the others from it.
+        if let Err(message) = process::run(&mut command) {
             eprintln!("xtask: {message}");
             failed.push(part);
         }
@@ -104,6 +116,11 @@ fn chosen(arguments: &[String]) -> Result<(Vec<&str>, &[String]), String> {
     }
 }
 
+/// Returns whether one of the peers that are asked for needs PyTorch; without a name, all of them are.
+fn wants_torch(peers: &[String]) -> bool {
+    peers.is_empty() || peers.iter().any(|peer| TORCH_PEERS.contains(&peer.as_str()))
+}
+
 fn script(python: &Path, name: &str) -> Command {
     let mut command = interop::python_command(python, Profile::Release);
     command.env("FERROFLOW_BENCH_LOGS", process::target().join("bench-logs"));
@@ -150,6 +167,7 @@ mod tests {
         assert_eq!(chosen(&[]), Ok((PARTS.to_vec(), &[][..])));
         assert_eq!(chosen(&words("peers -- burn")), Ok((vec!["peers"], &words("burn")[..])));
         assert!(!PARTS.contains(&"peers"));
+        assert!(wants_torch(&[]) && wants_torch(&words("burn tch")) && !wants_torch(&words("burn candle")));
         assert!(chosen(&words("-- MLP")).is_err());
         assert!(chosen(&words("clusters")).is_err());
     }

@@ -27,7 +27,21 @@ fn main() -> ferroflow::Result<()> {
 }
 ";
 
-/// Creates the project, runs README's program in it, then the same on a server of `binary`, then one with a mistake.
+/// A program whose mistake only the run finds: the weights of the line that is marked have no values.
+const UNINITIALIZED: &str = "\
+use ferroflow::layers::{Apply, Dense};
+use ferroflow::prelude::*;
+
+fn main() -> ferroflow::Result<()> {
+    let g = Graph::new();
+    let x = g.placeholder::<f32>((None, 4));
+    let logits = x.apply(&Dense::new(10)); // wrong
+    let session = Session::new(&g)?;
+    session.runner().feed(&x, [[0f32; 4]]).fetch(&logits).run().map(drop)
+}
+";
+
+/// Makes the project, runs README's program in it, then the same on a server of `binary`, then some with a mistake.
 pub fn check(binary: &Path) -> Result<(), String> {
     let readme = process::root().join("README.md");
     let readme = std::fs::read_to_string(&readme).map_err(|error| format!("{}: {error}", readme.display()))?;
@@ -47,18 +61,20 @@ pub fn check(binary: &Path) -> Result<(), String> {
     check_accuracy(&project.run()?)?;
     drop(server);
 
-    println!("   a program with a mistake");
-    project.write("src/main.rs", MISTAKEN)?;
-    let said = match project.run() {
-        Ok(said) => return Err(format!("a program whose shapes don't fit ended well: {said}")),
-        Err(said) => said,
-    };
-    let line = MISTAKEN.lines().position(|line| line.ends_with("// wrong")).map_or(0, |index| index + 1);
-    let expected = format!("src/main.rs:{line}:");
-    match said.contains(&expected) && said.contains("MatMul") {
-        true => Ok(()),
-        false => Err(format!("what a mistake prints doesn't name MatMul and {expected}\n{said}")),
+    for (program, word) in [(MISTAKEN, "MatMul"), (UNINITIALIZED, "uninitialized value dense/kernel")] {
+        println!("   a program with a mistake: {word}");
+        project.write("src/main.rs", program)?;
+        let said = match project.run() {
+            Ok(said) => return Err(format!("a program with a mistake ended well: {said}")),
+            Err(said) => said,
+        };
+        let line = program.lines().position(|line| line.ends_with("// wrong")).map_or(0, |index| index + 1);
+        let expected = format!("src/main.rs:{line}:");
+        if !said.contains(&expected) || !said.contains(word) {
+            return Err(format!("what a mistake prints doesn't name {word} and {expected}\n{said}"));
+        }
     }
+    Ok(())
 }
 
 /// README's program, and the line to replace for a cluster.

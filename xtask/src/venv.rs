@@ -34,7 +34,12 @@ pub fn tools() -> Result<PathBuf, Missing> {
     made("tools-venv", "xtask/requirements.txt")
 }
 
-/// Returns the Python of an environment below `target/`, which is created if necessary.
+/// Returns the Python that has PyTorch, for the benchmark of other libraries.
+pub fn torch() -> Result<PathBuf, Missing> {
+    made("torch-venv", "bench/peers/requirements.txt")
+}
+
+/// Returns the Python of an environment below `target/`.
 fn made(name: &str, requirements: &str) -> Result<PathBuf, Missing> {
     let directory = process::target().join(name);
     let python = directory.join("bin").join("python");

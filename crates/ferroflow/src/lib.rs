@@ -139,8 +139,17 @@
 //! assert!(mistake.message().contains("op MatMul of Placeholder:0 float [?,784], Const:0 float [100,10]"));
 //! ```
 //!
+//! What only a run finds out, such as a variable without a value or a feed of another shape, is returned by the run. It names the lines
+//! that added the node, fed the value and asked for the run:
+//!
+//! ```text
+//! FAILED_PRECONDITION: Attempting to use uninitialized value w
+//!      [[{{node w/read}}]] [node w/read at src/main.rs:5:13, run at src/main.rs:7:17, …]
+//! ```
+//!
 //! # Features
 //!
+//! - `census`, on by default: `data::census::Census::builtin`, the rows of the Adult census set. It adds 0.6 MB to a program.
 //! - `digits`, on by default: `data::mnist::Mnist::builtin`, 17,500 digits of MNIST. It adds 2.8 MB to a program; without it
 //!   (`default-features = false`) digits are read from files.
 //! - `ndarray`: arrays of the crate `ndarray` are fed, made constants, and fetched as numbers and slices are.

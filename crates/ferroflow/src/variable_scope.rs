@@ -85,13 +85,12 @@ pub fn variable_scope<R>(graph: &Graph, name: &str, reuse: Reuse, body: impl FnO
 ///
 /// ```
 /// use ferroflow::layers::{Dense, regularizers};
-/// use ferroflow::ops::array::placeholder;
 /// use ferroflow::variable::trainable_variables;
 /// use ferroflow::variable_scope::VariableScope;
-/// use ferroflow::{DType, Graph, PartialShape, initializers};
+/// use ferroflow::{Graph, initializers};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 4]));
+/// let x = g.placeholder::<f32>((None, 4));
 /// let scope = VariableScope::new("model").initializer(initializers::constant(0.1)).regularizer(regularizers::l2(0.01));
 /// scope.run(&g, |_| Dense::new(3).apply(&x));
 /// assert_eq!(trainable_variables(&g)?[0].name(), "model/dense/kernel");

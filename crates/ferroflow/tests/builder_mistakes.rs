@@ -66,6 +66,7 @@ mistakes! {
     a_product_as_a_method: "Dimensions must be equal, but are 3 and 2", |g| floats(g, &[2, 3]).matmul(&floats(g, &[2, 3]));
     a_product_of_vectors: "rank 2", |g| math::matmul(&floats(g, &[2]), &floats(g, &[2]));
     a_product_of_integers_and_floats: "does not match type", |g| math::matmul(&floats(g, &[2, 2]), &int(g));
+    labels_of_another_rank: "Rank of labels (received 1) should equal rank of logits minus 1 (received 3)", |g| floats(g, &[2, 3, 4]).sparse_softmax_cross_entropy(Labels(&int(g).reshape([-1])));
     a_bias_of_another_length: "4", |g| nn::bias_add(&floats(g, &[2, 3]), &floats(g, &[4]));
     a_reshape_to_another_size: "6", |g| array::reshape(&floats(g, &[2, 3]), &g.constant([4]));
     a_concatenation_of_ranks_that_differ: "Shapes must be equal rank, but are 2 and 1", |g| array::concat(&[floats(g, &[2, 3]), floats(g, &[2])], 0);

@@ -22,7 +22,7 @@ pub use device::DeviceName;
 pub use function::{FunctionBody, FunctionLibrary};
 pub use graph::{Edge, Node, NodeGraph, NodeId};
 pub use import::{NODES_MAX, check_number_of_nodes, import_graph_def, why_only_the_client_runs};
-pub use library::{LIBRARIES, Library};
+pub use library::{LIBRARIES, Library, is_in_library};
 pub use op_def::{Arg, ArgType, OpDef, OpFlags, OpSchema, TypeSlot};
 pub use shape::{ShapeContext, ShapeFn};
 

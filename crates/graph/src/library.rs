@@ -42,8 +42,8 @@ pub(crate) fn all_ops() -> &'static dyn OpLookup {
     &*ALL
 }
 
-/// Returns whether a source location is in a library.
-pub(crate) fn is_in_library(location: &Location<'_>) -> bool {
+/// Returns whether a line of source is one of a library's, and none of the program.
+pub fn is_in_library(location: &Location<'_>) -> bool {
     LIBRARIES.iter().any(|library| {
         let folder = library.root.strip_suffix("lib.rs").unwrap_or(library.root);
         location.file().starts_with(folder)

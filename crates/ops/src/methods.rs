@@ -1,6 +1,6 @@
 //! [`TensorOps`]: the common ops as methods of an output, so that a model reads from left to right.
 
-use crate::{array, math, nn};
+use crate::{array, logging, math, nn};
 use graph::{IntoOperand, Output};
 use tensor::DType;
 
@@ -248,6 +248,204 @@ pub trait TensorOps {
     #[track_caller]
     fn ones_like(&self) -> Output {
         array::ones_like(self.output())
+    }
+
+    /// [`nn::relu6`].
+    #[track_caller]
+    fn relu6(&self) -> Output {
+        nn::relu6(self.output())
+    }
+
+    /// [`nn::elu`].
+    #[track_caller]
+    fn elu(&self) -> Output {
+        nn::elu(self.output())
+    }
+
+    /// [`nn::leaky_relu`].
+    #[track_caller]
+    fn leaky_relu(&self) -> Output {
+        nn::leaky_relu(self.output())
+    }
+
+    /// [`nn::softplus`].
+    #[track_caller]
+    fn softplus(&self) -> Output {
+        nn::softplus(self.output())
+    }
+
+    /// [`math::expm1`].
+    #[track_caller]
+    fn expm1(&self) -> Output {
+        math::expm1(self.output())
+    }
+
+    /// [`math::log1p`].
+    #[track_caller]
+    fn log1p(&self) -> Output {
+        math::log1p(self.output())
+    }
+
+    /// [`math::reciprocal`].
+    #[track_caller]
+    fn reciprocal(&self) -> Output {
+        math::reciprocal(self.output())
+    }
+
+    /// [`math::sign`].
+    #[track_caller]
+    fn sign(&self) -> Output {
+        math::sign(self.output())
+    }
+
+    /// [`math::floor`].
+    #[track_caller]
+    fn floor(&self) -> Output {
+        math::floor(self.output())
+    }
+
+    /// [`math::ceil`].
+    #[track_caller]
+    fn ceil(&self) -> Output {
+        math::ceil(self.output())
+    }
+
+    /// [`math::round`].
+    #[track_caller]
+    fn round(&self) -> Output {
+        math::round(self.output())
+    }
+
+    /// [`math::sin`].
+    #[track_caller]
+    fn sin(&self) -> Output {
+        math::sin(self.output())
+    }
+
+    /// [`math::cos`].
+    #[track_caller]
+    fn cos(&self) -> Output {
+        math::cos(self.output())
+    }
+
+    /// [`math::erf`].
+    #[track_caller]
+    fn erf(&self) -> Output {
+        math::erf(self.output())
+    }
+
+    /// [`math::is_finite`].
+    #[track_caller]
+    fn is_finite(&self) -> Output {
+        math::is_finite(self.output())
+    }
+
+    /// [`math::is_nan`].
+    #[track_caller]
+    fn is_nan(&self) -> Output {
+        math::is_nan(self.output())
+    }
+
+    /// [`math::logical_and`].
+    #[track_caller]
+    fn logical_and(&self, other: &Output) -> Output {
+        math::logical_and(self.output(), other)
+    }
+
+    /// [`math::logical_or`].
+    #[track_caller]
+    fn logical_or(&self, other: &Output) -> Output {
+        math::logical_or(self.output(), other)
+    }
+
+    /// [`math::where_v2`]: `yes` where this is true and `no` elsewhere.
+    #[track_caller]
+    fn select(&self, yes: &Output, no: impl IntoOperand) -> Output {
+        math::where_v2(self.output(), yes, &no.operand(yes))
+    }
+
+    /// [`array::strided_slice`]: a number, a range or a tuple of them, as Python's `x[0, 1:-1]` is `x.index((0, 1..-1))`.
+    #[track_caller]
+    fn index(&self, entries: impl array::IntoSliceIndices) -> Output {
+        array::strided_slice(self.output(), &entries.slice_indices())
+    }
+
+    /// [`array::one_hot`] of ones and zeros.
+    #[track_caller]
+    fn one_hot(&self, depth: i32) -> Output {
+        array::one_hot(self.output(), depth, 1.0, 0.0)
+    }
+
+    /// [`array::pad`]: for each axis, how many zeros come before and after.
+    #[track_caller]
+    fn pad(&self, paddings: impl AsRef<[(i32, i32)]>) -> Output {
+        array::pad(self.output(), paddings.as_ref())
+    }
+
+    /// [`array::reverse`].
+    #[track_caller]
+    fn reverse(&self, axes: impl AsRef<[i32]>) -> Output {
+        array::reverse(self.output(), axes.as_ref())
+    }
+
+    /// [`nn::top_k`]: the values, and where they are.
+    #[track_caller]
+    fn top_k(&self, k: i32) -> (Output, Output) {
+        nn::top_k(self.output(), k)
+    }
+
+    /// [`math::cumsum`] that includes each element itself.
+    #[track_caller]
+    fn cumsum(&self, axis: i32) -> Output {
+        math::cumsum(self.output(), axis, false, false)
+    }
+
+    /// [`logging::print`]: prints the value with a message whenever it is computed, where that happens.
+    #[track_caller]
+    fn print(&self, message: &str) -> Output {
+        logging::print(self.output(), &[self.output().clone()], message)
+    }
+
+    /// [`math::reduce_euclidean_norm`] over everything.
+    #[track_caller]
+    fn norm(&self) -> Output {
+        math::reduce_euclidean_norm(self.output(), None, false)
+    }
+
+    /// [`math::reduce_all`] over everything.
+    #[track_caller]
+    fn all(&self) -> Output {
+        math::reduce_all(self.output(), None, false)
+    }
+
+    /// [`math::reduce_any`] over everything.
+    #[track_caller]
+    fn any(&self) -> Output {
+        math::reduce_any(self.output(), None, false)
+    }
+
+    /// [`math::reduce_logsumexp`] over axes, which may be negative.
+    #[track_caller]
+    fn logsumexp_axes(&self, axes: impl AsRef<[i32]>) -> Output {
+        math::reduce_logsumexp(self.output(), Some(axes.as_ref()), false)
+    }
+
+    /// [`math::reduce_sum`] over axes, which stay as dimensions of one element.
+    #[track_caller]
+    fn sum_keep_dims(&self, axes: impl AsRef<[i32]>) -> Output {
+        math::reduce_sum(self.output(), Some(axes.as_ref()), true)
+    }
+
+    /// [`math::reduce_mean`] over axes, which stay as dimensions of one element.
+    #[track_caller]
+    fn mean_keep_dims(&self, axes: impl AsRef<[i32]>) -> Output {
+        math::reduce_mean(self.output(), Some(axes.as_ref()), true)
+    }
+
+    /// [`math::reduce_max`] over axes, which stay as dimensions of one element.
+    #[track_caller]
+    fn max_keep_dims(&self, axes: impl AsRef<[i32]>) -> Output {
+        math::reduce_max(self.output(), Some(axes.as_ref()), true)
     }
 
     /// [`math::equal`].

@@ -14,6 +14,7 @@ mod copy;
 mod display;
 mod dtype;
 mod element;
+mod equality;
 mod huge_pages;
 mod interrupt;
 mod machine_memory;

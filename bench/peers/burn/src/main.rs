@@ -106,6 +106,7 @@ fn train(
     })
 }
 
+#[expect(deprecated, reason = "the back end ndarray is measured as long as burn has it")]
 fn main() -> Result<(), Box<dyn Error>> {
     let task = Task::from_arguments()?;
     let device = match task.variant.as_str() {

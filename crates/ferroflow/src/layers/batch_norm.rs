@@ -13,11 +13,10 @@ use tensor::{DType, Result, Status, Tensor};
 ///
 /// ```
 /// use ferroflow::layers::{BatchNormalization, UPDATE_OPS};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::Graph;
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 4]));
+/// let x = g.placeholder::<f32>((None, 4));
 /// BatchNormalization::new().training(true).apply(&x);
 /// // A training operation should run after these.
 /// let updates: Vec<_> = g.collection(UPDATE_OPS).into_iter().map(|output| output.op).collect();
@@ -33,12 +32,11 @@ pub const UPDATE_OPS: &str = "update_ops";
 ///
 /// ```
 /// use ferroflow::layers::BatchNormalization;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::Graph;
 ///
 /// let g = Graph::new();
-/// let images = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 8, 8, 3]));
-/// let is_training = placeholder(&g, DType::Bool, &PartialShape::scalar());
+/// let images = g.placeholder::<f32>((None, 8, 8, 3));
+/// let is_training = g.placeholder::<bool>(());
 /// let layer = BatchNormalization::new().momentum(0.9).training(&is_training);
 /// assert_eq!(layer.apply(&images).shape(), images.shape());
 /// assert_eq!(layer.variables(&g).len(), 4);
@@ -62,11 +60,10 @@ pub struct BatchNormalization {
 ///
 /// ```
 /// use ferroflow::layers::batch_normalization;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::Graph;
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 4]));
+/// let x = g.placeholder::<f32>((None, 4));
 /// assert_eq!(batch_normalization(&x, true).shape(), x.shape());
 /// ```
 #[track_caller]

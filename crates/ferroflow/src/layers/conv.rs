@@ -16,13 +16,12 @@ use tensor::{Result, Status};
 ///
 /// ```
 /// use ferroflow::layers::{Activation, Conv2D, Padding};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let images = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 28, 28, 1]));
+/// let images = g.placeholder::<f32>((None, 28, 28, 1));
 /// let layer = Conv2D::new(32, 5).strides(2).padding(Padding::Same).activation(Activation::Relu);
-/// assert_eq!(layer.apply(&images).shape(), PartialShape::from_dims(&[-1, 14, 14, 32]));
+/// assert_eq!(layer.apply(&images).shape(), PartialShape::from([-1, 14, 14, 32]));
 /// assert_eq!(layer.variables(&g)[0].name(), "conv2d/kernel");
 /// ```
 pub struct Conv<const N: usize> {
@@ -64,12 +63,11 @@ pub type Conv3D = Conv<3>;
 ///
 /// ```
 /// use ferroflow::layers::conv1d;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 10, 4]));
-/// assert_eq!(conv1d(&x, 8, 3).shape(), PartialShape::from_dims(&[-1, 8, 8]));
+/// let x = g.placeholder::<f32>((None, 10, 4));
+/// assert_eq!(conv1d(&x, 8, 3).shape(), PartialShape::from([-1, 8, 8]));
 /// ```
 #[track_caller]
 pub fn conv1d(x: &Output, filters: i64, kernel_size: impl Sizes<1>) -> Output {
@@ -80,12 +78,11 @@ pub fn conv1d(x: &Output, filters: i64, kernel_size: impl Sizes<1>) -> Output {
 ///
 /// ```
 /// use ferroflow::layers::conv2d;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 28, 28, 1]));
-/// assert_eq!(conv2d(&x, 8, 5).shape(), PartialShape::from_dims(&[-1, 24, 24, 8]));
+/// let x = g.placeholder::<f32>((None, 28, 28, 1));
+/// assert_eq!(conv2d(&x, 8, 5).shape(), PartialShape::from([-1, 24, 24, 8]));
 /// ```
 #[track_caller]
 pub fn conv2d(x: &Output, filters: i64, kernel_size: impl Sizes<2>) -> Output {
@@ -96,12 +93,11 @@ pub fn conv2d(x: &Output, filters: i64, kernel_size: impl Sizes<2>) -> Output {
 ///
 /// ```
 /// use ferroflow::layers::conv3d;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 6, 6, 6, 1]));
-/// assert_eq!(conv3d(&x, 2, 3).shape(), PartialShape::from_dims(&[-1, 4, 4, 4, 2]));
+/// let x = g.placeholder::<f32>((None, 6, 6, 6, 1));
+/// assert_eq!(conv3d(&x, 2, 3).shape(), PartialShape::from([-1, 4, 4, 4, 2]));
 /// ```
 #[track_caller]
 pub fn conv3d(x: &Output, filters: i64, kernel_size: impl Sizes<3>) -> Output {

@@ -16,13 +16,12 @@ use tensor::{PartialShape, Result};
 ///
 /// ```
 /// use ferroflow::layers::{Conv2DTranspose, Padding};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let images = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 7, 7, 16]));
+/// let images = g.placeholder::<f32>((None, 7, 7, 16));
 /// let larger = Conv2DTranspose::new(8, 5).strides(2).padding(Padding::Same).apply(&images);
-/// assert_eq!(larger.shape(), PartialShape::from_dims(&[-1, 14, 14, 8]));
+/// assert_eq!(larger.shape(), PartialShape::from([-1, 14, 14, 8]));
 /// ```
 pub struct ConvTranspose<const N: usize> {
     base: Base,
@@ -62,12 +61,11 @@ pub type Conv3DTranspose = ConvTranspose<3>;
 ///
 /// ```
 /// use ferroflow::layers::conv2d_transpose;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 7, 7, 2]));
-/// assert_eq!(conv2d_transpose(&x, 8, 3, 2).shape(), PartialShape::from_dims(&[-1, 15, 15, 8]));
+/// let x = g.placeholder::<f32>((None, 7, 7, 2));
+/// assert_eq!(conv2d_transpose(&x, 8, 3, 2).shape(), PartialShape::from([-1, 15, 15, 8]));
 /// ```
 #[track_caller]
 pub fn conv2d_transpose(x: &Output, filters: i64, kernel_size: impl Sizes<2>, strides: impl Sizes<2>) -> Output {
@@ -78,12 +76,11 @@ pub fn conv2d_transpose(x: &Output, filters: i64, kernel_size: impl Sizes<2>, st
 ///
 /// ```
 /// use ferroflow::layers::conv3d_transpose;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[2, 3, 3, 3, 2]));
-/// assert_eq!(conv3d_transpose(&x, 4, 2, 2).shape(), PartialShape::from_dims(&[2, 6, 6, 6, 4]));
+/// let x = g.placeholder::<f32>([2, 3, 3, 3, 2]);
+/// assert_eq!(conv3d_transpose(&x, 4, 2, 2).shape(), PartialShape::from([2, 6, 6, 6, 4]));
 /// ```
 #[track_caller]
 pub fn conv3d_transpose(x: &Output, filters: i64, kernel_size: impl Sizes<3>, strides: impl Sizes<3>) -> Output {

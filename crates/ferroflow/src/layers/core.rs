@@ -16,13 +16,12 @@ use tensor::{DType, PartialShape, Result, Status};
 ///
 /// ```
 /// use ferroflow::layers::{Activation, Dense};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 784]));
+/// let x = g.placeholder::<f32>((None, 784));
 /// let layer = Dense::new(100).activation(Activation::Relu).name("fc1");
-/// assert_eq!(layer.apply(&x).shape(), PartialShape::from_dims(&[-1, 100]));
+/// assert_eq!(layer.apply(&x).shape(), PartialShape::from([-1, 100]));
 /// assert_eq!(layer.variables(&g)[0].name(), "fc1/kernel");
 /// ```
 pub struct Dense {
@@ -38,12 +37,11 @@ pub struct Dense {
 ///
 /// ```
 /// use ferroflow::layers::dense;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 784]));
-/// assert_eq!(dense(&x, 10).shape(), PartialShape::from_dims(&[-1, 10]));
+/// let x = g.placeholder::<f32>((None, 784));
+/// assert_eq!(dense(&x, 10).shape(), PartialShape::from([-1, 10]));
 /// ```
 #[track_caller]
 pub fn dense(x: &Output, units: i64) -> Output {
@@ -245,12 +243,11 @@ apply_layer!(Dropout);
 ///
 /// ```
 /// use ferroflow::layers::Flatten;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 28, 28, 3]));
-/// assert_eq!(Flatten::new().apply(&x).shape(), PartialShape::from_dims(&[-1, 2352]));
+/// let x = g.placeholder::<f32>((None, 28, 28, 3));
+/// assert_eq!(Flatten::new().apply(&x).shape(), PartialShape::from([-1, 2352]));
 /// ```
 #[derive(Default)]
 pub struct Flatten {
@@ -261,12 +258,11 @@ pub struct Flatten {
 ///
 /// ```
 /// use ferroflow::layers::flatten;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 28, 28]));
-/// assert_eq!(flatten(&x).shape(), PartialShape::from_dims(&[-1, 784]));
+/// let x = g.placeholder::<f32>((None, 28, 28));
+/// assert_eq!(flatten(&x).shape(), PartialShape::from([-1, 784]));
 /// ```
 #[track_caller]
 pub fn flatten(x: &Output) -> Output {
@@ -345,13 +341,12 @@ apply_layer!(Flatten);
 ///
 /// ```
 /// use ferroflow::layers::Embedding;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let words = placeholder(&g, DType::Int32, &PartialShape::from_dims(&[-1, 20]));
+/// let words = g.placeholder::<i32>((None, 20));
 /// let embedded = Embedding::new(10_000, 64).apply(&words);
-/// assert_eq!(embedded.shape(), PartialShape::from_dims(&[-1, 20, 64]));
+/// assert_eq!(embedded.shape(), PartialShape::from([-1, 20, 64]));
 /// ```
 pub struct Embedding {
     base: Base,
@@ -365,12 +360,11 @@ pub struct Embedding {
 ///
 /// ```
 /// use ferroflow::layers::embedding;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let words = placeholder(&g, DType::Int64, &PartialShape::from_dims(&[-1]));
-/// assert_eq!(embedding(&words, 1000, 16).shape(), PartialShape::from_dims(&[-1, 16]));
+/// let words = g.placeholder::<i64>([-1]);
+/// assert_eq!(embedding(&words, 1000, 16).shape(), PartialShape::from([-1, 16]));
 /// ```
 #[track_caller]
 pub fn embedding(ids: &Output, input_dim: i64, output_dim: i64) -> Output {

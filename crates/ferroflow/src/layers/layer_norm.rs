@@ -13,11 +13,10 @@ use tensor::{DType, Result, Status};
 ///
 /// ```
 /// use ferroflow::layers::LayerNormalization;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::Graph;
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 64]));
+/// let x = g.placeholder::<f32>((None, 64));
 /// let layer = LayerNormalization::new();
 /// assert_eq!(layer.apply(&x).shape(), x.shape());
 /// assert_eq!(layer.variables(&g)[0].name(), "layer_normalization/gamma");
@@ -36,11 +35,10 @@ pub struct LayerNormalization {
 ///
 /// ```
 /// use ferroflow::layers::layer_normalization;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::Graph;
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 64]));
+/// let x = g.placeholder::<f32>((None, 64));
 /// assert_eq!(layer_normalization(&x).shape(), x.shape());
 /// ```
 #[track_caller]

@@ -172,12 +172,11 @@ macro_rules! apply_layer {
             ///
             /// ```
             /// use ferroflow::layers::Flatten;
-            /// use ferroflow::ops::array::placeholder;
-            /// use ferroflow::{DType, Graph, PartialShape};
+            /// use ferroflow::{Graph, PartialShape};
             ///
             /// let g = Graph::new();
-            /// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[8, 2, 3]));
-            /// assert_eq!(Flatten::new().apply(&x).shape(), PartialShape::from_dims(&[8, 6]));
+            /// let x = g.placeholder::<f32>([8, 2, 3]);
+            /// assert_eq!(Flatten::new().apply(&x).shape(), PartialShape::from([8, 6]));
             /// ```
             #[track_caller]
             pub fn apply(&self, x: &graph::Output) -> graph::Output {

@@ -6,18 +6,17 @@
 //!
 //! ```
 //! use ferroflow::layers::{Activation, Apply, Dense, Dropout, Flatten};
-//! use ferroflow::ops::array::placeholder;
 //! use ferroflow::variable::trainable_variables;
-//! use ferroflow::{DType, Graph, PartialShape};
+//! use ferroflow::{Graph, PartialShape};
 //!
 //! let g = Graph::new();
-//! let images = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 28, 28]));
+//! let images = g.placeholder::<f32>((None, 28, 28));
 //! let logits = images
 //!     .apply(&Flatten::new())
 //!     .apply(&Dense::new(100).activation(Activation::Relu))
 //!     .apply(&Dropout::new(0.5).training(true))
 //!     .apply(&Dense::new(10));
-//! assert_eq!(logits.shape(), PartialShape::from_dims(&[-1, 10]));
+//! assert_eq!(logits.shape(), PartialShape::from([-1, 10]));
 //! let names: Vec<String> = trainable_variables(&g)?.iter().map(|variable| variable.name()).collect();
 //! assert_eq!(names, ["dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"]);
 //! # Ok::<(), ferroflow::Status>(())
@@ -45,6 +44,7 @@ mod pooling;
 pub mod regularizers;
 pub mod rnn;
 mod separable;
+mod sequential;
 
 pub use self::core::*;
 pub use batch_norm::*;
@@ -55,6 +55,7 @@ pub use ops::nn::Padding;
 pub use options::{Activation, DataFormat, Sizes, Training};
 pub use pooling::*;
 pub use separable::*;
+pub use sequential::*;
 
 pub(crate) use options::{check_positive, dropout as dropout_op};
 
@@ -64,8 +65,7 @@ use graph::Output;
 ///
 /// ```
 /// use ferroflow::layers::{Apply, Dense, Layer};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, Output, PartialShape};
+/// use ferroflow::{Graph, Output};
 ///
 /// /// Adds what goes in to what a layer makes of it.
 /// struct Residual<L>(L);
@@ -77,7 +77,7 @@ use graph::Output;
 /// }
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 8]));
+/// let x = g.placeholder::<f32>((None, 8));
 /// assert_eq!(x.apply(&Residual(Dense::new(8))).shape(), x.shape());
 /// ```
 pub trait Layer {
@@ -89,13 +89,12 @@ pub trait Layer {
 ///
 /// ```
 /// use ferroflow::layers::{Apply, Dense, Flatten};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[8, 2, 3]));
+/// let x = g.placeholder::<f32>([8, 2, 3]);
 /// let y = x.apply(&Flatten::new()).apply(&Dense::new(4));
-/// assert_eq!(y.shape(), PartialShape::from_dims(&[8, 4]));
+/// assert_eq!(y.shape(), PartialShape::from([8, 4]));
 /// ```
 pub trait Apply {
     /// Returns what a layer makes of this output.

@@ -147,11 +147,10 @@ impl DataFormat {
 ///
 /// ```
 /// use ferroflow::layers::{Dropout, Training};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::Graph;
 ///
 /// let g = Graph::new();
-/// let is_training = placeholder(&g, DType::Bool, &PartialShape::scalar());
+/// let is_training = g.placeholder::<bool>(());
 /// let always = Dropout::new(0.5).training(true);
 /// let asked = Dropout::new(0.5).training(&is_training);
 /// assert!(matches!(Training::from(false), Training::Never));

@@ -11,12 +11,11 @@ use tensor::Result;
 ///
 /// ```
 /// use ferroflow::layers::MaxPooling2D;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let images = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 28, 28, 3]));
-/// assert_eq!(MaxPooling2D::new(2, 2).apply(&images).shape(), PartialShape::from_dims(&[-1, 14, 14, 3]));
+/// let images = g.placeholder::<f32>((None, 28, 28, 3));
+/// assert_eq!(MaxPooling2D::new(2, 2).apply(&images).shape(), PartialShape::from([-1, 14, 14, 3]));
 /// ```
 pub struct MaxPooling<const N: usize> {
     pool_size: [i64; N],
@@ -29,13 +28,12 @@ pub struct MaxPooling<const N: usize> {
 ///
 /// ```
 /// use ferroflow::layers::{AveragePooling1D, Padding};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 9, 3]));
+/// let x = g.placeholder::<f32>((None, 9, 3));
 /// let means = AveragePooling1D::new(2, 2).padding(Padding::Same).apply(&x);
-/// assert_eq!(means.shape(), PartialShape::from_dims(&[-1, 5, 3]));
+/// assert_eq!(means.shape(), PartialShape::from([-1, 5, 3]));
 /// ```
 pub struct AveragePooling<const N: usize> {
     pool_size: [i64; N],

@@ -17,13 +17,12 @@ use tensor::{Result, Status};
 ///
 /// ```
 /// use ferroflow::layers::DepthwiseConv2D;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let images = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 8, 8, 3]));
+/// let images = g.placeholder::<f32>((None, 8, 8, 3));
 /// let layer = DepthwiseConv2D::new(3).depth_multiplier(2);
-/// assert_eq!(layer.apply(&images).shape(), PartialShape::from_dims(&[-1, 6, 6, 6]));
+/// assert_eq!(layer.apply(&images).shape(), PartialShape::from([-1, 6, 6, 6]));
 /// ```
 pub struct DepthwiseConv<const N: usize> {
     base: Base,
@@ -61,12 +60,11 @@ pub type DepthwiseConv2D = DepthwiseConv<2>;
 ///
 /// ```
 /// use ferroflow::layers::SeparableConv2D;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let images = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 8, 8, 3]));
-/// assert_eq!(SeparableConv2D::new(16, 3).apply(&images).shape(), PartialShape::from_dims(&[-1, 6, 6, 16]));
+/// let images = g.placeholder::<f32>((None, 8, 8, 3));
+/// assert_eq!(SeparableConv2D::new(16, 3).apply(&images).shape(), PartialShape::from([-1, 6, 6, 16]));
 /// ```
 pub struct SeparableConv<const N: usize> {
     base: Base,
@@ -102,12 +100,11 @@ pub type SeparableConv2D = SeparableConv<2>;
 ///
 /// ```
 /// use ferroflow::layers::separable_conv1d;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 8, 3]));
-/// assert_eq!(separable_conv1d(&x, 4, 3).shape(), PartialShape::from_dims(&[-1, 6, 4]));
+/// let x = g.placeholder::<f32>((None, 8, 3));
+/// assert_eq!(separable_conv1d(&x, 4, 3).shape(), PartialShape::from([-1, 6, 4]));
 /// ```
 #[track_caller]
 pub fn separable_conv1d(x: &Output, filters: i64, kernel_size: impl Sizes<1>) -> Output {
@@ -118,12 +115,11 @@ pub fn separable_conv1d(x: &Output, filters: i64, kernel_size: impl Sizes<1>) ->
 ///
 /// ```
 /// use ferroflow::layers::separable_conv2d;
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 8, 8, 3]));
-/// assert_eq!(separable_conv2d(&x, 4, 3).shape(), PartialShape::from_dims(&[-1, 6, 6, 4]));
+/// let x = g.placeholder::<f32>((None, 8, 8, 3));
+/// assert_eq!(separable_conv2d(&x, 4, 3).shape(), PartialShape::from([-1, 6, 6, 4]));
 /// ```
 #[track_caller]
 pub fn separable_conv2d(x: &Output, filters: i64, kernel_size: impl Sizes<2>) -> Output {

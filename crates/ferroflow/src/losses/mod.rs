@@ -7,13 +7,12 @@
 //! ```
 //! use ferroflow::layers::Dense;
 //! use ferroflow::losses::{self, Labels, Logits};
-//! use ferroflow::ops::array::placeholder;
 //! use ferroflow::train::{GradientDescentOptimizer, Optimizer};
-//! use ferroflow::{DType, Graph, PartialShape};
+//! use ferroflow::Graph;
 //!
 //! let g = Graph::new();
-//! let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 784]));
-//! let digits = placeholder(&g, DType::Int64, &PartialShape::from_dims(&[-1]));
+//! let x = g.placeholder::<f32>((None, 784));
+//! let digits = g.placeholder::<i64>([-1]);
 //! let logits = Dense::new(10).apply(&x);
 //! let loss = losses::sparse_softmax_cross_entropy(Labels(&digits), Logits(&logits)).build();
 //! GradientDescentOptimizer::new(0.5).minimize(&loss, None)?;

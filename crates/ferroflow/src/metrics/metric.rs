@@ -168,11 +168,11 @@ macro_rules! metrics {
         ///
         /// ```
         /// use ferroflow::losses::{Labels, Predictions};
-        /// use ferroflow::{DType, Graph, PartialShape, metrics, ops::array::placeholder};
+        /// use ferroflow::{Graph, metrics};
         ///
         /// let g = Graph::new();
-        /// let labels = placeholder(&g, DType::Int64, &PartialShape::from_dims(&[-1, 2]));
-        /// let predictions = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 2]));
+        /// let labels = g.placeholder::<i64>((None, 2));
+        /// let predictions = g.placeholder::<f32>((None, 2));
         #[doc = concat!(
             "let metric = metrics::", stringify!($name), "(Labels(&labels), Predictions(&predictions)"
             $(, ", ", $example)*, ").build();"

@@ -3,13 +3,12 @@
 //!
 //! ```
 //! use ferroflow::losses::{Labels, Predictions};
-//! use ferroflow::ops::array::placeholder;
 //! use ferroflow::train::local_variables_initializer;
-//! use ferroflow::{DType, Graph, PartialShape, Session, Tensor, metrics};
+//! use ferroflow::{Graph, Session, Tensor, metrics};
 //!
 //! let g = Graph::new();
-//! let labels = placeholder(&g, DType::Int64, &PartialShape::from_dims(&[-1]));
-//! let predictions = placeholder(&g, DType::Int64, &PartialShape::from_dims(&[-1]));
+//! let labels = g.placeholder::<i64>([-1]);
+//! let predictions = g.placeholder::<i64>([-1]);
 //! let accuracy = metrics::accuracy(Labels(&labels), Predictions(&predictions)).build();
 //! let session = Session::new(&g)?;
 //! session.run_ops(&[&local_variables_initializer(&g)])?;

@@ -3,6 +3,7 @@
 mod chrome_trace;
 mod client;
 mod config;
+mod lines;
 mod options;
 mod target;
 mod typed;
@@ -10,12 +11,14 @@ mod typed;
 use graph::{FunctionLibrary, Graph, Operation, Output};
 use parking_lot::Mutex;
 use proto::GraphDef;
+use std::panic::Location;
 use std::sync::Arc;
 use tensor::{IntoTensor, Result, Status, Tensor};
 
 pub use chrome_trace::chrome_trace;
 pub use client::{ClientSession, runtime};
 pub use config::SessionConfig;
+use lines::{Feed, at_line, with_lines};
 pub use options::{NodeRun, RunMetadata, RunOptions};
 pub use target::Target;
 pub use typed::{FromTensor, FromTensors};
@@ -239,6 +242,7 @@ impl Session {
     /// assert_eq!(values[1].to_scalar::<f32>()?, 3.0);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn run(&self, fetches: &[&Output]) -> Result<Vec<Tensor>> {
         let mut runner = self.runner();
         for fetch in fetches {
@@ -261,6 +265,7 @@ impl Session {
     /// assert_eq!(session.eval::<f32>(count.value())?, 1.0);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn run_ops(&self, operations: &[&Operation]) -> Result<()> {
         let mut runner = self.runner();
         for operation in operations {
@@ -279,8 +284,13 @@ impl Session {
     /// assert_eq!(Session::new(&g)?.eval::<f32>(&mean)?, 1.5);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn eval<T: FromTensor>(&self, fetch: &Output) -> Result<T> {
-        self.run(&[fetch])?.first().map_or_else(|| Err(Status::internal("no value")), T::from_tensor)
+        let values = self.run(&[fetch])?;
+        let value = values.first().ok_or_else(|| Status::internal("no value"))?;
+        let caller = Location::caller();
+        T::from_tensor(value)
+            .map_err(|status| at_line(status.context(format!("the value of {}", fetch.name())), caller))
     }
 
     /// Returns the value of a scalar output of type `int32` or `int64`, such as a step counter.
@@ -296,6 +306,7 @@ impl Session {
     /// assert_eq!(session.eval_index(step.value())?, 0);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn eval_index(&self, fetch: &Output) -> Result<i64> {
         self.run(&[fetch])?.first().map_or_else(|| Err(Status::internal("no value")), Tensor::to_index)
     }
@@ -327,15 +338,15 @@ impl Session {
     /// Prepares a run that is done many times: the feeds are then given by position.
     ///
     /// ```
-    /// use ferroflow::ops::array::placeholder;
-    /// use ferroflow::{DType, Graph, PartialShape, Session, Tensor};
+    /// use ferroflow::{Graph, Session, Tensor};
     ///
     /// let g = Graph::new();
-    /// let x = placeholder(&g, DType::Float, &PartialShape::scalar());
+    /// let x = g.placeholder::<f32>(());
     /// let square = Session::new(&g)?.make_callable(&[&x], &[&(&x * &x)], &[])?;
     /// assert_eq!(square.call(&[Tensor::scalar(3f32)])?[0].to_scalar::<f32>()?, 9.0);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn make_callable(&self, feeds: &[&Output], fetches: &[&Output], targets: &[&Operation]) -> Result<Callable> {
         self.send_new_nodes()?;
         Ok(Callable {
@@ -349,12 +360,11 @@ impl Session {
     /// Prepares a step that is fed and fetched bit by bit: what comes early can decide what is fed later.
     ///
     /// ```
-    /// use ferroflow::ops::array::placeholder;
-    /// use ferroflow::{DType, Graph, PartialShape, Session, Tensor};
+    /// use ferroflow::{Graph, Session, Tensor};
     ///
     /// let g = Graph::new();
-    /// let a = placeholder(&g, DType::Float, &PartialShape::scalar());
-    /// let b = placeholder(&g, DType::Float, &PartialShape::scalar());
+    /// let a = g.placeholder::<f32>(());
+    /// let b = g.placeholder::<f32>(());
     /// let double = &a * 2.0;
     /// let sum = &double + &b;
     /// let session = Session::new(&g)?;
@@ -364,6 +374,7 @@ impl Session {
     /// assert_eq!(total[0].to_scalar::<f32>()?, 12.0);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn partial_run_setup(
         &self,
         feeds: &[&Output],
@@ -454,12 +465,15 @@ impl PartialRun {
     /// assert_eq!(step.run(&[(&a, 3f32.into())], &[&double])?[0].to_scalar::<f32>()?, 6.0);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn run(&self, feeds: &[(&Output, Tensor)], fetches: &[&Output]) -> Result<Vec<Tensor>> {
         let names: Vec<String> = feeds.iter().map(|(output, _)| output.name()).collect();
         let feeds: Vec<(&str, Tensor)> =
             names.iter().map(String::as_str).zip(feeds.iter().map(|(_, value)| value.clone())).collect();
         let fetches: Vec<String> = fetches.iter().map(|output| output.name()).collect();
-        self.session.shared.backend.partial_run(&self.handle, &feeds, &borrowed(&fetches))
+        let result = self.session.shared.backend.partial_run(&self.handle, &feeds, &borrowed(&fetches));
+        let caller = Location::caller();
+        result.map_err(|status| with_lines(status, self.session.graph(), &[], caller))
     }
 }
 
@@ -482,7 +496,7 @@ impl PartialRun {
 pub struct Runner<'a> {
     session: &'a Session,
     options: RunOptions,
-    feeds: Vec<(String, Tensor)>,
+    feeds: Vec<Feed>,
     fetches: Vec<String>,
     targets: Vec<String>,
     /// What was wrong with a feed, a fetch or a target.
@@ -501,15 +515,17 @@ impl Runner<'_> {
     /// assert_eq!(sums[0].to_vec::<f32>()?, [2.0, 4.0, 6.0, 8.0]);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn feed(mut self, output: &Output, value: impl IntoTensor) -> Self {
         self.check_graph(&output.op);
         match value.into_tensor() {
-            Ok(value) => self.feeds.push((output.name(), value)),
+            Ok(value) => self.feeds.push(Feed { name: output.name(), value, caller: Location::caller() }),
             Err(status) => self.note(status.context(format!("the feed of {}", output.name()))),
         }
         self
     }
 
+    #[track_caller]
     fn check_graph(&mut self, operation: &Operation) {
         if !operation.graph().same(self.session.graph()) {
             let what = format!("'{}' belongs to another graph than the session's", operation.name());
@@ -517,8 +533,10 @@ impl Runner<'_> {
         }
     }
 
+    #[track_caller]
     fn note(&mut self, status: Status) {
-        self.mistake.get_or_insert(status);
+        let caller = Location::caller();
+        self.mistake.get_or_insert_with(|| at_line(status, caller));
     }
 
     /// Asks for an output's value.
@@ -532,6 +550,7 @@ impl Runner<'_> {
     /// assert_eq!((f32::try_from(&values[0])?, f32::try_from(&values[1])?), (3.0, 1.5));
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn fetch(mut self, output: &Output) -> Self {
         self.check_graph(&output.op);
         self.fetches.push(output.name());
@@ -550,6 +569,7 @@ impl Runner<'_> {
     /// assert_eq!(session.eval::<f32>(w.value())?, 1.0);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn target(mut self, operation: &Operation) -> Self {
         self.check_graph(operation);
         self.targets.push(operation.name());
@@ -568,8 +588,9 @@ impl Runner<'_> {
     /// assert_eq!(run.run()?[0].to_scalar::<f32>()?, 6.0);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn feed_name(mut self, name: &str, value: Tensor) -> Self {
-        self.feeds.push((name.to_owned(), value));
+        self.feeds.push(Feed { name: name.to_owned(), value, caller: Location::caller() });
         self
     }
 
@@ -635,8 +656,9 @@ impl Runner<'_> {
     /// assert_eq!(values[0].to_vec::<i32>()?, [1, 4, 9]);
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn run(self) -> Result<Vec<Tensor>> {
-        self.run_with_metadata().map(|(values, _)| values)
+        Ok(self.run_with_metadata()?.0)
     }
 
     /// Runs, and returns the values asked for as Rust values.
@@ -652,8 +674,10 @@ impl Runner<'_> {
     /// assert_eq!((values, name.as_str()), (vec![2.0, 4.0], "x"));
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn run_as<T: FromTensors>(self) -> Result<T> {
-        T::from_tensors(&self.run()?)
+        let caller = Location::caller();
+        T::from_tensors(&self.run()?).map_err(|status| at_line(status, caller))
     }
 
     /// Runs, and returns the values asked for and what was recorded of the run.
@@ -670,17 +694,21 @@ impl Runner<'_> {
     /// assert!(!metadata.unwrap_or_default().node_runs().is_empty());
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn run_with_metadata(self) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
         self.session.send_new_nodes()?;
         if let Some(status) = self.mistake {
             return Err(status);
         }
         let feeds: Vec<(&str, Tensor)> =
-            self.feeds.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+            self.feeds.iter().map(|feed| (feed.name.as_str(), feed.value.clone())).collect();
         let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
         let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();
-        let (values, metadata) = self.session.shared.backend.run(&self.options, &feeds, &fetches, &targets)?;
-        Ok((values, metadata.map(RunMetadata::from)))
+        let caller = Location::caller();
+        match self.session.shared.backend.run(&self.options, &feeds, &fetches, &targets) {
+            Ok((values, metadata)) => Ok((values, metadata.map(RunMetadata::from))),
+            Err(status) => Err(with_lines(status, self.session.graph(), &self.feeds, caller)),
+        }
     }
 }
 
@@ -717,6 +745,7 @@ impl Callable {
     /// assert!(double.call(&[]).is_err());
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn call(&self, feeds: &[Tensor]) -> Result<Vec<Tensor>> {
         if feeds.len() != self.feeds.len() {
             return Err(Status::invalid_argument(format!(
@@ -729,6 +758,8 @@ impl Callable {
         let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
         let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();
         let options = RunOptions::default();
-        self.session.shared.backend.run(&options, &feeds, &fetches, &targets).map(|(values, _)| values)
+        let caller = Location::caller();
+        let result = self.session.shared.backend.run(&options, &feeds, &fetches, &targets);
+        result.map(|(values, _)| values).map_err(|status| with_lines(status, self.session.graph(), &[], caller))
     }
 }

@@ -6,9 +6,10 @@ use super::expression::group;
 use super::slot::{SlotInitial, create_slot};
 use crate::variable::{Kind, Variable, collections, named_constant, trainable_variables};
 use graph::builder::{Grad, IndexedSlices};
-use graph::{Graph, Operation, Output};
+use graph::{Graph, Operation, Output, is_in_library};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::panic::Location;
 use tensor::{DType, Result, Status, Tensor};
 
 /// A gradient with its variable; without one, nothing flows to the variable.
@@ -161,8 +162,11 @@ pub trait Optimizer: Send + Sync {
     }
 
     /// Adds the operation that changes the trainable variables so that `loss` becomes smaller.
+    #[track_caller]
     fn minimize(&self, loss: &Output, global_step: Option<&Variable>) -> Result<Operation> {
-        self.minimize_with(loss, global_step, &GradientOptions::default())
+        let caller = Location::caller();
+        let result = loss.graph().called_here(|_| self.minimize_with(loss, global_step, &GradientOptions::default()));
+        result.map_err(|status| with_line(status, loss, caller))
     }
 
     /// As [`minimize`](Self::minimize), with options.
@@ -202,6 +206,13 @@ pub trait Optimizer: Send + Sync {
         all.sort_by_key(Variable::name);
         all
     }
+}
+
+/// Appends the line that asked for the minimum of a loss. A mistake of the graph has a line already.
+fn with_line(status: Status, loss: &Output, caller: &Location<'_>) -> Status {
+    let is_mistake = loss.graph().finish().is_err();
+    let text = || format!(" [minimize of {} at {caller}]", loss.name());
+    if is_mistake || is_in_library(caller) { status } else { status.append(text()) }
 }
 
 impl OptimizerState {

@@ -281,19 +281,23 @@ impl Graph {
                 Gradient::Fn(function) => function,
                 Gradient::Unsupported => {
                     return Err(Status::not_found(format!(
-                        "No gradient defined for operation '{}' (op type: {op_type})",
-                        op.name()
+                        "No gradient defined for operation '{}' (op type: {op_type}){}",
+                        op.name(),
+                        op.with_line()
                     )));
                 }
             };
             let scope = format!("{}_grad", op.name());
             let args = GradientArgs { op: &op, grads: &grads };
-            let input_grads = self.name_scope(&scope, |graph| {
-                let grads = graph.colocated_if_needed(&op, || function(&args))?;
-                if gated && grads.iter().flatten().count() > 1 { graph.gate(grads) } else { Ok(grads) }
+            let input_grads = self.on_behalf_of(&op, || {
+                self.name_scope(&scope, |graph| {
+                    let grads = graph.colocated_if_needed(&op, || function(&args))?;
+                    if gated && grads.iter().flatten().count() > 1 { graph.gate(grads) } else { Ok(grads) }
+                })
             });
-            let input_grads =
-                input_grads.map_err(|status| status.context(format!("the gradient of '{}' ({op_type})", op.name())))?;
+            let input_grads = input_grads.map_err(|status| {
+                status.context(format!("the gradient of '{}' ({op_type})", op.name())).append(op.with_line())
+            })?;
             let inputs = op.inputs();
             if input_grads.len() != inputs.len() {
                 return Err(Status::internal(format!(

@@ -1,5 +1,6 @@
-//! Mistakes in building a graph. The first one is kept in the graph with the line that made it, and an inert operation replaces
-//! the one that could not be added, so that a program can continue to build.
+//! Mistakes: the first one is kept in the graph with the line that made it, and what was to be built is replaced by an
+//! operation that does nothing, so that a program can go on building. The lines of nodes that could be added are kept too: a run
+//! may fail at them.
 
 use super::{Graph, Operation, Output};
 use crate::attr::AttrMap;
@@ -17,6 +18,8 @@ pub(super) struct Mistakes {
     nodes: Vec<Node>,
     /// The callers that entered the open scopes.
     pub(super) callers: Vec<&'static Location<'static>>,
+    /// The line of the program that added each node, by id.
+    lines: Vec<Option<&'static Location<'static>>>,
 }
 
 /// Returns an inert output in a graph of its own, for functions whose arguments do not name a graph. Whatever uses the output
@@ -35,10 +38,20 @@ impl Mistakes {
         self.nodes.get(id.0.checked_sub(FIRST_MISTAKEN_ID)? as usize)
     }
 
-    /// Returns the line to blame: the innermost one of the program itself.
-    fn line_to_blame(&self, caller: &'static Location<'static>) -> &'static Location<'static> {
+    /// Returns the innermost line of the program itself, if there is one.
+    fn program_line(&self, caller: &'static Location<'static>) -> Option<&'static Location<'static>> {
         let mut candidates = std::iter::once(caller).chain(self.callers.iter().rev().copied());
-        candidates.find(|location| !is_in_library(location)).unwrap_or(caller)
+        candidates.find(|location| !is_in_library(location))
+    }
+
+    /// Notes which line added a node.
+    pub(super) fn note_line(&mut self, id: NodeId, caller: &'static Location<'static>) {
+        let line = self.program_line(caller);
+        let index = id.index();
+        if self.lines.len() <= index {
+            self.lines.resize(index + 1, None);
+        }
+        self.lines[index] = line;
     }
 }
 
@@ -73,7 +86,7 @@ impl Graph {
         if state.mistakes.first.is_some() {
             return;
         }
-        let line = state.mistakes.line_to_blame(caller);
+        let line = state.mistakes.program_line(caller).unwrap_or(caller);
         let what = if what.is_empty() { String::new() } else { format!("{what} ") };
         state.mistakes.first = Some(status.append(format!(" [{what}at {line}]")));
     }
@@ -119,7 +132,16 @@ impl Graph {
         result
     }
 
-    /// Returns an inert operation.
+    /// Runs `body` so that what it adds belongs to the line of the program that added `op`.
+    pub(super) fn on_behalf_of<R>(&self, op: &Operation, body: impl FnOnce() -> R) -> R {
+        let Some(line) = op.line() else { return body() };
+        self.shared.state.lock().mistakes.callers.push(line);
+        let result = body();
+        self.shared.state.lock().mistakes.callers.pop();
+        result
+    }
+
+    /// Returns an operation that does nothing.
     pub(super) fn mistaken_operation(&self, op: &str, name: String, output_types: Vec<TypeSlot>) -> Operation {
         let schema = self.ops().op(op).map(|info| info.schema.clone()).unwrap_or_else(|| {
             Arc::new(OpSchema {
@@ -165,6 +187,16 @@ impl Operation {
     /// Returns whether the operation is the stand-in for one that could not be added.
     pub fn is_mistaken(&self) -> bool {
         self.id.0 >= FIRST_MISTAKEN_ID
+    }
+
+    /// Returns the line of the program that added the node; none for what was imported.
+    pub fn line(&self) -> Option<&'static Location<'static>> {
+        self.graph.shared.state.lock().mistakes.lines.get(self.id.index()).copied().flatten()
+    }
+
+    /// Returns ` [node NAME at FILE:LINE:COLUMN]` to be appended to a message, and nothing where the line isn't known.
+    pub(super) fn with_line(&self) -> String {
+        self.line().map_or_else(String::new, |line| format!(" [node {} at {line}]", self.name()))
     }
 }
 

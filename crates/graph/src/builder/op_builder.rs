@@ -5,6 +5,7 @@ use super::{Graph, Operation, Output, State};
 use crate::attr::{AttrMap, IntoAttr};
 use crate::op_def::{OpSchema, TypeSlot};
 use crate::{Edge, NodeId};
+use std::panic::Location;
 use tensor::{DType, Result, Status};
 
 /// A node about to be added.
@@ -94,7 +95,8 @@ impl OpBuilder {
         (0..op.num_outputs()).map(|port| op.output(port as u32)).collect()
     }
 
-    /// Adds the node, or returns an error and leaves the graph unchanged.
+    /// Adds the node, or says what is wrong with it and leaves the graph as it was.
+    #[track_caller]
     pub fn try_build(mut self) -> Result<Operation> {
         self.add()
     }
@@ -109,7 +111,9 @@ impl OpBuilder {
         self.graph.mistaken_operation(&self.op, name, self.likely_types)
     }
 
+    #[track_caller]
     fn add(&mut self) -> Result<Operation> {
+        let caller = Location::caller();
         let graph = self.graph.clone();
         let ops = graph.shared.ops;
         let op = self.op.clone();
@@ -179,6 +183,7 @@ impl OpBuilder {
             nodes.remove(id);
             return Err(status.append(format!(" for '{name}' (op: '{op}')")));
         }
+        state.mistakes.note_line(id, caller);
         if self.inherits_controls {
             state.scopes.note_inside(id);
         }

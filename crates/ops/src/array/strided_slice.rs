@@ -1,6 +1,7 @@
 //! Slices with steps, negative indices and new axes: StridedSlice, its gradient, and assignment to slices of variables.
 
 use super::broadcast_to::broadcast;
+use super::slice_index::SliceIndex;
 use super::slice_spec::{SliceMasks, SliceSpec, sliced_shape};
 use crate::compose::{call, constant, reshape, sum};
 use crate::movement::{Movable, Rearrangement, rearranged};
@@ -117,21 +118,6 @@ pub(super) const OPS: &[Op] = &[
         kernels: &[KernelDef::any(TensorStridedSliceUpdate::create)],
     },
 ];
-
-/// One entry of a slice, as written between brackets in Python.
-#[derive(Clone, Copy, Debug)]
-pub enum SliceIndex {
-    /// `i`: the dimension goes away.
-    At(i32),
-    /// `begin:end`, either of which may be left out.
-    Range(Option<i32>, Option<i32>),
-    /// `begin:end:stride`, where the bounds may be left out.
-    Strided(Option<i32>, Option<i32>, i32),
-    /// `...`
-    Ellipsis,
-    /// `tf.newaxis`
-    NewAxis,
-}
 
 /// Returns a slice of `input`, as Python's `input[entries]`.
 #[track_caller]

@@ -113,6 +113,15 @@ pub fn sparse_softmax_cross_entropy_with_logits(labels: Labels<'_>, logits: &Out
     if logits.shape().rank().is_none_or(|rank| rank == 2) {
         return graph.op("SparseSoftmaxCrossEntropyWithLogits").input(logits).input(labels).output();
     }
+    if let (Some(labels_rank), Some(logits_rank)) = (labels.shape().rank(), logits.shape().rank())
+        && labels_rank + 1 != logits_rank
+    {
+        let status = Status::invalid_argument(format!(
+            "Rank mismatch: Rank of labels (received {labels_rank}) should equal rank of logits minus 1 (received {logits_rank})."
+        ));
+        let op = graph.op("SparseSoftmaxCrossEntropyWithLogits").input(logits).input(labels);
+        return op.mistaken(status).output(0);
+    }
     let all = graph.constant_tensor(&Tensor::vector(&[-1i32]));
     let flat_labels = graph.op("Reshape").input(labels).input(&all).output();
     let loss = graph.op("SparseSoftmaxCrossEntropyWithLogits").input(&flatten(logits)).input(&flat_labels).output();

@@ -13,8 +13,7 @@ use tensor::{DType, Result, Status};
 ///
 /// ```
 /// use ferroflow::layers::rnn::{RnnCell, State, StateSize, dynamic_rnn};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, Output, PartialShape, Result};
+/// use ferroflow::{Graph, Output, Result};
 ///
 /// /// Adds up what it is given.
 /// struct Sum(i64);
@@ -33,7 +32,7 @@ use tensor::{DType, Result, Status};
 /// }
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 10, 3]));
+/// let x = g.placeholder::<f32>((None, 10, 3));
 /// assert_eq!(dynamic_rnn(&Sum(3), &x).0.shape(), x.shape());
 /// ```
 pub trait RnnCell {
@@ -50,15 +49,14 @@ pub trait RnnCell {
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, RnnCell};
-    /// use ferroflow::ops::array::placeholder;
     /// use ferroflow::{DType, Graph, PartialShape, Tensor};
     ///
     /// let g = Graph::new();
-    /// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[8, 3]));
+    /// let x = g.placeholder::<f32>([8, 3]);
     /// let cell = GruCell::new(4);
     /// let state = cell.zero_state(&g.constant_tensor(&Tensor::scalar(8)), DType::Float);
     /// let (output, _state) = cell.step(&x, &state);
-    /// assert_eq!(output.shape(), PartialShape::from_dims(&[8, 4]));
+    /// assert_eq!(output.shape(), PartialShape::from([8, 4]));
     /// ```
     #[track_caller]
     fn step(&self, input: &Output, state: &State) -> (Output, State) {
@@ -98,13 +96,12 @@ pub(super) fn input_depth(input: &Output, cell: &str) -> Result<i64> {
 ///
 /// ```
 /// use ferroflow::layers::rnn::{BasicRnnCell, dynamic_rnn};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 10, 3]));
+/// let x = g.placeholder::<f32>((None, 10, 3));
 /// let (outputs, _state) = dynamic_rnn(&BasicRnnCell::new(5), &x);
-/// assert_eq!(outputs.shape(), PartialShape::from_dims(&[-1, 10, 5]));
+/// assert_eq!(outputs.shape(), PartialShape::from([-1, 10, 5]));
 /// ```
 pub struct BasicRnnCell {
     base: Base,
@@ -198,14 +195,13 @@ impl Gates<'_> {
 ///
 /// ```
 /// use ferroflow::layers::rnn::{DynamicRnn, GruCell};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 10, 3]));
-/// let lengths = placeholder(&g, DType::Int32, &PartialShape::from_dims(&[-1]));
+/// let x = g.placeholder::<f32>((None, 10, 3));
+/// let lengths = g.placeholder::<i32>([-1]);
 /// let (outputs, _state) = DynamicRnn::new(&GruCell::new(5)).sequence_length(&lengths).run(&x);
-/// assert_eq!(outputs.shape(), PartialShape::from_dims(&[-1, 10, 5]));
+/// assert_eq!(outputs.shape(), PartialShape::from([-1, 10, 5]));
 /// ```
 pub struct GruCell {
     base: Base,

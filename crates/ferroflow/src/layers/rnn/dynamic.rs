@@ -16,14 +16,13 @@ use tensor::{DType, PartialShape, Result, Status};
 ///
 /// ```
 /// use ferroflow::layers::rnn::{DynamicRnn, LstmCell};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, -1, 3]));
-/// let lengths = placeholder(&g, DType::Int32, &PartialShape::from_dims(&[-1]));
+/// let x = g.placeholder::<f32>([-1, -1, 3]);
+/// let lengths = g.placeholder::<i32>([-1]);
 /// let (outputs, state) = DynamicRnn::new(&LstmCell::new(8)).sequence_length(&lengths).scope("encoder").run(&x);
-/// assert_eq!(outputs.shape(), PartialShape::from_dims(&[-1, -1, 8]));
+/// assert_eq!(outputs.shape(), PartialShape::from([-1, -1, 8]));
 /// assert_eq!(state.tensors().len(), 2);
 /// ```
 #[must_use = "the network is added by `run`"]
@@ -40,13 +39,12 @@ pub struct DynamicRnn<'a> {
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, dynamic_rnn};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 10, 3]));
+/// let x = g.placeholder::<f32>((None, 10, 3));
 /// let (outputs, _state) = dynamic_rnn(&GruCell::new(8), &x);
-/// assert_eq!(outputs.shape(), PartialShape::from_dims(&[-1, 10, 8]));
+/// assert_eq!(outputs.shape(), PartialShape::from([-1, 10, 8]));
 /// ```
 #[track_caller]
 pub fn dynamic_rnn(cell: &dyn RnnCell, inputs: &Output) -> (Output, State) {
@@ -147,13 +145,12 @@ impl<'a> DynamicRnn<'a> {
     ///
     /// ```
     /// use ferroflow::layers::rnn::{DynamicRnn, GruCell};
-    /// use ferroflow::ops::array::placeholder;
-    /// use ferroflow::{DType, Graph, PartialShape};
+    /// use ferroflow::{Graph, PartialShape};
     ///
     /// let g = Graph::new();
-    /// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[10, -1, 3]));
+    /// let x = g.placeholder::<f32>((10, None, 3));
     /// let (outputs, _state) = DynamicRnn::new(&GruCell::new(8)).time_major(true).run(&x);
-    /// assert_eq!(outputs.shape(), PartialShape::from_dims(&[10, -1, 8]));
+    /// assert_eq!(outputs.shape(), PartialShape::from([10, -1, 8]));
     /// ```
     #[track_caller]
     pub fn run(self, inputs: &Output) -> (Output, State) {
@@ -316,15 +313,14 @@ pub(super) fn past_the_end(
 ///
 /// ```
 /// use ferroflow::layers::rnn::{BidirectionalDynamicRnn, GruCell};
-/// use ferroflow::ops::array::placeholder;
 /// use ferroflow::variable::trainable_variables;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 10, 3]));
+/// let x = g.placeholder::<f32>((None, 10, 3));
 /// let (forward, backward) = (GruCell::new(8), GruCell::new(8));
 /// let ((_, outputs), _states) = BidirectionalDynamicRnn::new(&forward, &backward).run(&x);
-/// assert_eq!(outputs.shape(), PartialShape::from_dims(&[-1, 10, 8]));
+/// assert_eq!(outputs.shape(), PartialShape::from([-1, 10, 8]));
 /// assert_eq!(trainable_variables(&g)?[0].name(), "bidirectional_rnn/fw/gru_cell/gates/kernel");
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
@@ -340,13 +336,13 @@ pub struct BidirectionalDynamicRnn<'a> {
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, bidirectional_dynamic_rnn};
-/// use ferroflow::ops::array::{concat, placeholder};
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::ops::array::concat;
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 10, 3]));
+/// let x = g.placeholder::<f32>((None, 10, 3));
 /// let ((forward, backward), _states) = bidirectional_dynamic_rnn(&GruCell::new(8), &GruCell::new(8), &x);
-/// assert_eq!(concat(&[forward, backward], 2).shape(), PartialShape::from_dims(&[-1, 10, 16]));
+/// assert_eq!(concat(&[forward, backward], 2).shape(), PartialShape::from([-1, 10, 16]));
 /// ```
 #[track_caller]
 pub fn bidirectional_dynamic_rnn(
@@ -439,15 +435,14 @@ impl<'a> BidirectionalDynamicRnn<'a> {
     ///
     /// ```
     /// use ferroflow::layers::rnn::{BidirectionalDynamicRnn, GruCell};
-    /// use ferroflow::ops::array::placeholder;
-    /// use ferroflow::{DType, Graph, PartialShape};
+    /// use ferroflow::{Graph, PartialShape};
     ///
     /// let g = Graph::new();
-    /// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 10, 3]));
+    /// let x = g.placeholder::<f32>((None, 10, 3));
     /// let (forward, backward) = (GruCell::new(8), GruCell::new(4));
     /// let ((outputs, reversed), _) = BidirectionalDynamicRnn::new(&forward, &backward).run(&x);
-    /// assert_eq!(outputs.shape(), PartialShape::from_dims(&[-1, 10, 8]));
-    /// assert_eq!(reversed.shape(), PartialShape::from_dims(&[-1, 10, 4]));
+    /// assert_eq!(outputs.shape(), PartialShape::from([-1, 10, 8]));
+    /// assert_eq!(reversed.shape(), PartialShape::from([-1, 10, 4]));
     /// ```
     #[track_caller]
     pub fn run(self, inputs: &Output) -> ((Output, Output), (State, State)) {

@@ -15,11 +15,10 @@ use tensor::{Result, Status};
 ///
 /// ```
 /// use ferroflow::layers::rnn::{BasicLstmCell, State, dynamic_rnn};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::Graph;
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 10, 3]));
+/// let x = g.placeholder::<f32>((None, 10, 3));
 /// let (_outputs, state) = dynamic_rnn(&BasicLstmCell::new(5), &x);
 /// assert!(matches!(state, State::Lstm { .. }));
 /// ```
@@ -37,13 +36,12 @@ pub struct BasicLstmCell {
 ///
 /// ```
 /// use ferroflow::layers::rnn::{LstmCell, dynamic_rnn};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 10, 3]));
+/// let x = g.placeholder::<f32>((None, 10, 3));
 /// let (outputs, _state) = dynamic_rnn(&LstmCell::new(16).use_peepholes(true).num_proj(4), &x);
-/// assert_eq!(outputs.shape(), PartialShape::from_dims(&[-1, 10, 4]));
+/// assert_eq!(outputs.shape(), PartialShape::from([-1, 10, 4]));
 /// ```
 pub struct LstmCell {
     base: Base,

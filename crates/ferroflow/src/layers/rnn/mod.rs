@@ -2,15 +2,14 @@
 //!
 //! ```
 //! use ferroflow::layers::rnn::{GruCell, LstmCell, MultiRnnCell, dynamic_rnn};
-//! use ferroflow::ops::array::placeholder;
 //! use ferroflow::variable::trainable_variables;
-//! use ferroflow::{DType, Graph, PartialShape};
+//! use ferroflow::{Graph, PartialShape};
 //!
 //! let g = Graph::new();
-//! let words = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 20, 64]));
+//! let words = g.placeholder::<f32>((None, 20, 64));
 //! let cell = MultiRnnCell::new().cell(LstmCell::new(128)).cell(GruCell::new(32));
 //! let (outputs, _state) = dynamic_rnn(&cell, &words);
-//! assert_eq!(outputs.shape(), PartialShape::from_dims(&[-1, 20, 32]));
+//! assert_eq!(outputs.shape(), PartialShape::from([-1, 20, 32]));
 //! assert_eq!(trainable_variables(&g)?[0].name(), "rnn/multi_rnn_cell/cell_0/lstm_cell/kernel");
 //! # Ok::<(), ferroflow::Status>(())
 //! ```

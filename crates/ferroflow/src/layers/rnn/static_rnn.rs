@@ -12,12 +12,10 @@ use tensor::{Result, Status};
 ///
 /// ```
 /// use ferroflow::layers::rnn::{BasicLstmCell, StaticRnn};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, Output, PartialShape};
+/// use ferroflow::{Graph, Output};
 ///
 /// let g = Graph::new();
-/// let shape = PartialShape::from_dims(&[-1, 3]);
-/// let steps: Vec<Output> = (0..5).map(|_| placeholder(&g, DType::Float, &shape)).collect();
+/// let steps: Vec<Output> = (0..5).map(|_| g.placeholder::<f32>((None, 3))).collect();
 /// let (outputs, _state) = StaticRnn::new(&BasicLstmCell::new(8)).run(&steps);
 /// assert_eq!(outputs.len(), 5);
 /// ```
@@ -33,13 +31,12 @@ pub struct StaticRnn<'a> {
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, static_rnn};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 3]));
+/// let x = g.placeholder::<f32>((None, 3));
 /// let (outputs, _state) = static_rnn(&GruCell::new(8), &[x.clone(), x]);
-/// assert_eq!(outputs[1].shape(), PartialShape::from_dims(&[-1, 8]));
+/// assert_eq!(outputs[1].shape(), PartialShape::from([-1, 8]));
 /// ```
 #[track_caller]
 pub fn static_rnn(cell: &dyn RnnCell, inputs: &[Output]) -> (Vec<Output>, State) {
@@ -107,11 +104,10 @@ impl<'a> StaticRnn<'a> {
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, StaticRnn};
-    /// use ferroflow::ops::array::placeholder;
-    /// use ferroflow::{DType, Graph, PartialShape};
+    /// use ferroflow::Graph;
     ///
     /// let g = Graph::new();
-    /// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 3]));
+    /// let x = g.placeholder::<f32>((None, 3));
     /// let (outputs, _state) = StaticRnn::new(&GruCell::new(8)).scope("decoder").run(&[x.clone(), x]);
     /// assert_eq!(outputs.len(), 2);
     /// ```
@@ -172,14 +168,13 @@ fn first_of(inputs: &[Output]) -> Result<&Output> {
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, StaticBidirectionalRnn};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 3]));
+/// let x = g.placeholder::<f32>((None, 3));
 /// let (forward, backward) = (GruCell::new(8), GruCell::new(4));
 /// let (outputs, _states) = StaticBidirectionalRnn::new(&forward, &backward).run(&[x.clone(), x]);
-/// assert_eq!(outputs[0].shape(), PartialShape::from_dims(&[-1, 12]));
+/// assert_eq!(outputs[0].shape(), PartialShape::from([-1, 12]));
 /// ```
 #[must_use = "the network is added by `run`"]
 pub struct StaticBidirectionalRnn<'a> {
@@ -192,13 +187,12 @@ pub struct StaticBidirectionalRnn<'a> {
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, static_bidirectional_rnn};
-/// use ferroflow::ops::array::placeholder;
-/// use ferroflow::{DType, Graph, PartialShape};
+/// use ferroflow::{Graph, PartialShape};
 ///
 /// let g = Graph::new();
-/// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 3]));
+/// let x = g.placeholder::<f32>((None, 3));
 /// let (outputs, _states) = static_bidirectional_rnn(&GruCell::new(8), &GruCell::new(8), &[x.clone(), x]);
-/// assert_eq!(outputs[0].shape(), PartialShape::from_dims(&[-1, 16]));
+/// assert_eq!(outputs[0].shape(), PartialShape::from([-1, 16]));
 /// ```
 #[track_caller]
 pub fn static_bidirectional_rnn(
@@ -260,11 +254,10 @@ impl<'a> StaticBidirectionalRnn<'a> {
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, StaticBidirectionalRnn};
-    /// use ferroflow::ops::array::placeholder;
-    /// use ferroflow::{DType, Graph, PartialShape};
+    /// use ferroflow::Graph;
     ///
     /// let g = Graph::new();
-    /// let x = placeholder(&g, DType::Float, &PartialShape::from_dims(&[-1, 3]));
+    /// let x = g.placeholder::<f32>((None, 3));
     /// let (forward, backward) = (GruCell::new(8), GruCell::new(8));
     /// let (outputs, _states) = StaticBidirectionalRnn::new(&forward, &backward).run(&[x.clone(), x]);
     /// assert_eq!(outputs.len(), 2);
