@@ -100,8 +100,9 @@ class Logged(harness.Process):
 class Server(Logged):
     """A server of one kind."""
 
-    def __init__(self, kind, name, flags):
-        super().__init__(f"{kind} {name}", server_program(kind) + list(flags))
+    def __init__(self, kind, name, flags, variables=()):
+        prefix = ["env", *variables] if variables else []
+        super().__init__(f"{kind} {name}", prefix + server_program(kind) + list(flags))
         self.is_ready = False
         self.started = time.perf_counter()
         self.startup_s = None
@@ -144,7 +145,8 @@ def example(name):
 class Servers:
     """The tasks of one cluster, and what they have used."""
 
-    def __init__(self, kind, ps, workers, flags=()):
+    def __init__(self, kind, ps, workers, flags=(), variables=()):
+        """Starts them with these flags, and variables of the environment such as NAME=value."""
         self.kind = kind
         self.hosts = [f"127.0.0.1:{harness.PORTS.take()}" for _ in range(ps + workers)]
         self.num_ps = ps
@@ -155,7 +157,7 @@ class Servers:
         for index in range(ps + workers):
             job, task = ("ps", index) if index < ps else ("worker", index - ps)
             own = [f"--job_name={job}", f"--task_index={task}"]
-            self.tasks.append(Server(kind, f"/job:{job}/task:{task}", [*cluster, *own, *flags]))
+            self.tasks.append(Server(kind, f"/job:{job}/task:{task}", [*cluster, *own, *flags], variables))
 
     def wait_ready(self):
         for task in self.tasks:

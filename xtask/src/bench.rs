@@ -8,8 +8,11 @@ use std::process::Command;
 /// The parts of the benchmark, each a driver `bench/NAME.py`, in the order in which they are run.
 const PARTS: [&str; 7] = ["cluster", "rust", "core", "data", "sessions", "sweep", "bandwidth"];
 
-/// The parts that run only if they are named, because they build other libraries first.
-const NAMED_PARTS: [&str; 1] = ["peers"];
+/// The parts that are run only when they are named.
+const NAMED_PARTS: [&str; 2] = ["peers", "tls"];
+
+/// The part that builds for itself, and writes a page of its own.
+const BUILDS_ITSELF: &str = "peers";
 
 /// The peers for which PyTorch is installed.
 const TORCH_PEERS: [&str; 2] = ["tch", "PyTorch"];
@@ -24,9 +27,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
     let (parts, rest) = chosen(arguments)?;
     let python = venv::python().map_err(venv::Missing::into_message)?;
-    // Parts that run only by name build what they need, and write their own page.
     let is_named_only = parts.iter().all(|part| NAMED_PARTS.contains(part));
-    if !is_named_only {
+    if parts.iter().any(|part| *part != BUILDS_ITSELF) {
         interop::build(Profile::Release)?;
     }
     let mut failed = Vec::new();

@@ -1,6 +1,7 @@
 //! Automation: `cargo xtask help` lists the commands.
 
 mod bench;
+mod browser;
 mod dist;
 mod fresh;
 mod fuzz;
@@ -39,6 +40,9 @@ cargo xtask COMMAND
         Builds the same models in burn, candle and tch, in a workspace of their own below bench/peers,
         and measures them, TensorFlow's local session, PyTorch where it is installed, and ours. Writes
         docs/peers.md; FERROFLOW_BENCH_JOBS says how many jobs a build has.
+  bench tls [-- --megabytes N]
+        Measures what encryption, the proxy and the flight recorder cost, beside the bounds that they have.
+        Writes bench/results/tls.json.
   bench --against OLD_BINARY [cluster] [core] [-- CASES]
         Measures the release build beside another binary of ours, in at least 15 pairs a case, and
         fails where the 95 % interval of the ratio lies wholly below 0.97. core needs the example
@@ -55,7 +59,10 @@ cargo xtask COMMAND
   release-check
         Packs every crate and builds it from its package alone, builds ferroflow without its features,
         installs the binary as a user would, runs README's program in a new project, here and on a server,
-        and makes the documentation without a warning.
+        looks at the status page in a browser, and makes the documentation without a warning.
+  browser
+        Starts README's cluster with certificates from a release build, and looks at its status page in
+        Chromium: light, dark and on a phone. Screenshots are below target/browser.
   wheel [--dev]
         Builds a Python wheel with the binary and the module into dist/, installs it into a new environment
         and runs it there. --dev takes a development build, which is quicker.
@@ -90,6 +97,7 @@ fn main() -> ExitCode {
         "python" => interop::run_python(rest),
         "bench" => bench::run(rest),
         "release-check" => release::check(rest),
+        "browser" => browser::run(rest),
         "sanitize" => sanitize::run(rest),
         "wheel" => wheel::run(rest),
         "release" => dist::run(rest),

@@ -55,6 +55,14 @@ pub enum Command {
         /// The whole cluster: 'ps|host:port;host:port,worker|host:port'.
         #[arg(long = "cluster_spec", value_name = "SPEC", conflicts_with_all = ["ps_hosts", "worker_hosts", "chief_hosts"])]
         cluster_spec: Option<String>,
+        /// In place of hosts: so many parameter servers on this machine, as `ferroflow train --processes` starts them.
+        #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=64),
+              conflicts_with_all = ["ps_hosts", "worker_hosts", "chief_hosts", "cluster_spec"])]
+        ps: u32,
+        /// In place of hosts: so many workers on this machine.
+        #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=64),
+              conflicts_with_all = ["ps_hosts", "worker_hosts", "chief_hosts", "cluster_spec"])]
+        workers: u32,
         /// A client, who gets DIR/client-NAME.pem.
         #[arg(long = "client", value_name = "NAME", value_parser = name)]
         clients: Vec<String>,
@@ -83,9 +91,22 @@ fn name(text: &str) -> Result<String, String> {
 pub fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Init { dir, cluster, days } => init(dir, cluster, *days),
-        Command::Issue { dir, ps_hosts, worker_hosts, chief_hosts, cluster_spec, clients, admins, days, renew } => {
+        Command::Issue {
+            dir,
+            ps_hosts,
+            worker_hosts,
+            chief_hosts,
+            cluster_spec,
+            ps,
+            workers,
+            clients,
+            admins,
+            days,
+            renew,
+        } => {
             let cluster = match cluster_spec {
                 Some(spec) => ClusterSpec::parse(spec)?,
+                None if ps + workers > 0 => local_cluster(*ps, *workers)?,
                 None => ClusterSpec::from_hosts(&[("ps", ps_hosts), ("worker", worker_hosts), ("chief", chief_hosts)])?,
             };
             if cluster.is_empty() && clients.is_empty() && admins.is_empty() {
@@ -103,6 +124,20 @@ pub fn run(command: &Command) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// Returns a cluster on this machine. Certificates say nothing of ports.
+fn local_cluster(ps: u32, workers: u32) -> Result<ClusterSpec, Failure> {
+    let addresses = |count: u32, from: u32| -> Vec<String> {
+        (from..from + count).map(|port| format!("127.0.0.1:{}", port + 1)).collect()
+    };
+    let mut cluster = ClusterSpec::new();
+    for (job, addresses) in [("ps", addresses(ps, 0)), ("worker", addresses(workers, ps))] {
+        if !addresses.is_empty() {
+            cluster = cluster.with_job(job, &addresses)?;
+        }
+    }
+    Ok(cluster)
 }
 
 fn init(dir: &Path, cluster: &str, days: u16) -> Result<(), Failure> {

@@ -2,7 +2,10 @@
 
 use crate::Failure;
 use clap::Args;
-use storage::file_system::{FileRoot, FileSystems};
+use cluster::AuditLog;
+use std::path::Path;
+use std::sync::Arc;
+use storage::file_system::{FileRoot, FileSystems, ObservedFileSystem, Observer};
 
 /// Which files ops may touch. With none of these: all that the server's user may.
 #[derive(Args, Debug, Default)]
@@ -17,14 +20,25 @@ pub struct FileFlags {
 }
 
 impl FileFlags {
-    /// Confines the ops of this process.
-    pub fn apply(&self) -> Result<(), Failure> {
-        if self.file_root.is_empty() && !self.read_only {
+    /// Confines the ops of this process, and has what they change written down where there is an audit log.
+    pub fn apply(&self, audit_log: Option<&Path>) -> Result<(), Failure> {
+        if self.file_root.is_empty() && !self.read_only && audit_log.is_none() {
             return Ok(());
         }
-        let files =
-            FileSystems::confined(&self.file_root, self.read_only).map_err(|status| status.context("--file_root"))?;
-        ops::io::set_file_system(files)?;
+        let files = match self.file_root.is_empty() && !self.read_only {
+            true => FileSystems::local(),
+            false => FileSystems::confined(&self.file_root, self.read_only)
+                .map_err(|status| status.context("--file_root"))?,
+        };
+        match audit_log {
+            None => ops::io::set_file_system(files)?,
+            Some(path) => {
+                let log = AuditLog::open(path)?;
+                let observer: Observer =
+                    Arc::new(move |change, path, outcome| log.write_file(&change.to_string(), path, &outcome));
+                ops::io::set_file_system(ObservedFileSystem::new(Arc::new(files), observer))?;
+            }
+        }
         for root in &self.file_root {
             tracing::info!("ops reach files beneath {root}");
         }

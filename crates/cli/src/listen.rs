@@ -3,9 +3,9 @@
 use crate::Failure;
 use crate::tls::TlsFlags;
 use clap::Args;
-use cluster::{PeerPolicy, ServerConfig};
+use cluster::{PeerPolicy, Quota, ServerConfig};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where a server listens, and whom it serves.
 #[derive(Args, Clone, Debug, Default)]
@@ -22,7 +22,14 @@ pub struct ListenFlags {
     /// who starts this and root are served.
     #[arg(long = "allow_users", value_name = "USERS")]
     allow_users: Vec<String>,
-    /// Adds a line of JSON to this file for every session, reset and refusal.
+    /// Knows clients by tokens: a file, for its owner alone, with lines of a role (client, task or admin), a name and a token of 16 characters
+    /// or more. A client has its own in its session's settings, or in the metadata of its calls. Read again when it changes.
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// How much one client may have at once, such as sessions=4,nodes=100000,memory=2G,calls=64; tasks and admins are not bounded.
+    #[arg(long = "client_quota", value_name = "QUOTA")]
+    client_quota: Option<Quota>,
+    /// Adds a line of JSON to this file for every session, reset, refusal and file written.
     #[arg(long = "audit_log", value_name = "FILE")]
     audit_log: Option<PathBuf>,
     #[command(flatten)]
@@ -33,6 +40,11 @@ pub struct ListenFlags {
 }
 
 impl ListenFlags {
+    /// Returns the file that is told who did what.
+    pub fn audit_log(&self) -> Option<&Path> {
+        self.audit_log.as_deref()
+    }
+
     /// Tells a server what the flags say.
     pub fn apply(&self, config: &mut ServerConfig) -> Result<(), Failure> {
         config.bind = self.bind;
@@ -41,6 +53,8 @@ impl ListenFlags {
         config.allowed_users = allowed.map_err(|status| status.context("--allow_users"))?;
         config.tls = self.tls.files_of_task(&config.job, config.task_index)?;
         config.audit_log.clone_from(&self.audit_log);
+        config.tokens.clone_from(&self.tokens);
+        config.client_quota = self.client_quota.unwrap_or_default();
         config.allows_plain_loopback = self.allow_plain_loopback;
         Ok(())
     }

@@ -87,7 +87,7 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     let tf_config = tf_config()?;
     let config = flags.config(tf_config.as_deref())?;
     flags.memory.apply()?;
-    flags.files.apply()?;
+    flags.files.apply(flags.listen.audit_log())?;
     let runtime = cluster::serving_runtime(flags.threads)
         .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))?;
     let (job, index) = (config.job.clone(), config.task_index);

@@ -6,6 +6,8 @@ use common::Process;
 use ferroflow::distributed::TlsFiles;
 use ferroflow::prelude::*;
 use ferroflow::{Code, SessionConfig};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -91,4 +93,42 @@ fn two_commands_give_a_cluster_with_mutual_tls() {
     let line = proxy.wait_for("proxy ready: ");
     let through = line.split(' ').find(|word| word.starts_with("grpc://")).unwrap();
     assert_eq!(Session::connect(&g, through).unwrap().eval::<f32>(&sum).unwrap(), 7.0);
+}
+
+/// Asks a status port; returns the body of the answer.
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+#[test]
+fn readmes_two_commands_train_with_mutual_tls_and_show_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("certs").display().to_string();
+    assert!(certs(&["init", &dir]).0);
+    let (succeeded, said) = certs(&["issue", &dir, "--ps=1", "--ps_hosts=a:1"]);
+    assert!(!succeeded && said.contains("cannot be used with"), "{said}");
+    assert!(certs(&["issue", &dir, "--ps=1", "--workers=2"]).0);
+    let tls = [
+        format!("--tls_cert={dir}/{{job}}-{{task}}.pem"),
+        format!("--tls_key={dir}/{{job}}-{{task}}.key"),
+        format!("--tls_ca={dir}/ca.pem"),
+    ];
+    let mut arguments = vec!["train", "--processes", "--http_port=0", "--train_steps=100000000"];
+    arguments.extend(tls.iter().map(String::as_str));
+    let mut training = Process::start("train", &arguments);
+    let line = training.wait_for("http://");
+    let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    training.wait_for_step();
+    assert!(get(&address, "/").contains("<title>Ferroflow</title>"));
+    let state: serde_json::Value = serde_json::from_str(&get(&address, "/state")).unwrap();
+    let tasks = state["tasks"].as_array().unwrap();
+    assert_eq!((state["num_tasks"].as_u64(), tasks.len()), (Some(3), 3), "{state}");
+    assert!(tasks.iter().all(|task| task["incarnation"].is_string()), "a task doesn't answer: {state}");
+    training.signal("-INT");
+    training.wait_for_success();
 }

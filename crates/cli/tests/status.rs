@@ -211,7 +211,8 @@ fn steps_are_recorded_when_somebody_asks() {
     assert_eq!(added.count(), 2, "{trace}");
     assert!(events.iter().any(|event| event["cat"] == "transfer" && event["name"] == "part"), "{trace}");
     let graph = server.get("/graph?task=%2Fjob%3Alocalhost%2Freplica%3A0%2Ftask%3A0&session=1");
-    assert!(graph.contains("[\"twice\",\"Add\",\"/job:localhost/replica:0/task:0/device:CPU:0\",["), "{graph}");
+    let twice = "[\"twice\",\"Add\",\"/job:localhost/replica:0/task:0/device:CPU:0\",[0,1],[\"float []\"]]";
+    assert!(graph.contains(twice), "{graph}");
 }
 
 #[test]

@@ -12,6 +12,8 @@ use tensor::{Result, Status};
 /// What somebody may ask a task for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
+    /// Nothing but to say who it is, by a token.
+    Nobody,
     /// To run graphs.
     Client,
     /// To run graphs, and what the tasks of a cluster ask each other for.
@@ -39,13 +41,26 @@ impl Principal {
         Principal { role, name: identity.describe() }
     }
 
-    /// Returns whom a plain connection of this machine belongs to.
-    pub fn of_user(name: String, is_own: bool) -> Principal {
-        Principal { role: if is_own { Role::Admin } else { Role::Client }, name }
+    /// Returns whom a plain connection of this machine belongs to. Where there are tokens, another user needs one; the server's own could
+    /// read the file anyway.
+    pub fn of_user(name: String, is_own: bool, needs_token: bool) -> Principal {
+        let role = match (is_own, needs_token) {
+            (true, _) => Role::Admin,
+            (false, false) => Role::Client,
+            (false, true) => Role::Nobody,
+        };
+        Principal { role, name }
     }
 
     /// Checks that it may make a call, which is one of another service when it is none of TensorFlow's.
     pub fn may_call(&self, path: &str) -> Result<()> {
+        if self.role == Role::Nobody {
+            return match path {
+                // Its settings may have a token.
+                master::CREATE_SESSION | HEALTH_CHECK => Ok(()),
+                _ => Err(self.needs_token()),
+            };
+        }
         let needed = match path {
             master::RESET => &[Role::Admin][..],
             // Clients ask by it whether a server is still there; it tells what `ListDevices` tells, too.
@@ -65,12 +80,27 @@ impl Principal {
     }
 }
 
+impl Principal {
+    /// Returns the error of somebody who has to say by a token who it is.
+    pub fn needs_token(&self) -> Status {
+        Status::unauthenticated(format!(
+            "this server wants a token of {}: set the name of experimental.session_metadata in the session's ConfigProto to \
+             'ferroflow-token:TOKEN'",
+            self.name
+        ))
+    }
+}
+
+/// gRPC's health check.
+pub(crate) const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+
 /// The call by which a task of ours confirms that it is opening a stream. TensorFlow's tasks never make it.
 pub(crate) const CONFIRM_STREAM: &str = "/ferroflow.StreamService/Confirm";
 
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Role::Nobody => "without a token",
             Role::Client => "a client",
             Role::Task => "a task",
             Role::Admin => "an admin",
@@ -101,5 +131,12 @@ mod tests {
             assert!(may(Role::Task, path) && may(Role::Admin, path) && !may(Role::Client, path), "{path}");
         }
         assert!(may(Role::Client, worker::GET_STATUS));
+        let of_nobody: Vec<&&str> = master::ALL
+            .iter()
+            .chain(worker::ALL)
+            .chain([&CONFIRM_STREAM, &ASK])
+            .filter(|path| may(Role::Nobody, path))
+            .collect();
+        assert_eq!(of_nobody, [&master::CREATE_SESSION]);
     }
 }

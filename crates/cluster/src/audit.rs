@@ -1,5 +1,5 @@
-//! [`AuditLog`]: a file with a line of JSON for every session, every reset, and every refusal, for whoever wants to know later who did
-//! what.
+//! [`AuditLog`]: a file with a line of JSON for every session, every reset, every refusal and every file that an op changes, for whoever
+//! wants to know later who did what.
 
 use crate::log_limit::LogLimit;
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use tensor::{Result, Status};
+use tensor::{Account, Result, Status};
 use tracing::warn;
 
 /// How often a line says that the file can't be written.
@@ -33,7 +33,7 @@ pub(crate) enum Event {
 }
 
 /// A file of lines, to whose end they are added.
-pub(crate) struct AuditLog {
+pub struct AuditLog {
     path: PathBuf,
     file: Mutex<File>,
     refusals: LogLimit,
@@ -50,8 +50,7 @@ impl AuditLog {
     }
 
     /// Adds a line: who has asked for what, from where, and how it ended.
-    pub fn write(&self, event: Event, who: &str, from: SocketAddr, call: &str, outcome: &Result<()>) {
-        static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
+    pub(crate) fn write(&self, event: Event, who: &str, from: SocketAddr, call: &str, outcome: &Result<()>) {
         let left_out = match event {
             Event::Refusal => match self.refusals.allow() {
                 Some(count) => count,
@@ -59,12 +58,9 @@ impl AuditLog {
             },
             Event::Open | Event::Close | Event::Reset => 0,
         };
-        let (code, message) = match outcome {
-            Ok(()) => ("OK", ""),
-            Err(status) => (status.code().name(), status.message()),
-        };
-        let line = json!({
-            "time": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+        let (code, message) = told(outcome);
+        self.add(json!({
+            "time": now(),
             "event": event.name(),
             "who": who,
             "from": from.to_string(),
@@ -72,13 +68,45 @@ impl AuditLog {
             "code": code,
             "message": message,
             "left_out": left_out,
-        });
+        }));
+    }
+
+    /// Adds a line: what an op has done to a file, such as `write`. The session is the one of which this process knows that the op
+    /// belongs to it, by the number in lines about memory.
+    pub fn write_file(&self, change: &str, path: &str, outcome: &Result<()>) {
+        let session = Account::current().map(|account| account.state().session);
+        let (code, message) = told(outcome);
+        self.add(json!({
+            "time": now(),
+            "event": "file",
+            "call": change,
+            "path": path,
+            "session": session,
+            "code": code,
+            "message": message,
+        }));
+    }
+
+    fn add(&self, line: serde_json::Value) {
+        static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
         // In one go, so that lines of several tasks in one file stay whole.
         if let Err(error) = self.file.lock().write_all(format!("{line}\n").as_bytes())
             && let Some(count) = LIMIT.allow()
         {
             warn!("the audit log {} can't be written: {error}{}", self.path.display(), LogLimit::left_out(count));
         }
+    }
+}
+
+fn now() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+/// Returns the code and the message of an outcome.
+fn told(outcome: &Result<()>) -> (&'static str, &str) {
+    match outcome {
+        Ok(()) => ("OK", ""),
+        Err(status) => (status.code().name(), status.message()),
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`caller`], which whatever the call does can ask for.
 
 use crate::access::Principal;
+use parking_lot::Mutex;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -71,6 +72,38 @@ pub(crate) struct Caller {
     pub client: Client,
     /// Who it is, where that is known; without it everything is allowed.
     pub principal: Option<Arc<Principal>>,
+    /// Whose tokens came over its connection, where the server takes tokens.
+    pub presented: Option<Arc<Presented>>,
+}
+
+/// Those whose tokens came over a connection, whose sessions may be used over it from then on: TensorFlow's client tells the token
+/// when it opens a session, and several sessions of a program share one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Presented(Mutex<Vec<Arc<Principal>>>);
+
+/// How many there may be.
+const PRESENTED_MAX: usize = 16;
+
+impl Presented {
+    /// Adds one, in place of the oldest where there are too many.
+    pub fn add(&self, principal: Arc<Principal>) {
+        let mut known = self.0.lock();
+        if known.contains(&principal) {
+            return;
+        }
+        if known.len() >= PRESENTED_MAX {
+            known.remove(0);
+        }
+        known.push(principal);
+    }
+}
+
+impl Caller {
+    /// Returns whether it is, or has presented the token of, somebody of whom this is true; true where nobody is known.
+    pub fn is_anyone(&self, is_it: impl Fn(&Principal) -> bool) -> bool {
+        let Some(principal) = &self.principal else { return true };
+        is_it(principal) || self.presented.as_ref().is_some_and(|known| known.0.lock().iter().any(|one| is_it(one)))
+    }
 }
 
 tokio::task_local! {
@@ -84,7 +117,12 @@ pub(crate) async fn called_by<F: Future>(caller: Caller, call: F) -> F::Output {
 
 /// Returns where the call that runs in this task came from: without one, from this process.
 pub(crate) fn caller() -> Caller {
-    CALLER.try_with(Caller::clone).unwrap_or(Caller { connection: 0, client: Client::Process, principal: None })
+    CALLER.try_with(Caller::clone).unwrap_or(Caller {
+        connection: 0,
+        client: Client::Process,
+        principal: None,
+        presented: None,
+    })
 }
 
 #[cfg(test)]
@@ -104,7 +142,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_knows_its_caller() {
         assert_eq!(caller().client, Client::Process);
-        let from = Caller { connection: 7, client: Client::User(1000), principal: None };
+        let from = Caller { connection: 7, client: Client::User(1000), principal: None, presented: None };
         assert_eq!(called_by(from, async { (caller().connection, caller().client) }).await, (7, Client::User(1000)));
     }
 }

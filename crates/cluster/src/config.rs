@@ -2,6 +2,7 @@
 
 use crate::ClusterSpec;
 use crate::PeerPolicy;
+use crate::Quota;
 use crate::TlsFiles;
 use crate::device::{DEVICES_MAX, task_name};
 use graph::DeviceName;
@@ -43,6 +44,11 @@ pub struct ServerConfig {
     pub tls: Option<TlsFiles>,
     /// Whether users of this machine who are served may connect without certificates, as an unmodified TensorFlow client does.
     pub allows_plain_loopback: bool,
+    /// A file that says whose calls bear which token, for clients without certificates of their own: lines of a role (`client`, `task` or
+    /// `admin`), a name and a token. Tokens are taken over TLS, or on one machine.
+    pub tokens: Option<PathBuf>,
+    /// How much one client may have at most; tasks and admins have no such bound.
+    pub client_quota: Quota,
     /// A file to which a line of JSON is added for every session, reset and refusal.
     pub audit_log: Option<PathBuf>,
     /// The port to listen on, in place of the one in the cluster, such as behind a port mapping.
@@ -156,6 +162,18 @@ impl ServerConfig {
     /// Sets whether users of this machine who are served may connect without certificates, where others need one.
     pub fn allow_plain_loopback(mut self, allow: bool) -> Self {
         self.allows_plain_loopback = allow;
+        self
+    }
+
+    /// Knows clients by the tokens in a file.
+    pub fn tokens(mut self, file: impl Into<PathBuf>) -> Self {
+        self.tokens = Some(file.into());
+        self
+    }
+
+    /// Bounds what one client may have.
+    pub fn client_quota(mut self, quota: Quota) -> Self {
+        self.client_quota = quota;
         self
     }
 

@@ -7,9 +7,11 @@ use crate::device::{LocalDevice, task_name};
 use crate::interface::{Answer, MasterInterface, WorkerInterface};
 use crate::listen::{Choice, INSECURE_VARIABLE, listen};
 use crate::master::{Master, SESSIONS_MAX};
+use crate::quota::Quotas;
 use crate::random::RandomIds;
 use crate::status::TaskStatus;
 use crate::tls::Tls;
+use crate::tokens::Tokens;
 use crate::transport::grpc::Gate;
 use crate::transport::grpc::server::{Services, serve};
 use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse};
@@ -64,6 +66,7 @@ struct TaskServices {
     worker: Arc<Worker>,
     streams: Option<Arc<StreamHub>>,
     status: TaskStatus,
+    quotas: Arc<Quotas>,
 }
 
 impl TaskServices {
@@ -118,6 +121,7 @@ impl TaskServices {
         }
         let default_config = config.default_session_config.clone();
         let gc = config.session_gc;
+        let quotas = Quotas::new(config.client_quota);
         let max_sessions = config.max_sessions.unwrap_or(SESSIONS_MAX);
         let master = Master::new(
             workers.clone(),
@@ -128,10 +132,11 @@ impl TaskServices {
             incarnation,
             gc,
             max_sessions,
+            quotas.clone(),
             step_sequences,
         );
         let status = TaskStatus::new(name.clone(), Arc::downgrade(&worker), master.downgrade(), workers);
-        Ok(TaskServices { name, master, worker, streams, status })
+        Ok(TaskServices { name, master, worker, streams, status, quotas })
     }
 }
 
@@ -145,6 +150,7 @@ impl Server {
         cpu::requested().map_err(Status::invalid_argument)?;
         let files = config.tls.as_ref().map(|files| files.for_task(&config.job, config.task_index));
         let tls = files.map(Tls::new).transpose()?.map(Arc::new);
+        let tokens = config.tokens.as_deref().map(Tokens::open).transpose()?.map(Arc::new);
         let audit = config.audit_log.as_deref().map(AuditLog::open).transpose()?.map(Arc::new);
         let mut cluster = config.cluster.clone();
         let configured = cluster.task_address(&config.job, config.task_index)?.to_owned();
@@ -169,6 +175,7 @@ impl Server {
             streams: task.streams.clone(),
             connections: task.master.connections(),
             turns: Turns::new(turns_per_client()),
+            quotas: task.quotas.clone(),
             stopping: stopping.subscribe(),
         });
         task.status.serves(&services);
@@ -178,7 +185,7 @@ impl Server {
             listening.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
         say_who_can_connect(&name, &bound, &config);
         let first = bound.first().ok_or_else(|| Status::internal("a server without a socket"))?;
-        let gate = Arc::new(Gate::new(&config, tls, audit, *first));
+        let gate = Arc::new(Gate::new(&config, tls, tokens, audit, *first));
         if let Some(streams) = &task.streams
             && let Some(listener) = streams.bind()?
         {

@@ -15,7 +15,7 @@
 pub mod done;
 
 pub use cluster::{
-    ClusterSpec, EmbeddedCluster, PeerPolicy, PeerTimes, Server, ServerConfig, TfConfig, TlsFiles, Transport,
+    ClusterSpec, EmbeddedCluster, PeerPolicy, PeerTimes, Quota, Server, ServerConfig, TfConfig, TlsFiles, Transport,
 };
 
 pub use crate::worker_group::WorkerGroup;

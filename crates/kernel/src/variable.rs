@@ -143,6 +143,12 @@ impl Variable {
         self.uses.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns the size of a value of the declared type and shape, where these tell it.
+    fn declared_bytes(&self) -> Option<usize> {
+        let elements = usize::try_from(self.shape.num_elements()?).ok()?;
+        elements.checked_mul(self.dtype.size()).filter(|_| self.dtype.size() > 0)
+    }
+
     /// Returns the error for using the variable before it is initialized.
     pub fn uninitialized(&self) -> Status {
         Status::failed_precondition(format!("Attempting to use uninitialized value {}", self.name))
@@ -158,9 +164,12 @@ impl Resource for Variable {
         format!("variable {} of {} {}", self.name, self.dtype, self.shape)
     }
 
+    /// A variable that is being written is as large as it was declared, so that the busiest are never left out.
     fn holdings(&self) -> Holdings {
-        let value = self.value.try_read();
-        let bytes = value.map(|value| value.as_ref().map_or(0, Tensor::num_bytes));
+        let bytes = match self.value.try_read() {
+            Some(value) => Some(value.as_ref().map_or(0, Tensor::num_bytes)),
+            None => self.declared_bytes(),
+        };
         Holdings { variable_bytes: bytes, uses: self.uses.load(Ordering::Relaxed), ..Holdings::default() }
     }
 }
@@ -211,6 +220,17 @@ mod tests {
         variable.read().unwrap();
         let holdings = variable.holdings();
         assert_eq!((holdings.variable_bytes, holdings.uses), (Some(8), 2));
+    }
+
+    #[test]
+    fn a_variable_that_is_being_written_is_not_left_out() {
+        let variable = variable();
+        let locked = variable.lock_for_write();
+        assert_eq!(variable.holdings().variable_bytes, Some(8));
+        drop(locked);
+        let unknown = Variable::new("u", DType::Float, PartialShape::unknown());
+        let _locked = unknown.lock_for_write();
+        assert_eq!(unknown.holdings().variable_bytes, None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ static FILE_SYSTEMS: OnceLock<Arc<dyn FileSystem>> = OnceLock::new();
 
 /// Sets what the ops of this process read and write, for good. It has to come before the first op that touches a file, since
 /// what an op has opened stays open.
-pub fn set_file_system(files: FileSystems) -> Result<()> {
+pub fn set_file_system(files: impl FileSystem + 'static) -> Result<()> {
     let set = FILE_SYSTEMS.set(Arc::new(files));
     set.map_err(|_| {
         Status::failed_precondition("ops of this process have used files already; which ones they may is set before")

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 /// A block of at least this size is checked against the limits, and so is what a thread has taken in smaller ones.
 const CHECKED_BYTES: usize = 1 << 20;
@@ -52,6 +52,38 @@ pub(crate) struct Ledger {
     key: Mutex<String>,
     /// What people know it by.
     number: AtomicU64,
+    /// Accounts that together have a limit of their own, this one among them.
+    group: Mutex<Option<Arc<MemoryGroup>>>,
+}
+
+/// Accounts that together may hold so much, such as those of one client's sessions. One that is over belongs to it as long as something is
+/// charged to it.
+pub struct MemoryGroup {
+    name: String,
+    limit_bytes: usize,
+    members: Mutex<Vec<&'static Ledger>>,
+}
+
+impl MemoryGroup {
+    /// Makes a group without members; the name is for people.
+    pub fn new(name: &str, limit_bytes: usize) -> Arc<MemoryGroup> {
+        Arc::new(MemoryGroup { name: name.to_owned(), limit_bytes, members: Mutex::default() })
+    }
+
+    /// Returns how many bytes its members hold.
+    pub fn used_bytes(&self) -> usize {
+        let sum: isize = self.members.lock().iter().map(|ledger| ledger.sum()).sum();
+        sum.max(0).unsigned_abs()
+    }
+
+    /// Refuses so many more bytes where they don't fit.
+    fn check(&self, bytes: usize) -> Result<()> {
+        let used = self.used_bytes();
+        match used.saturating_add(bytes) > self.limit_bytes {
+            true => Err(refused(bytes, &format!("{} in all sessions", self.name), used, self.limit_bytes)),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The account of a session. Clones are the same account.
@@ -181,6 +213,13 @@ impl Account {
         AccountScope { before: LOCAL.with(|local| local.current.replace(Some(self.0))), held: PhantomData }
     }
 
+    /// Makes it a member of a group, in place of the one that it may be in.
+    pub fn join(&self, group: &Arc<MemoryGroup>) {
+        self.0.leave_group();
+        group.members.lock().push(self.0);
+        *self.0.group.lock() = Some(group.clone());
+    }
+
     /// Sets the limit.
     pub fn set_limit(&self, bytes: usize) {
         self.0.limit.store(bytes, Ordering::Relaxed);
@@ -232,6 +271,7 @@ impl Pool {
             let is_free = ledger.handles.load(Ordering::Acquire) == 0 && ledger.sum() == 0;
             if is_free {
                 ledger.key.lock().clear();
+                ledger.leave_group();
                 free.push(ledger);
             }
             !is_free
@@ -247,7 +287,21 @@ impl Ledger {
             handles: AtomicUsize::new(0),
             key: Mutex::new(String::new()),
             number: AtomicU64::new(0),
+            group: Mutex::new(None),
         }))
+    }
+
+    fn leave_group(&'static self) {
+        let group = self.group.lock().take();
+        if let Some(group) = group {
+            group.members.lock().retain(|member| !std::ptr::eq(*member, self));
+        }
+    }
+
+    /// Refuses so many more bytes where they don't fit with the others of its group.
+    fn check_group(&self, bytes: usize) -> Result<()> {
+        let group = self.group.lock().clone();
+        group.map_or(Ok(()), |group| group.check(bytes))
     }
 
     /// Names an open ledger once more; one that is closed stays closed.
@@ -332,7 +386,7 @@ pub(crate) fn check_recharged(account: &Account, bytes: usize) -> Result<()> {
     }
     let state = account.state();
     if state.used_bytes <= state.limit_bytes {
-        return Ok(());
+        return account.0.check_group(0);
     }
     Err(refused(bytes, &format!("session {}", state.session), state.used_bytes, state.limit_bytes))
 }
@@ -364,6 +418,7 @@ fn check(charged: Charged, bytes: usize) -> Result<()> {
         if bytes > state.limit_bytes.saturating_sub(state.used_bytes) {
             return Err(refused(bytes, &format!("session {}", state.session), state.used_bytes, state.limit_bytes));
         }
+        ledger.check_group(bytes)?;
     }
     let (used, limit) = (PROCESS.state().used_bytes, memory_limit());
     if bytes > limit.saturating_sub(used) {

@@ -25,8 +25,8 @@ mod tensor;
 mod variant;
 
 pub use account::{
-    Account, AccountScope, AccountState, Charge, MemoryState, memory_limit, memory_state, set_memory_limit,
-    set_session_memory_limit,
+    Account, AccountScope, AccountState, Charge, MemoryGroup, MemoryState, memory_limit, memory_state,
+    set_memory_limit, set_session_memory_limit,
 };
 pub use buffer::{
     Buffer, LargeBlocks, Recycler, check_elements_fit, set_large_blocks, set_tensor_bytes_max, tensor_bytes_max,

@@ -60,8 +60,10 @@ impl StatusFlags {
         Ok(())
     }
 
-    /// Returns whether a port is asked for.
-    pub fn is_given(&self) -> bool {
-        self.http_port.is_some()
+    /// Returns the arguments that say the same to the process of a task.
+    pub fn to_arguments(&self) -> Vec<String> {
+        let port = self.http_port.map(|port| format!("--http_port={port}"));
+        let host = self.http_host.map(|host| format!("--http_host={host}"));
+        port.into_iter().chain(host).collect()
     }
 }

@@ -196,6 +196,10 @@ fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &
             set(name, value);
         }
     }
+    // Every task shows the whole cluster, and the chief is there as long as there is training.
+    if (job, index) == ("worker", 0) {
+        command.args(flags.status.to_arguments());
+    }
     // Absolute names are not needed: the child works in the same directory.
     if let Some(files) = flags.listen.tls.files()? {
         command.envs(files.to_env());

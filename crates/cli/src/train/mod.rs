@@ -47,9 +47,6 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
         return Ok(());
     }
     tell_of_gpus(flags);
-    if flags.processes && flags.status.is_given() {
-        return Err(Failure::new("--http_port is one task's: with --processes there are several"));
-    }
     if flags.processes { processes::run(flags, &digits) } else { run_embedded(flags, &digits) }
 }
 

@@ -41,7 +41,8 @@ impl Model {
                 ModelKind::WideDeep => return Err(Status::internal("wide_deep is no model of digits")),
             };
             let losses = nn::softmax_cross_entropy_with_logits(nn::Labels(&labels), &logits);
-            let loss = math::reduce_mean(&losses, None, false);
+            // The name is how the status page finds it.
+            let loss = graph.name_scope("total_loss", |_| math::reduce_mean(&losses, None, false));
             let right = math::equal(&math::argmax(&logits, 1), &math::argmax(&labels, 1));
             let accuracy = math::reduce_mean(&math::cast(&right, DType::Float), None, false);
             summary::scalar("loss", &loss);

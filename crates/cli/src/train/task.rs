@@ -5,6 +5,7 @@ use super::place::Place;
 use super::progress::{Progress, Whose};
 use super::worker::{News, Trained, Worker};
 use super::{Flags, conclude, describe, leave_on_interrupt};
+use crate::files::FileFlags;
 use crate::{Failure, exit};
 use cluster::{Server, ServerConfig, TaskStatus};
 use ferroflow::data::mnist::Mnist;
@@ -47,6 +48,7 @@ pub fn run(flags: &Flags, place: Place) -> Result<(), Failure> {
 fn config(flags: &Flags, place: &Place) -> Result<ServerConfig, Failure> {
     let mut config = ServerConfig::new(place.cluster.clone(), &place.job, place.index)?;
     flags.listen.apply(&mut config)?;
+    FileFlags::default().apply(flags.listen.audit_log())?;
     Ok(config)
 }
 

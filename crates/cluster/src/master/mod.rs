@@ -25,8 +25,10 @@ use crate::device::task_name;
 use crate::interface::*;
 use crate::log_limit::LogLimit;
 use crate::metrics::SessionProgress;
+use crate::quota::Quotas;
 use crate::random::RandomIds;
 use crate::shares::Shares;
+use crate::tokens;
 use crate::transport::WorkerCache;
 use crate::worker::StepSequences;
 use compiled_run::RunNamesRef;
@@ -63,6 +65,8 @@ struct Shared {
     sessions: RwLock<HashMap<String, Arc<MasterSession>>>,
     /// How many sessions each client may have.
     places: Arc<Shares>,
+    /// What each client has of what it may have at most.
+    quotas: Arc<Quotas>,
     /// How many sessions were opened, by which lines number them.
     num_opened: AtomicU64,
     connections: Arc<Connections>,
@@ -116,6 +120,7 @@ impl Master {
         incarnation: u64,
         session_gc: Option<Duration>,
         max_sessions: usize,
+        quotas: Arc<Quotas>,
         step_sequences: Arc<StepSequences>,
     ) -> Master {
         let sessions = RwLock::new(HashMap::new());
@@ -129,6 +134,7 @@ impl Master {
             incarnation,
             sessions,
             places: Shares::new(max_sessions, SESSIONS_SHARE_FACTOR),
+            quotas,
             num_opened: AtomicU64::new(0),
             connections,
             session_gc,
@@ -208,10 +214,15 @@ impl Shared {
     }
 
     async fn create_session(&self, request: proto::CreateSessionRequest) -> Result<proto::CreateSessionResponse> {
-        let config = request.config.unwrap_or_else(|| self.default_config.clone());
+        let mut config = request.config.unwrap_or_else(|| self.default_config.clone());
+        // A client in this process may have sent it to servers that want one.
+        drop(tokens::take(&mut config));
         options::note_ignored(&config);
         // Held from here on, so that sessions under construction count.
-        let client = caller().client;
+        let caller = caller();
+        let client = caller.client;
+        let graph_def = request.graph_def.unwrap_or_default();
+        let share = self.quotas.open_session(&caller, graph_def.node.len())?;
         let place = self.places.take(client).ok_or_else(|| {
             Status::resource_exhausted(format!(
                 "{client} has as many sessions on this server as it may have: others need some of the {}, too. \
@@ -238,11 +249,12 @@ impl Shared {
             handle.clone(),
             config,
             tasks,
-            &request.graph_def.unwrap_or_default(),
+            &graph_def,
             self.registry,
             self.ids.clone(),
             self.runtime.clone(),
             place,
+            share,
             self.step_sequences.clone(),
             progress,
         )?);

@@ -50,7 +50,7 @@ impl Usage {
     /// Returns whether the call in this task may use the session: one of its owner or of an admin, where it is known who calls.
     pub fn may_be_used(&self) -> bool {
         let Some(owner) = &self.owner else { return true };
-        caller().principal.is_none_or(|principal| principal.role == Role::Admin || principal == *owner)
+        caller().is_anyone(|principal| principal.role == Role::Admin || *principal == **owner)
     }
 
     /// Notes that a call begins.
@@ -117,7 +117,7 @@ mod tests {
     use std::sync::Arc;
 
     async fn called_over<F: Future>(connection: u64, call: F) -> F::Output {
-        called_by(Caller { connection, client: Client::Process, principal: None }, call).await
+        called_by(Caller { connection, client: Client::Process, principal: None, presented: None }, call).await
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::device::task_of;
 use crate::interface::{PartitionGraph, RegisterGraphCall, WorkerInterface};
 use crate::log_limit::LogLimit;
 use crate::metrics::SessionProgress;
+use crate::quota::SessionShare;
 use crate::random::RandomIds;
 use crate::shares::Place;
 use crate::threads::for_graph;
@@ -74,6 +75,8 @@ pub(crate) struct MasterSession {
     closing: watch::Sender<bool>,
     /// Tells the steps that run on the threads of their callers.
     pub cancellation: Cancellation,
+    /// What it counts for in its client's quota.
+    share: Mutex<SessionShare>,
     /// Its place among the sessions that its client may have.
     _place: Place,
 }
@@ -105,10 +108,14 @@ impl MasterSession {
         ids: Arc<RandomIds>,
         runtime: tokio::runtime::Handle,
         place: Place,
+        share: SessionShare,
         step_sequences: Arc<StepSequences>,
         progress: SessionProgress,
     ) -> Result<MasterSession> {
         let account = Account::of(&handle);
+        if let Some(group) = &share.memory {
+            account.join(group);
+        }
         let (graph, charge) = {
             let _scope = account.enter();
             let mut charge = Charge::new(graph_def.node.len().saturating_mul(IMPORTED_NODE_BYTES))?;
@@ -133,6 +140,7 @@ impl MasterSession {
             usage: Usage::begin(),
             closing: watch::Sender::new(false),
             cancellation: Cancellation::new(),
+            share: Mutex::new(share),
             _place: place,
         })
     }
@@ -153,10 +161,13 @@ impl MasterSession {
             )));
         }
         let _scope = self.account.enter();
-        let added = Charge::new(def.node.len().saturating_mul(IMPORTED_NODE_BYTES))?;
+        let num_added = def.node.len();
+        let added = Charge::new(num_added.saturating_mul(IMPORTED_NODE_BYTES))?;
+        self.share.lock().add_nodes(num_added)?;
         // On an error it is as it was.
         let graph = Arc::make_mut(&mut state.graph);
-        for_graph(def.node.len(), || graph::import_graph_def(graph, def, self.registry))?;
+        for_graph(num_added, || graph::import_graph_def(graph, def, self.registry))
+            .inspect_err(|_| self.share.lock().remove_nodes(num_added))?;
         drop(added);
         // Who sees the old placement may still use it; the next run places anew.
         state.placed = None;

@@ -2,6 +2,7 @@
 
 use super::{Master, Shared};
 use graph::NodeGraph;
+use kernel::OpRegistry;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -39,13 +40,13 @@ impl Master {
 }
 
 impl WeakMaster {
-    /// Returns the graph of the session with a number, placed if the whole of it could be.
-    pub fn graph(&self, number: u64) -> Option<Arc<NodeGraph>> {
+    /// Returns the graph of the session with a number, placed if the whole of it could be, and what knows its ops.
+    pub fn graph(&self, number: u64) -> Option<(Arc<NodeGraph>, &'static OpRegistry)> {
         let shared = self.0.upgrade()?;
         let sessions = shared.sessions.read();
         let session = sessions.values().find(|session| u64::from(session.progress.number) == number)?.clone();
         drop(sessions);
-        Some(session.shown_graph())
+        Some((session.shown_graph(), shared.registry))
     }
 
     /// Returns its sessions, in the order in which they were opened.

@@ -7,7 +7,8 @@ use super::{Sources, process};
 use crate::metrics::StepTimesSummary;
 use crate::recent_lines::recent_lines;
 use crate::recorder::{Event, Kind};
-use graph::NodeGraph;
+use graph::shape::infer_shapes;
+use graph::{NodeGraph, OpLookup, TypeSlot};
 use kernel::Holdings;
 use proto::StepStats;
 use serde_json::{Map, Value, json};
@@ -15,7 +16,7 @@ use siphasher::sip::SipHasher24;
 use std::cmp::Reverse;
 use std::hash::Hasher;
 use std::time::Instant;
-use tensor::memory_state;
+use tensor::{PartialShape, memory_state};
 
 /// How many rows lists have at most.
 const SESSIONS_MAX: usize = 50;
@@ -232,19 +233,38 @@ fn resources(fields: &mut Map<String, Value>, holdings: &[(String, Holdings)]) {
     fields.insert("queues".to_owned(), queues.iter().take(VARIABLES_MAX).map(row).collect());
 }
 
-/// Returns the nodes of a graph as arrays: name, op, device, the places of the inputs.
-pub(super) fn nodes(graph: &NodeGraph) -> Value {
+/// Returns the nodes of a graph as arrays: name, op, device, the places of the inputs, the shapes of the outputs. Shapes are
+/// inferred anew, and of a graph that is shown in part they aren't.
+pub(super) fn nodes(graph: &NodeGraph, ops: &dyn OpLookup) -> Value {
+    let inferred = if graph.len() <= NODES_MAX { infer_shapes(graph, ops).ok() } else { None };
+    let shapes = inferred.map(|(shapes, _)| shapes).unwrap_or_default();
     let mut places = vec![None; graph.id_bound()];
     for (place, (id, _)) in graph.iter().take(NODES_MAX).enumerate() {
         places[id.index()] = Some(place);
     }
-    let nodes = graph.iter().take(NODES_MAX).map(|(_, node)| {
+    let nodes = graph.iter().take(NODES_MAX).map(|(id, node)| {
         let data = node.inputs.iter().map(|edge| edge.node);
         let inputs = data.chain(node.control_inputs.iter().copied()).take(INPUTS_MAX);
         let inputs: Vec<usize> = inputs.filter_map(|id| places.get(id.index()).copied().flatten()).collect();
-        json!([name(&node.name), node.op(), name(&node.device), inputs])
+        let outputs = shapes.output_shapes(id);
+        let outputs: Vec<String> =
+            outputs.iter().zip(&node.output_types).take(INPUTS_MAX).map(|(shape, kind)| typed(*kind, shape)).collect();
+        json!([name(&node.name), node.op(), name(&node.device), inputs, outputs])
     });
     json!({"total": graph.len(), "nodes": nodes.collect::<Vec<_>>()})
+}
+
+/// Returns a type and a shape as people write them: `float [?, 10]`.
+fn typed(kind: TypeSlot, shape: &PartialShape) -> String {
+    let kind = kind.dtype.name();
+    match shape.dims() {
+        None => format!("{kind} of any shape"),
+        Some(dims) => {
+            let dims: Vec<String> =
+                dims.iter().map(|dim| dim.map_or_else(|| "?".to_owned(), |dim| dim.to_string())).collect();
+            name(&format!("{kind} [{}]", dims.join(", "))).to_owned()
+        }
+    }
 }
 
 /// Returns when the nodes of recorded steps ran, as arrays: step, device, name, op, start and duration in microseconds, thread.
@@ -288,6 +308,7 @@ fn name(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tensor::DType;
 
     #[test]
     fn steps_are_shown_by_a_hash_and_names_are_cut() {
@@ -296,6 +317,14 @@ mod tests {
         let long = "ä".repeat(2 * NAME_CHARS_MAX);
         assert_eq!(name(&long).chars().count(), NAME_CHARS_MAX);
         assert_eq!(name("short"), "short");
+    }
+
+    #[test]
+    fn shapes_are_written_as_people_write_them() {
+        let kind = TypeSlot { dtype: DType::Float, is_ref: true };
+        assert_eq!(typed(kind, &PartialShape::unknown()), "float of any shape");
+        assert_eq!(typed(kind, &PartialShape::new(&[None, Some(10)])), "float [?, 10]");
+        assert_eq!(typed(kind, &PartialShape::new(&[])), "float []");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! [`SessionConfig`]: the settings of a session.
 
 use cluster::{ClusterSpec, TlsFiles};
-use proto::{ConfigProto, optimizer_options::Level};
+use proto::{ConfigProto, SessionMetadata, optimizer_options::Level};
 use std::time::Duration;
 
 /// The settings of a session, as `tf.ConfigProto` has them.
@@ -122,6 +122,18 @@ impl SessionConfig {
     /// ```
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.1 = Some(files);
+        self
+    }
+
+    /// Tells the server who opens the session by a token, where the server knows clients by tokens (`--tokens`). It stands in
+    /// `experimental.session_metadata`, and the server passes it on to nobody. Without encryption whoever can read the network has it.
+    ///
+    /// ```
+    /// let config = ferroflow::SessionConfig::new().token("3f1c9a52e07b4d68");
+    /// ```
+    pub fn token(mut self, token: &str) -> Self {
+        let name = format!("ferroflow-token:{token}");
+        self.0.experimental.get_or_insert_default().session_metadata = Some(SessionMetadata { name, version: 0 });
         self
     }
 

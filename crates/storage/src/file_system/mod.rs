@@ -7,6 +7,7 @@ mod errno;
 mod glob;
 mod local;
 mod lock;
+mod observed;
 pub mod path;
 mod rooted;
 mod temporary;
@@ -15,6 +16,7 @@ pub use errno::status_from_io;
 pub use glob::matches as glob_matches;
 pub use local::LocalFileSystem;
 pub use lock::{ExistingLock, LockFile, Locking, holder, lock_within};
+pub use observed::{Change, ObservedFileSystem, Observer};
 pub use rooted::{FileRoot, ReadOnlyFileSystem, RootedFileSystem};
 pub use temporary::{create_temporary, host_number, parse_temporary, sweep_temporary};
 

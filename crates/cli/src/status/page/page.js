@@ -2,7 +2,6 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const COLOURS = ["#3b82d6", "#2f9e62", "#c77d0a", "#9a5bd1", "#cf4a6c", "#1d9aa3", "#7a8a2c", "#a5673f", "#6470c9", "#8a8f98"];
 // A parameter server with so many times the load of the others' median is warned of.
 const UNEVEN = 3;
 // A worker is marked as slow when it makes less than this share of the others' median rate.
@@ -51,45 +50,148 @@ function number(value, digits = 0) {
   return known(value) && Number.isFinite(value) ? value.toLocaleString("en", { maximumFractionDigits: digits }) : "–";
 }
 
+const percent = (share) => (known(share) ? `${Math.round(100 * share)} %` : "–");
+
 function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted.length ? (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2 : 0;
 }
 
+// Fills a table. Cells that show the same as before stay as they are, so that a button can be clicked while the page goes on.
 function table(id, columns, rows, none) {
-  const head = make("tr", "", ...columns.map(([title, kind]) => make("th", kind, title)));
-  const body = rows.map(({ cells, className }) => make("tr", className || "", ...cells.map((cell, index) => make("td", columns[index][1], cell))));
-  $(id).replaceChildren(...(rows.length ? [head, ...body] : [make("tr", "", make("td", "empty", none))]));
+  const shown = rows.length ? rows : [{ cells: [none], className: "none" }];
+  const old = [...$(id).rows].slice(1), isSame = rows.length && old.length === rows.length && old[0].cells.length === columns.length;
+  if (!isSame) {
+    const head = make("tr", rows.length ? "" : "none", ...columns.map(([title, kind]) => make("th", kind, title)));
+    const body = shown.map(({ cells, className }) => make("tr", className || "", ...cells.map((cell, index) => make("td", rows.length ? columns[index][1] : "empty", cell))));
+    return $(id).replaceChildren(head, ...body);
+  }
+  rows.forEach(({ cells, className }, row) => {
+    old[row].className = className || "";
+    cells.forEach((cell, index) => {
+      const place = old[row].cells[index];
+      if (cell instanceof Node) {
+        if (place.firstChild !== cell) place.replaceChildren(cell);
+      } else if (place.textContent !== String(cell) || place.firstElementChild) {
+        place.textContent = cell;
+      }
+    });
+  });
 }
 
 // What the tasks had counted the last time, to tell how much it is each second.
 const before = new Map();
 
+// What a task has counted, of which the page shows how much it is each second.
+const COUNTED = ["cpu_seconds", "variable_uses", "sent_bytes", "received_bytes"];
+const counted = (task) => ({
+  cpu_seconds: task.cpu_seconds,
+  variable_uses: task.variable_uses || 0,
+  sent_bytes: task.peers.reduce((sum, peer) => sum + peer.sent_bytes, 0),
+  received_bytes: task.peers.reduce((sum, peer) => sum + peer.received_bytes, 0),
+});
+
 function rates(task) {
-  const last = before.get(task.task);
-  before.set(task.task, { at: task.now_micros, cpu: task.cpu_seconds, uses: task.variable_uses });
-  const elapsed = last ? (task.now_micros - last.at) / 1e6 : 0;
-  if (elapsed <= 0) return last && last.rates ? last.rates : { cpu: null, uses: null };
-  const told = { cpu: (task.cpu_seconds - last.cpu) / elapsed, uses: Math.max(0, task.variable_uses - last.uses) / elapsed };
-  before.get(task.task).rates = told;
-  return told;
+  const last = before.get(task.task), now = { at: task.now_micros, pid: task.pid, counts: counted(task), rates: null };
+  const elapsed = last && last.pid === task.pid ? (now.at - last.at) / 1e6 : 0;
+  if (elapsed > 0) now.rates = Object.fromEntries(COUNTED.map((name) => [name, Math.max(0, now.counts[name] - last.counts[name]) / elapsed]));
+  else if (last && last.pid === task.pid) now.rates = last.rates;
+  before.set(task.task, now);
+  return now.rates || {};
+}
+
+// What the page has seen of a worker since it was opened.
+const HISTORY = 240;
+const histories = new Map();
+
+function remember(task) {
+  const history = histories.get(task.task) || { rates: [], losses: [] };
+  histories.set(task.task, history);
+  const session = sessionOf(task);
+  history.rates.push(task.steps.per_second);
+  if (session && known(session.loss)) history.losses.push(session.loss);
+  for (const values of [history.rates, history.losses]) if (values.length > HISTORY) values.shift();
+  return history;
+}
+
+// A line of the last values, which says in words what it shows to those who can't see it.
+function sparkline(values, what) {
+  if (values.length < 2) return "–";
+  const low = Math.min(...values), span = Math.max(...values) - low || 1;
+  const points = values.map((value, index) => `${((96 * index) / (values.length - 1) + 2).toFixed(1)},${(20 - (16 * (value - low)) / span).toFixed(1)}`);
+  const picture = draw("svg", { class: "spark", viewBox: "0 0 100 24", width: 100, height: 24, role: "img", "aria-label": `${what}, from ${number(values[0], 3)} to ${number(values[values.length - 1], 3)}` });
+  picture.append(draw("polyline", { points: points.join(" ") }));
+  return picture;
 }
 
 const sessionOf = (task) => task.sessions.find((session) => session.steps > 0) || task.sessions[0];
 const isWorker = (task) => jobOf(task.task) !== "ps" && task.steps.count > 0;
 const isServer = (task) => jobOf(task.task) === "ps" || (task.num_variables > 0 && !isWorker(task));
 
-// How much of a worker's steps passed before the last tensor of another task came, which is the share that it waited at most.
-function waitShare(task) {
-  const steps = new Map();
-  for (const [kind, step, , start, took, , code] of task.events) if (kind === "part" && !code) steps.set(step, { start, took, last: 0 });
-  for (const [kind, step, , start] of task.events) {
-    const found = steps.get(step);
-    if (found && kind === "recv" && start <= found.start + found.took) found.last = Math.max(found.last, start - found.start);
+// What clocks of different tasks may differ by, where they are of one machine.
+const CLOCK_MICROS = 1000;
+
+// Tensors that the sender and the receiver both have noted: to each that came belongs the last one of the step and the size that had left
+// before and is not taken. What left before the events that a task still has is never taken for one that left later.
+function findTransfers(up) {
+  const sent = new Map(), transfers = [];
+  const key = (step, from, to, size) => `${step} ${from} ${to} ${size}`;
+  for (const task of up) {
+    for (const [kind, step, subject, at, , size] of task.events) {
+      if (kind !== "sent") continue;
+      const name = key(step, task.task, subject, size);
+      if (!sent.has(name)) sent.set(name, []);
+      sent.get(name).push(at);
+    }
   }
-  let whole = 0, waited = 0;
-  for (const { took, last } of steps.values()) { whole += took; waited += last; }
-  return whole ? waited / whole : null;
+  for (const task of up) {
+    for (const [kind, step, subject, at, , size] of task.events) {
+      if (kind !== "recv") continue;
+      const times = sent.get(key(step, subject, task.task, size)) || [];
+      const index = times.findLastIndex((left) => left <= at + CLOCK_MICROS);
+      if (index >= 0) transfers.push({ step, from: subject, to: task.task, left: times.splice(index, 1)[0], came: at, size });
+    }
+  }
+  return transfers;
+}
+
+// The shares of a worker's steps: until the last tensor of another task came it waited, of which the time with a tensor under way
+// was the network's; what is left it computed.
+function sharesOf(task, transfers) {
+  const steps = new Map();
+  for (const [kind, step, , start, took, , code] of task.events) if (kind === "part" && !code) steps.set(step, { start, took, last: 0, underway: [] });
+  for (const [kind, step, , at] of task.events) {
+    const found = steps.get(step);
+    if (found && kind === "recv" && at <= found.start + found.took) found.last = Math.max(found.last, at - found.start);
+  }
+  for (const { step, to, left, came } of transfers) {
+    const found = steps.get(step);
+    if (found && to === task.task && came > left) found.underway.push([Math.max(0, left - found.start), Math.min(found.last, came - found.start)]);
+  }
+  let whole = 0, waited = 0, network = 0;
+  for (const { took, last, underway } of steps.values()) {
+    let until = 0;
+    for (const [from, to] of underway.sort((a, b) => a[0] - b[0])) {
+      network += Math.max(0, to - Math.max(from, until));
+      until = Math.max(until, to);
+    }
+    whole += took;
+    waited += last;
+  }
+  return whole ? { computes: 1 - waited / whole, waits: (waited - network) / whole, network: network / whole } : null;
+}
+
+function shareBar(shares) {
+  if (!shares) return "–";
+  const said = Object.entries(shares).map(([what, share]) => `${what} ${Math.round(100 * share)} %`).join(", ");
+  const picture = draw("svg", { class: "shares", viewBox: "0 0 100 10", width: 100, height: 10, preserveAspectRatio: "none", role: "img", "aria-label": said });
+  let from = 0;
+  for (const [what, share] of Object.entries(shares)) {
+    picture.append(draw("rect", { class: what, x: (100 * from).toFixed(1), width: Math.max(0, 100 * share).toFixed(1), y: 0, height: 10 }));
+    from += share;
+  }
+  picture.append(draw("title", {}, said));
+  return picture;
 }
 
 function showTotals(cluster, tasks, up) {
@@ -145,39 +247,37 @@ function showWaits(tasks) {
   $("waits").replaceChildren(picture, ...(waits.length > shown.length ? [make("p", "hint", `and ${waits.length - shown.length} more`)] : []));
 }
 
-function showWorkers(up, warnings) {
+function showWorkers(up, transfers, warnings) {
   const workers = up.filter(isWorker);
   const usual = median(workers.map((task) => task.steps.per_second));
   const rows = workers.map((task) => {
-    const session = sessionOf(task) || {};
+    const session = sessionOf(task) || {}, history = remember(task), shares = sharesOf(task, transfers);
     const rate = task.steps.per_second, isSlow = workers.length > 1 && usual > 0 && rate < SLOW * usual;
-    if (isSlow) warnings.push([`${short(task.task)} is slow: ${number(rate, 1)} steps/s, the workers' median is ${number(usual, 1)}.`]);
+    if (isSlow) {
+      const most = shares && Object.entries(shares).sort((a, b) => b[1] - a[1])[0];
+      const why = most ? ` Of its steps it ${{ computes: "computes", waits: "waits for other tasks", network: "waits for the network" }[most[0]]} ${Math.round(100 * most[1])} %.` : "";
+      warnings.push([`${short(task.task)} is slow: ${number(rate, 1)} steps/s, the workers' median is ${number(usual, 1)}.${why}`]);
+    }
     const failed = Object.values(task.errors.steps).reduce((a, b) => a + b, 0);
-    const waited = waitShare(task);
     return { className: isSlow ? "slow" : "", cells: [
-      short(task.task) + (isSlow ? " (slow)" : ""), number(rate, rate < 10 ? 2 : 0), duration(known(task.steps.median_micros) ? task.steps.median_micros / 1e6 : null),
-      duration(known(task.steps.p99_micros) ? task.steps.p99_micros / 1e6 : null), known(waited) ? `${Math.round(100 * waited)} %` : "–",
-      known(task.rates.cpu) ? `${Math.round(100 * task.rates.cpu)} %` : "–", number(session.loss, 4), number(session.global_step), number(task.steps.count), number(failed)] };
+      short(task.task) + (isSlow ? " (slow)" : ""), number(rate, rate < 10 ? 2 : 0), sparkline(history.rates, "steps/s"), number(session.loss, 4), sparkline(history.losses, "loss"),
+      number(session.global_step), shareBar(shares), duration(known(task.steps.median_micros) ? task.steps.median_micros / 1e6 : null),
+      duration(known(task.steps.p99_micros) ? task.steps.p99_micros / 1e6 : null), percent(task.rates.cpu_seconds), number(task.steps.count), number(failed)] };
   });
-  table("workers", [["worker", ""], ["steps/s", "num"], ["median", "num"], ["99 %", "num"], ["waits at most", "num"], ["CPU", "num"], ["loss", "num"], ["global step", "num"], ["steps", "num"], ["failed", "num"]], rows, "No task has run a step yet.");
+  table("workers", [["worker", ""], ["steps/s", "num"], ["", ""], ["loss", "num"], ["", ""], ["global step", "num"], ["its steps", ""], ["median", "num"], ["99 %", "num"], ["CPU", "num"], ["steps", "num"], ["failed", "num"]], rows, "No task has run a step yet.");
 }
 
 function showServers(up, warnings) {
   const servers = up.filter(isServer);
-  const traffic = (task, way) => task.peers.reduce((sum, peer) => sum + peer[way], 0);
-  const loads = servers.map((task) => ({
-    task, held: task.variable_bytes || 0, sent: traffic(task, "sent_bytes"), received: traffic(task, "received_bytes"), cpu: task.rates.cpu, uses: task.rates.uses,
-  }));
-  for (const [field, what] of [["held", "holds"], ["sent", "sends"], ["cpu", "computes"]]) {
-    for (const load of loads) {
-      const others = loads.filter((other) => other !== load).map((other) => other[field] || 0);
-      const usual = median(others);
-      const floor = field === "cpu" ? 0.1 : 1e6;
-      if (others.length && load[field] > floor && load[field] >= UNEVEN * usual) {
-        const times = usual > 0 ? `${number(load[field] / usual, 1)} times` : "far more than";
-        warnings.push([`${short(load.task.task)} ${what} ${times} what the other parameter servers do: shard its variables, or place them in turns.`]);
-      }
+  const loads = servers.map((task) => ({ task, held: task.variable_bytes || 0, sent: task.rates.sent_bytes, received: task.rates.received_bytes, cpu: task.rates.cpu_seconds, uses: task.rates.variable_uses }));
+  for (const load of loads) {
+    const uneven = [];
+    for (const [field, what, floor] of [["held", "holds", 1e6], ["sent", "sends", 1e5], ["cpu", "computes", 0.1]]) {
+      const others = loads.filter((other) => other !== load).map((other) => other[field] || 0), usual = median(others);
+      if (!others.length || !(load[field] > floor) || load[field] < UNEVEN * usual) continue;
+      uneven.push(`${what} ${usual > 0 ? `${number(load[field] / usual, 1)} times` : "far more than"}`);
     }
+    if (uneven.length) warnings.push([`${short(load.task.task)} ${uneven.join(", ")} what the other parameter servers do: shard its variables, or place them in turns.`]);
   }
   const most = Math.max(1, ...loads.map((load) => load.held));
   const rows = loads.map((load) => {
@@ -186,9 +286,9 @@ function showServers(up, warnings) {
     const held = document.createDocumentFragment();
     held.append(bar, bytes(load.held));
     return { cells: [short(load.task.task), held, number(load.task.num_variables), bytes(load.sent), bytes(load.received),
-      known(load.cpu) ? `${Math.round(100 * load.cpu)} %` : "–", number(load.task.partitions.per_second, 0), number(load.uses, 0)] };
+      percent(load.cpu), number(load.task.partitions.per_second, 0), number(load.uses, 0)] };
   });
-  table("servers", [["task", ""], ["variables' bytes", ""], ["variables", "num"], ["sent", "num"], ["received", "num"], ["CPU", "num"], ["requests/s", "num"], ["uses/s", "num"]], rows, "No task holds variables.");
+  table("servers", [["task", ""], ["variables' bytes", ""], ["variables", "num"], ["sent/s", "num"], ["received/s", "num"], ["CPU", "num"], ["requests/s", "num"], ["uses/s", "num"]], rows, "No task holds variables.");
   const hottest = servers.flatMap((task) => (task.variables || []).map((variable) => ({ task, ...variable })));
   hottest.sort((a, b) => b.uses - a.uses || b.bytes - a.bytes);
   table("variables", [["hottest variables", "long"], ["on", ""], ["bytes", "num"], ["uses", "num"]],
@@ -197,7 +297,15 @@ function showServers(up, warnings) {
 
 const KINDS = { step: 0, part: 1, sent: 2, recv: 3 };
 
-function showTimeline(up) {
+let isHeld = false;
+$("hold").addEventListener("click", () => {
+  isHeld = !isHeld;
+  $("hold").textContent = isHeld ? "Go on" : "Hold";
+  $("hold").setAttribute("aria-pressed", String(isHeld));
+});
+
+function showTimeline(up, transfers) {
+  if (isHeld) return;
   const width = 1100, left = 110, row = 52;
   const ends = up.flatMap((task) => task.events.map((event) => event[3] + event[4]));
   if (!ends.length) return $("timeline").replaceChildren(make("p", "empty", "Nothing has run yet."));
@@ -220,6 +328,14 @@ function showTimeline(up) {
       picture.append(mark);
     }
   });
+  // Between the mark of a tensor that left and the one of its arrival, beneath both.
+  const rows = new Map(up.map((task, index) => [task.task, index]));
+  for (const { from: sender, to: receiver, left: departed, came, size } of transfers) {
+    if (departed < from || came < from || !rows.has(sender)) continue;
+    const way = draw("line", { class: "way", x1: x(departed).toFixed(1), y1: row * rows.get(sender) + 36, x2: x(came).toFixed(1), y2: row * rows.get(receiver) + 42 });
+    way.dataset.detail = `${bytes(size)} from ${short(sender)} to ${short(receiver)}, ${duration((came - departed) / 1e6)} under way by the clocks of both`;
+    picture.append(way);
+  }
   for (let tick = 0; tick <= 5; tick += 1) {
     const at = left + (tick / 5) * (width - left - 8);
     picture.append(draw("text", { class: "dimmed", x: at, y: row * up.length + 17, "text-anchor": tick === 5 ? "end" : "middle" }, `${tick === 5 ? "" : "−"}${duration((span * (1 - tick / 5)) / 1e6)}`));
@@ -231,13 +347,26 @@ for (const event of ["pointerover", "click"]) {
   $("timeline").addEventListener(event, (over) => { if (over.target.dataset.detail) $("detail").textContent = over.target.dataset.detail; });
 }
 
+// The buttons that open graphs, which stay the same ones.
+const openers = new Map();
+
+function opener(task, session) {
+  const name = `${task} ${session}`;
+  if (!openers.has(name)) {
+    const open = make("button", "", "graph");
+    open.type = "button";
+    open.addEventListener("click", () => openGraph(task, session));
+    openers.set(name, open);
+  }
+  return openers.get(name);
+}
+
 function showSessions(up) {
-  const rows = [];
+  const rows = [], known = new Set(up.flatMap((task) => task.sessions.map((session) => `${task.task} ${session.number}`)));
+  for (const name of openers.keys()) if (!known.has(name)) openers.delete(name);
   for (const task of up) {
     for (const session of task.sessions) {
-      const open = make("button", "", "graph");
-      open.type = "button";
-      open.addEventListener("click", () => openGraph(task.task, session.number));
+      const open = opener(task.task, session.number);
       rows.push({ cells: [`${short(task.task)}, session ${session.number}`, session.client, duration(session.age_seconds), duration(session.idle_seconds), number(session.steps), number(session.nodes), bytes(session.memory_bytes), open] });
     }
   }
@@ -280,174 +409,19 @@ function show(cluster) {
   showTotals(cluster, tasks, up);
   showTasks(tasks);
   showWaits(up);
-  showWorkers(up, warnings);
+  const transfers = findTransfers(up);
+  showWorkers(up, transfers, warnings);
   showServers(up, warnings);
-  showTimeline(up);
+  showTimeline(up, transfers);
   showSessions(up);
   showSaves(up);
   showLines(up);
   $("warnings").replaceChildren(...warnings.map(([text, kind]) => make("p", `warning ${kind || ""}`, text)));
 }
 
-// The graph: layers from inputs to outputs, on a canvas that is moved and zoomed.
-const view = { nodes: [], colours: new Map(), scale: 1, x: 20, y: 20, found: new Set(), picked: -1, pointers: new Map() };
-const NODE_WIDTH = 150, NODE_HEIGHT = 22, LAYER = 210, GAP = 34;
-
-async function openGraph(task, session) {
-  $("graph-section").hidden = false;
-  $("graph-name").textContent = `${short(task)}, session ${session}`;
-  const answer = await fetch(`graph?task=${encodeURIComponent(task)}&session=${session}`);
-  if (!answer.ok) { $("node").textContent = await answer.text(); return; }
-  const told = await answer.json();
-  layOut(told.nodes);
-  $("node").textContent = told.total > told.nodes.length ? `The first ${told.nodes.length} of ${told.total} nodes.` : `${told.total} nodes.`;
-  $("legend").replaceChildren(...[...view.colours].map(([device, colour]) => {
-    const dot = make("i", "");
-    dot.style.background = colour;
-    return make("span", "", dot, short(device) || "not placed");
-  }));
-  $("graph-section").scrollIntoView({ behavior: "smooth" });
-  fit();
-}
-
-function layOut(nodes) {
-  const depth = new Array(nodes.length).fill(-1), height = [];
-  view.colours.clear();
-  view.nodes = nodes.map(([name, op, device, inputs]) => ({ name, op, device, inputs }));
-  // Iterative, since a chain may be thousands long; an edge back, as loops have, counts as none.
-  for (let root = 0; root < nodes.length; root += 1) {
-    const stack = [root];
-    while (stack.length) {
-      const at = stack[stack.length - 1];
-      if (depth[at] >= 0) { stack.pop(); continue; }
-      if (depth[at] === -1) {
-        depth[at] = -2;
-        for (const input of nodes[at][3]) if (depth[input] === -1) stack.push(input);
-      } else {
-        depth[at] = nodes[at][3].reduce((most, input) => Math.max(most, depth[input] + 1), 0);
-        stack.pop();
-      }
-    }
-  }
-  view.nodes.forEach((node, index) => {
-    const layer = depth[index];
-    height[layer] = (height[layer] || 0) + 1;
-    node.x = layer * LAYER;
-    node.y = height[layer] * GAP;
-    if (!view.colours.has(node.device)) view.colours.set(node.device, COLOURS[view.colours.size % COLOURS.length]);
-  });
-  view.found.clear();
-  view.picked = -1;
-}
-
-function fit() {
-  const canvas = $("graph");
-  const right = Math.max(...view.nodes.map((node) => node.x), 1) + NODE_WIDTH, bottom = Math.max(...view.nodes.map((node) => node.y), 1) + GAP;
-  view.scale = Math.min(1.2, Math.max(0.05, Math.min((canvas.clientWidth - 40) / right, (canvas.clientHeight - 40) / bottom)));
-  view.x = 20;
-  view.y = 20;
-  paint();
-}
-
-function paint() {
-  const canvas = $("graph"), ratio = window.devicePixelRatio || 1;
-  canvas.width = canvas.clientWidth * ratio;
-  canvas.height = canvas.clientHeight * ratio;
-  const style = getComputedStyle(document.documentElement), dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const pen = canvas.getContext("2d");
-  pen.setTransform(ratio * view.scale, 0, 0, ratio * view.scale, ratio * view.x, ratio * view.y);
-  pen.lineWidth = 1 / view.scale;
-  pen.strokeStyle = dark ? "#4a5361" : "#c3c9d1";
-  pen.beginPath();
-  for (const node of view.nodes) {
-    for (const input of node.inputs) {
-      const source = view.nodes[input];
-      if (!source) continue;
-      pen.moveTo(source.x + NODE_WIDTH, source.y + NODE_HEIGHT / 2);
-      pen.lineTo(node.x, node.y + NODE_HEIGHT / 2);
-    }
-  }
-  pen.stroke();
-  pen.font = "12px system-ui, sans-serif";
-  pen.textBaseline = "middle";
-  view.nodes.forEach((node, index) => {
-    const isFound = view.found.has(index), isPicked = view.picked === index;
-    pen.globalAlpha = view.found.size && !isFound ? 0.25 : 1;
-    pen.fillStyle = view.colours.get(node.device);
-    pen.fillRect(node.x, node.y, NODE_WIDTH, NODE_HEIGHT);
-    if (isFound || isPicked) {
-      pen.strokeStyle = style.getPropertyValue("color") || (dark ? "#fff" : "#000");
-      pen.lineWidth = 3;
-      pen.strokeRect(node.x, node.y, NODE_WIDTH, NODE_HEIGHT);
-    }
-    if (view.scale > 0.45) {
-      pen.fillStyle = "#fff";
-      const label = node.name.length > 24 ? "…" + node.name.slice(-23) : node.name;
-      pen.fillText(label, node.x + 5, node.y + NODE_HEIGHT / 2, NODE_WIDTH - 10);
-    }
-  });
-  pen.globalAlpha = 1;
-}
-
-function zoom(factor, x, y) {
-  const scale = Math.min(4, Math.max(0.02, view.scale * factor));
-  view.x = x - ((x - view.x) * scale) / view.scale;
-  view.y = y - ((y - view.y) * scale) / view.scale;
-  view.scale = scale;
-  paint();
-}
-
-const canvas = $("graph");
-canvas.addEventListener("wheel", (event) => {
-  event.preventDefault();
-  zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, event.offsetX, event.offsetY);
-}, { passive: false });
-canvas.addEventListener("pointerdown", (event) => {
-  canvas.setPointerCapture(event.pointerId);
-  view.pointers.set(event.pointerId, { x: event.offsetX, y: event.offsetY, moved: 0 });
+$("record").addEventListener("click", () => {
+  $("detail").textContent = "Recording the next 10 steps of all tasks. The file that is saved then opens in ui.perfetto.dev or chrome://tracing.";
 });
-canvas.addEventListener("pointermove", (event) => {
-  const pointer = view.pointers.get(event.pointerId);
-  if (!pointer) return;
-  const others = [...view.pointers].filter(([id]) => id !== event.pointerId).map(([, other]) => other);
-  if (others.length === 1) {
-    const [other] = others;
-    const was = Math.hypot(pointer.x - other.x, pointer.y - other.y), is = Math.hypot(event.offsetX - other.x, event.offsetY - other.y);
-    if (was > 0) zoom(is / was, (event.offsetX + other.x) / 2, (event.offsetY + other.y) / 2);
-  } else {
-    view.x += event.offsetX - pointer.x;
-    view.y += event.offsetY - pointer.y;
-    paint();
-  }
-  pointer.moved += Math.abs(event.offsetX - pointer.x) + Math.abs(event.offsetY - pointer.y);
-  Object.assign(pointer, { x: event.offsetX, y: event.offsetY });
-});
-for (const end of ["pointerup", "pointercancel"]) {
-  canvas.addEventListener(end, (event) => {
-    const pointer = view.pointers.get(event.pointerId);
-    view.pointers.delete(event.pointerId);
-    if (!pointer || pointer.moved > 6 || end === "pointercancel") return;
-    const x = (event.offsetX - view.x) / view.scale, y = (event.offsetY - view.y) / view.scale;
-    view.picked = view.nodes.findIndex((node) => x >= node.x && x <= node.x + NODE_WIDTH && y >= node.y && y <= node.y + NODE_HEIGHT);
-    const node = view.nodes[view.picked];
-    if (node) $("node").textContent = `${node.name} = ${node.op}, on ${node.device || "no device yet"}, inputs: ${node.inputs.map((input) => view.nodes[input].name).join(", ") || "none"}`;
-    paint();
-  });
-}
-$("search").addEventListener("input", (event) => {
-  const wanted = event.target.value.trim().toLowerCase();
-  view.found.clear();
-  if (wanted) view.nodes.forEach((node, index) => { if (node.name.toLowerCase().includes(wanted) || node.op.toLowerCase().includes(wanted)) view.found.add(index); });
-  $("found").textContent = wanted ? `${view.found.size} found` : "";
-  const [first] = view.found;
-  if (first !== undefined) {
-    view.scale = Math.max(view.scale, 0.6);
-    view.x = canvas.clientWidth / 2 - view.nodes[first].x * view.scale;
-    view.y = canvas.clientHeight / 2 - view.nodes[first].y * view.scale;
-  }
-  paint();
-});
-window.addEventListener("resize", () => { if (!$("graph-section").hidden) paint(); });
 
 function link(text, className) {
   $("link").textContent = text;

@@ -35,7 +35,7 @@ use tensor::{Result, Status};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// A peer may close every connection that is made to it.
 static LINES: LogLimit = LogLimit::several(100, Duration::from_secs(10));
@@ -217,7 +217,10 @@ impl Channel {
         headers.insert(GRPC_ACCEPT_ENCODING, IDENTITY);
         let started = sender.send_request(head, false);
         let (response, mut stream) = started.map_err(|error| self.peer.broken(path, &error))?;
-        body::send(&mut stream, request, true).map_err(|error| self.peer.broken(path, &error))?;
+        // A refusal may have come already, and with it the end of the stream. The answer says what happened, also when the connection broke.
+        if let Err(error) = body::send(&mut stream, request, true) {
+            debug!("{path} was not sent to its end: {error}");
+        }
         Ok(response)
     }
 }

@@ -14,6 +14,7 @@ use crate::listen::is_own;
 use crate::log_limit::LogLimit;
 use crate::peer_policy::{PeerPolicy, user_name};
 use crate::tls::{Identity, Tls, Wire};
+use crate::tokens::Tokens;
 use crate::{ClusterSpec, ServerConfig};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub(crate) struct Gate {
     /// What encrypted connections need; with it all are, but for those that may be plain.
     pub(super) tls: Option<Arc<Tls>>,
     allows_plain_loopback: bool,
+    /// Whose tokens there are.
+    pub(super) tokens: Option<Arc<Tokens>>,
     /// Where it is written who is refused, and who opens sessions.
     pub(super) audit: Option<Arc<AuditLog>>,
     /// Whose addresses tell the tasks among those who show certificates.
@@ -69,6 +72,7 @@ impl Gate {
             policy,
             tls: None,
             allows_plain_loopback: false,
+            tokens: None,
             audit: None,
             cluster: ClusterSpec::default(),
             table: SocketTable::open(listening),
@@ -81,6 +85,7 @@ impl Gate {
     pub fn new(
         config: &ServerConfig,
         tls: Option<Arc<Tls>>,
+        tokens: Option<Arc<Tokens>>,
         audit: Option<Arc<AuditLog>>,
         listening: SocketAddr,
     ) -> Gate {
@@ -88,6 +93,7 @@ impl Gate {
             policy: config.allowed_users.clone(),
             tls,
             allows_plain_loopback: config.allows_plain_loopback,
+            tokens,
             audit,
             cluster: config.cluster.clone(),
             table: SocketTable::open(listening),
@@ -110,11 +116,15 @@ impl Gate {
     /// Returns who has made a connection without a certificate; the error says why that is not enough.
     pub(super) fn plain(&self, client: Client) -> Result<Option<Arc<Principal>>, Status> {
         match client {
-            _ if self.tls.is_none() => Ok(None),
-            Client::User(uid) if self.allows_plain_loopback => {
+            _ if self.tls.is_none() && self.tokens.is_none() => Ok(None),
+            Client::User(uid) if self.allows_plain_loopback || self.tls.is_none() => {
                 let is_own = PeerPolicy::own_user().allows(uid);
-                Ok(Some(Arc::new(Principal::of_user(client.to_string(), is_own))))
+                Ok(Some(Arc::new(Principal::of_user(client.to_string(), is_own, self.tokens.is_some()))))
             }
+            _ if self.tls.is_none() => Err(Status::unauthenticated(
+                "this server wants tokens, and takes them over TLS or from users of its machine only, since the network would read them: \
+                 start it with --tls_cert",
+            )),
             Client::User(_) => Err(Status::unauthenticated(
                 "this server takes connections over TLS only, with a certificate: connect through `ferroflow proxy`, or start it with \
                  --allow_plain_loopback to serve users of this machine without one",
@@ -224,6 +234,7 @@ fn may_have_foreign_addresses(ip: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Role;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use tensor::Code;
@@ -233,7 +244,7 @@ mod tests {
     }
 
     fn gate(policy: PeerPolicy, listening: SocketAddr) -> Gate {
-        Gate::new(&ServerConfig::local(0).unwrap().allowed_users(policy), None, None, listening)
+        Gate::new(&ServerConfig::local(0).unwrap().allowed_users(policy), None, None, None, listening)
     }
 
     /// The kernel says that such a socket is root's, and root is served.
@@ -252,6 +263,22 @@ mod tests {
         assert!(refused.message().contains("--allow_users='*'"), "{refused}");
         let open = gate(allow(&["*"]), bound);
         assert!(open.enter(peer, server.local_addr().unwrap()).await.is_ok());
+    }
+
+    #[test]
+    fn where_there_are_tokens_others_of_this_machine_need_one_and_other_machines_need_encryption() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        std::fs::write(&path, "client ann 0123456789abcdef\n").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let tokens = Some(Arc::new(Tokens::open(&path).unwrap()));
+        let config = ServerConfig::local(0).unwrap().allowed_users(allow(&["*"]));
+        let gate = Gate::new(&config, None, tokens, None, "127.0.0.1:0".parse().unwrap());
+        let role = |client| gate.plain(client).map(|principal| principal.unwrap().role);
+        assert_eq!(role(Client::User(rustix::process::geteuid().as_raw())).unwrap(), Role::Admin);
+        assert_eq!(role(Client::User(4_000_000_000)).unwrap(), Role::Nobody);
+        let status = role(Client::at("203.0.113.7".parse().unwrap())).unwrap_err();
+        assert!(status.code() == Code::Unauthenticated && status.message().contains("--tls_cert"), "{status}");
     }
 
     #[tokio::test]

@@ -4,9 +4,6 @@ use super::body::Message;
 use super::wire::Segments;
 use tensor::{Result, Status};
 
-/// The call.
-pub(super) const CHECK: &str = "/grpc.health.v1.Health/Check";
-
 /// The services that have a health, which is that of the whole server; none means the server.
 const SERVICES: [&str; 3] = ["", "tensorflow.MasterService", "tensorflow.WorkerService"];
 

@@ -27,8 +27,7 @@ pub use proxy::Proxy;
 pub use remote::RemoteMaster;
 pub(crate) use remote::{RemoteWorker, ask_at, confirm_stream};
 
-use crate::access::CONFIRM_STREAM;
-use health::CHECK as HEALTH_CHECK;
+use crate::access::{CONFIRM_STREAM, HEALTH_CHECK};
 use http::HeaderName;
 
 /// Names the algorithm with which a message is compressed.

@@ -52,7 +52,7 @@ impl Proxy {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(cannot)?;
         listener.set_nonblocking(true).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let gate = Gate::new(&ServerConfig::local(0)?.allowed_users(allowed_users), None, None, address);
+        let gate = Gate::new(&ServerConfig::local(0)?.allowed_users(allowed_users), None, None, None, address);
         // Within the runtime, because a socket belongs to one.
         let _entered = runtime.enter();
         let listener = TcpListener::from_std(listener).map_err(cannot)?;

@@ -8,15 +8,18 @@ use super::messages::*;
 use super::respond::{respond_with, respond_with_error};
 use super::split::TensorPath;
 use super::wire::{Segments, malformed};
-use crate::access::Principal;
+use crate::access::{Principal, Role};
 use crate::audit::{AuditLog, Event};
 use crate::client::{Caller, Client, called_by};
 use crate::connections::Connections;
 use crate::interface::{MasterInterface, PartitionGraph, RegisterGraphCall, WorkerInterface};
 use crate::log_limit::LogLimit;
+use crate::quota::Quotas;
 use crate::task_question::{ASK, TaskQuestion};
 use crate::threads::for_message;
 use crate::tls::{Identity, Protocol, Wire, is_about_certificates};
+use crate::tokens::Tokens;
+use crate::tokens::{of_metadata as token_of_metadata, take as take_token};
 use crate::transport::stream::{PREFACE, Socket, StreamHub};
 use crate::transport::tcp::connection_options;
 use crate::turns::{ClientTurns, Turns};
@@ -62,6 +65,8 @@ pub(crate) struct Services {
     pub connections: Arc<Connections>,
     /// Lets the calls of different clients run in turns.
     pub turns: Turns,
+    /// What clients have of what they may have at most.
+    pub quotas: Arc<Quotas>,
     /// Becomes true when the server stops.
     pub stopping: watch::Receiver<bool>,
 }
@@ -174,7 +179,8 @@ async fn serve_connection(
     // Shares are those of who has shown a certificate, from wherever it comes.
     let client = principal.as_deref().map_or(client, Client::of);
     let opened = services.connections.open();
-    let caller = Caller { connection: opened.id(), client, principal };
+    let presented = gate.tokens.is_some().then(Arc::default);
+    let caller = Caller { connection: opened.id(), client, principal, presented };
     let turns = services.turns.of(client);
     let mut is_stopping = false;
     loop {
@@ -189,7 +195,8 @@ async fn serve_connection(
         match accepted {
             // A task of its own, which runs next on this thread: one slow call must not hold up the others.
             Some(Ok((request, respond))) => {
-                let asker = Asker { peer, caller: caller.clone(), audit: gate.audit.clone() };
+                let asker =
+                    Asker { peer, caller: caller.clone(), tokens: gate.tokens.clone(), audit: gate.audit.clone() };
                 let call = serve_call(request, respond, services.clone(), turns.clone(), asker, Instant::now());
                 drop(tokio::spawn(turns.take(called_by(caller.clone(), call))));
             }
@@ -299,6 +306,7 @@ pub(super) async fn first_of(stream: &TcpStream) -> std::io::Result<First> {
 struct Asker {
     peer: SocketAddr,
     caller: Caller,
+    tokens: Option<Arc<Tokens>>,
     audit: Option<Arc<AuditLog>>,
 }
 
@@ -307,10 +315,44 @@ impl Asker {
     fn may_call(&self, path: &str) -> Result<()> {
         let Some(principal) = &self.caller.principal else { return Ok(()) };
         let checked = principal.may_call(path);
+        if checked.is_err() && self.caller.is_anyone(|one| one.may_call(path).is_ok()) {
+            return Ok(());
+        }
         if checked.is_err() {
             self.note(Event::Refusal, path, &checked);
         }
         checked
+    }
+
+    /// Takes the token in the metadata of a call for who makes it; returns whether there is one.
+    fn take_metadata(&mut self, path: &str, head: &http::HeaderMap) -> Result<bool> {
+        let Some((tokens, value)) = self.tokens.clone().zip(head.get(http::header::AUTHORIZATION)) else {
+            return Ok(false);
+        };
+        let principal = token_of_metadata(value.as_bytes()).and_then(|token| tokens.principal(token));
+        self.become_principal(principal.inspect_err(|status| self.note(Event::Refusal, path, &Err(status.clone())))?);
+        Ok(true)
+    }
+
+    /// Takes the token in a session's settings for who opens it, and for who has come over the connection.
+    fn take_settings(&mut self, config: Option<&mut proto::ConfigProto>) -> Result<()> {
+        let token = config.and_then(take_token);
+        if let Some((tokens, token)) = self.tokens.clone().zip(token) {
+            let principal = tokens.principal(&token)?;
+            if let Some(presented) = &self.caller.presented {
+                presented.add(principal.clone());
+            }
+            self.become_principal(principal);
+        }
+        match &self.caller.principal {
+            Some(principal) if principal.role == Role::Nobody => Err(principal.needs_token()),
+            _ => Ok(()),
+        }
+    }
+
+    fn become_principal(&mut self, principal: Arc<Principal>) {
+        self.caller.client = Client::of(&principal);
+        self.caller.principal = Some(principal);
     }
 
     /// Writes down how a call has ended that is one of those that are written down.
@@ -341,7 +383,7 @@ async fn serve_call(
     mut respond: SendResponse<Bytes>,
     services: Arc<Services>,
     turns: Arc<ClientTurns>,
-    asker: Asker,
+    mut asker: Asker,
     arrived: Instant,
 ) {
     let (head, mut body) = request.into_parts();
@@ -351,16 +393,26 @@ async fn serve_call(
             Status::unimplemented(format!("there is no call {}", head.uri.path())),
         );
     };
-    if let Err(status) = asker.may_call(method.path) {
-        return respond_with_error(&mut respond, status);
-    }
+    let by_token = asker.take_metadata(method.path, &head.headers);
+    let checked = by_token.and_then(|by_token| asker.may_call(method.path).map(|()| by_token));
+    let begun = checked.and_then(|by_token| Ok((by_token, services.quotas.begin_call(&asker.caller, method.path)?)));
+    let (by_token, _share) = match begun {
+        Ok(begun) => begun,
+        Err(status) => return respond_with_error(&mut respond, status),
+    };
     let outcome = {
         let mut work = pin!(async {
             match body::receive(&mut body, method.tensors, head.headers.get(GRPC_ENCODING)).await {
                 Ok(Some(mut message)) => {
                     // Held until the call is over: what the message is decoded to lives as long.
                     let _charge = message.measure(method.request)?;
-                    (method.call)(&services, message).await
+                    if method.path == master::CREATE_SESSION {
+                        return create_session(&services, message, &mut asker).await;
+                    }
+                    match by_token {
+                        true => called_by(asker.caller.clone(), (method.call)(&services, message)).await,
+                        false => (method.call)(&services, message).await,
+                    }
                 }
                 Ok(None) | Err(BodyError::Stream(_)) => Err(malformed()),
                 Err(BodyError::Status(status)) => Err(status),
@@ -388,6 +440,14 @@ async fn serve_call(
         Some(Err(status)) => respond_with_error(&mut respond, status),
         None => debug!("a call of {} was given up", method.path),
     }
+}
+
+/// Opens a session for whoever's token is in its settings.
+async fn create_session(services: &Services, message: Message, asker: &mut Asker) -> Result<Segments> {
+    let mut request: proto::CreateSessionRequest = for_message(message.bytes().len(), || message.decode())?;
+    asker.take_settings(request.config.as_mut())?;
+    let response = called_by(asker.caller.clone(), services.master.create_session(request)).await?;
+    Segments::from_message(&response, || "the answer about a session".to_owned())
 }
 
 type Handler = for<'a> fn(&'a Arc<Services>, Message) -> futures_util::future::BoxFuture<'a, Result<Segments>>;
