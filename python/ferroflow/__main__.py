@@ -12,11 +12,14 @@ import types
 import ferroflow
 from ferroflow import leaving, python2, server
 
-USAGE = """usage: python -m ferroflow SCRIPT.py [ARGUMENTS]
-       python -m ferroflow -m MODULE [ARGUMENTS]
+USAGE = """usage: python -m ferroflow [--sessions[=TARGET]] SCRIPT.py [ARGUMENTS]
+       python -m ferroflow [--sessions[=TARGET]] -m MODULE [ARGUMENTS]
        python -m ferroflow --version
 
-Runs a TensorFlow 1 program on the installed TensorFlow; every tf.train.Server that it starts is a Ferroflow process."""
+Runs a TensorFlow 1 program on the installed TensorFlow; every tf.train.Server that it starts is a Ferroflow process.
+
+  --sessions            sessions that name no server, such as tf.Session(), run on a Ferroflow server that is started for this program
+  --sessions=TARGET     they run on the server at TARGET, such as grpc://127.0.0.1:2222"""
 
 WITHOUT_TENSORFLOW = """python -m ferroflow: this Python ({executable}) has no TensorFlow. Install it with
 
@@ -33,6 +36,13 @@ def main():
     if arguments[0] == "--version":
         print("\n".join(versions()))
         return 0
+    redirects, target, arguments = sessions_option(arguments)
+    if not arguments:
+        print(USAGE, file=sys.stderr)
+        return 2
+    if arguments[0] != "-m" and arguments[0].startswith("--"):
+        print(f"python -m ferroflow: there is no option {arguments[0]}\n\n{USAGE}", file=sys.stderr)
+        return 2
     if arguments[0] == "-m" and len(arguments) < 2:
         print(USAGE, file=sys.stderr)
         return 2
@@ -51,6 +61,10 @@ def main():
         light.install()
     else:
         ferroflow.patch()
+        if redirects:
+            from ferroflow import sessions
+
+            sessions.install(target)
     python2.install()
     try:
         run(arguments)
@@ -69,6 +83,14 @@ def main():
     return 0
 
 
+def sessions_option(arguments):
+    """Returns whether sessions without a target are redirected, the target if one is given, and the arguments that are left."""
+    name, equals, target = arguments[0].partition("=")
+    if name != "--sessions" or (equals and not target):
+        return False, None, arguments
+    return True, target or None, arguments[1:]
+
+
 def run(arguments):
     """Runs a script, or a module."""
     if arguments[0] == "-m":
@@ -85,7 +107,7 @@ def run_script(arguments):
     sys.argv = arguments
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     with open(script, "rb") as file:
-        code = python2.compile_source(file.read(), script)
+        code = python2.compile_main(file.read(), script)
     module = types.ModuleType("__main__")
     module.__file__ = script
     module.__builtins__ = __builtins__

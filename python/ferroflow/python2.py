@@ -65,15 +65,25 @@ def _installed_directories():
 INSTALLED = _installed_directories()
 
 
-def compile_source(data, path, is_in_package=False):
+# Whether the program's main source is Python 2: its other sources then are, too, whatever Python 3 would make of them.
+_main_is_python2 = False
+
+
+def compile_main(data, path):
+    """Returns the code of the program's main source."""
+    return compile_source(data, path, is_main=True)
+
+
+def compile_source(data, path, is_in_package=False, is_main=False):
     """Returns the code of a source, translated when it is Python 2's."""
+    global _main_is_python2
     tree = error = None
     try:
         with warnings.catch_warnings():
             # Such as an invalid escape in a string: Python says so when it compiles the source in earnest.
             warnings.simplefilter("ignore")
             tree = compile(data, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-        reason = reason_for_python2(tree)
+        reason = reason_for_python2(tree) or ("as the program is" if _main_is_python2 else None)
         if reason is None:
             return compile(data, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as found:
@@ -88,6 +98,7 @@ def compile_source(data, path, is_in_package=False):
             raise error from None
         print(f"ferroflow: {path} uses Python 2 ({reason}) but can't be translated: {failure}", file=sys.stderr)
         return compile(data, path, "exec", dont_inherit=True)
+    _main_is_python2 = _main_is_python2 or is_main
     print(f"ferroflow: {path} is Python 2 ({reason}): translated while loading", file=sys.stderr)
     if not divides_as_python3(tree):
         tree = ast.fix_missing_locations(Division().visit(tree))

@@ -30,7 +30,7 @@ for path in (
         "lookup.index_table_from_tensor metrics.streaming_accuracy data.map_and_batch framework.arg_scope "
         "framework.get_or_create_global_step learn.RunConfig learn.learn_runner.run learn.ModeKeys learn.Experiment "
         "summary.create_file_writer legacy_seq2seq.sequence_loss_by_example opt.LazyAdamOptimizer image.rotate losses.log_loss "
-        "estimator.stop_if_no_decrease_hook util.make_tensor_proto ctc.ctc_loss").split():
+        "distribute.OneDeviceStrategy factorization.KMeans factorization.KMeansClustering estimator.stop_if_no_decrease_hook util.make_tensor_proto ctc.ctc_loss").split():
     found = contrib
     for part in path.split("."):
         found = getattr(found, part)
@@ -119,6 +119,49 @@ with tf.Session(server.target) as session:
 print("ALL THERE")
 """
 
+FUSED = """
+import numpy as np
+import tensorflow as tf
+
+rnn = tf.contrib.rnn
+x = tf.constant(np.random.RandomState(3).normal(size=(5, 3, 4)).astype(np.float32))
+pairs = []
+for peephole in (False, True):
+    for lengths in (None, tf.constant([5, 0, 3])):
+        for cls in (lambda cell: cell, rnn.TimeReversedFusedRNN):
+            name = "n%d" % len(pairs)
+            fused = rnn.LSTMBlockFusedCell(6, use_peephole=peephole, name=name + "fused")
+            outputs, state = cls(fused)(x, dtype=tf.float32, sequence_length=lengths)
+            turn = lambda values: values
+            if cls is rnn.TimeReversedFusedRNN:
+                turn = lambda values: tf.reverse(values, [0]) if lengths is None else tf.reverse_sequence(values, lengths, 0, 1)
+            cell = rnn.LSTMCell(6, use_peepholes=peephole, name=name + "plain")
+            wanted, wanted_state = tf.nn.dynamic_rnn(cell, turn(x), lengths, dtype=tf.float32, time_major=True, scope=name)
+            pairs.append((name, [outputs, *state], [turn(wanted), *wanted_state]))
+same = []
+for name, found, wanted in pairs:
+    mine = sorted((one for one in tf.global_variables() if one.name.startswith(name + "fused")), key=lambda one: one.name)
+    plain = sorted((one for one in tf.global_variables() if one.name.startswith(name + "/" + name + "plain")), key=lambda one: one.name)
+    assert [one.name.split("/")[-1] for one in mine] == [one.name.split("/")[-1] for one in plain], (mine, plain)
+    same += [to.assign(value) for to, value in zip(mine, plain)]
+    total = lambda values: sum(tf.reduce_sum(tf.square(one)) for one in values)
+    found += tf.gradients(total(found), mine[1]) + [mine[1]]
+    wanted += tf.gradients(total(wanted), plain[1]) + [plain[1]]
+server = tf.train.Server.create_local_server()
+with tf.Session(server.target) as session:
+    session.run(tf.global_variables_initializer())
+    session.run(same)
+    for name, found, wanted in pairs:
+        for one, other in zip(*session.run([found, wanted])):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5, err_msg=name)
+print("ALL THE SAME")
+"""
+
+
+def test_fused_cells_are_the_plain_ones(processes, tmp_path):
+    process = run_program(processes, tmp_path, FUSED)
+    assert "ALL THE SAME" in process.expect_success()
+
 
 def test_contrib_is_there(processes, tmp_path):
     assert "ALL THERE" in run_program(processes, tmp_path, CONTRIB).expect_success()
@@ -163,6 +206,7 @@ PYTHON_2 = """
 import cPickle, os
 import tensorflow as tf
 import helper_of_2016
+import plain
 def main():
     for name, value in sorted({"a": 1}.iteritems()):
 \tprint "item", name, value
@@ -172,7 +216,7 @@ def main():
     try:
         raise ValueError, "five"
     except ValueError, error:
-        print "caught", error, helper_of_2016.half(7), 7.0 / 2
+        print "caught", error, helper_of_2016.half(7), 7.0 / 2, plain.half(7)
     print tf.Session().run(tf.constant(7) / tf.constant(2)), "done"
 if __name__ == "__main__":
     main()
@@ -184,10 +228,12 @@ def test_python_2_is_translated(processes, tmp_path):
     (tmp_path / "plain.py").write_text("def half(x):\n    return x / 2\n")
     process = run_program(processes, tmp_path, PYTHON_2)
     output = process.expect_success()
-    for part in ("item a 1", "0 1 2", "caught five 3 3.5", "3 done", "program.py is Python 2 (line 7", "helper_of_2016.py is Python 2"):
+    for part in ("item a 1", "0 1 2", "caught five 3 3.5 3", "3 done", "program.py is Python 2 (line 8", "helper_of_2016.py is Python 2",
+                 "plain.py is Python 2 (as the program is)"):
         assert part in output, (part, output)
     # Nothing of a translation stays for a plain Python to find.
     assert not list(tmp_path.glob("__pycache__/*")), list(tmp_path.glob("__pycache__/*"))
+    # What both versions can read is what the program that imports it is.
     process = run_program(processes, tmp_path, "import plain\nprint('HALF', plain.half(7))\n", name="three.py")
     output = process.expect_success()
     assert "HALF 3.5" in output and "Python 2" not in output

@@ -16,7 +16,7 @@ READ_ON = "docs/limits-of-compatibility.md says what there is and what to use in
 
 # Modules of this package, by their names in tf.contrib; a name with a dot in its target lies elsewhere.
 MODULES = {name: OWN + name for name in (
-    "crf", "data", "estimator", "framework", "image", "layers", "learn", "legacy_seq2seq", "lookup", "losses", "metrics", "opt",
+    "crf", "data", "distribute", "estimator", "factorization", "framework", "image", "layers", "learn", "legacy_seq2seq", "lookup", "losses", "metrics", "opt",
     "rnn", "seq2seq", "slim", "summary", "training", "util")}
 MODULES.update({
     "cluster_resolver": "tensorflow.compat.v1.distribute.cluster_resolver",

@@ -133,6 +133,68 @@ class LSTMBlockCell(LSTMCell):
                          forget_bias=forget_bias, dtype=dtype, reuse=reuse, name=name)
 
 
+class LSTMBlockFusedCell(tf.layers.Layer):
+    """An LSTM over whole sequences (time, batch, depth) by one op."""
+
+    def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, reuse=None, dtype=None, name="lstm_fused_cell"):
+        super().__init__(name=name, dtype=dtype, _reuse=reuse)
+        self.num_units = num_units
+        self._forget_bias = forget_bias
+        self._cell_clip = -1.0 if cell_clip is None else cell_clip
+        self._use_peephole = use_peephole
+        self.input_spec = tf.layers.InputSpec(ndim=3)
+
+    def build(self, input_shape):
+        units = self.num_units
+        depth = tf.TensorShape(input_shape).as_list()[2]
+        self._kernel = self.add_weight("kernel", [depth + units, 4 * units])
+        self._bias = self.add_weight("bias", [4 * units], initializer=tf.zeros_initializer())
+        self._peepholes = [self.add_weight(name, [units]) if self._use_peephole else tf.zeros([units], self.dtype)
+                           for name in ("w_i_diag", "w_f_diag", "w_o_diag")]
+        self.built = True
+
+    def call(self, inputs, initial_state=None, dtype=None, sequence_length=None):
+        """Returns the outputs, which are zero past the end of a sequence, and the states at the ends."""
+        from tensorflow.python.ops import gen_rnn_ops
+
+        dtype = tf.as_dtype(dtype or inputs.dtype)
+        steps, batch = tf.shape(inputs)[0], tf.shape(inputs)[1]
+        if initial_state is None:
+            initial_state = (tf.zeros([batch, self.num_units], dtype),) * 2
+        lengths = None if sequence_length is None else tf.cast(sequence_length, tf.int32)
+        longest = tf.cast(steps if lengths is None else tf.reduce_max(lengths), tf.int64)
+        peepholes = dict(zip(("wci", "wcf", "wco"), self._peepholes))
+        computed = gen_rnn_ops.block_lstm(
+            seq_len_max=longest, x=inputs, cs_prev=initial_state[0], h_prev=initial_state[1], w=self._kernel, b=self._bias,
+            forget_bias=self._forget_bias, cell_clip=self._cell_clip, use_peephole=self._use_peephole, **peepholes)
+        states, outputs = computed.cs, computed.h
+        if lengths is None:
+            return outputs, LSTMStateTuple(states[-1], outputs[-1])
+        # The state before the first step is that of an empty sequence.
+        ends = tf.stack([lengths, tf.range(batch)], axis=1)
+        at_end = lambda before, values: tf.gather_nd(tf.concat([before[None], values], 0), ends)
+        final = LSTMStateTuple(at_end(initial_state[0], states), at_end(initial_state[1], outputs))
+        return outputs * tf.transpose(tf.sequence_mask(lengths, steps, dtype))[:, :, None], final
+
+
+class TimeReversedFusedRNN:
+    """Runs a fused network from the last step to the first."""
+
+    def __init__(self, cell):
+        self._cell = cell
+
+    def __call__(self, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
+        del scope
+
+        def turned(values):
+            if sequence_length is None:
+                return tf.reverse(values, [0])
+            return tf.reverse_sequence(values, sequence_length, seq_axis=0, batch_axis=1)
+
+        outputs, state = self._cell(turned(inputs), initial_state, dtype, sequence_length)
+        return turned(outputs), state
+
+
 class GRUBlockCellV2(GRUCell):
     """A GRU with the names of the cell that one op computed; here several ops do."""
 

@@ -20,10 +20,19 @@ RULES = [
      r"|TileGrad|StatefulStandardNormal", "older names that TensorFlow 1.15 writes no more"),
     (r"Debug.*|Copy(Host)?|DumpTensor|CustomAggregator", "of the debugger, which TensorFlow's master puts into graphs itself"),
     (r"DataService.*|RegisterDataset.*|Rpc.*|DeleteRpcFutureResource|CompressElement|UncompressElement|ListDataset|GetElementAtIndex|LoadDataset|SaveDataset.*"
-     r"|SnapshotChunkDataset|Snapshot\w*Reader|DistributedSave|InitializeTableFromDataset|ComputeBatchSize|GetOptions|AssertPrevDataset|FilterByLastComponentDataset|Conv2DBackprop\w+V2|Conv", "newer than TensorFlow 1.15"),
+     r"|SnapshotChunkDataset|Snapshot\w*Reader|DistributedSave|InitializeTableFromDataset|ComputeBatchSize|GetOptions|AssertPrevDataset|Conv2DBackprop\w+V2|Conv", "newer than TensorFlow 1.15"),
     (r"Uniform(Quantize|Dequantize|Requantize|Quantized).*|CompositeTensorVariant.*|\w*TensorMap\w*|RandomIndexShuffle|StochasticCastToInt|DTensor.*|.*ToMesh.*|Relayout.*"
      r"|ApproxTopK|StatelessRandomGammaV3|IsResourceHandleRefCounting|MakeWeakResourceHandle|FileSystemSetConfiguration|SyncDevice|GetDeadline|RaggedFillEmptyRows\w*"
      r"|TfLiteSubgraphExecute|IsTensorFloat32Enabled|SobolSample|IsotonicRegression", "newer than TensorFlow 1.15"),
+    (r"BandedTriangularSolve|Bessel[JKY]\w+|\w*CSRSparse\w+|SparseMatrix\w+|DatasetToGraphV2|Dawsn|Expint|Fresnel\w+|Spence|\w*CountSparseOutput|SparseBincount|Eig"
+     r"|QuantizedConcatV2|RaggedCross|SnapshotDatasetV2|StatelessParameterizedTruncatedNormal|StatelessRandom(GammaV2|Poisson)|StatelessSampleDistortedBoundingBox",
+     "newer than TensorFlow 1.15"),
+    (r"(Experimental)?LMDB\w+", "needs the LMDB library, which Ferroflow does not link"),
+    (r"(Experimental)?SqlDataset|CreateSummaryDbWriter", "needs SQLite, which Ferroflow does not link"),
+    (r"(Experimental)?(AssertNext|ChooseFastest)\w*|Fused(ResizeAnd)?PadConv2D", "made by TensorFlow's tools and rewrites of graphs"),
+    (r"(Decode|Encode)Proto(V2)?", "needs descriptors of messages that are linked into TensorFlow's binary"),
+    (r"(Experimental)?\w*StatsAggregator\w*", "for statistics of datasets, which TensorFlow 2 has no Python functions for"),
+    (r"AudioMicrofrontend", "for TensorFlow Lite's speech models"),
     (r"Eager.*|_EagerConst|Anonymous.*|_HostCast|DeleteMultiDeviceIterator", "made by eager code only"),
     (r"_ScopedAllocator.*|_XlaMerge|Send|Recv|_TensorToHashBucketFast", "made by TensorFlow's own passes only"),
     (r"A|B|Attr.*|Binary|Unary|None|Simple.*|\w*Struct|Foo\d|Int\w*(In|Out)put\w*|Float\w*put\w*|\w*TwoFloat\w*|TwoInt\w*|TwoRefsIn|N?InPolymorphic\w*|NInTw\w+|NInts\w*"

@@ -26,7 +26,7 @@ INITIALIZERS = []
 CRASHING = {
     "QueueEnqueueManyV2/scalar", "TensorArraySplitV3/negative", "SparseFillEmptyRows/overflowing", "SparseFillEmptyRows/negative_shape",
     "SparseTensorDenseMatMul/negative_shape", "ResourceGather/batch_dims_past_indices",
-    "RecordInput/batch_size", "BlockLSTM/times", "BlockLSTM/negative",
+    "RecordInput/batch_size", "NearestNeighbors/k", "BlockLSTM/times", "BlockLSTM/negative",
 }
 # These TensorFlow takes although they mean nothing, or it reads what is not there, or it calls them an error of its own, or
 # Python can't read its message.

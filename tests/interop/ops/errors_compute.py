@@ -427,3 +427,17 @@ for label, contents in {"png": PNG, "jpeg": JPEG, "progressive": picture_files.j
         for place in NOISE.randint(8, len(damaged), 3):
             damaged[place] = NOISE.randint(0, 256)
         ours(f"DecodeImage/damaged_{label}_{number}", (None, INVALID), lambda g, damaged=bytes(damaged): R.DecodeImage(contents=g(np.array(damaged, object))))
+
+
+def combined(g, boxes=zeros(1, 2, 1, 4), scores=zeros(1, 2, 3), per_class=1, total=1, overlap=0.5, least=0.1):
+    return list(R.CombinedNonMaxSuppression(
+        boxes=g(boxes), scores=g(scores), max_output_size_per_class=g(per_class), max_total_size=g(total), iou_threshold=g(overlap),
+        score_threshold=g(least)))
+
+
+for label, wrong in (
+        ("positions", {"boxes": zeros(1, 2, 2, 4)}), ("corners", {"boxes": zeros(1, 2, 1, 3)}), ("counts", {"scores": zeros(1, 3, 3)}),
+        ("batch", {"scores": zeros(2, 2, 3)}), ("per_class", {"per_class": 0}), ("total", {"total": 0}), ("negative", {"total": -1}),
+        ("overlap", {"overlap": 1.5}), ("per_class_vector", {"per_class": [1]}), ("total_vector", {"total": [1]}),
+        ("overlap_vector", {"overlap": [0.5]}), ("least_vector", {"least": [0.5]})):
+    same(f"CombinedNonMaxSuppression/{label}", lambda g, wrong=wrong: combined(g, **wrong))

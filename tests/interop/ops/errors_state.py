@@ -257,6 +257,14 @@ same("LookupTableInsertV2/counts", lambda g: R.LookupTableInsertV2(table_handle=
 same("LookupTableInsertV2/fixed", lambda g: R.LookupTableInsertV2(table_handle=table(), keys=g(words(b"a")), values=g(i64(0), tf.int64)))
 same("InitializeTableV2/counts", lambda g: R.InitializeTableV2(table_handle=table(), keys=g(words(b"a", b"b")), values=g(i64(0), tf.int64)))
 same("InitializeTableV2/twice", lambda g: R.InitializeTableV2(table_handle=table(), keys=g(words(b"a", b"a")), values=g(i64(0, 1), tf.int64)))
+def empty_vocabulary(g, size):
+    path = EMPTY + "/vocabulary"
+    open(path, "w").close()
+    return R.InitializeTableFromTextFileV2(table_handle=table(), filename=g(np.array(path.encode())), key_index=-2, value_index=-1, vocab_size=size)
+
+
+same("InitializeTableFromTextFileV2/empty", lambda g: empty_vocabulary(g, -1))
+same("InitializeTableFromTextFileV2/empty_of_one", lambda g: empty_vocabulary(g, 1))
 same("InitializeTableFromTextFileV2/missing", lambda g: R.InitializeTableFromTextFileV2(table_handle=table(), filename=g(np.array(GONE + b"/words")), key_index=-2, value_index=-1))
 
 
@@ -619,6 +627,45 @@ for key, shape in {"h_prev": (3, 4), "w_ru": (7, 9), "w_c": (6, 4), "b_ru": (7,)
     same(f"GRUBlockCell/{key}", lambda g, key=key, shape=shape: R.GRUBlockCell(
         **{name: g(zeros(*size)) for name, size in {**UNIT, key: shape}.items()}).h)
 DRAWN = {"num_true": 1, "num_sampled": 2, "unique": True, "range_max": 3}
+same("NearestNeighbors/points", lambda g: R.NearestNeighbors(points=g(zeros(2)), centers=g(zeros(2, 2)), k=g(1, tf.int64)).nearest_center_indices)
+same("NearestNeighbors/centers", lambda g: R.NearestNeighbors(points=g(zeros(2, 2)), centers=g(zeros(2)), k=g(1, tf.int64)).nearest_center_indices)
+same("NearestNeighbors/dimensions", lambda g: R.NearestNeighbors(points=g(zeros(2, 2)), centers=g(zeros(2, 3)), k=g(1, tf.int64)).nearest_center_indices)
+same("NearestNeighbors/none", lambda g: R.NearestNeighbors(points=g(zeros(0, 2)), centers=g(zeros(2, 2)), k=g(1, tf.int64)).nearest_center_indices)
+same("NearestNeighbors/k", lambda g: R.NearestNeighbors(points=g(zeros(2, 2)), centers=g(zeros(2, 2)), k=g(-1, tf.int64)).nearest_center_indices)
+same("NearestNeighbors/vector", lambda g: R.NearestNeighbors(points=g(zeros(2, 2)), centers=g(zeros(2, 2)), k=g([1], tf.int64)).nearest_center_indices)
+
+
+def chosen(g, points, count=1, seed=1, retries=0):
+    return R.KmeansPlusPlusInitialization(
+        points=g(points), num_to_sample=g(count, tf.int64), seed=g(seed, tf.int64), num_retries_per_sample=g(retries, tf.int64))
+
+
+same("KmeansPlusPlusInitialization/points", lambda g: chosen(g, zeros(2)))
+same("KmeansPlusPlusInitialization/none", lambda g: chosen(g, zeros(0, 2)))
+same("KmeansPlusPlusInitialization/zero", lambda g: chosen(g, zeros(2, 2), count=0))
+same("KmeansPlusPlusInitialization/many", lambda g: chosen(g, zeros(2, 2), count=3))
+same("KmeansPlusPlusInitialization/count", lambda g: chosen(g, zeros(2, 2), count=[1]))
+same("KmeansPlusPlusInitialization/seed", lambda g: chosen(g, zeros(2, 2), seed=[1]))
+same("KmeansPlusPlusInitialization/retries", lambda g: chosen(g, zeros(2, 2), retries=[1]))
+same("KMC2ChainInitialization/matrix", lambda g: R.KMC2ChainInitialization(distances=g(zeros(2, 2)), seed=g(1, tf.int64)))
+same("KMC2ChainInitialization/none", lambda g: R.KMC2ChainInitialization(distances=g(zeros(0)), seed=g(1, tf.int64)))
+same("KMC2ChainInitialization/seed", lambda g: R.KMC2ChainInitialization(distances=g(zeros(2)), seed=g([1], tf.int64)))
+
+
+def found_iterator(g, types, shapes):
+    """Returns an iterator over integers, by its name and with a promise of other types or shapes."""
+    dataset = R.RangeDataset(start=np.int64(0), stop=np.int64(3), step=np.int64(1), output_types=[tf.int64], output_shapes=[[]])
+    iterator = R.IteratorV2(shared_name=new_name("iterator"), container="", output_types=[tf.int64], output_shapes=[[]])
+    with tf.control_dependencies([R.MakeIterator(dataset=dataset, iterator=iterator)]):
+        name = R.IteratorToStringHandle(resource_handle=iterator)
+    found = R.IteratorFromStringHandleV2(string_handle=name, output_types=types, output_shapes=shapes)
+    return R.IteratorGetNext(iterator=found, output_types=[tf.int64], output_shapes=[None])
+
+
+same("IteratorFromStringHandleV2/types", lambda g: found_iterator(g, [tf.float32], [[]]))
+same("IteratorFromStringHandleV2/shapes", lambda g: found_iterator(g, [tf.int64], [[2]]))
+same("IteratorFromStringHandleV2/count", lambda g: found_iterator(g, [tf.int64] * 2, [[]] * 2))
+same("IteratorFromStringHandleV2/none", lambda g: found_iterator(g, [], []))
 same("FixedUnigramCandidateSampler/nothing", lambda g: R.FixedUnigramCandidateSampler(true_classes=g([[1]], tf.int64), **DRAWN)[0])
 same("FixedUnigramCandidateSampler/both", lambda g: R.FixedUnigramCandidateSampler(
     true_classes=g([[1]], tf.int64), vocab_file="/nowhere", unigrams=[1.0, 2.0, 3.0], **DRAWN)[0])

@@ -71,6 +71,19 @@ for threshold in (0.0, 0.25, 0.5, 1.0):
                         **given_boxes(given), iou_threshold=given(np.float32(threshold), dtype), score_threshold=given(np.float32(0.125), dtype),
                         soft_nms_sigma=given(np.float32(sigma), dtype), pad_to_max_output_size=pad), gradient=False)
 OVERLAPS = RANDOM.uniform(0, 1, (10, 10))
+# Of several classes and images at once; no two scores are equal, because TensorFlow's order of equal ones is no rule.
+EACH_CLASS = RANDOM.permutation(2 * 12 * 3).reshape(2, 12, 3) / 72
+BATCH = np.concatenate([RANDOM.uniform(-0.2, 0.6, (2, 12, 3, 2)), RANDOM.uniform(0.5, 1.2, (2, 12, 3, 2))], 3)
+for label, positions, per_class, total, least in (("", 1, 4, 9, 0.1), ("each", 3, 4, 9, 0.1), ("few", 1, 2, 40, 0.1), ("least", 3, 5, 9, 0.75), ("none", 1, 5, 3, 2.0)):
+    for pad in (False, True):
+        for clip in (False, True):
+            add(f"CombinedNonMaxSuppression/{label}_{pad}_{clip}", lambda given, positions=positions, per_class=per_class, total=total, least=least, pad=pad, clip=clip: list(
+                R.CombinedNonMaxSuppression(
+                    boxes=given(BATCH[:, :, :positions]), scores=given(EACH_CLASS), max_output_size_per_class=per_class, max_total_size=total,
+                    iou_threshold=0.4, score_threshold=least, pad_per_class=pad, clip_boxes=clip)), gradient=False)
+add("CombinedNonMaxSuppression/sizes", lambda given: list(R.CombinedNonMaxSuppression(
+    boxes=given(BATCH[:, :, :1], shape=[None, 12, 1, 4]), scores=given(EACH_CLASS, shape=[2, None, None]), max_output_size_per_class=given(np.int32(3)),
+    max_total_size=given(np.int32(5)), iou_threshold=given(0.5), score_threshold=given(0.1))), gradient=False)
 op("NonMaxSuppressionWithOverlaps", overlaps=OVERLAPS, scores=SCORES[:10], max_output_size=MOST, overlap_threshold=np.float32(0.6), score_threshold=np.float32(0.3), gradient=False)
 op("NonMaxSuppression", "nothing", boxes=np.zeros((0, 4)), scores=np.zeros(0), max_output_size=MOST, gradient=False)
 op("NonMaxSuppression", "at_most_none", boxes=CORNERS, scores=SCORES, max_output_size=np.int32(0), gradient=False)

@@ -259,6 +259,18 @@ add("ComputeAccidentalHits", lambda given: tf.raw_ops.ComputeAccidentalHits(
 add("ComputeAccidentalHits/none", lambda given: tf.raw_ops.ComputeAccidentalHits(
     true_classes=given(np.zeros((0, 2)), tf.int64), sampled_candidates=given([7], tf.int64), num_true=2), gradient=False)
 
+# Clusters: the same centers are drawn from the same seeds.
+POINTS = np.random.RandomState(9).normal(size=(40, 3)).astype(np.float32)
+for k in (0, 1, 3, 7, 9):
+    add(f"NearestNeighbors/{k}", lambda given, k=k: list(tf.raw_ops.NearestNeighbors(points=given(POINTS), centers=given(POINTS[::6] + 0.1), k=given(k, tf.int64))), gradient=False)
+for count, retries in ((1, 0), (3, 0), (5, 2), (40, 1), (6, -1)):
+    for seed in (0, 7, 1 << 33):
+        add(f"KmeansPlusPlusInitialization/{count}_{retries}_{seed}", lambda given, count=count, retries=retries, seed=seed: tf.raw_ops.KmeansPlusPlusInitialization(
+            points=given(POINTS), num_to_sample=given(count, tf.int64), seed=given(seed, tf.int64), num_retries_per_sample=given(retries, tf.int64)), gradient=False)
+for seed in (0, 3, 5):
+    add(f"KMC2ChainInitialization/{seed}", lambda given, seed=seed: tf.raw_ops.KMC2ChainInitialization(
+        distances=given(np.abs(POINTS[:, 0])), seed=given(seed, tf.int64)), gradient=False)
+
 # How samples move with their parameter.
 op("RandomGammaGrad", alpha=np.array([0.1, 0.7, 1.0, 2.5, 11.0, 60.0]), sample=np.array([[0.02, 0.4, 1.3, 3.0, 9.0, 58.0], [0.5, 2.0, 0.1, 0.7, 14.0, 70.0]]), gradient=False,
    rtol=2e-3, atol=1e-4)

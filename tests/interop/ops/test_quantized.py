@@ -77,10 +77,72 @@ for bits in (2, 4, 8, 16):
             TABLE.add(f"FakeQuantWithMinMaxVarsPerChannel/{len(shape)}_{bits}_{narrow}", lambda given, shape=shape, depth=depth, attrs=attrs: R.FakeQuantWithMinMaxVarsPerChannel(
                 inputs=given(VALUES.reshape(shape)), min=given(-np.arange(depth) / 3), max=given(np.arange(depth) * 1.7), **attrs))
 
+# Scales are chosen so that no number lies in the middle between two integers.
+SCALED = VALUES / 7
+for bits in (1, 2, 8, 16):
+    for signed in (False, True):
+        for narrow in (False, True):
+            for mode in ("HALF_TO_EVEN", "HALF_UP"):
+                attrs = {"num_bits": bits, "signed_input": signed, "narrow_range": narrow, "round_mode": mode}
+                label = f"{bits}_{signed}_{narrow}_{mode}"
+                for dtype in (tf.float32, tf.float64):
+                    for given_range in (False, True):
+                        for version in ("V2", "V4"):
+                            TABLE.add(f"QuantizeAndDequantize{version}/{label}_{given_range}_{dtype.name}", lambda given, attrs=attrs, dtype=dtype, given_range=given_range, version=version: getattr(
+                                R, "QuantizeAndDequantize" + version)(input=given(SCALED, dtype), input_min=given(-0.71, dtype), input_max=given(1.13, dtype), range_given=given_range, **attrs))
+                if mode == "HALF_UP":
+                    continue
+                del attrs["round_mode"], attrs["num_bits"]
+                for given_range in (False, True):
+                    TABLE.add(f"QuantizeAndDequantizeV3/{label}_{given_range}", lambda given, attrs=attrs, given_range=given_range, bits=bits: R.QuantizeAndDequantizeV3(
+                        input=given(SCALED), input_min=given(-0.71), input_max=given(1.13), num_bits=given(bits, tf.int32), range_given=given_range, **attrs))
+for axis in (0, 1):
+    depth = SCALED.shape[axis]
+    for given_range in (False, True):
+        for version in ("V2", "V4"):
+            TABLE.add(f"QuantizeAndDequantize{version}/axis_{axis}_{given_range}", lambda given, axis=axis, depth=depth, given_range=given_range, version=version: getattr(
+                R, "QuantizeAndDequantize" + version)(input=given(SCALED), input_min=given(-np.arange(1, depth + 1) / 3.7), input_max=given(np.arange(1, depth + 1) / 2.9), range_given=given_range, axis=axis))
+    TABLE.add(f"QuantizeAndDequantizeV4Grad/axis_{axis}", lambda given, axis=axis, depth=depth: list(R.QuantizeAndDequantizeV4Grad(
+        gradients=given(VALUES), input=given(SCALED), input_min=given(-np.arange(depth) / 3), input_max=given(np.arange(depth) / 2), axis=axis)), gradient=False)
+# Limits on one side of zero only, and nothing to scale.
+for label, low, high in (("above", 0.5, 2.0), ("below", -2.0, -0.5), ("point", 0.0, 0.0)):
+    TABLE.add(f"QuantizeAndDequantizeV2/{label}", lambda given, low=low, high=high: R.QuantizeAndDequantizeV2(input=given(SCALED), input_min=given(low), input_max=given(high), range_given=True))
+TABLE.add("QuantizeAndDequantizeV2/zeros", lambda given: R.QuantizeAndDequantizeV2(input=given(np.zeros(3)), input_min=given(0.0), input_max=given(0.0)))
+TABLE.add("QuantizeAndDequantizeV2/none", lambda given: R.QuantizeAndDequantizeV2(input=given(np.zeros((0, 3))), input_min=given(0.0), input_max=given(0.0)), gradient=False)
+TABLE.add("QuantizeAndDequantizeV2/no_number", lambda given: R.QuantizeAndDequantizeV2(input=given([1.0, np.nan, 2.0]), input_min=given(0.0), input_max=given(1.0), range_given=True), gradient=False)
+
 results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()
 
 UNKNOWN = tf.TensorShape(None)
+
+def limited(given, version="V2", low=0.0, high=1.0, **attrs):
+    """Returns the op for limits whose shapes the client doesn't know."""
+    made = getattr(R, "QuantizeAndDequantize" + version)
+    return made(input=given(VALUES, shape=UNKNOWN), input_min=given(low, shape=UNKNOWN), input_max=given(high, shape=UNKNOWN), **attrs)
+
+
+def limited_gradient(given, low=0.0, high=1.0, gradients=VALUES, axis=-1):
+    return R.QuantizeAndDequantizeV4Grad(
+        gradients=given(gradients, shape=UNKNOWN), input=given(VALUES, shape=UNKNOWN), input_min=given(low, shape=UNKNOWN),
+        input_max=given(high, shape=UNKNOWN), axis=axis).input_backprop
+
+
 FAILURES = {
+    "dequantized_range": lambda given: limited(given, low=2.0, range_given=True),
+    "dequantized_size": lambda given: limited(given, low=[0.0, 0.0], high=[1.0, 1.0], axis=1, range_given=True),
+    "dequantized_max_size": lambda given: limited(given, low=np.zeros(4), high=[1.0, 1.0], axis=1, range_given=True),
+    "dequantized_bits": lambda given: limited(given, num_bits=0),
+    "dequantized_many_bits": lambda given: limited(given, num_bits=62),
+    "dequantized_many_unsigned_bits": lambda given: limited(given, num_bits=63, signed_input=False),
+    "dequantized_v4_range": lambda given: limited(given, "V4", low=2.0, range_given=True),
+    "dequantized_v3_bits": lambda given: limited(given, "V3", num_bits=given(0, shape=UNKNOWN)),
+    "dequantized_v3_many_bits": lambda given: limited(given, "V3", num_bits=given(64, shape=UNKNOWN)),
+    "dequantized_v3_vector": lambda given: limited(given, "V3", num_bits=given([3, 4], shape=UNKNOWN)),
+    "dequantized_v3_axis": lambda given: limited(given, "V3", low=[0.0], high=[1.0], num_bits=given(8, shape=UNKNOWN), axis=5),
+    "dequantized_gradient_shape": lambda given: limited_gradient(given, gradients=VALUES[:2]),
+    "dequantized_gradient_vector": lambda given: limited_gradient(given, low=[0.0, 1.0]),
+    "dequantized_gradient_size": lambda given: limited_gradient(given, low=[0.0, 1.0], high=[1.0, 1.0], axis=1),
+    "dequantized_gradient_axis": lambda given: limited_gradient(given, low=[0.0, 1.0], high=[1.0, 1.0], axis=7),
     "fake_quant_limits": lambda given: R.FakeQuantWithMinMaxArgs(inputs=given(VALUES), min=1.0, max=1.0),
     "fake_quant_bits": lambda given: R.FakeQuantWithMinMaxArgs(inputs=given(VALUES), num_bits=1),
     "fake_quant_many_bits": lambda given: R.FakeQuantWithMinMaxVars(inputs=given(VALUES), min=given(-1.0), max=given(1.0), num_bits=17),

@@ -30,6 +30,7 @@ mod one_hot;
 mod pad;
 mod placeholder;
 mod quantize;
+mod quantize_and_dequantize;
 mod reshape;
 mod reverse;
 mod roll;
@@ -61,6 +62,7 @@ pub use one_hot::*;
 pub use pad::*;
 pub use placeholder::*;
 pub use quantize::*;
+pub use quantize_and_dequantize::quantize_and_dequantize;
 pub use reshape::*;
 pub use reverse::*;
 pub use roll::*;
@@ -97,6 +99,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     pad::OPS,
     placeholder::OPS,
     quantize::OPS,
+    quantize_and_dequantize::OPS,
     reshape::OPS,
     reverse::OPS,
     roll::OPS,

@@ -59,6 +59,30 @@ impl IteratorResource {
         IteratorResource { dtypes, shapes, state: Mutex::new(state) }
     }
 
+    /// Refuses types and shapes that its elements don't have; none stand for any.
+    pub(super) fn check_promise(&self, dtypes: &[DType], shapes: &[PartialShape]) -> Result<()> {
+        let check_count = |count: usize, own: usize, what: &str| match count == 0 || count == own {
+            true => Ok(()),
+            false => Err(Status::invalid_argument(format!(
+                "Number of components does not match: expected {count} {what} but got {own}."
+            ))),
+        };
+        check_count(dtypes.len(), self.dtypes.len(), "types")?;
+        if let Some((index, (dtype, own))) = dtypes.iter().zip(&self.dtypes).enumerate().find(|(_, (a, b))| a != b) {
+            return Err(Status::invalid_argument(format!(
+                "Data type mismatch at component {index}: expected {dtype} but got {own}."
+            )));
+        }
+        check_count(shapes.len(), self.shapes.len(), "shapes")?;
+        let mut pairs = shapes.iter().zip(&self.shapes).enumerate();
+        match pairs.find(|(_, (shape, own))| shape.merge(own).is_err()) {
+            Some((index, (shape, own))) => Err(Status::invalid_argument(format!(
+                "Incompatible shapes at component {index}: expected {shape} but got {own}."
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Starts at the first element of a dataset.
     pub(super) fn restart(&self, dataset: Arc<dyn Dataset>) -> Result<()> {
         let iterator = dataset.iterator(Nesting::outermost())?;

@@ -128,7 +128,10 @@ const MAKE: &[KernelDef] = &[KernelDef::any(|builder| {
     ResourceOp::boxed(builder, move |_| Ok(signature.iterator()), |_, _| Ok(()))
 })];
 const ONE_SHOT: &[KernelDef] = &[KernelDef::any(OneShotIterator::create)];
-const FROM_STRING: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(FromStringHandle))];
+const FROM_STRING: &[KernelDef] = &[KernelDef::any(|builder| {
+    let (dtypes, shapes) = (builder.attrs().dtypes("output_types")?, builder.attrs().shapes("output_shapes")?);
+    BoxedKernel::new(FromStringHandle { dtypes, shapes })
+})];
 
 const fn maker(name: &'static str, attrs: &'static [&'static str], kernels: &'static [KernelDef]) -> Op {
     Op {
@@ -514,7 +517,10 @@ impl Kernel for ToStringHandle {
     }
 }
 
-struct FromStringHandle;
+struct FromStringHandle {
+    dtypes: Vec<DType>,
+    shapes: Vec<PartialShape>,
+}
 
 impl Kernel for FromStringHandle {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
@@ -533,6 +539,7 @@ impl Kernel for FromStringHandle {
             )));
         }
         let iterator: Arc<IteratorResource> = context.resources().from_handle(&handle)?;
+        iterator.check_promise(&self.dtypes, &self.shapes)?;
         let handle = ResourceManager::handle_to(device, &handle.container, &handle.name, iterator);
         context.set_output(0, Tensor::resource(handle));
         Ok(())

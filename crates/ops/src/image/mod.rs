@@ -15,6 +15,7 @@
 
 mod boxes;
 mod color;
+mod combined_suppression;
 mod crop;
 mod decode;
 mod encode;
@@ -40,6 +41,7 @@ use kernel::Op;
 pub(crate) const FILES: &[&[Op]] = &[
     boxes::OPS,
     color::OPS,
+    combined_suppression::OPS,
     crop::OPS,
     decode::OPS,
     encode::OPS,

@@ -179,7 +179,7 @@ impl PartialEq for Candidate {
 impl Eq for Candidate {}
 
 #[derive(Default)]
-struct Suppression {
+pub(super) struct Suppression {
     /// Whether the first input says how much boxes overlap, rather than where they are.
     overlaps: bool,
     /// When it is an attribute.
@@ -205,7 +205,7 @@ impl Suppression {
     }
 
     /// Returns the part of two boxes' area that both cover.
-    fn overlap(&self, boxes: &[[f32; 4]], i: usize, j: usize) -> f32 {
+    pub(super) fn overlap(&self, boxes: &[[f32; 4]], i: usize, j: usize) -> f32 {
         let round = |value| self.round(value);
         let corners = |[a, b, c, d]: [f32; 4]| [a.min(c), b.min(d), a.max(c), b.max(d)];
         let area = |[top, left, bottom, right]: [f32; 4]| round(round(bottom - top) * round(right - left));
@@ -221,7 +221,7 @@ impl Suppression {
     }
 
     /// Returns which boxes are chosen, with their scores.
-    fn select(
+    pub(super) fn select(
         &self,
         scores: &[f32],
         most: usize,

@@ -194,7 +194,7 @@ impl Kernel for InitializeFromText {
             values.push(self, &line, self.value, number, &path)?;
             number += 1;
         }
-        if number == 0 && lines.position() == 0 && lines.next_line()?.is_none() {
+        if self.vocabulary.is_none() && number == 0 {
             return Err(Status::out_of_range("Read less bytes than requested"));
         }
         if let Some(expected) = self.vocabulary

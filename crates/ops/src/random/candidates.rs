@@ -243,19 +243,7 @@ impl Sampler {
             Distribution::All => 0,
             Distribution::Fixed(table, _) => table.get().map_or(0, |table| table.sample(random)),
             Distribution::Growing(weights) => weights.lock().sample(random),
-            Distribution::Uniform => {
-                let range = self.range as u64;
-                if range.is_power_of_two() {
-                    return (random.next_u64() & (range - 1)) as i64;
-                }
-                let left_out = u64::MAX % range + 1;
-                loop {
-                    let number = random.next_u64();
-                    if number >= left_out {
-                        return (number % range) as i64;
-                    }
-                }
-            }
+            Distribution::Uniform => random.below_u64(self.range as u64) as i64,
             Distribution::LogUniform => {
                 let value = (random.double_fraction() * (self.range as f64).ln_1p()).exp() as i64 - 1;
                 value % self.range

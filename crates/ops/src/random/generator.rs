@@ -55,6 +55,11 @@ impl SingleSample {
         SingleSample::from_stream(seeded(seeds))
     }
 
+    /// Starts the stream of a seed alone, which may be zero.
+    pub(crate) fn of_seed(seed: i64) -> SingleSample {
+        SingleSample::from_stream(Philox::new(seed as u64))
+    }
+
     /// Goes on with a stream of which so many numbers were drawn.
     pub(crate) fn at(seeds: (i64, i64), drawn: u64) -> SingleSample {
         let mut stream = seeded(seeds);
@@ -82,6 +87,23 @@ impl SingleSample {
         let left_out = u32::MAX % count + 1;
         loop {
             let number = self.next_u32();
+            if number >= left_out {
+                return number % count;
+            }
+        }
+    }
+
+    /// Returns a number below `count` of 64 bits, each as likely as the others.
+    pub(crate) fn below_u64(&mut self, count: u64) -> u64 {
+        if count == 0 {
+            return 0;
+        }
+        if count.is_power_of_two() {
+            return self.next_u64() & (count - 1);
+        }
+        let left_out = u64::MAX % count + 1;
+        loop {
+            let number = self.next_u64();
             if number >= left_out {
                 return number % count;
             }

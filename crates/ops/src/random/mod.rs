@@ -21,6 +21,7 @@ macro_rules! float_kernels {
 }
 
 mod candidates;
+mod clustering;
 mod discrete;
 mod fill;
 mod gamma;
@@ -32,6 +33,7 @@ mod stateless;
 mod unigram;
 
 pub use candidates::*;
+pub use clustering::*;
 pub use discrete::*;
 pub use fill::*;
 pub use gamma::*;
@@ -43,5 +45,13 @@ pub(crate) use mersenne::MersenneTwister;
 use kernel::Op;
 
 /// The ops of each file.
-pub(crate) const FILES: &[&[Op]] =
-    &[candidates::OPS, discrete::OPS, fill::OPS, gamma::OPS, parameterized::OPS, stateful::OPS, stateless::OPS];
+pub(crate) const FILES: &[&[Op]] = &[
+    candidates::OPS,
+    clustering::OPS,
+    discrete::OPS,
+    fill::OPS,
+    gamma::OPS,
+    parameterized::OPS,
+    stateful::OPS,
+    stateless::OPS,
+];
