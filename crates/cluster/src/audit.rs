@@ -1,6 +1,7 @@
 //! [`AuditLog`]: a file with a line of JSON for every session, every reset, and every refusal, for whoever wants to know later who did
 //! what.
 
+use crate::clock::system_time;
 use crate::log_limit::LogLimit;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -9,7 +10,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tensor::{Result, Status};
 use tracing::warn;
 
@@ -64,7 +65,7 @@ impl AuditLog {
             Err(status) => (status.code().name(), status.message()),
         };
         let line = json!({
-            "time": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+            "time": humantime::format_rfc3339_millis(system_time()).to_string(),
             "event": event.name(),
             "who": who,
             "from": from.to_string(),

@@ -6,6 +6,7 @@
 //! are never more than [`THREADS_MAX`].
 
 use crate::{AsyncContext, AsyncKernel, Kernel, OpContext, Outputs, Step, Value};
+use numeric::environment;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -157,6 +158,10 @@ impl Pool {
     }
 
     fn add(&'static self, job: Job, what: &str) -> Result<()> {
+        if let Some(environment) = environment::current() {
+            environment.spawn(job.run);
+            return Ok(());
+        }
         let mut state = self.state.lock();
         if state.given_up >= THREADS_MAX {
             return Err(Status::unavailable(format!(

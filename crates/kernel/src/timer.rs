@@ -1,5 +1,6 @@
 //! Runs jobs when some time has passed, on one thread for the whole process, which waits for the next of them.
 
+use numeric::environment;
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,7 +13,10 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Runs a job when some time has passed.
 pub(crate) fn run_after(delay: Duration, job: Job) {
     static TIMER: LazyLock<Timer> = LazyLock::new(Timer::start);
-    TIMER.add(delay, job);
+    match environment::current() {
+        None => TIMER.add(delay, job),
+        Some(environment) => environment.spawn_after(delay, job),
+    }
 }
 
 struct Timer {

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// Something to be done on a compute thread.
-pub type Job = Box<dyn FnOnce() + Send>;
+pub use crate::environment::Job;
 
 /// How many threads there may be beyond the cores, in place of those that are at one job for long.
 const STAND_INS_MAX: usize = 32;
@@ -26,7 +26,10 @@ static WORKERS: Workers = Workers {
 
 /// Has `job` done by the next compute thread that is free. A panic ends the job and nothing else.
 pub fn spawn(job: Job) {
-    WORKERS.spawn(job);
+    match crate::environment::current() {
+        None => WORKERS.spawn(job),
+        Some(environment) => environment.spawn(job),
+    }
 }
 
 /// Looks whether jobs wait while no thread takes any, and starts one that does; returns whether there is still something to

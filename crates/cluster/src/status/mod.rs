@@ -11,6 +11,7 @@ mod view;
 pub use gate::ConnectionGate;
 
 use crate::client::{Client, caller};
+use crate::clock::{elapsed, now, timeout};
 use crate::interface::Answer;
 use crate::master::WeakMaster;
 use crate::task_question::{TaskAnswer, TaskQuestion, TaskTopic};
@@ -24,7 +25,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tensor::{Result, Status};
 use tokio::sync::{Mutex, watch};
-use tokio::time::timeout;
 
 /// How long a task may take to say that it is there.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -101,7 +101,7 @@ impl TaskStatus {
         // Held while the tasks are asked, so that many who want to know ask them once.
         let mut known = self.sources.readiness.lock().await;
         if let Some((asked, readiness)) = &*known
-            && asked.elapsed() < ANSWER_AGE_MAX
+            && elapsed(*asked) < ANSWER_AGE_MAX
         {
             return readiness.clone();
         }
@@ -123,7 +123,7 @@ impl TaskStatus {
                 Some(why) => readiness.waits_for.push((task, why)),
             }
         }
-        *known = Some((Instant::now(), readiness.clone()));
+        *known = Some((now(), readiness.clone()));
         readiness
     }
 
@@ -163,12 +163,12 @@ impl Sources {
         // Held while the tasks are asked, so that many who look at one page ask them once.
         let mut known = self.cluster.lock().await;
         if let Some((asked, cluster)) = &*known
-            && asked.elapsed() < ANSWER_AGE_MAX
+            && elapsed(*asked) < ANSWER_AGE_MAX
         {
             return cluster.clone();
         }
         let cluster: Arc<str> = view::cluster(self).await.to_string().into();
-        *known = Some((Instant::now(), cluster.clone()));
+        *known = Some((now(), cluster.clone()));
         cluster
     }
 
