@@ -11,6 +11,7 @@ mod manifests;
 mod process;
 mod release;
 mod sanitize;
+mod simulate;
 mod test;
 #[cfg(test)]
 mod tidy;
@@ -56,6 +57,10 @@ cargo xtask COMMAND
         Attacks a release build in every known way at once, twice, while a real client trains on it.
         As root the attackers are another user. Fails when the training, a server, a descriptor or
         memory is lost.
+  simulate [--seeds N] [--from N] [--seed N]
+        Runs whole clusters on one thread each, on a clock of their own, with faults that a seed decides: 1,000
+        seeds after those that were run before, or from one on; --seed runs one again and shows what it found.
+        What was found is kept in target/simulation/tally.tsv.
   release-check
         Packs every crate and builds it from its package alone, builds ferroflow without its features,
         installs the binary as a user would, runs README's program in a new project, here and on a server,
@@ -98,6 +103,7 @@ fn main() -> ExitCode {
         "bench" => bench::run(rest),
         "release-check" => release::check(rest),
         "browser" => browser::run(rest),
+        "simulate" => simulate::run(rest),
         "sanitize" => sanitize::run(rest),
         "wheel" => wheel::run(rest),
         "release" => dist::run(rest),

@@ -1,6 +1,7 @@
 //! [`AuditLog`]: a file with a line of JSON for every session, every reset, every refusal and every file that an op changes, for whoever
 //! wants to know later who did what.
 
+use crate::clock::system_time;
 use crate::log_limit::LogLimit;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -9,7 +10,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tensor::{Account, Result, Status};
 use tracing::warn;
 
@@ -99,7 +100,7 @@ impl AuditLog {
 }
 
 fn now() -> String {
-    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+    humantime::format_rfc3339_millis(system_time()).to_string()
 }
 
 /// Returns the code and the message of an outcome.

@@ -1,5 +1,6 @@
 //! [`LogLimit`]: keeps a log line that input can cause from filling the disk.
 
+use crate::clock::now;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ impl LogLimit {
 
     /// Returns how many lines were left out since the last one, if a line may be written now.
     pub fn allow(&self) -> Option<u64> {
-        self.allow_at(Instant::now())
+        self.allow_at(now())
     }
 
     /// Returns what a line ends with that follows some that were left out.

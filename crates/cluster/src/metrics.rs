@@ -3,6 +3,7 @@
 //! A step touches relaxed atomics only: no lock, no hash, no allocation. Counters that several threads add to at once are cut into
 //! shards, each in a cache line of its own, and whoever reads adds them up.
 
+use crate::clock::{elapsed, now, system_time};
 use crate::recorder::{Event, Kind, Recorder};
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -10,7 +11,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use tensor::{Code, Status};
 
 /// Into how many parts a counter is cut. More threads than that share some.
@@ -165,13 +166,13 @@ pub(crate) struct Clock {
 
 impl Clock {
     fn start() -> Clock {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { started: Instant::now(), started_micros: since.as_micros() as u64 }
+        let since = system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clock { started: now(), started_micros: since.as_micros() as u64 }
     }
 
     /// Returns the microseconds since the epoch.
     pub fn now_micros(&self) -> u64 {
-        self.started_micros + self.started.elapsed().as_micros() as u64
+        self.started_micros + elapsed(self.started).as_micros() as u64
     }
 }
 
@@ -218,7 +219,7 @@ impl TaskMetrics {
 
     /// Returns how long the task has been there.
     pub fn uptime(&self) -> Duration {
-        self.clock.started.elapsed()
+        elapsed(self.clock.started)
     }
 
     /// Returns when the task began, in microseconds since the epoch.
@@ -277,7 +278,7 @@ impl TaskMetrics {
 
     /// Notes that somebody waits for a task, until what is returned is dropped.
     pub fn wait_for(self: &Arc<Self>, who: &str, task: &str) -> WaitGuard {
-        let wait = Wait { who: who.to_owned(), task: task.to_owned(), since: Instant::now(), because: String::new() };
+        let wait = Wait { who: who.to_owned(), task: task.to_owned(), since: now(), because: String::new() };
         let number = self.waits.next.fetch_add(1, Ordering::Relaxed);
         let mut all = self.waits.all.lock();
         if all.len() < WAITS_MAX {

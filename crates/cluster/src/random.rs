@@ -88,8 +88,11 @@ pub(crate) fn system_secret() -> String {
     format!("{:016x}{:016x}", system_bits(), system_bits())
 }
 
-/// Returns bits of the system's generator.
+/// Returns bits of the system's generator, or of the simulation that this is part of.
 fn system_bits() -> u64 {
+    if let Some(environment) = executor::environment::current() {
+        return environment.random_bits();
+    }
     // It fails only where a program may not ask for random numbers at all. A server whose handles can be guessed is worse than none.
     getrandom::u64().expect("the operating system gives no random numbers")
 }

@@ -1,8 +1,9 @@
 //! The last lines that this process has logged, for people who look at its task from elsewhere.
 
+use crate::clock::system_time;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// How many lines are kept, and how much of each.
 const LINES_MAX: usize = 100;
@@ -23,7 +24,7 @@ static LINES: Mutex<VecDeque<RecentLine>> = Mutex::new(VecDeque::new());
 
 /// Keeps a line in place of the oldest one.
 pub fn keep_line(level: &'static str, text: &str) {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
     let text = text.chars().take(LINE_CHARS_MAX).collect();
     let mut lines = LINES.lock();
     if lines.len() >= LINES_MAX {

@@ -2,6 +2,7 @@
 //! sockets.
 
 use crate::audit::AuditLog;
+use crate::clock::timeout;
 use crate::cluster_spec::split_address;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::{Answer, MasterInterface, WorkerInterface};
@@ -9,13 +10,14 @@ use crate::listen::{Choice, INSECURE_VARIABLE, listen};
 use crate::master::{Master, SESSIONS_MAX};
 use crate::quota::Quotas;
 use crate::random::RandomIds;
+use crate::spawner::Spawner;
 use crate::status::TaskStatus;
 use crate::tls::Tls;
 use crate::tokens::Tokens;
 use crate::transport::grpc::Gate;
 use crate::transport::grpc::server::{Services, serve};
 use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse};
-use crate::transport::stream::{StreamHub, StreamLimits, StreamOffer, StreamSettings};
+use crate::transport::stream::{Dialer, StreamHub, StreamLimits, StreamOffer, StreamSettings};
 use crate::transport::{Connector, GrpcConnector, TaskTransfers, WorkerCache};
 use crate::turns::Turns;
 use crate::worker::{
@@ -60,44 +62,50 @@ pub struct Server {
 }
 
 /// The services of a task.
-struct TaskServices {
+pub(crate) struct TaskServices {
     name: String,
-    master: Master,
-    worker: Arc<Worker>,
-    streams: Option<Arc<StreamHub>>,
+    /// The master.
+    pub master: Master,
+    /// The worker.
+    pub worker: Arc<Worker>,
+    /// The streams to and from other tasks, if it takes part in any.
+    pub streams: Option<Arc<StreamHub>>,
     status: TaskStatus,
     quotas: Arc<Quotas>,
 }
 
 impl TaskServices {
-    fn new(
+    /// Makes the services of a task; it takes part in streams if a transport is given, and
+    /// opens them over something else than the system's TCP if that is given.
+    pub fn new(
         config: &ServerConfig,
         cluster: ClusterSpec,
         registry: &'static OpRegistry,
-        runtime: &tokio::runtime::Handle,
+        spawner: &Spawner,
         ids: &Arc<RandomIds>,
         connector: Arc<dyn Connector>,
-        transport: Option<Transport>,
+        streams: Option<(Transport, Option<Arc<dyn Dialer>>)>,
         logger: Arc<dyn Logger>,
         tls: Option<Arc<Tls>>,
     ) -> Result<TaskServices> {
         let name = task_name(&config.job, config.task_index);
         let mut devices = LocalDevice::cpus(&config.job, config.task_index, config.device_count, ids);
         let incarnation = devices.first().map_or(0, |device| device.incarnation);
-        let offer = transport.and_then(|transport| StreamOffer::new(transport, incarnation));
-        let streams = offer.map(|offer| {
+        let offer = streams
+            .and_then(|(transport, dialer)| Some((transport, dialer, StreamOffer::new(transport, incarnation)?)));
+        let streams = offer.map(|(transport, dialer, offer)| {
             let offers: Arc<str> = offer.to_text().into();
             devices.iter_mut().for_each(|device| device.offers = offers.clone());
             let incarnations = devices.iter().map(|device| device.incarnation).collect();
-            let shares_memory = matches!(transport, Some(Transport::Auto | Transport::SharedMemory));
+            let shares_memory = matches!(transport, Transport::Auto | Transport::SharedMemory);
             let limits = StreamLimits::new(&config.peer_times, config.peer_bytes_max);
-            let settings = StreamSettings { shares_memory, peers: config.allowed_users.clone(), tls, limits };
-            Arc::new(StreamHub::new(runtime.clone(), name.clone(), incarnations, offer, settings))
+            let settings = StreamSettings { shares_memory, peers: config.allowed_users.clone(), tls, limits, dialer };
+            Arc::new(StreamHub::new(spawner.clone(), name.clone(), incarnations, offer, settings))
         });
         let workers = Arc::new(WorkerCache::new(cluster, name.clone(), connector, streams.clone()));
         let log = Arc::new(StepLog::default());
         let transfers: Arc<dyn Transfers> =
-            Arc::new(TaskTransfers::new(workers.clone(), runtime.clone(), ids.clone(), log.clone()));
+            Arc::new(TaskTransfers::new(workers.clone(), spawner.clone(), ids.clone(), log.clone()));
         let leader = config.collective_leader()?;
         let leader_worker = leader.clone().filter(|leader| *leader != name).map(|leader| {
             let workers = Arc::downgrade(&workers);
@@ -110,14 +118,14 @@ impl TaskServices {
         let step_sequences = Arc::new(StepSequences::new(leader_worker, ids.clone()));
         let collective =
             CollectiveSetup { leader, check: config.peer_times.check, step_sequences: step_sequences.clone() };
-        let worker = Worker::new(devices, registry, transfers, log, logger, runtime.clone(), ids.clone(), collective);
+        let worker = Worker::new(devices, registry, transfers, log, logger, spawner.clone(), ids.clone(), collective);
         let worker = Arc::new(worker);
         let itself: Weak<dyn WorkerInterface> = Arc::downgrade(&worker) as Weak<dyn WorkerInterface>;
         workers.set_own(itself);
         if let Some(streams) = &streams {
             streams.set_worker(Arc::downgrade(&worker));
             streams.set_peers(Arc::downgrade(&workers));
-            runtime.spawn(watch(Arc::downgrade(&worker), config.peer_times.check));
+            spawner.spawn(watch(Arc::downgrade(&worker), config.peer_times.check));
         }
         let default_config = config.default_session_config.clone();
         let gc = config.session_gc;
@@ -127,7 +135,7 @@ impl TaskServices {
             workers.clone(),
             registry,
             ids.clone(),
-            runtime.clone(),
+            spawner.clone(),
             default_config,
             incarnation,
             gc,
@@ -165,9 +173,9 @@ impl Server {
         let ids = Arc::new(RandomIds::from_system());
         let connector = Arc::new(GrpcConnector::new(runtime.clone(), ids.clone(), config.peer_times, tls.clone()));
         let logger = Arc::new(TracingLogger);
-        let transport = Some(config.transport);
+        let (spawner, streams) = (runtime.clone().into(), Some((config.transport, None)));
         let task =
-            TaskServices::new(&config, cluster, registry, &runtime, &ids, connector, transport, logger, tls.clone())?;
+            TaskServices::new(&config, cluster, registry, &spawner, &ids, connector, streams, logger, tls.clone())?;
         let stopping = watch::Sender::new(false);
         let services = Arc::new(Services {
             master: Arc::new(task.master.clone()),
@@ -283,7 +291,7 @@ impl Server {
 
     /// Waits until the server has stopped, for a time; returns whether it has.
     pub async fn join_timeout(&self, timeout: Duration) -> bool {
-        tokio::time::timeout(timeout, self.join()).await.is_ok()
+        crate::clock::timeout(timeout, self.join()).await.is_ok()
     }
 
     /// Stops: no new calls are taken, those under way may end for a while, then they are cancelled. The port is free
@@ -293,12 +301,12 @@ impl Server {
         let mut serving = std::mem::take(&mut *self.serving.lock());
         let drained = async {
             if let Some(streams) = &self.task.streams {
-                let _ = tokio::time::timeout(DRAIN_TIMEOUT, streams.drain()).await;
+                let _ = timeout(DRAIN_TIMEOUT, streams.drain()).await;
             }
         };
         if !tokio::join!(ended_within(&mut serving, DRAIN_TIMEOUT), drained).0 {
             self.task.worker.stop();
-            let _ = tokio::time::timeout(CANCEL_TIMEOUT, self.task.master.stop()).await;
+            let _ = timeout(CANCEL_TIMEOUT, self.task.master.stop()).await;
             ended_within(&mut serving, CANCEL_TIMEOUT).await;
         }
         for task in &serving {
@@ -392,7 +400,7 @@ async fn ended_within(tasks: &mut Vec<JoinHandle<()>>, limit: Duration) -> bool 
             tasks.pop();
         }
     };
-    tokio::time::timeout(limit, all).await.is_ok()
+    timeout(limit, all).await.is_ok()
 }
 
 /// All tasks of a cluster in this process, which talk to each other without sockets and without encoding anything.
@@ -463,6 +471,7 @@ impl EmbeddedCluster {
         cpu::requested().map_err(Status::invalid_argument)?;
         let ids = Arc::new(RandomIds::from_system());
         let connector = Arc::new(EmbeddedConnector::default());
+        let spawner = runtime.into();
         let mut tasks = HashMap::new();
         for (job, index, _) in cluster.tasks() {
             let mut config = ServerConfig::new(cluster.clone(), job, index)?;
@@ -473,7 +482,7 @@ impl EmbeddedCluster {
             }
             let (connect, cluster) = (connector.clone(), cluster.clone());
             let task =
-                TaskServices::new(&config, cluster, registry, &runtime, &ids, connect, None, logger.clone(), None)?;
+                TaskServices::new(&config, cluster, registry, &spawner, &ids, connect, None, logger.clone(), None)?;
             connector.workers.write().insert(task.name.clone(), Arc::downgrade(&task.worker));
             tasks.insert(task.name.clone(), task);
         }

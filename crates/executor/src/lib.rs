@@ -19,6 +19,8 @@ pub use pool::default_runner;
 pub use run::Executor;
 pub use serving::ServingThread;
 
+/// The time and the threads that steps use.
+pub use numeric::environment;
 /// What idle threads do.
 pub use numeric::idle;
 /// Detects stuck threads that others depend on.

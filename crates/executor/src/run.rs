@@ -10,12 +10,13 @@ use kernel::{
     Outputs, SessionState, Step, Value, Values,
 };
 use numeric::denormals::FlushDenormals;
+use numeric::environment::{elapsed, now, system_time};
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 use tensor::{Code, Result, Status};
 
 /// A node whose inputs have at most this many bytes runs on the thread that made it ready.
@@ -176,7 +177,7 @@ impl Run {
             run.drive();
             if count.is_multiple_of(STEPS_BETWEEN_LOOKS)
                 && serves_others()
-                && started.get_or_insert_with(Instant::now).elapsed() >= SLICE_TIME_MAX
+                && elapsed(*started.get_or_insert_with(now)) >= SLICE_TIME_MAX
             {
                 break;
             }
@@ -280,7 +281,7 @@ impl Run {
                 }
                 if num_nodes.is_multiple_of(FLUSH_NODES) {
                     self.step.rendezvous.flush();
-                    if serves_others() && started.get_or_insert_with(Instant::now).elapsed() >= SLICE_TIME_MAX {
+                    if serves_others() && elapsed(*started.get_or_insert_with(now)) >= SLICE_TIME_MAX {
                         num_nodes = SLICE_NODES_MAX;
                     }
                 }
@@ -295,10 +296,10 @@ impl Run {
                 let is_over = if matches!(&*node.kernel, BoxedKernel::Sync(_)) {
                     self.step.rendezvous.flush();
                     self.hand_over_woken();
-                    let elapsed = started.get_or_insert_with(Instant::now).elapsed();
+                    let used = elapsed(*started.get_or_insert_with(now));
                     match serves_others() {
-                        true => elapsed + node.usual_time.get() >= SERVING_TIME_MAX,
-                        false => elapsed >= SLICE_TIME_MAX,
+                        true => used + node.usual_time.get() >= SERVING_TIME_MAX,
+                        false => used >= SLICE_TIME_MAX,
                     }
                 } else {
                     node.was_stuck.load(Ordering::Relaxed) && serves_others()
@@ -447,9 +448,9 @@ impl Run {
         match &*node.kernel {
             BoxedKernel::Sync(kernel) => {
                 let mut inputs = work.inputs;
-                let start = Instant::now();
+                let start = now();
                 let result = self.compute(&**kernel, node, &mut inputs, &mut outputs, work.frame, work.ready.is_dead);
-                node.usual_time.note(start.elapsed());
+                node.usual_time.note(elapsed(start));
                 drop(inputs);
                 self.arrived.push(work.ready, result.map(|()| outputs));
             }
@@ -622,5 +623,5 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64)
+    system_time().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }

@@ -46,7 +46,10 @@ impl Cancellation {
             state.cancelled = Some(reason.clone());
             std::mem::take(&mut state.callbacks)
         };
-        for callback in callbacks.into_values() {
+        // In the order in which they were registered, so that a simulation repeats.
+        let mut callbacks: Vec<(u64, Callback)> = callbacks.into_iter().collect();
+        callbacks.sort_unstable_by_key(|(token, _)| *token);
+        for (_, callback) in callbacks {
             callback(reason.clone());
         }
     }

@@ -5,6 +5,7 @@
 //! abandoned. It counts until it comes back, so that there are never more than [`THREADS_MAX`].
 
 use crate::{AsyncContext, AsyncKernel, Kernel, OpContext, Outputs, Step, Value};
+use numeric::environment;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -156,6 +157,10 @@ impl Pool {
     }
 
     fn add(&'static self, job: Job, what: &str) -> Result<()> {
+        if let Some(environment) = environment::current() {
+            environment.spawn(job.run);
+            return Ok(());
+        }
         let mut state = self.state.lock();
         if state.given_up >= THREADS_MAX {
             return Err(Status::unavailable(format!(

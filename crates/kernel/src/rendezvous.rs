@@ -295,7 +295,10 @@ impl Rendezvous for LocalRendezvous {
             }
             std::mem::take(&mut state.table)
         };
-        for slot in table.into_values() {
+        // In the order of their keys, so that a simulation repeats.
+        let mut table: Vec<(Arc<str>, Slot)> = table.into_iter().collect();
+        table.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        for (_, slot) in table {
             if let Slot::Waiting(waiting) = slot {
                 for done in waiting {
                     done(Err(status.clone()));

@@ -1,5 +1,6 @@
 //! The checkpoints that kernels of this process have written lately, to show what a crash would lose.
 
+use numeric::environment;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ static SAVES: Mutex<Option<Saves>> = Mutex::new(None);
 
 /// Records a checkpoint that has been written since `started`.
 pub fn note_save(prefix: &str, bytes: u64, started: Instant) {
-    let (took, ended) = (started.elapsed(), Instant::now());
+    let (took, ended) = (environment::elapsed(started), environment::now());
     let save = Save { prefix: prefix.chars().take(PREFIX_CHARS_MAX).collect(), bytes, took, ended };
     let mut saves = SAVES.lock();
     let saves = saves.get_or_insert_default();
@@ -72,7 +73,7 @@ mod tests {
     fn the_last_saves_are_remembered() {
         let prefix = "x".repeat(2 * PREFIX_CHARS_MAX);
         for bytes in 0..2 * SAVES_MAX as u64 {
-            note_save(&prefix, bytes, Instant::now());
+            note_save(&prefix, bytes, environment::now());
         }
         let summary = saves();
         assert_eq!((summary.count, summary.last.len()), (2 * SAVES_MAX as u64, SAVES_MAX));

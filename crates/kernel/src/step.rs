@@ -9,6 +9,7 @@ pub use collective::{
 use crate::timer::run_after;
 use crate::{BoxedKernel, Cancellation, FunctionRuntime, Rendezvous, ResourceManager};
 use foldhash::HashMap;
+use numeric::environment;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +28,7 @@ pub trait Runner: Send + Sync {
 
     /// Returns the time on the clock of [`spawn_after`](Runner::spawn_after).
     fn now(&self) -> Instant {
-        Instant::now()
+        environment::now()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runs jobs after a delay, on one thread for the whole process.
 
+use numeric::environment;
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,7 +13,10 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Runs a job after a delay.
 pub(crate) fn run_after(delay: Duration, job: Job) {
     static TIMER: LazyLock<Timer> = LazyLock::new(Timer::start);
-    TIMER.add(delay, job);
+    match environment::current() {
+        None => TIMER.add(delay, job),
+        Some(environment) => environment.spawn_after(delay, job),
+    }
 }
 
 struct Timer {

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// A job for a compute thread.
-pub type Job = Box<dyn FnOnce() + Send>;
+pub use crate::environment::Job;
 
 /// The most threads beyond the number of cores; they stand in for threads that are busy with a long job.
 const STAND_INS_MAX: usize = 32;
@@ -26,7 +26,10 @@ static POOL: Pool = Pool {
 
 /// Runs `job` on the next free compute thread. A panic ends the job and nothing else.
 pub fn spawn(job: Job) {
-    POOL.spawn(job);
+    match crate::environment::current() {
+        None => POOL.spawn(job),
+        Some(environment) => environment.spawn(job),
+    }
 }
 
 /// Starts a thread if jobs wait while no thread takes any. Returns whether the watchdog needs to look again.

@@ -14,6 +14,7 @@ pub mod conv;
 pub mod ctc;
 pub mod denormals;
 pub mod elementwise;
+pub mod environment;
 pub mod fft;
 pub mod float;
 pub mod fused;

@@ -167,7 +167,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Decides how to run a loop that costs `cost_ns` on one thread.
     pub(crate) fn new(cost_ns: f64) -> Plan {
-        if cost_ns < INLINE_BELOW_NS || threads() == 1 {
+        if cost_ns < INLINE_BELOW_NS || threads() == 1 || crate::environment::is_given() {
             return Plan { cost_ns, invites: false, history: None };
         }
         let history = (cost_ns < LEARNT_BELOW_NS).then(|| History::of(cost_ns));

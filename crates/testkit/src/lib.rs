@@ -1,11 +1,12 @@
 //! Helpers for tests of the whole system: random graphs made from the op definitions, a loop that runs them on an embedded
-//! server, and one that feeds mutated bytes to everything that reads input from outside.
+//! server, one that feeds mutated bytes to everything that reads input from outside, and a simulation of whole clusters.
 
 pub mod deep_graph;
 pub mod fuzz;
 pub mod mutated_graph;
 pub mod outside;
 pub mod random_graph;
+pub mod simulation;
 
 /// The Rust code of the tutorial, tested as documentation.
 #[cfg(doctest)]

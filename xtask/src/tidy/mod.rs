@@ -2,6 +2,7 @@
 
 mod arrows;
 mod dependencies;
+mod environment;
 mod examples;
 
 use crate::process;

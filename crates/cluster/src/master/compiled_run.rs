@@ -7,6 +7,7 @@
 use crate::device::task_of;
 use crate::interface::{LocalGraph, WorkerInterface};
 use crate::metrics::SessionProgress;
+use crate::spawner::Spawner;
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
 use graph::NodeGraph;
@@ -104,7 +105,7 @@ pub(crate) struct Registration {
     handle: Arc<str>,
     session_handle: Arc<str>,
     worker: Arc<dyn WorkerInterface>,
-    runtime: tokio::runtime::Handle,
+    spawner: Spawner,
     /// Becomes true when the session ends, and its graphs with it.
     closing: watch::Receiver<bool>,
 }
@@ -115,10 +116,10 @@ impl Registration {
         graph_handle: String,
         session_handle: Arc<str>,
         worker: Arc<dyn WorkerInterface>,
-        runtime: tokio::runtime::Handle,
+        spawner: Spawner,
         closing: watch::Receiver<bool>,
     ) -> Registration {
-        Registration { handle: graph_handle.into(), session_handle, worker, runtime, closing }
+        Registration { handle: graph_handle.into(), session_handle, worker, spawner, closing }
     }
 
     /// Returns what the worker calls the graph.
@@ -144,7 +145,7 @@ impl Drop for Registration {
             create_worker_session_called: true,
         };
         let answer = self.worker.deregister_graph(request);
-        self.runtime.spawn(async move {
+        self.spawner.spawn(async move {
             if let Err(status) = answer.await {
                 debug!("a partition could not be dropped: {status}");
             }

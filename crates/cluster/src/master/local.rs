@@ -31,7 +31,7 @@ impl LocalSession for MasterSession {
         let call = LocalStepCall {
             step_id: self.ids.next_step_id(),
             arguments: &mut arguments,
-            deadline: self.deadline(timeout_ms).map(tokio::time::Instant::into_std),
+            deadline: self.deadline(timeout_ms),
             cancellation: &self.cancellation,
         };
         Some(graph.run(call).and_then(|results| in_order(results, &run.fetches)))

@@ -20,6 +20,7 @@ pub(crate) use survey::WeakMaster;
 
 use crate::ClusterSpec;
 use crate::client::caller;
+use crate::clock::{now, sleep_until};
 use crate::connections::Connections;
 use crate::device::task_name;
 use crate::interface::*;
@@ -28,6 +29,7 @@ use crate::metrics::SessionProgress;
 use crate::quota::Quotas;
 use crate::random::RandomIds;
 use crate::shares::Shares;
+use crate::spawner::Spawner;
 use crate::tokens;
 use crate::transport::WorkerCache;
 use crate::worker::StepSequences;
@@ -42,10 +44,9 @@ use session::MasterSession;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tasks::SessionTasks;
 use tensor::{Result, Status};
-use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
 /// The master service of one server.
@@ -58,7 +59,7 @@ struct Shared {
     workers: Arc<WorkerCache>,
     registry: &'static OpRegistry,
     ids: Arc<RandomIds>,
-    runtime: tokio::runtime::Handle,
+    spawner: Spawner,
     /// The settings of sessions that bring none.
     default_config: ConfigProto,
     incarnation: u64,
@@ -115,7 +116,7 @@ impl Master {
         workers: Arc<WorkerCache>,
         registry: &'static OpRegistry,
         ids: Arc<RandomIds>,
-        runtime: tokio::runtime::Handle,
+        spawner: Spawner,
         default_config: ConfigProto,
         incarnation: u64,
         session_gc: Option<Duration>,
@@ -129,7 +130,7 @@ impl Master {
             workers,
             registry,
             ids,
-            runtime,
+            spawner,
             default_config,
             incarnation,
             sessions,
@@ -140,13 +141,18 @@ impl Master {
             session_gc,
             step_sequences,
         });
-        shared.runtime.spawn(end_orphans(Arc::downgrade(&shared), shared.connections.clone()));
+        shared.spawner.spawn(end_orphans(Arc::downgrade(&shared), shared.connections.clone()));
         Master { shared }
     }
 
     /// Returns where the connections of clients are counted.
     pub fn connections(&self) -> Arc<Connections> {
         self.shared.connections.clone()
+    }
+
+    /// Returns how many sessions there are.
+    pub fn num_sessions(&self) -> usize {
+        self.shared.sessions.read().len()
     }
 
     /// Ends all sessions, because the server stops.
@@ -162,6 +168,7 @@ async fn end_orphans(master: Weak<Shared>, connections: Arc<Connections>) {
         drop(shared);
         match next {
             Some(next) => tokio::select! {
+                biased;
                 () = sleep_until(next) => {}
                 () = connections.changed.notified() => {}
             },
@@ -193,7 +200,7 @@ impl Shared {
             let orphans = sessions.iter().filter_map(|(handle, session)| {
                 Some((handle.clone(), session.usage.orphaned_since(&self.connections)?))
             });
-            let verdict = judge(orphans.collect(), Instant::now(), self.session_gc, ORPHANS_MAX);
+            let verdict = judge(orphans.collect(), now(), self.session_gc, ORPHANS_MAX);
             for (handle, idle) in verdict.ended {
                 if let Some(session) = sessions.remove(&handle) {
                     if let Some(count) = ENDED_LINES.allow() {
@@ -244,7 +251,7 @@ impl Shared {
         let label = format!("session {number}");
         let progress = SessionProgress::new(number, client.to_string(), self.workers.metrics());
         let tasks =
-            SessionTasks::new(workers, &handle, label, &config, own_cluster, self.incarnation, self.runtime.clone())?;
+            SessionTasks::new(workers, &handle, label, &config, own_cluster, self.incarnation, self.spawner.clone())?;
         let session = Arc::new(MasterSession::new(
             handle.clone(),
             config,
@@ -252,7 +259,7 @@ impl Shared {
             &graph_def,
             self.registry,
             self.ids.clone(),
-            self.runtime.clone(),
+            self.spawner.clone(),
             place,
             share,
             self.step_sequences.clone(),
@@ -336,7 +343,7 @@ impl Shared {
             &config,
             None,
             self.incarnation,
-            self.runtime.clone(),
+            self.spawner.clone(),
         )?;
         let names: Vec<String> = tasks.names().map(str::to_owned).collect();
         let cleanups = names.iter().map(|name| {

@@ -7,13 +7,13 @@
 
 use crate::access::{Principal, Role};
 use crate::client::{Caller, caller};
+use crate::clock::now;
 use crate::connections::Connections;
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How many sessions are kept that nobody is connected to; of more, those that were not used for longest are ended.
 pub(super) const ORPHANS_MAX: usize = 1024;
@@ -43,7 +43,7 @@ impl Usage {
             owner,
             num_calls: AtomicUsize::new(0),
             last_connection: AtomicU64::new(connection),
-            state: Mutex::new(UsageState { connections: vec![connection], last_used: Instant::now() }),
+            state: Mutex::new(UsageState { connections: vec![connection], last_used: now() }),
         }
     }
 
@@ -71,7 +71,7 @@ impl Usage {
 
     /// Notes that a call ended.
     pub fn leave(&self) {
-        self.state.lock().last_used = Instant::now();
+        self.state.lock().last_used = now();
         self.num_calls.fetch_sub(1, Ordering::AcqRel);
     }
 

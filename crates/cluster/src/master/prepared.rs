@@ -113,6 +113,9 @@ impl OpenPartialRuns {
 
     /// Takes all of them out.
     pub fn take_all(&self) -> Vec<Arc<OpenPartialRun>> {
-        std::mem::take(&mut self.table.lock().runs).into_values().collect()
+        // In the order of their handles, so that a simulation repeats.
+        let mut runs: Vec<_> = std::mem::take(&mut self.table.lock().runs).into_iter().collect();
+        runs.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        runs.into_iter().map(|(_, run)| run).collect()
     }
 }

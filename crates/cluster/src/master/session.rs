@@ -8,6 +8,7 @@ use super::compiled_run::{Terminals, fetch_sources, tasks_of};
 use super::orphans::Usage;
 use super::prepared::{Callables, OpenPartialRuns};
 use super::tasks::{ContactedTask, SessionTasks, named_task};
+use crate::clock::{now, sleep};
 use crate::device::task_of;
 use crate::interface::{PartitionGraph, RegisterGraphCall, WorkerInterface};
 use crate::log_limit::LogLimit;
@@ -15,6 +16,7 @@ use crate::metrics::SessionProgress;
 use crate::quota::SessionShare;
 use crate::random::RandomIds;
 use crate::shares::Place;
+use crate::spawner::Spawner;
 use crate::threads::for_graph;
 use crate::worker::StepSequences;
 use futures_util::future::join_all;
@@ -27,10 +29,9 @@ use kernel::{Cancellation, OpRegistry, Transfer};
 use parking_lot::Mutex;
 use proto::{ConfigProto, GraphDef};
 use std::sync::Arc;
-use std::time::Duration;
-use tensor::{Account, Charge, Result, Status};
+use std::time::{Duration, Instant};
+use tensor::{Account, Charge, Code, Result, Status};
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tracing::{debug, info};
 
 /// What a node takes at least while its graph is imported; it is charged before.
@@ -59,7 +60,7 @@ pub(crate) struct MasterSession {
     /// The ids of the steps of collective graphs.
     pub step_sequences: Arc<StepSequences>,
     /// Runs what nobody waits for.
-    pub runtime: tokio::runtime::Handle,
+    pub spawner: Spawner,
     registry: &'static OpRegistry,
     graph: Mutex<SessionGraph>,
     runs: RunCache,
@@ -106,7 +107,7 @@ impl MasterSession {
         graph_def: &GraphDef,
         registry: &'static OpRegistry,
         ids: Arc<RandomIds>,
-        runtime: tokio::runtime::Handle,
+        spawner: Spawner,
         place: Place,
         share: SessionShare,
         step_sequences: Arc<StepSequences>,
@@ -130,7 +131,7 @@ impl MasterSession {
             tasks,
             ids,
             step_sequences,
-            runtime,
+            spawner,
             registry,
             graph: Mutex::new(SessionGraph { charge, graph, version: 0, placed: None }),
             runs: RunCache::new(),
@@ -210,7 +211,7 @@ impl MasterSession {
     pub fn deadline(&self, timeout_ms: i64) -> Option<Instant> {
         let timeout_ms = if timeout_ms > 0 { timeout_ms } else { self.config.operation_timeout_in_ms };
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).ok().filter(|&ms| ms > 0)?);
-        Instant::now().checked_add(timeout)
+        now().checked_add(timeout)
     }
 
     /// Returns the graph as it is now.
@@ -377,7 +378,7 @@ impl MasterSession {
             let registered = registered.map_err(|status| self.from_task(&task, status))?;
             let (session, worker) = (self.handle.clone(), contacted.worker.clone());
             let handle = registered.graph_handle;
-            let registration = Registration::new(handle, session, worker, self.runtime.clone(), self.closing());
+            let registration = Registration::new(handle, session, worker, self.spawner.clone(), self.closing());
             Ok::<_, Status>((task, registration, registered.local))
         });
         // All are waited for, so that those that went well are dropped again when another failed.
@@ -454,12 +455,24 @@ pub(crate) fn from_task(task: &str, status: Status) -> Status {
     if status.is_derived() { named.derived() } else { named }
 }
 
-/// A worker that nobody needs to wait for.
-pub(crate) fn in_background(runtime: &tokio::runtime::Handle, worker: &Arc<dyn WorkerInterface>, step_id: i64) {
-    let answer = worker.cleanup_graph(step_id);
-    runtime.spawn(async move {
-        if let Err(status) = answer.await {
+/// How long to wait before a task is told again that a step is over, and how long at most.
+const CLEANUP_PAUSE_MIN: Duration = Duration::from_secs(1);
+const CLEANUP_PAUSE_MAX: Duration = Duration::from_secs(16);
+
+/// Tells a worker that a step is over, without waiting for its answer.
+pub(crate) fn in_background(spawner: &Spawner, worker: &Arc<dyn WorkerInterface>, step_id: i64) {
+    let (mut answer, worker) = (worker.cleanup_graph(step_id), worker.clone());
+    spawner.spawn(async move {
+        let mut pause = CLEANUP_PAUSE_MIN;
+        while let Err(status) = answer.await {
             debug!("step {step_id} could not be cleaned up: {status}");
+            // What was lost with a connection is said again; a task that stays away ends its steps with the session.
+            if status.code() != Code::Unavailable || pause > CLEANUP_PAUSE_MAX {
+                return;
+            }
+            sleep(pause).await;
+            pause *= 2;
+            answer = worker.cleanup_graph(step_id);
         }
     });
 }

@@ -2,6 +2,7 @@
 
 use super::compiled_run::{CompiledRun, Partition};
 use super::session::{MasterSession, in_background};
+use crate::clock::{timeout, timeout_at};
 use crate::interface::{Answer, RunGraphCall, RunGraphReply};
 use crate::transport::grpc::take_unsent;
 use futures_util::future::join_all;
@@ -10,9 +11,8 @@ use proto::{ExecutorOpts, LoggingRequest, RunMetadata, RunOptions, StepStats};
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::{Result, Status, Tensor};
-use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long the cause of an error may take to arrive once something that it led to has been told.
 const ROOT_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -265,7 +265,7 @@ impl Drop for CleanupStep<'_> {
                 // In this process it is done when it returns.
                 drop(partition.worker.cleanup_graph(self.step_id));
             } else if !(self.succeeded && self.run.all_pushed) {
-                in_background(&self.session.runtime, &partition.worker, self.step_id);
+                in_background(&self.session.spawner, &partition.worker, self.step_id);
             }
         }
     }

@@ -40,6 +40,11 @@ impl Master {
 }
 
 impl WeakMaster {
+    /// Returns whether anybody has the master still.
+    pub fn is_held(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
     /// Returns the graph of the session with a number, placed if the whole of it could be, and what knows its ops.
     pub fn graph(&self, number: u64) -> Option<(Arc<NodeGraph>, &'static OpRegistry)> {
         let shared = self.0.upgrade()?;

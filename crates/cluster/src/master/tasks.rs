@@ -1,9 +1,11 @@
 //! [`SessionTasks`]: the tasks that a session may use, each contacted when it is first needed.
 
+use crate::clock::{elapsed, now, sleep, timeout, timeout_at};
 use crate::device::{is_ours, rename, task_name, task_of};
 use crate::interface::WorkerInterface;
 use crate::log_limit::LogLimit;
 use crate::metrics::TaskMetrics;
+use crate::spawner::Spawner;
 use crate::transport::WorkerCache;
 use crate::transport::stream::StreamOffer;
 use futures_util::future::{join_all, try_join_all};
@@ -12,11 +14,9 @@ use parking_lot::Mutex;
 use proto::{ConfigProto, CreateWorkerSessionRequest, DeviceAttributes, ServerDef};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::{Code, Result, Status};
-use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
 /// How long a task may take before a line says that it is waited for; shorter than any limit that people set.
@@ -54,7 +54,7 @@ pub(crate) struct SessionTasks {
 /// is being told of it, and a client may give up on a session that is being made.
 struct Told {
     session_handle: String,
-    runtime: Handle,
+    spawner: Spawner,
     /// `None` when the session has ended.
     workers: Mutex<Option<Vec<Arc<dyn WorkerInterface>>>>,
 }
@@ -66,7 +66,7 @@ impl Told {
         worker: Arc<dyn WorkerInterface>,
         request: CreateWorkerSessionRequest,
     ) -> Result<()> {
-        let told = self.runtime.clone().spawn(async move {
+        let told = self.spawner.clone().spawn(async move {
             worker.create_worker_session(request).await?;
             if let Some(workers) = &mut *self.workers.lock() {
                 workers.push(worker);
@@ -117,7 +117,7 @@ impl SessionTasks {
         config: &ConfigProto,
         cluster: Option<proto::ClusterDef>,
         master_incarnation: u64,
-        runtime: Handle,
+        spawner: Spawner,
     ) -> Result<SessionTasks> {
         let filters: Vec<DeviceName> =
             config.device_filters.iter().map(|filter| DeviceName::parse(filter)).collect::<Result<_>>()?;
@@ -138,7 +138,7 @@ impl SessionTasks {
             tasks,
             told: Arc::new(Told {
                 session_handle: session_handle.to_owned(),
-                runtime,
+                spawner,
                 workers: Mutex::new(Some(Vec::new())),
             }),
         })
@@ -226,7 +226,7 @@ impl SessionTasks {
     async fn reach(&self, name: &str, deadline: Option<Instant>) -> Result<ContactedTask> {
         let worker = self.workers.get(name)?;
         let address = self.workers.address(name).unwrap_or("this process").to_owned();
-        let started = Instant::now();
+        let started = now();
         let last_error = Mutex::new(None::<Status>);
         let waiting = self.workers.metrics().wait_for(&self.label, name);
         let reached = async {
@@ -253,13 +253,12 @@ impl SessionTasks {
             }
         };
         let waiting_lines = async {
-            let mut ticks = interval_at(started + WAITING_LINE_AFTER, WAITING_LINE_INTERVAL);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut pause = WAITING_LINE_AFTER;
             loop {
-                ticks.tick().await;
+                sleep(std::mem::replace(&mut pause, WAITING_LINE_INTERVAL)).await;
                 let because =
                     last_error.lock().as_ref().map_or(String::new(), |status| format!(": {}", status.message()));
-                let (label, seconds) = (&self.label, started.elapsed().as_secs());
+                let (label, seconds) = (&self.label, elapsed(started).as_secs());
                 if let Some(count) = WAITING_LINES.allow() {
                     let left_out = LogLimit::left_out(count);
                     warn!("{label} still waits for {name} at {address}, for {seconds} s{because}{left_out}");
@@ -268,6 +267,7 @@ impl SessionTasks {
         };
         let reached = async {
             tokio::select! {
+                biased;
                 attributes = reached => attributes,
                 () = waiting_lines => Err(Status::internal("the lines about waiting ended")),
             }
@@ -358,7 +358,9 @@ impl Drop for SessionTasks {
     /// A session that was never finished is not closed by anybody.
     fn drop(&mut self) {
         let end = self.told.end();
-        self.told.runtime.spawn(async move { drop(timeout(CLOSE_TIMEOUT, end).await) });
+        self.told.spawner.spawn(async move {
+            let _ = timeout(CLOSE_TIMEOUT, end).await;
+        });
     }
 }
 

@@ -12,6 +12,7 @@ pub use gate::ConnectionGate;
 
 use crate::access::Role;
 use crate::client::{Client, caller};
+use crate::clock::{elapsed, now, timeout};
 use crate::interface::Answer;
 use crate::master::WeakMaster;
 use crate::task_question::{TaskAnswer, TaskQuestion, TaskTopic};
@@ -26,7 +27,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tensor::{Result, Status};
 use tokio::sync::{Mutex, watch};
-use tokio::time::timeout;
 
 /// How long a task may take to say that it is there.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -103,7 +103,7 @@ impl TaskStatus {
         // Held while the tasks are asked, so that many who want to know ask them once.
         let mut known = self.sources.readiness.lock().await;
         if let Some((asked, readiness)) = &*known
-            && asked.elapsed() < ANSWER_AGE_MAX
+            && elapsed(*asked) < ANSWER_AGE_MAX
         {
             return readiness.clone();
         }
@@ -125,7 +125,7 @@ impl TaskStatus {
                 Some(why) => readiness.waits_for.push((task, why)),
             }
         }
-        *known = Some((Instant::now(), readiness.clone()));
+        *known = Some((now(), readiness.clone()));
         readiness
     }
 
@@ -165,12 +165,12 @@ impl Sources {
         // Held while the tasks are asked, so that many who look at one page ask them once.
         let mut known = self.cluster.lock().await;
         if let Some((asked, cluster)) = &*known
-            && asked.elapsed() < ANSWER_AGE_MAX
+            && elapsed(*asked) < ANSWER_AGE_MAX
         {
             return cluster.clone();
         }
         let cluster: Arc<str> = view::cluster(self).await.to_string().into();
-        *known = Some((Instant::now(), cluster.clone()));
+        *known = Some((now(), cluster.clone()));
         cluster
     }
 

@@ -4,12 +4,12 @@
 //! only the largest have rows of their own, and sums count them all.
 
 use super::{Readiness, Sources, process};
+use crate::clock::{elapsed, now};
 use crate::metrics::{STEP_TIME_BOUNDS, StepTimesSummary, TaskMetrics};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Weak;
-use std::time::Instant;
 use tensor::{Code, memory_state};
 
 /// How many rows a family has at most whose labels clients choose.
@@ -86,7 +86,7 @@ fn peers(page: &mut Page, metrics: &TaskMetrics, readiness: &Readiness) {
     let mut waits: BTreeMap<String, f64> = BTreeMap::new();
     for wait in metrics.waits() {
         let longest = waits.entry(wait.task).or_default();
-        *longest = longest.max(wait.since.elapsed().as_secs_f64());
+        *longest = longest.max(elapsed(wait.since).as_secs_f64());
     }
     for (task, seconds) in waits.into_iter().take(PEERS_MAX) {
         page.row("ferroflow_wait_seconds", &[("peer", &task)], seconds);
@@ -197,7 +197,7 @@ fn checkpoints(page: &mut Page) {
     let help = "How long writing them took in all.";
     page.single("ferroflow_checkpoint_write_seconds", "counter", "seconds", help, saves.total.as_secs_f64());
     let Some(last) = saves.last.last() else { return };
-    let age = Instant::now().saturating_duration_since(last.ended).as_secs_f64();
+    let age = now().saturating_duration_since(last.ended).as_secs_f64();
     page.single("ferroflow_checkpoint_age_seconds", "gauge", "seconds", "How old the last checkpoint is.", age);
     let help = "How long writing the last checkpoint took.";
     page.single("ferroflow_checkpoint_duration_seconds", "gauge", "seconds", help, last.took.as_secs_f64());

@@ -4,6 +4,7 @@
 //! a hash by which those who know the step recognise it.
 
 use super::{Sources, process};
+use crate::clock::{elapsed, now};
 use crate::metrics::StepTimesSummary;
 use crate::recent_lines::recent_lines;
 use crate::recorder::{Event, Kind};
@@ -15,7 +16,6 @@ use serde_json::{Map, Value, json};
 use siphasher::sip::SipHasher24;
 use std::cmp::Reverse;
 use std::hash::Hasher;
-use std::time::Instant;
 use tensor::{PartialShape, memory_state};
 
 /// How many rows lists have at most.
@@ -75,7 +75,7 @@ pub(super) fn state(sources: &Sources) -> Value {
         fields.insert("rendezvous_steps".to_owned(), survey.num_steps.into());
         fields.insert("waiting_requests".to_owned(), survey.num_waiting_requests.into());
         let waits = metrics.waits().into_iter().take(WAITS_MAX).map(|wait| {
-            json!({"who": wait.who, "task": wait.task, "seconds": wait.since.elapsed().as_secs_f64(), "why": name(&wait.because)})
+            json!({"who": wait.who, "task": wait.task, "seconds": elapsed(wait.since).as_secs_f64(), "why": name(&wait.because)})
         });
         let step_waits = survey.waits.iter().take(WAITS_MAX).map(|wait| {
             let seconds = now.saturating_sub(wait.since_micros) as f64 / 1e6;
@@ -167,7 +167,7 @@ fn peers(sources: &Sources) -> Value {
 
 fn saves() -> Value {
     let saves = kernel::saves();
-    let now = Instant::now();
+    let now = now();
     let last: Vec<Value> = saves
         .last
         .iter()

@@ -1,6 +1,7 @@
 //! The whole cluster as one task sees it: every task is asked how it is, all at once, and none is waited for for long.
 
 use super::{Sources, snapshot};
+use crate::clock::timeout;
 use crate::interface::WorkerInterface;
 use crate::task_question::{TaskQuestion, TaskTopic};
 use futures_util::future::join_all;
@@ -8,7 +9,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tensor::{Code, Result, Status};
-use tokio::time::timeout;
 
 /// How many tasks are asked; of a larger cluster the others are only counted.
 const TASKS_MAX: usize = 256;

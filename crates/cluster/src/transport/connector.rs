@@ -2,6 +2,7 @@
 
 use super::grpc::{Channel, RemoteWorker, Secured, WeakChannel, confirm_stream};
 use super::stream::{ConfirmStreamRequest, ConfirmStreamResponse, StreamHub};
+use super::streamed_worker::StreamedWorker;
 use super::worker_cache::Connector;
 use crate::PeerTimes;
 use crate::interface::{Answer, WorkerInterface};
@@ -47,7 +48,11 @@ impl GrpcConnector {
 impl Connector for GrpcConnector {
     fn connect(&self, task: &str, address: &str, streams: Option<&Arc<StreamHub>>) -> Result<Arc<dyn WorkerInterface>> {
         let channel = self.channel(task, address)?;
-        Ok(Arc::new(RemoteWorker::new(channel, self.ids.clone(), task, address, streams)))
+        let worker = Arc::new(RemoteWorker::new(channel, self.ids.clone()));
+        Ok(match streams {
+            Some(streams) => Arc::new(StreamedWorker::new(worker, task, address, streams)),
+            None => worker,
+        })
     }
 
     fn is_in_process(&self) -> bool {

@@ -8,6 +8,7 @@ use crate::device::task_of;
 use crate::interface::{Answer, ReceivedTensor, RecvTensorCall, WorkerInterface};
 use crate::metrics::TaskMetrics;
 use crate::random::RandomIds;
+use crate::spawner::Spawner;
 use crate::worker::{PeerLink, Receiver, RemoteReceive, StepLog, StepState, Transfers};
 use kernel::{ReceiveDone, Rendezvous, RendezvousKey};
 use parking_lot::Mutex;
@@ -33,7 +34,7 @@ pub(crate) struct TaskTransfers {
     /// The other tasks.
     workers: Arc<WorkerCache>,
     /// Runs what waits for answers.
-    runtime: tokio::runtime::Handle,
+    spawner: Spawner,
     /// Names requests.
     ids: Arc<RandomIds>,
     /// Takes note of transfers when asked to.
@@ -42,13 +43,8 @@ pub(crate) struct TaskTransfers {
 
 impl TaskTransfers {
     /// Makes the transfers of a task with these workers.
-    pub fn new(
-        workers: Arc<WorkerCache>,
-        runtime: tokio::runtime::Handle,
-        ids: Arc<RandomIds>,
-        log: Arc<StepLog>,
-    ) -> TaskTransfers {
-        TaskTransfers { workers, runtime, ids, log }
+    pub fn new(workers: Arc<WorkerCache>, spawner: Spawner, ids: Arc<RandomIds>, log: Arc<StepLog>) -> TaskTransfers {
+        TaskTransfers { workers, spawner, ids, log }
     }
 }
 
@@ -75,7 +71,7 @@ impl Transfers for TaskTransfers {
 
     fn for_cluster(&self, cluster: ClusterSpec, task: String) -> Arc<dyn Transfers> {
         let workers = Arc::new(self.workers.for_cluster(cluster, task));
-        Arc::new(TaskTransfers::new(workers, self.runtime.clone(), self.ids.clone(), self.log.clone()))
+        Arc::new(TaskTransfers::new(workers, self.spawner.clone(), self.ids.clone(), self.log.clone()))
     }
 
     fn rendezvous(self: Arc<Self>, step: Arc<StepState>) -> Arc<dyn Rendezvous> {
@@ -241,14 +237,14 @@ impl TaskRendezvous {
         let step = self.step.clone();
         let context = context.clone();
         let key = key.clone();
-        let task = self.context.runtime.spawn(async move {
+        let task = self.context.spawner.spawn(async move {
             let outcome = answer.await;
             if let Ok(received) = &outcome {
                 if let Some(peer) = context.workers.metrics().peer(task_of(key.source_device())) {
                     peer.received(step.id, received.tensor.num_bytes());
                 }
                 if received.require_ack {
-                    context.runtime.spawn(worker.mark_recv_finished(request_id));
+                    context.spawner.spawn(worker.mark_recv_finished(request_id));
                 }
                 if let Some(started) = started {
                     context.log.finish_transfer(step.id, &key, started, received);

@@ -6,6 +6,7 @@
 
 use super::Worker;
 use super::session::WorkerSession;
+use crate::clock::timeout;
 use foldhash::{HashMap, HashSet};
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -49,8 +50,9 @@ impl Worker {
             return;
         }
         let (opened, sessions, masters) = (opened.clone(), self.sessions.clone(), self.masters.clone());
-        self.runtime.spawn(async move {
-            let answer = tokio::time::timeout(ANSWER_TIMEOUT, master.get_status()).await;
+        let sessions_ended = self.sessions_ended();
+        self.spawner.spawn(async move {
+            let answer = timeout(ANSWER_TIMEOUT, master.get_status()).await;
             masters.is_asking.store(false, Ordering::Release);
             let Ok(Ok(devices)) = answer else {
                 debug!("{} does not say whether it was restarted", opened.master.0);
@@ -65,6 +67,7 @@ impl Worker {
                 sessions.extract_if(|_, known| is_over(known)).map(|(_, session)| session).collect()
             };
             drop(ended);
+            sessions_ended.tidy_up();
         });
     }
 }

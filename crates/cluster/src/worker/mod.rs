@@ -32,6 +32,7 @@ use crate::device::{LocalDevice, task_name, task_of};
 use crate::interface::*;
 use crate::random::RandomIds;
 use crate::shares::Shares;
+use crate::spawner::Spawner;
 use crate::task_question::{TaskAnswer, TaskQuestion};
 use collective::CollectiveMgr;
 use expected_keys::ExpectedKeys;
@@ -77,7 +78,7 @@ pub(crate) struct Worker {
     /// Takes note of transfers when asked to.
     log: Arc<StepLog>,
     /// Runs what nobody waits for.
-    runtime: tokio::runtime::Handle,
+    spawner: Spawner,
     ids: Arc<RandomIds>,
     collectives: Arc<CollectiveMgr>,
     step_sequences: Arc<StepSequences>,
@@ -114,20 +115,21 @@ impl Worker {
         transfers: Arc<dyn Transfers>,
         log: Arc<StepLog>,
         logger: Arc<dyn Logger>,
-        runtime: tokio::runtime::Handle,
+        spawner: Spawner,
         ids: Arc<RandomIds>,
         collective: CollectiveSetup,
     ) -> Worker {
         let expected = Arc::new(ExpectedKeys::default());
         let default_session = Arc::new(WorkerSession {
             _place: None,
+            alive: Arc::default(),
             devices: devices.clone(),
             state: Arc::new(SessionState::new()),
             graphs: GraphMgr::new(registry, expected.clone()).with_spread(Arc::new(SpreadHandle(Arc::new(Spread {
                 registry,
                 devices: devices.clone(),
                 transfers: transfers.clone(),
-                runtime: runtime.clone(),
+                spawner: spawner.clone(),
                 ids: ids.clone(),
                 session_handle: None,
             })))),
@@ -140,7 +142,7 @@ impl Worker {
             devices.iter().map(LocalDevice::attributes).collect(),
             transfers.clone(),
             steps.clone(),
-            runtime.clone(),
+            spawner.clone(),
             ids.clone(),
             collective.check,
         );
@@ -162,7 +164,7 @@ impl Worker {
             }),
             transfers,
             log,
-            runtime,
+            spawner,
             ids,
             collectives,
             step_sequences: collective.step_sequences,
@@ -186,6 +188,20 @@ impl Worker {
     pub fn stop(&self) {
         self.steps.abort_all(&Status::unavailable(format!("{} is stopping", self.transfers.task())));
         self.sessions.write().clear();
+    }
+
+    /// Returns what ends the steps of sessions that have ended.
+    fn sessions_ended(&self) -> SessionsEnded {
+        SessionsEnded {
+            steps: self.steps.clone(),
+            partial_steps: self.partial_steps.clone(),
+            transfers: self.transfers.clone(),
+        }
+    }
+
+    /// Returns how many partial runs are kept.
+    pub fn num_partial_steps(&self) -> usize {
+        self.partial_steps.len()
     }
 
     /// Returns how many sessions masters of other tasks have open here.
@@ -235,12 +251,13 @@ impl Worker {
             registry: self.registry,
             devices: devices.clone(),
             transfers: transfers.clone(),
-            runtime: self.runtime.clone(),
+            spawner: self.spawner.clone(),
             ids: self.ids.clone(),
             session_handle: Some(request.session_handle.as_str().into()),
         };
         Ok(WorkerSession {
             _place: Some(place),
+            alive: Arc::default(),
             devices,
             state: Arc::new(SessionState::with_account(Account::of(&request.session_handle))),
             graphs: GraphMgr::new(self.registry, self.expected.clone())
@@ -258,7 +275,7 @@ impl Worker {
             charged.map_err(|status| status.context(format!("the feed of key {key}")))?;
         }
         let graph = session.graphs.find(&call.graph_handle)?;
-        let step = self.steps.start(call.step_id, &session.transfers)?;
+        let step = self.steps.start(call.step_id, &session.transfers, Arc::downgrade(&session.alive))?;
         step.started_micros.store(started_micros, Ordering::Relaxed);
         let rendezvous: Arc<dyn Rendezvous> = session.transfers.clone().rendezvous(step.clone());
         if call.is_partial {
@@ -269,7 +286,7 @@ impl Worker {
         let recording = (!is_traced && self.recording.wants_step()).then(|| self.recording.clone());
         let is_traced = is_traced || recording.is_some();
         let prepared = graph.prepare(call.sends, &step, &rendezvous, &self.step_context, is_traced)?;
-        let steps = call.cleans_itself.then(|| self.steps.clone());
+        let (given_up, steps) = (self.steps.clone(), call.cleans_itself.then(|| self.steps.clone()));
         let transfers = session.transfers.clone();
         let running = StepUnderWay {
             graph,
@@ -287,7 +304,7 @@ impl Worker {
             // Most steps of a ps end right here, without a task or a wake-up.
             Ok(outcome) if outcome.is_err() || running.step.is_delivering() => Box::pin(ready(running.reply(outcome))),
             ended => {
-                let guard = CancelOnDrop::new(&running.step, Some(&running.transfers));
+                let guard = CancelOnDrop::new(&running.step, Some((&running.transfers, &given_up)));
                 Box::pin(async move {
                     let ended = match ended {
                         Ok(ended) => ended,
@@ -438,16 +455,41 @@ fn prefer_cause(outcome: &mut Result<()>, status: Status) {
     }
 }
 
+impl Drop for Worker {
+    /// A step that waits holds itself: what it waits for has to be told that it never comes.
+    fn drop(&mut self) {
+        self.steps.abort_all(&Status::unavailable(format!("{} has ended", self.transfers.task())).derived());
+    }
+}
+
+/// Ends the steps of sessions that have ended, as far as nobody has said that they are over.
+pub(super) struct SessionsEnded {
+    steps: Arc<RendezvousMgr>,
+    partial_steps: Arc<PartialSteps>,
+    transfers: Arc<dyn Transfers>,
+}
+
+impl SessionsEnded {
+    fn tidy_up(&self) {
+        for step_id in self.steps.end_with_sessions() {
+            self.partial_steps.remove(step_id);
+            self.transfers.forget_step(step_id);
+        }
+    }
+}
+
 /// Cancels a step when whoever asked for it goes away.
 pub(super) struct CancelOnDrop {
     step: Option<Arc<StepState>>,
-    transfers: Option<Arc<dyn Transfers>>,
+    whole: Option<(Arc<dyn Transfers>, Arc<RendezvousMgr>)>,
 }
 
 impl CancelOnDrop {
-    /// Guards a step, whose tensors that have not left for other tasks are dropped too.
-    fn new(step: &Arc<StepState>, transfers: Option<&Arc<dyn Transfers>>) -> CancelOnDrop {
-        CancelOnDrop { step: Some(step.clone()), transfers: transfers.cloned() }
+    /// Guards a step. Of a whole one, nothing is kept: its tensors that have not left for other tasks are dropped, and nobody need
+    /// say that it is over.
+    fn new(step: &Arc<StepState>, whole: Option<(&Arc<dyn Transfers>, &Arc<RendezvousMgr>)>) -> CancelOnDrop {
+        let whole = whole.map(|(transfers, steps)| (transfers.clone(), steps.clone()));
+        CancelOnDrop { step: Some(step.clone()), whole }
     }
 
     fn disarm(mut self) {
@@ -457,11 +499,12 @@ impl CancelOnDrop {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if let Some(step) = self.step.take() {
-            step.abort(Status::cancelled("the step was cancelled").derived());
-            if let Some(transfers) = &self.transfers {
-                transfers.forget_step(step.id);
-            }
+        let Some(step) = self.step.take() else { return };
+        let status = Status::cancelled("the step was cancelled").derived();
+        step.abort(status.clone());
+        if let Some((transfers, steps)) = &self.whole {
+            steps.give_up(step.id, &status);
+            transfers.forget_step(step.id);
         }
     }
 }
@@ -479,7 +522,10 @@ impl WorkerInterface for Worker {
         let made = self.make_session(&request).map(|session| {
             let session = Arc::new(session);
             let replaced = self.sessions.write().insert(request.session_handle, session.clone());
-            drop(replaced);
+            if replaced.is_some() {
+                drop(replaced);
+                self.sessions_ended().tidy_up();
+            }
             self.look_for_sessions_of_before(&session);
         });
         answer(made)
@@ -487,7 +533,10 @@ impl WorkerInterface for Worker {
 
     fn delete_worker_session(&self, session_handle: String) -> Answer<()> {
         let removed = self.sessions.write().remove(&session_handle);
-        drop(removed);
+        if removed.is_some() {
+            drop(removed);
+            self.sessions_ended().tidy_up();
+        }
         answer(Ok(()))
     }
 

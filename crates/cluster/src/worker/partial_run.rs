@@ -25,6 +25,11 @@ pub(super) struct PartialSteps {
 type Ending = Shared<BoxFuture<'static, Result<()>>>;
 
 impl PartialSteps {
+    /// Returns how many there are.
+    pub fn len(&self) -> usize {
+        self.runs.lock().len()
+    }
+
     /// Forgets a run.
     pub fn remove(&self, step_id: i64) {
         self.runs.lock().remove(&step_id);

@@ -2,12 +2,12 @@
 //!
 //! Steps are not traced otherwise, and look at one atomic to see that they needn't be.
 
+use crate::clock::timeout;
 use parking_lot::Mutex;
 use proto::StepStats;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
 /// How many steps one recording has at most.
 pub(crate) const STEPS_MAX: u64 = 32;

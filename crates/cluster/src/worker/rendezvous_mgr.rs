@@ -8,8 +8,8 @@ use crate::shares::{Place, Shares};
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use tensor::{Result, Status, Tensor};
 
 /// How many finished steps are remembered, so that a late request doesn't bring one back to life.
@@ -59,12 +59,13 @@ impl RendezvousMgr {
     }
 
     /// As [`find_or_create`](Self::find_or_create), for a partition of the step that is about to run here.
-    pub fn start(&self, step_id: i64, context: &Arc<dyn Transfers>) -> Result<Arc<StepState>> {
+    pub fn start(&self, step_id: i64, context: &Arc<dyn Transfers>, session: Weak<()>) -> Result<Arc<StepState>> {
         let mut steps = self.steps.lock();
         let step = steps.find_or_create(step_id)?;
         if !step.has_started.swap(true, Ordering::AcqRel) {
             steps.early.remove(step_id);
             let _ = step.context.set(context.clone());
+            let _ = step.session.set(session);
         }
         Ok(step)
     }
@@ -169,7 +170,7 @@ impl RendezvousMgr {
     }
 
     fn active(&self) -> Vec<Arc<StepState>> {
-        self.steps.lock().active.values().cloned().collect()
+        in_order(self.steps.lock().active.values().cloned())
     }
 
     /// Returns how many steps there are, and how many requests wait in them.
@@ -208,6 +209,27 @@ impl RendezvousMgr {
         }
     }
 
+    /// Ends a step that nobody wants any more, whether or not whoever began it says so: it may be gone. It counts as failed.
+    pub fn give_up(&self, step_id: i64, status: &Status) {
+        let step = {
+            let mut steps = self.steps.lock();
+            steps.early.remove(step_id);
+            steps.finish(step_id, Some(status.clone()))
+        };
+        if let Some(step) = step {
+            step.abort(status.clone());
+        }
+    }
+
+    /// Ends the steps whose sessions have ended, and returns them: nobody may have said that they are over, since what says so can
+    /// be lost with a connection.
+    pub fn end_with_sessions(&self) -> Vec<i64> {
+        let has_ended = |step: &Arc<StepState>| step.session.get().is_some_and(|session| session.strong_count() == 0);
+        let ended: Vec<i64> = self.active().iter().filter(|step| has_ended(step)).map(|step| step.id).collect();
+        ended.iter().for_each(|&step_id| self.cleanup(step_id));
+        ended
+    }
+
     /// Ends all steps.
     pub fn abort_all(&self, status: &Status) {
         let active = {
@@ -215,7 +237,7 @@ impl RendezvousMgr {
             steps.early = EarlyPushes::new();
             std::mem::take(&mut steps.active)
         };
-        for step in active.into_values() {
+        for step in in_order(active.into_values()) {
             step.abort(status.clone());
         }
     }
@@ -245,6 +267,13 @@ impl RendezvousMgr {
     pub fn num_steps(&self) -> usize {
         self.steps.lock().active.len()
     }
+}
+
+/// Returns steps in the order of their ids, so that a simulation repeats.
+fn in_order(steps: impl Iterator<Item = Arc<StepState>>) -> Vec<Arc<StepState>> {
+    let mut steps: Vec<Arc<StepState>> = steps.collect();
+    steps.sort_unstable_by_key(|step| step.id);
+    steps
 }
 
 /// What becomes of a pushed tensor.
@@ -338,6 +367,67 @@ mod tests {
         let steps = manager.steps.lock();
         assert_eq!(steps.finished.len(), FINISHED_STEPS_KEPT);
         assert_eq!(steps.finished_order.len(), FINISHED_STEPS_KEPT);
+    }
+
+    #[test]
+    fn a_step_that_was_given_up_counts_as_failed() {
+        let manager = RendezvousMgr::new(Arc::default());
+        let step = manager.find_or_create(7).unwrap();
+        manager.give_up(7, &Status::cancelled("the step was cancelled").derived());
+        assert!(step.cancellation.is_cancelled());
+        assert_eq!((manager.num_steps(), manager.progress(7)), (0, StepProgress::Failed));
+    }
+
+    /// Found by the simulation: what says that a step is over may be lost with a connection, or never be said by a master that died.
+    #[test]
+    fn a_step_ends_with_its_session_at_the_latest() {
+        let (transfers, session): (Arc<dyn Transfers>, Arc<()>) =
+            (Arc::new(Alone(Arc::new(crate::metrics::TaskMetrics::new(Vec::new())))), Arc::default());
+        let manager = RendezvousMgr::new(Arc::default());
+        let step = manager.start(7, &transfers, Arc::downgrade(&session)).unwrap();
+        let other = Arc::<()>::default();
+        manager.start(8, &transfers, Arc::downgrade(&other)).unwrap();
+        assert!(manager.end_with_sessions().is_empty());
+        drop(session);
+        assert_eq!(manager.end_with_sessions(), [7]);
+        assert!(step.cancellation.is_cancelled() && manager.find(7).is_none() && manager.find(8).is_some());
+    }
+
+    /// The transfers of a task without others.
+    struct Alone(Arc<crate::metrics::TaskMetrics>);
+
+    impl Transfers for Alone {
+        fn task(&self) -> &str {
+            "/job:a/replica:0/task:0"
+        }
+        fn metrics(&self) -> &Arc<crate::metrics::TaskMetrics> {
+            &self.0
+        }
+        fn is_alone(&self) -> bool {
+            true
+        }
+        fn address(&self, _task: &str) -> Option<&str> {
+            None
+        }
+        fn worker(&self, task: &str) -> Result<Arc<dyn crate::interface::WorkerInterface>> {
+            Err(Status::not_found(task))
+        }
+        fn for_cluster(&self, _cluster: crate::ClusterSpec, _task: String) -> Arc<dyn Transfers> {
+            Arc::new(Alone(self.0.clone()))
+        }
+        fn rendezvous(self: Arc<Self>, step: Arc<StepState>) -> Arc<dyn Rendezvous> {
+            step
+        }
+        fn forget_step(&self, _step_id: i64) {}
+        fn may_be_pushed_to(&self) -> bool {
+            false
+        }
+        fn connected_to(&self, _incarnation: u64) -> Option<Arc<dyn super::super::step_state::PeerLink>> {
+            None
+        }
+        fn reach(&self, _task: &str, _incarnation: u64) -> crate::interface::Answer<()> {
+            Box::pin(std::future::ready(Ok(())))
+        }
     }
 
     #[test]

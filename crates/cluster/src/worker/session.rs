@@ -19,6 +19,8 @@ pub(crate) struct WorkerSession {
     pub master: (String, i64),
     /// How tensors come from other tasks.
     pub transfers: Arc<dyn Transfers>,
+    /// Lasts as long as the session.
+    pub alive: Arc<()>,
     /// Its place among the sessions that its client may have.
     pub _place: Option<Place>,
 }

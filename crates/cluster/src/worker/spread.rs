@@ -6,6 +6,7 @@ use super::step_state::Transfers;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::{PartitionGraph, RegisterGraphCall, RunGraphCall, RunGraphReply, WorkerInterface};
 use crate::random::RandomIds;
+use crate::spawner::Spawner;
 use executor::{SpreadBody, SpreadFunction, SpreadRuntime};
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashMapExt};
@@ -27,7 +28,7 @@ pub(crate) struct Spread {
     pub devices: Vec<LocalDevice>,
     /// The other tasks.
     pub transfers: Arc<dyn Transfers>,
-    pub runtime: tokio::runtime::Handle,
+    pub spawner: Spawner,
     /// Numbers the steps that functions run as.
     pub ids: Arc<RandomIds>,
     /// The session that the graphs are registered for, if its master has told of one.
@@ -61,7 +62,7 @@ struct Part {
     session_handle: Arc<str>,
     create_worker_session_called: bool,
     graph_handle: Arc<str>,
-    runtime: tokio::runtime::Handle,
+    spawner: Spawner,
     /// The arguments that it takes, with their keys.
     args: Vec<(usize, Arc<str>)>,
     /// The results that it returns, with their keys.
@@ -78,10 +79,11 @@ impl SpreadFunction for Prepared {
             Err(status) => return done(Err(status)),
         };
         let function = self.function.clone();
-        function.spread.runtime.clone().spawn(async move {
+        function.spread.spawner.clone().spawn(async move {
             let outcome = tokio::select! {
-                outcome = function.call(args) => outcome,
+                biased;
                 Ok(status) = cancelled => Err(status),
+                outcome = function.call(args) => outcome,
             };
             cancellation.deregister(token);
             done(outcome);
@@ -223,7 +225,7 @@ impl Spread {
             session_handle,
             create_worker_session_called,
             graph_handle: graph_handle.into(),
-            runtime: self.runtime.clone(),
+            spawner: self.spawner.clone(),
             args: terminals.args,
             results: terminals.results.iter().map(|(index, _)| *index).collect(),
             receives: terminals.results.into_iter().map(|(_, key)| key).collect(),
@@ -267,7 +269,7 @@ impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
         for part in self.parts {
             let (worker, step_id) = (part.worker.clone(), self.step_id);
-            part.runtime.spawn(async move {
+            part.spawner.spawn(async move {
                 if let Err(status) = worker.cleanup_graph(step_id).await {
                     tracing::debug!("a function's step could not be cleaned up: {status}");
                 }
@@ -285,7 +287,7 @@ impl Drop for Part {
         };
         let worker = self.worker.clone();
         // Not here: a part may end under a lock of the worker's that holds its own graphs.
-        self.runtime.spawn(async move {
+        self.spawner.spawn(async move {
             // The session may have ended before, and the graph with it.
             if let Err(status) = worker.deregister_graph(request).await {
                 tracing::debug!("a function's graph could not be dropped: {status}");

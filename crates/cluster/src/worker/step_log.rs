@@ -1,5 +1,6 @@
 //! What a step's trace is made of: [`NodeTrace`] notes when nodes ran, and [`StepLog`] when tensors arrived.
 
+use crate::clock::system_time;
 use crate::interface::ReceivedTensor;
 use foldhash::{HashMap, HashMapExt};
 use graph::NodeGraph;
@@ -9,7 +10,7 @@ use proto::{DeviceStepStats, NodeExecStats, NodeOutput, StepStats, TensorDescrip
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// Steps whose transfers are kept until somebody asks for them.
 const LOGGED_STEPS_MAX: usize = 256;
@@ -19,7 +20,7 @@ const LOGGED_TRANSFERS_MAX: usize = 1 << 16;
 
 /// Returns the microseconds since the epoch.
 pub(crate) fn now_micros() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
+    system_time().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }
 
 /// Notes when the nodes of one partition ran on one device.

@@ -1,6 +1,7 @@
 //! [`StepSequences`]: the ids of steps of collective graphs. Members whose masters know nothing of each other must give their steps the
 //! same ids, so the leader of the collective groups begins each sequence, and every master counts on by itself.
 
+use crate::clock::sleep;
 use crate::interface::WorkerInterface;
 use crate::random::RandomIds;
 use foldhash::HashMap;
@@ -97,7 +98,7 @@ impl StepSequences {
             if is_told_again || asked == ASKING_MAX {
                 break (known.ended.map_or(next, following), next);
             }
-            tokio::time::sleep(delay).await;
+            sleep(delay).await;
             delay *= 2;
         };
         let mut sequences = self.sequences.lock();

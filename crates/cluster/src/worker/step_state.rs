@@ -6,6 +6,7 @@ use crate::ClusterSpec;
 use crate::device::task_of;
 use crate::interface::{Answer, WorkerInterface};
 use crate::metrics::TaskMetrics;
+use crate::spawner::AbortHandle;
 use futures_util::future::BoxFuture;
 use kernel::{Cancellation, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, ResourceManager};
 use parking_lot::Mutex;
@@ -13,12 +14,14 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Result, Status, Tensor};
-use tokio::task::AbortHandle;
 
 /// How many peers a step remembers whose connections were lost.
 const LOST_PEERS_MAX: usize = 1 << 10;
+
+/// Among how many of the receives of a step one is chosen that an error names.
+const NAMED_KEYS_MAX: usize = 1 << 10;
 
 /// Tells a connection to another task from all others that there were in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +43,8 @@ pub(crate) struct StepState {
     pub receivers: Mutex<SmallVec<[Receiver; 2]>>,
     /// How its tensors come from other tasks, once a partition has been started.
     pub context: OnceLock<Arc<dyn Transfers>>,
+    /// Lasts as long as the session that it belongs to, once a partition has been started: it ends with that, if not before.
+    pub session: OnceLock<Weak<()>>,
     /// Whether a partition has been started; until then only requests for its tensors wait.
     pub has_started: AtomicBool,
     /// When that was, in microseconds since the epoch.
@@ -84,6 +89,7 @@ impl StepState {
             resources: Arc::new(ResourceManager::new()),
             receivers: Mutex::default(),
             context: OnceLock::new(),
+            session: OnceLock::new(),
             has_started: AtomicBool::new(false),
             started_micros: AtomicU64::new(0),
             waiting_requests: AtomicUsize::new(0),
@@ -156,7 +162,10 @@ impl StepState {
     /// Fails the step if it waits for a tensor of one of these devices; returns whether it does.
     pub fn fail_waiting_for(&self, incarnations: &[u64], because: &Status) -> bool {
         let is_from = |key: &RendezvousKey| incarnations.contains(&key.source_incarnation());
-        let Some(key) = self.waiting_keys(1, is_from).pop() else { return false };
+        // The first by name, so that a simulation repeats.
+        let mut keys = self.waiting_keys(NAMED_KEYS_MAX, is_from);
+        keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        let Some(key) = keys.into_iter().next() else { return false };
         let status = Status::new(
             because.code(),
             format!(

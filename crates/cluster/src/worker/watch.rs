@@ -20,9 +20,11 @@
 
 use super::Worker;
 use super::step_state::{LinkId, PeerLink, StepProgress, Transfers};
+use crate::clock::sleep;
 use crate::device::task_of;
-use foldhash::{HashMap, HashMapExt, HashSet};
+use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::Status;
@@ -45,7 +47,7 @@ const LOST_MAX: usize = 1 << 12;
 /// Looks at the steps of a worker every `interval`, until the worker is dropped.
 pub(crate) async fn watch(worker: Weak<Worker>, interval: Duration) {
     loop {
-        tokio::time::sleep(interval).await;
+        sleep(interval).await;
         let Some(worker) = worker.upgrade() else { return };
         worker.look_at_waiting_steps();
     }
@@ -143,7 +145,7 @@ impl Worker {
         if !self.transfers.may_be_pushed_to() {
             return;
         }
-        let mut senders: HashMap<u64, Sender> = HashMap::new();
+        let mut senders: BTreeMap<u64, Sender> = BTreeMap::new();
         let mut state = self.watch.state.lock();
         state.now += 1;
         let now = state.now;
@@ -201,7 +203,7 @@ impl Worker {
         }
         let worker = self.clone();
         let reaching = sender.context.reach(&sender.task, incarnation);
-        self.runtime.spawn(async move {
+        self.spawner.spawn(async move {
             let reached = reaching.await;
             worker.watch.state.lock().reaching.remove(&incarnation);
             if let Err(status) = reached {
@@ -288,7 +290,7 @@ mod tests {
 
     /// Starts a step on a worker that waits for a tensor of a device of another.
     fn wait_for(receiver: &Worker, sender: &Worker, incarnation: u64) -> oneshot::Receiver<Status> {
-        let step = receiver.steps.start(STEP, &receiver.transfers).unwrap();
+        let step = receiver.steps.start(STEP, &receiver.transfers, std::sync::Weak::new()).unwrap();
         let devices = (&sender.devices[0].name, &receiver.devices[0].name);
         let key = RendezvousKey::new(devices.0, incarnation, devices.1, "edge", 0, 0);
         let (ended, outcome) = oneshot::channel();
@@ -312,7 +314,7 @@ mod tests {
         let (receiver, sender) = two_tasks();
         let incarnation = sender.worker().devices[0].incarnation;
         let outcome = wait_for(receiver.worker(), sender.worker(), incarnation);
-        sender.worker().steps.start(STEP, &sender.worker().transfers).unwrap();
+        sender.worker().steps.start(STEP, &sender.worker().transfers, std::sync::Weak::new()).unwrap();
         for _ in 0..50 {
             receiver.worker().look_at_waiting_steps();
             tokio::time::sleep(Duration::from_millis(1)).await;

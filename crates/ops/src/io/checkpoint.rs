@@ -7,8 +7,8 @@ use kernel::{
     BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Resource, ShapeContext, note_save,
     shape,
 };
+use numeric::environment;
 use std::sync::Arc;
-use std::time::Instant;
 use storage::bundle::{
     BundleReader, BundleWriter, BundleWriterOptions, HeldPart, MergeOptions, TensorSlice, is_part, merge_bundles,
     meta_filename, parse_shape_and_slice,
@@ -168,7 +168,7 @@ impl Kernel for SaveV2 {
         let Some(count) = context.num_inputs().checked_sub(3) else {
             return Err(Status::invalid_argument("SaveV2 needs at least 3 inputs"));
         };
-        let (request, started) = (request(context, count)?, Instant::now());
+        let (request, started) = (request(context, count)?, environment::now());
         let mut bytes = 0;
         let mut writer = BundleWriter::new(file_system(), &request.prefix, BundleWriterOptions::default())?;
         for (index, (name, spec)) in request.names.iter().zip(&request.specs).enumerate() {
@@ -305,7 +305,7 @@ impl Kernel for MergeV2Checkpoints {
                 prefixes.shape()
             )));
         }
-        let (prefixes, started) = (texts(prefixes)?, Instant::now());
+        let (prefixes, started) = (texts(prefixes)?, environment::now());
         let destination = scalar_text(context.input(1)?, "destination_prefix")?;
         merge_bundles(&*file_system(), &prefixes, &destination, self.0)?;
         // Its tensors were counted with its parts.

@@ -10,6 +10,7 @@ use super::split::TensorPath;
 use super::wire::Segments;
 use super::{GRPC_ENCODING, status};
 use crate::PeerTimes;
+use crate::clock::{elapsed, now, sleep, timeout};
 use crate::log_limit::LogLimit;
 use crate::task_question::ASK;
 use crate::tls::{Protocol, Tls, Wire, is_about_certificates, refusal_of};
@@ -34,7 +35,6 @@ use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 /// A peer may close every connection that is made to it.
@@ -297,7 +297,7 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
 async fn never_answers(pings: Option<PingPong>, timeout: Duration) {
     let Some(mut pings) = pings else { return pending().await };
     // An error is one of the connection, which ends by itself.
-    if tokio::time::timeout(timeout, pings.ping(Ping::opaque())).await.is_ok() {
+    if crate::clock::timeout(timeout, pings.ping(Ping::opaque())).await.is_ok() {
         pending().await
     }
 }
@@ -306,11 +306,11 @@ async fn never_answers(pings: Option<PingPong>, timeout: Duration) {
 async fn watch_silence(owner: &Weak<Peer>, times: PeerTimes) -> Infallible {
     let mut num_answers = 0;
     loop {
-        tokio::time::sleep(times.check).await;
+        sleep(times.check).await;
         let Some(peer) = owner.upgrade() else { return pending().await };
-        let (before, now) = (num_answers, peer.num_answers.load(Ordering::Relaxed));
-        num_answers = now;
-        if before != now || peer.num_calls.load(Ordering::Relaxed) == 0 {
+        let (before, answered) = (num_answers, peer.num_answers.load(Ordering::Relaxed));
+        num_answers = answered;
+        if before != answered || peer.num_calls.load(Ordering::Relaxed) == 0 {
             continue;
         }
         let Some(sender) = peer.state.lock().sender.clone() else { continue };
@@ -319,11 +319,11 @@ async fn watch_silence(owner: &Weak<Peer>, times: PeerTimes) -> Infallible {
         let Ok(mut question) = channel.begin(sender, worker::GET_STATUS, request) else { continue };
         // From here on nothing keeps the peer, so that the connection ends with its last user.
         drop(channel);
-        let asked_at = Instant::now();
+        let asked_at = now();
         let mut next_line = times.silence;
-        while tokio::time::timeout(times.check, &mut question).await.is_err() {
+        while timeout(times.check, &mut question).await.is_err() {
             let Some(peer) = owner.upgrade() else { return pending().await };
-            let silent_for = asked_at.elapsed() + times.check;
+            let silent_for = elapsed(asked_at) + times.check;
             if silent_for >= next_line {
                 next_line = silent_for + SILENCE_LINE_INTERVAL;
                 warn!(
@@ -339,7 +339,7 @@ async fn watch_silence(owner: &Weak<Peer>, times: PeerTimes) -> Infallible {
         if next_line > times.silence
             && let Some(peer) = owner.upgrade()
         {
-            info!("{} at {} answers again, after {} s", peer.name, peer.address, asked_at.elapsed().as_secs());
+            info!("{} at {} answers again, after {} s", peer.name, peer.address, elapsed(asked_at).as_secs());
         }
     }
 }
@@ -350,7 +350,7 @@ async fn open(peer: &Peer) -> Result<(SendRequest<Bytes>, Connection)> {
     let failed = |error: &dyn std::fmt::Display| {
         Status::unavailable(format!("can't connect to {} at {}: {error}", peer.name, peer.address))
     };
-    let connecting = tokio::time::timeout(peer.times.connect, TcpStream::connect(&peer.address));
+    let connecting = timeout(peer.times.connect, TcpStream::connect(&peer.address));
     let stream = match connecting.await {
         Ok(connected) => connected.map_err(|error| failed(&error))?,
         Err(_) => return Err(failed(&format_args!("no answer in {} s", peer.times.connect.as_secs_f32()))),
@@ -360,7 +360,7 @@ async fn open(peer: &Peer) -> Result<(SendRequest<Bytes>, Connection)> {
         None => Wire::Plain(stream),
         Some(secured) => {
             let connecting = secured.tls.connect(stream, secured.task.as_deref(), &peer.address, Protocol::Http);
-            match tokio::time::timeout(peer.times.connect, connecting).await {
+            match timeout(peer.times.connect, connecting).await {
                 Ok(Ok(stream)) => Wire::Tls(Box::new(stream)),
                 Ok(Err(error)) if is_about_certificates(&error) => {
                     return Err(Status::unauthenticated(failed(&error).message().to_owned()));

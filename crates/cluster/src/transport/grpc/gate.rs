@@ -10,6 +10,7 @@ use super::socket_owner::{Owner, SocketTable};
 use crate::access::Principal;
 use crate::audit::{AuditLog, Event};
 use crate::client::Client;
+use crate::clock::timeout;
 use crate::listen::is_own;
 use crate::log_limit::LogLimit;
 use crate::peer_policy::{PeerPolicy, user_name};
@@ -193,7 +194,7 @@ impl Gate {
         self.note_refusal(peer, &status);
         let Ok(permit) = self.refusals.clone().try_acquire_owned() else { return };
         tokio::spawn(async move {
-            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, answer_with(stream, status)).await;
+            let _ = timeout(REFUSAL_TIMEOUT, answer_with(stream, status)).await;
             drop(permit);
         });
     }

@@ -3,6 +3,7 @@
 
 use super::gate::{Entered, Gate};
 use super::server::{First, HANDSHAKE_TIMEOUT, first_of};
+use crate::clock::{sleep, timeout};
 use crate::tls::{Protocol, Tls, Wire, is_about_certificates};
 use crate::transport::tcp::connection_options;
 use crate::{PeerPolicy, ServerConfig, TlsFiles};
@@ -13,7 +14,6 @@ use tensor::{Result, Status};
 use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 /// How much is read at once in each direction.
@@ -88,7 +88,7 @@ async fn accept(listener: TcpListener, way: Arc<Way>) {
                 Err(error) => {
                     debug!("can't accept a connection: {error}");
                     way.gate.files_ran_out();
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    sleep(ACCEPT_PAUSE).await;
                 }
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => {}

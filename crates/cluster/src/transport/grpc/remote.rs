@@ -7,57 +7,17 @@ use crate::interface::*;
 use crate::random::RandomIds;
 use crate::task_question::{ASK, TaskAnswer, TaskQuestion};
 use crate::tls::Tls;
-use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse, Connection, StreamHub, StreamOffer};
+use crate::transport::stream::{ConfirmStreamRequest, ConfirmStreamResponse};
 use crate::{PeerTimes, TlsFiles};
-use foldhash::HashSet;
-use parking_lot::{Mutex, RwLock};
 use proto::DeviceAttributes;
 use proto::service::{master, worker};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use tensor::Result;
-use tracing::{debug, info};
 
-/// A worker in another process. It is asked over gRPC, and once a session was opened there the calls of every step go over a stream,
-/// if both tasks take one.
+/// A worker in another process, which is asked over gRPC.
 pub(crate) struct RemoteWorker {
     channel: Channel,
     ids: Arc<RandomIds>,
-    /// The stream, or how to get one.
-    streaming: Option<Arc<Streaming>>,
-}
-
-/// How a worker in another process is reached by stream.
-struct Streaming {
-    /// The streams of this task.
-    streams: Arc<StreamHub>,
-    /// The worker's task, and its address.
-    task: String,
-    address: String,
-    /// What its task offers, and the incarnation that it has, as it last said.
-    offered: RwLock<Option<(StreamOffer, u64)>>,
-    opened: RwLock<Option<Arc<Connection>>>,
-}
-
-impl Streaming {
-    /// Takes note of what a task says of itself.
-    fn told(&self, devices: &[DeviceAttributes]) {
-        if let Some(version) = devices.first().and_then(StreamOffer::other_version) {
-            say_once(&self.task, version);
-        }
-        let offered = devices.first().and_then(|first| Some((StreamOffer::of(first)?, first.incarnation)));
-        *self.offered.write() = offered;
-    }
-
-    /// Opens the stream that the task has offered. What is sent meanwhile waits.
-    fn open(&self) {
-        let offered = self.offered.read();
-        let Some((offer, incarnation)) = &*offered else { return };
-        let address = self.streams.offer().address_of(offer, &self.task, &self.address, *incarnation);
-        match self.streams.get(&address) {
-            Ok(stream) => *self.opened.write() = Some(stream),
-            Err(status) => debug!("{} gets no stream: {status}", self.task),
-        }
-    }
 }
 
 /// A master in another process, as a client sees it.
@@ -66,40 +26,10 @@ pub struct RemoteMaster {
     ids: Arc<RandomIds>,
 }
 
-/// Says, once for each task, that its release differs from this one.
-fn say_once(task: &str, version: u64) {
-    static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-    let mut said = SAID.lock();
-    if said.len() < SAID_MAX && said.insert(task.to_owned()) {
-        info!(
-            "{task} runs another release, whose streams have version {version}: tensors between it and this task go by gRPC. Run the \
-             same release on both, and they go faster"
-        );
-    }
-}
-
-/// Of how many tasks it is said that they run another release.
-const SAID_MAX: usize = 1 << 10;
-
 impl RemoteWorker {
     /// Makes the interface of a task's worker over a channel.
-    pub fn new(
-        channel: Channel,
-        ids: Arc<RandomIds>,
-        task: &str,
-        address: &str,
-        streams: Option<&Arc<StreamHub>>,
-    ) -> RemoteWorker {
-        let streaming = streams.map(|streams| {
-            let (task, address) = (task.to_owned(), address.to_owned());
-            let (offered, opened) = (RwLock::new(None), RwLock::new(None));
-            Arc::new(Streaming { streams: streams.clone(), task, address, offered, opened })
-        });
-        RemoteWorker { channel, ids, streaming }
-    }
-
-    fn stream(&self) -> Option<Arc<Connection>> {
-        self.streaming.as_ref()?.opened.read().clone().filter(|stream| stream.is_usable())
+    pub fn new(channel: Channel, ids: Arc<RandomIds>) -> RemoteWorker {
+        RemoteWorker { channel, ids }
     }
 }
 
@@ -146,26 +76,12 @@ pub(crate) fn confirm_stream(channel: &Channel, request: ConfirmStreamRequest) -
 impl WorkerInterface for RemoteWorker {
     fn get_status(&self) -> Answer<Vec<DeviceAttributes>> {
         let answer = plain(&self.channel, worker::GET_STATUS, proto::GetStatusRequest {});
-        let streaming = self.streaming.clone();
-        Box::pin(async move {
-            let response: proto::GetStatusResponse = answer.await?;
-            if let Some(streaming) = streaming {
-                streaming.told(&response.device_attributes);
-            }
-            Ok(response.device_attributes)
-        })
+        Box::pin(async move { answer.await.map(|response: proto::GetStatusResponse| response.device_attributes) })
     }
 
     fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Answer<()> {
         let answer = plain(&self.channel, worker::CREATE_WORKER_SESSION, request);
-        let streaming = self.streaming.clone();
-        Box::pin(async move {
-            let _: proto::CreateWorkerSessionResponse = answer.await?;
-            if let Some(streaming) = streaming {
-                streaming.open();
-            }
-            Ok(())
-        })
+        Box::pin(async move { answer.await.map(|_: proto::CreateWorkerSessionResponse| ()) })
     }
 
     fn delete_worker_session(&self, session_handle: String) -> Answer<()> {
@@ -203,14 +119,6 @@ impl WorkerInterface for RemoteWorker {
     }
 
     fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply> {
-        if !call.is_partial
-            && let Some(stream) = self.stream()
-        {
-            return match stream.run_graph(&call) {
-                Ok(pending) => Box::pin(pending.answer()),
-                Err(status) => Box::pin(std::future::ready(Err(status))),
-            };
-        }
         let request = write_run_graph(&call, self.ids.next_request_id());
         let answer = self.channel.call(worker::RUN_GRAPH, request, Some(RUN_GRAPH_RESPONSE));
         let keys = call.receives;
@@ -218,9 +126,6 @@ impl WorkerInterface for RemoteWorker {
     }
 
     fn cleanup_graph(&self, step_id: i64) -> Answer<()> {
-        if let Some(stream) = self.stream() {
-            return Box::pin(std::future::ready(stream.cleanup(step_id)));
-        }
         let answer = plain(&self.channel, worker::CLEANUP_GRAPH, proto::CleanupGraphRequest { step_id });
         Box::pin(async move { answer.await.map(|_: proto::CleanupGraphResponse| ()) })
     }

@@ -11,6 +11,7 @@ use super::wire::{Segments, malformed};
 use crate::access::{Principal, Role};
 use crate::audit::{AuditLog, Event};
 use crate::client::{Caller, Client, called_by};
+use crate::clock::{elapsed, now, sleep, timeout};
 use crate::connections::Connections;
 use crate::interface::{MasterInterface, PartitionGraph, RegisterGraphCall, WorkerInterface};
 use crate::log_limit::LogLimit;
@@ -40,7 +41,6 @@ use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tracing::{debug, warn};
 
 /// How long a connection may take to say what it wants.
@@ -102,7 +102,7 @@ pub(crate) async fn serve(
                     // Out of file descriptors, most likely: others must end before another can begin.
                     gate.files_ran_out();
                     tokio::select! {
-                        () = tokio::time::sleep(pause) => {}
+                        () = sleep(pause) => {}
                         _ = stopping.changed() => {}
                     }
                     pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
@@ -197,7 +197,7 @@ async fn serve_connection(
             Some(Ok((request, respond))) => {
                 let asker =
                     Asker { peer, caller: caller.clone(), tokens: gate.tokens.clone(), audit: gate.audit.clone() };
-                let call = serve_call(request, respond, services.clone(), turns.clone(), asker, Instant::now());
+                let call = serve_call(request, respond, services.clone(), turns.clone(), asker, now());
                 drop(tokio::spawn(turns.take(called_by(caller.clone(), call))));
             }
             Some(Err(error)) => {
@@ -434,7 +434,7 @@ async fn serve_call(
                 debug!("an answer to {} could not be sent: {error}", method.path);
             }
             if method.path == master::RUN_STEP || method.path == master::RUN_CALLABLE {
-                turns.latencies.record(arrived.elapsed());
+                turns.latencies.record(elapsed(arrived));
             }
         }
         Some(Err(status)) => respond_with_error(&mut respond, status),

@@ -5,6 +5,7 @@
 
 use super::{Connection, StreamHub, panicked};
 use crate::interface::{Answer, RunGraphReply};
+use crate::spawner::Spawner;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -55,7 +56,7 @@ impl PeerCalls {
             answer: Mutex::new(Some(answer)),
             connection: connection.clone(),
             running: self.clone(),
-            runtime: hub.runtime.clone(),
+            spawner: hub.spawner.clone(),
             _counted: Counted::new(hub),
         });
         self.calls.lock().insert(id, call.clone());
@@ -72,10 +73,21 @@ impl PeerCalls {
 
     /// Gives all calls up.
     pub fn abort_all(&self) {
-        let calls = std::mem::take(&mut *self.calls.lock());
-        for call in calls.into_values() {
+        // In the order in which they came, so that a simulation repeats.
+        let mut calls: Vec<_> = std::mem::take(&mut *self.calls.lock()).into_iter().collect();
+        calls.sort_unstable_by_key(|(id, _)| *id);
+        for (_, call) in calls {
             call.give_up();
         }
+    }
+}
+
+/// Gives all calls of a peer up when its connection is dropped, also before its end: a call holds the others.
+pub(super) struct AbortOnDrop(pub PeerCalls);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort_all();
     }
 }
 
@@ -86,7 +98,7 @@ struct Call {
     answer: Mutex<Option<Answer<RunGraphReply>>>,
     connection: Arc<Connection>,
     running: PeerCalls,
-    runtime: tokio::runtime::Handle,
+    spawner: Spawner,
     _counted: Counted,
 }
 
@@ -114,8 +126,8 @@ impl Call {
     }
 
     fn go_on_elsewhere(self: Arc<Self>) {
-        let runtime = self.runtime.clone();
-        runtime.spawn(async move { self.go_on() });
+        let spawner = self.spawner.clone();
+        spawner.spawn(async move { self.go_on() });
     }
 
     fn give_up(&self) {
@@ -174,7 +186,8 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let runtime = tokio::runtime::Handle::current();
         let offer = StreamOffer::new(Transport::Tcp, 1).unwrap();
-        let hub = Arc::new(StreamHub::new(runtime, "a task".to_owned(), vec![1], offer, StreamSettings::default()));
+        let hub =
+            Arc::new(StreamHub::new(runtime.into(), "a task".to_owned(), vec![1], offer, StreamSettings::default()));
         let connection = Arc::new(Connection::connecting("peer"));
         connection.up(Arc::new(Socket::unix(ours).unwrap()), OutFrame::default());
         (hub, connection, theirs)
@@ -231,6 +244,18 @@ mod tests {
         let mut num_running = hub.num_running.subscribe();
         let is_over = num_running.wait_for(|&count| count == 0);
         tokio::time::timeout(std::time::Duration::from_secs(60), is_over).await.unwrap().unwrap();
+    }
+
+    /// Found by the simulation: calls hold each other, so that a connection that was dropped before its end left them behind.
+    #[tokio::test]
+    async fn calls_are_given_up_when_their_connection_is_dropped() {
+        let (hub, connection, _theirs) = connected();
+        let running = AbortOnDrop(PeerCalls::default());
+        let (end, ended) = oneshot::channel();
+        then_answer(|| running.0.add(&hub, &connection, 1, failing_with(ended)));
+        drop(running);
+        assert!(end.is_closed());
+        assert_eq!(*hub.num_running.borrow(), 0);
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use super::settings::StreamLimits;
 use super::shared_memory::SharedHeap;
 use super::silence::Silence;
 use super::socket::Socket;
+use crate::clock::sleep;
 use crate::interface::{RunGraphCall, RunGraphReply};
 use crate::metrics::PeerTraffic;
 use crate::worker::{LinkId, PeerLink};
@@ -413,7 +414,7 @@ impl Connection {
     pub(crate) async fn give_back(&self) -> Infallible {
         loop {
             self.releases.wait().await;
-            tokio::time::sleep(RELEASE_DELAY).await;
+            sleep(RELEASE_DELAY).await;
             let mut outgoing = self.outgoing.lock();
             if matches!(outgoing.link, Link::Up(_)) {
                 self.queue_releases(&mut outgoing);
@@ -511,8 +512,10 @@ impl Connection {
         let lent = std::mem::take(&mut *self.lent.lock());
         self.lent_bytes.store(0, Ordering::Relaxed);
         drop(lent);
-        let calls = std::mem::take(&mut *self.calls.lock());
-        for call in calls.into_values() {
+        // In the order in which they were made, so that a simulation repeats.
+        let mut calls: Vec<_> = std::mem::take(&mut *self.calls.lock()).into_iter().collect();
+        calls.sort_unstable_by_key(|(id, _)| *id);
+        for (_, call) in calls {
             let _ = call.send(Err(status.clone()));
         }
     }

@@ -19,6 +19,7 @@ use super::reader::{FrameReader, no_greeting};
 use super::shared_memory::PeerMemory;
 use super::socket::Socket;
 use super::{Connection, StreamHub};
+use crate::clock::now;
 use std::sync::Arc;
 use std::time::Instant;
 use tensor::{Result, Status};
@@ -33,13 +34,13 @@ impl StreamHub {
         expected: Option<StreamAddress<'_>>,
     ) -> Result<(FrameReader, Hello)> {
         let timeout = self.settings.limits.greeting_timeout;
-        let deadline = Instant::now() + timeout;
+        let deadline = now() + timeout;
         let greeting = self.exchange(connection, socket, expected, deadline);
         // The thread of a blocking socket has no runtime to wait with; its system calls end in time.
         if socket.is_blocking() {
             return greeting.await;
         }
-        tokio::time::timeout(timeout, greeting).await.unwrap_or_else(|_| Err(no_greeting()))
+        crate::clock::timeout(timeout, greeting).await.unwrap_or_else(|_| Err(no_greeting()))
     }
 
     async fn exchange(

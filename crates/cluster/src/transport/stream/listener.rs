@@ -3,6 +3,7 @@
 
 use super::socket::Socket;
 use super::{StreamHub, abstract_address};
+use crate::clock::sleep;
 use crate::log_limit::LogLimit;
 use crate::threads;
 use foldhash::HashMap;
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tensor::{Result, Status};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Handle;
 use tracing::{debug, warn};
 
 /// How many peers on this machine have a thread of their own here; the runtime serves those that come later.
@@ -111,7 +113,7 @@ impl StreamHub {
         let listener = std::os::unix::net::UnixListener::bind_addr(&address).map_err(unusable)?;
         listener.set_nonblocking(true).map_err(unusable)?;
         // Within the runtime, because a socket belongs to one.
-        let _entered = self.runtime.enter();
+        let _entered = self.spawner.runtime().map(Handle::enter);
         UnixListener::from_std(listener).map_err(unusable).map(Some)
     }
 
@@ -138,7 +140,7 @@ impl StreamHub {
                             self.task
                         );
                     }
-                    tokio::time::sleep(backoff).await;
+                    sleep(backoff).await;
                     backoff = (2 * backoff).min(BACKOFF_MAX);
                 }
             }
@@ -194,7 +196,7 @@ impl StreamHub {
             let user = user.clone();
             let started = threads::spawn("ferroflow-stream", move || {
                 let _user = user;
-                let _runtime = place.0.runtime.enter();
+                let _runtime = place.0.spawner.runtime().map(Handle::enter);
                 // Nothing of this waits for the runtime, so that it ends with the connection.
                 let _ = place.0.clone().accept(socket).now_or_never();
             });
@@ -204,7 +206,7 @@ impl StreamHub {
             }
         }
         let (hub, socket) = (self.clone(), Socket::unix(stream)?.with_peer_user(uid));
-        self.runtime.spawn(async move {
+        self.spawner.spawn(async move {
             hub.accept(socket).await;
             drop(user);
         });

@@ -12,6 +12,7 @@ mod connection;
 mod decoder;
 mod frame;
 mod free_space;
+mod given;
 mod greeting;
 mod hello;
 #[cfg(test)]
@@ -33,17 +34,19 @@ mod tests;
 pub(crate) use address::StreamOffer;
 pub(crate) use connection::Connection;
 pub(crate) use frame::PREFACE;
+pub use given::{Dialer, GivenStream};
 pub(crate) use proof::{ConfirmStreamRequest, ConfirmStreamResponse};
 pub(crate) use settings::{StreamLimits, StreamSettings};
 pub(crate) use socket::Socket;
 
 use crate::interface::Answer;
 use crate::metrics::PeerTraffic;
+use crate::spawner::Spawner;
 use crate::tls::{Identity, Protocol, Wire};
 use crate::transport::tcp::connection_options;
 use crate::worker::Recipient;
 use address::{Place, StreamAddress};
-use calls::PeerCalls;
+use calls::{AbortOnDrop, PeerCalls};
 use decoder::InFrame;
 use foldhash::{HashMap, HashMapExt};
 use frame::{Kind, malformed};
@@ -78,7 +81,7 @@ pub(crate) trait Peers: Send + Sync {
 
 /// The streams of one server, in both directions.
 pub(crate) struct StreamHub {
-    runtime: tokio::runtime::Handle,
+    spawner: Spawner,
     /// Who takes what arrives.
     worker: OnceLock<Weak<dyn Recipient>>,
     /// The workers of this task's cluster.
@@ -111,7 +114,7 @@ pub(crate) struct StreamHub {
 impl StreamHub {
     /// Makes the hub of a task with these devices.
     pub fn new(
-        runtime: tokio::runtime::Handle,
+        spawner: Spawner,
         task: String,
         incarnations: Vec<u64>,
         offer: StreamOffer,
@@ -121,7 +124,7 @@ impl StreamHub {
         let heap = if shares_memory { SharedHeap::of_process() } else { None };
         let connections = Mutex::new(HashMap::new());
         StreamHub {
-            runtime,
+            spawner,
             worker: OnceLock::new(),
             peers: OnceLock::new(),
             task,
@@ -165,7 +168,7 @@ impl StreamHub {
         connections.insert(key.into(), connection.clone());
         drop(connections);
         let (hub, opened, address) = (self.clone(), connection.clone(), address.to_owned());
-        self.runtime.spawn(async move { hub.open(opened, &address).await });
+        self.spawner.spawn(async move { hub.open(opened, &address).await });
         Ok(connection)
     }
 
@@ -227,6 +230,9 @@ impl StreamHub {
         let connected = async {
             match address.place {
                 Place::Tcp(host) => {
+                    if let Some(dialer) = &self.settings.dialer {
+                        return dialer.dial(address.task, host).await.map(Socket::given);
+                    }
                     let stream = TcpStream::connect(host).await?;
                     connection_options(&stream);
                     let Some(tls) = &self.settings.tls else { return Socket::tcp(Wire::Plain(stream), None) };
@@ -238,7 +244,7 @@ impl StreamHub {
                 Place::Unix(name) => connect_unix(name, timeout, &self.settings).await,
             }
         };
-        match tokio::time::timeout(timeout, connected).await {
+        match crate::clock::timeout(timeout, connected).await {
             Ok(outcome) => outcome.map_err(|error| unreachable(error.to_string())),
             Err(_) => Err(unreachable(format!("it did not take the connection within {} s", timeout.as_secs_f32()))),
         }
@@ -275,6 +281,7 @@ impl StreamHub {
             None => return stopping(),
         }
         let running = PeerCalls::default();
+        let _aborted = AbortOnDrop(running.clone());
         let reading = async {
             let (mut reader, hello) = self.greet(&connection, &socket, expected).await?;
             if let Some(traffic) = self.peers.get().and_then(Weak::upgrade).and_then(|peers| peers.traffic(&hello.task))
@@ -296,12 +303,13 @@ impl StreamHub {
         };
         let reading = caught(reading);
         let ended: Result<()> = if socket.is_blocking() {
-            let writing = self.runtime.spawn(keep_writing(connection.clone(), socket.clone()));
+            let writing = self.spawner.spawn(keep_writing(connection.clone(), socket.clone()));
             let ended = reading.await;
-            writing.abort();
+            writing.abort_handle().abort();
             ended
         } else {
             tokio::select! {
+                biased;
                 ended = reading => ended,
                 ended = keep_writing(connection.clone(), socket.clone()) => ended,
             }
@@ -445,6 +453,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Status {
 async fn keep_writing(connection: Arc<Connection>, socket: Arc<Socket>) -> Result<()> {
     let ended = caught(async {
         tokio::select! {
+            biased;
             ended = connection.write_the_rest(&socket) => ended.map_err(|error| unavailable(&error)),
             never = connection.give_back() => match never {},
             never = connection.watch_peer() => match never {},

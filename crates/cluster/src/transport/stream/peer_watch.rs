@@ -3,6 +3,7 @@
 
 use super::connection::{Connection, Progress};
 use super::frame::Kind;
+use crate::clock::{elapsed, now, sleep};
 use std::convert::Infallible;
 use std::time::Instant;
 
@@ -30,39 +31,39 @@ impl Connection {
     pub(super) async fn watch_peer(&self) -> Infallible {
         let interval = self.limits().silence_max / LOOKS;
         let mut seen =
-            Seen { num_heard: 0, written: 0, num_sent: 0, num_covered: 0, is_asked: false, active_at: Instant::now() };
+            Seen { num_heard: 0, written: 0, num_sent: 0, num_covered: 0, is_asked: false, active_at: now() };
         loop {
-            tokio::time::sleep(interval).await;
+            sleep(interval).await;
             self.look_at_peer(&mut seen);
         }
     }
 
     fn look_at_peer(&self, seen: &mut Seen) {
-        let now = self.progress();
+        let progress = self.progress();
         let num_heard = self.silence.num_heard();
         if num_heard != seen.num_heard {
             // What was sent since the last look may have come after the last word of the peer.
             seen.num_covered = seen.num_sent;
             seen.is_asked = false;
-            seen.active_at = Instant::now();
-        } else if !now.is_up || !has_to_answer(seen, &now) {
-            seen.active_at = Instant::now();
-        } else if now.waiting > 0 && now.written - seen.written >= PROGRESS_BYTES_MIN {
-            seen.active_at = Instant::now();
+            seen.active_at = now();
+        } else if !progress.is_up || !has_to_answer(seen, &progress) {
+            seen.active_at = now();
+        } else if progress.waiting > 0 && progress.written - seen.written >= PROGRESS_BYTES_MIN {
+            seen.active_at = now();
             if self.silence.is_silent() {
                 self.silence.ends(&self.peer_at());
             }
         } else {
-            if now.waiting == 0 && !seen.is_asked {
+            if progress.waiting == 0 && !seen.is_asked {
                 // If it can't be sent, the connection ends.
                 seen.is_asked = self.send_word(Kind::Ping).is_ok();
             }
-            let is_late = seen.active_at.elapsed() >= self.limits().silence_max;
+            let is_late = elapsed(seen.active_at) >= self.limits().silence_max;
             if is_late && !self.silence.is_silent() {
-                self.silence.begins(&self.peer_at(), seen.active_at, now.waiting);
+                self.silence.begins(&self.peer_at(), seen.active_at, progress.waiting);
             }
         }
-        (seen.num_heard, seen.num_sent, seen.written) = (num_heard, now.num_sent, now.written);
+        (seen.num_heard, seen.num_sent, seen.written) = (num_heard, progress.num_sent, progress.written);
     }
 }
 

@@ -24,6 +24,7 @@ use super::StreamHub;
 use super::address::unix_name;
 use super::hello::{Hello, Proven};
 use super::socket::Socket;
+use crate::clock::timeout;
 use crate::random::system_secret;
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -107,11 +108,14 @@ impl StreamHub {
         let request = ConfirmStreamRequest { secret: hello.secret.clone(), receiver };
         let task = hello.task.clone();
         let asking = async move {
-            let answer = tokio::time::timeout(CONFIRM_TIMEOUT, workers.confirm_stream(&task, request)).await;
+            let answer = timeout(CONFIRM_TIMEOUT, workers.confirm_stream(&task, request)).await;
             answer.unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("{task} does not answer"))))
         };
         // The thread of a blocking socket is none of the runtime's.
-        let answer = if socket.is_blocking() { self.runtime.block_on(asking) } else { asking.await };
+        let answer = match self.spawner.runtime().filter(|_| socket.is_blocking()) {
+            Some(runtime) => runtime.block_on(asking),
+            None => asking.await,
+        };
         match answer {
             Ok(confirmed) if confirmed.incarnations.first() == hello.incarnations.first() => {
                 Ok(confirmed.incarnations.into())

@@ -1,5 +1,6 @@
 //! [`StreamSettings`] and [`StreamLimits`]: whom a task's streams serve, and their bounds.
 
+use super::given::Dialer;
 use crate::tls::Tls;
 use crate::{PeerPolicy, PeerTimes};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ const WAITING_BYTES_MAX: usize = 1 << 30;
 const WAITING_FRAMES_MAX: usize = 1 << 20;
 
 /// How the streams of a task are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct StreamSettings {
     /// Whether large tensors are shared with tasks of the same user on this machine.
     pub shares_memory: bool,
@@ -22,6 +23,8 @@ pub(crate) struct StreamSettings {
     pub tls: Option<Arc<Tls>>,
     /// The bounds.
     pub limits: StreamLimits,
+    /// What opens those that go over TCP, in place of the system.
+    pub dialer: Option<Arc<dyn Dialer>>,
 }
 
 /// What a stream waits for, for how long, and how much may wait for it.

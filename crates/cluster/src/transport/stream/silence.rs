@@ -2,6 +2,7 @@
 //!
 //! Such a peer's connection stays as it is, so nothing else would tell; `peer_watch` finds it out.
 
+use crate::clock::elapsed;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ impl Silence {
         if !self.is_silent.load(Ordering::Relaxed) {
             return None;
         }
-        self.since.lock().map(|since| since.elapsed())
+        self.since.lock().map(elapsed)
     }
 
     /// Notes that a peer says nothing, and says so.
@@ -56,7 +57,7 @@ impl Silence {
             "{} has taken and answered nothing for {} s: it was stopped, or is too busy. {} kB wait for it, and so do the steps \
              that need it",
             peer,
-            since.elapsed().as_secs(),
+            elapsed(since).as_secs(),
             waiting >> 10
         );
         self.changed.notify_waiters();
@@ -66,7 +67,7 @@ impl Silence {
     pub fn ends(&self, peer: &str) {
         let Some(since) = self.since.lock().take() else { return };
         self.is_silent.store(false, Ordering::Relaxed);
-        info!("{} goes on, after {} s in which it took nothing", peer, since.elapsed().as_secs());
+        info!("{} goes on, after {} s in which it took nothing", peer, elapsed(since).as_secs());
         self.changed.notify_waiters();
     }
 }

@@ -4,12 +4,15 @@
 //! a thread would wake up for every one of those although nobody waits to write; who does wait says so for that time. A socket
 //! may also have a thread of its own that reads it, of which the runtime knows nothing. Over TCP it may be encrypted.
 
+use super::given::GivenStream;
+use crate::clock::now;
 use crate::tls::{Identity, TlsSession, Wire};
 use executor::idle;
 use parking_lot::Mutex;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
+use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -38,13 +41,17 @@ enum File {
     Watched(AsyncFd<socket2::Socket>),
     /// It sleeps in the system call.
     Blocking(socket2::Socket),
+    /// It is no socket of the system.
+    Given(Box<dyn GivenStream>),
 }
 
 impl File {
-    fn get_ref(&self) -> &socket2::Socket {
+    /// Returns the socket of the system, which a given stream has none of.
+    fn get_ref(&self) -> io::Result<&socket2::Socket> {
         match self {
-            File::Watched(file) => file.get_ref(),
-            File::Blocking(socket) => socket,
+            File::Watched(file) => Ok(file.get_ref()),
+            File::Blocking(socket) => Ok(socket),
+            File::Given(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
@@ -102,6 +109,11 @@ impl Socket {
         })
     }
 
+    /// Takes a connection that is no socket of the system.
+    pub fn given(stream: Box<dyn GivenStream>) -> Socket {
+        Socket { file: File::Given(stream), is_unix: false, peer_user: None, tls: None, identity: None }
+    }
+
     /// Takes a connection on this machine that a thread of its own will read: reading never waits for the runtime.
     pub fn blocking(stream: UnixStream) -> io::Result<Socket> {
         stream.set_nonblocking(false)?;
@@ -117,7 +129,7 @@ impl Socket {
     /// nothing is read for long, it then only turns to give memory back.
     pub fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
         let File::Blocking(socket) = &self.file else { return Ok(()) };
-        let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(now()));
         if rest.is_some_and(|rest| rest.is_zero()) {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -127,8 +139,11 @@ impl Socket {
 
     /// Ends the connection for whoever reads it, on whatever thread.
     pub fn shut_down(&self) {
-        // One that is not connected any more needs no end.
-        let _ = self.file.get_ref().shutdown(std::net::Shutdown::Both);
+        match &self.file {
+            File::Given(stream) => stream.shut_down(),
+            // One that is not connected any more needs no end.
+            file => drop(file.get_ref().and_then(|socket| socket.shutdown(std::net::Shutdown::Both))),
+        }
     }
 
     /// Says what it is, for people.
@@ -142,7 +157,11 @@ impl Socket {
 
     /// Says where the other end is, for people.
     pub fn describe_peer(&self) -> String {
-        match (self.peer_user, self.file.get_ref().peer_addr().ok().and_then(|address| address.as_socket())) {
+        if let File::Given(stream) = &self.file {
+            return stream.describe_peer();
+        }
+        let address = self.file.get_ref().and_then(|socket| socket.peer_addr());
+        match (self.peer_user, address.ok().and_then(|address| address.as_socket())) {
             (_, Some(address)) => address.to_string(),
             (Some(user), None) => format!("a Unix socket of user {user}"),
             (None, None) => "a peer".to_owned(),
@@ -151,10 +170,14 @@ impl Socket {
 
     /// Writes what can be written at once.
     pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        if let Some(tls) = &self.tls {
-            return tls.lock().write(&mut Raw(self.file.get_ref()), pieces);
+        if let File::Given(stream) = &self.file {
+            return stream.try_write(pieces);
         }
-        self.file.get_ref().send_vectored_with_flags(pieces, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+        let socket = self.file.get_ref()?;
+        if let Some(tls) = &self.tls {
+            return tls.lock().write(&mut Raw(socket), pieces);
+        }
+        socket.send_vectored_with_flags(pieces, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
     }
 
     /// Returns whether something was taken to be written that has not left yet.
@@ -164,7 +187,11 @@ impl Socket {
 
     /// Waits until something can be written.
     pub async fn writable(&self) -> io::Result<()> {
-        let waiting = watch(self.file.get_ref().try_clone()?, Interest::WRITABLE)?;
+        if let File::Given(stream) = &self.file {
+            poll_fn(|context| stream.poll_writable(context)).await;
+            return Ok(());
+        }
+        let waiting = watch(self.file.get_ref()?.try_clone()?, Interest::WRITABLE)?;
         waiting.writable().await.map(|_| ())
     }
 
@@ -173,6 +200,7 @@ impl Socket {
         loop {
             let file = match &self.file {
                 File::Watched(file) => file,
+                File::Given(stream) => return poll_fn(|context| stream.poll_read(context, bytes)).await,
                 File::Blocking(socket) => match { socket }.read(bytes) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -204,7 +232,7 @@ impl Socket {
     /// Sends bytes before anybody else writes, with a file beside them on one machine.
     pub async fn send_first(&self, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut written = 0;
-        if self.tls.is_some() {
+        if self.tls.is_some() || matches!(self.file, File::Given(_)) {
             while written < bytes.len() || self.has_unsent() {
                 match self.try_write_vectored(&[IoSlice::new(&bytes[written..])]) {
                     Ok(count) => written += count,
@@ -239,7 +267,7 @@ impl Socket {
         if !files.is_empty() {
             control.push(SendAncillaryMessage::ScmRights(&files));
         }
-        Ok(rustix::net::sendmsg(self.file.get_ref(), pieces, &mut control, flags)?)
+        Ok(rustix::net::sendmsg(self.file.get_ref()?, pieces, &mut control, flags)?)
     }
 
     /// Reads as [`read`](Self::read) does while the peers greet each other: until a time, and with the file that may lie
@@ -257,7 +285,7 @@ impl Socket {
             self.set_deadline(Some(deadline))?;
             let mut ready = match &self.file {
                 File::Watched(file) => Some(file.readable().await?),
-                File::Blocking(_) => None,
+                File::Blocking(_) | File::Given(_) => None,
             };
             match (self.receive_with(bytes, file), &mut ready) {
                 (Err(error), Some(ready)) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
@@ -274,7 +302,7 @@ impl Socket {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut pieces = [IoSliceMut::new(bytes)];
-        let received = rustix::net::recvmsg(self.file.get_ref(), &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        let received = rustix::net::recvmsg(self.file.get_ref()?, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
                 *file = files.last().or(file.take());

@@ -37,7 +37,7 @@ fn silent_hub(settings: StreamSettings) -> Arc<StreamHub> {
     let incarnation = (NUMBER.fetch_add(1, Ordering::Relaxed) << 32) | u64::from(std::process::id());
     let offer = StreamOffer::new(Transport::Unix, incarnation).unwrap();
     let runtime = tokio::runtime::Handle::current();
-    Arc::new(StreamHub::new(runtime, "/job:a/task:0".to_owned(), vec![incarnation], offer, settings))
+    Arc::new(StreamHub::new(runtime.into(), "/job:a/task:0".to_owned(), vec![incarnation], offer, settings))
 }
 
 fn hub(settings: StreamSettings) -> Arc<StreamHub> {

@@ -13,8 +13,10 @@ mod tree;
 use super::rendezvous_mgr::{RendezvousMgr, WaitingRequest};
 use super::step_log::now_micros;
 use super::step_state::Transfers;
+use crate::clock::{sleep, timeout};
 use crate::interface::Answer;
 use crate::random::RandomIds;
+use crate::spawner::Spawner;
 use bytes::Bytes;
 use exchange::Exchange;
 use execute::execute;
@@ -42,7 +44,7 @@ pub(crate) struct CollectiveMgr {
     devices: Vec<DeviceAttributes>,
     transfers: Arc<dyn Transfers>,
     steps: Arc<RendezvousMgr>,
-    runtime: tokio::runtime::Handle,
+    spawner: Spawner,
     ids: Arc<RandomIds>,
     /// How often to look whether the members that are waited for are still there.
     check: Duration,
@@ -58,7 +60,7 @@ impl CollectiveMgr {
         devices: Vec<DeviceAttributes>,
         transfers: Arc<dyn Transfers>,
         steps: Arc<RendezvousMgr>,
-        runtime: tokio::runtime::Handle,
+        spawner: Spawner,
         ids: Arc<RandomIds>,
         check: Duration,
     ) -> Arc<CollectiveMgr> {
@@ -69,7 +71,7 @@ impl CollectiveMgr {
             devices,
             transfers,
             steps,
-            runtime,
+            spawner,
             ids,
             check,
             groups: Groups::default(),
@@ -329,6 +331,7 @@ impl CollectiveMgr {
         let exchange = Exchange::new(&self.transfers, &self.ids, state, group.clone(), own, call);
         let executing = async {
             tokio::select! {
+                biased;
                 outcome = execute(&exchange, call, source) => outcome,
                 status = self.member_lost(&group, call) => Err(status),
             }
@@ -345,13 +348,13 @@ impl CollectiveMgr {
             return pending().await;
         }
         loop {
-            tokio::time::sleep(self.check).await;
+            sleep(self.check).await;
             for member in &others {
                 let Ok(worker) = self.transfers.worker(&member.task) else { continue };
                 let (task, node) = (&member.task, &call.node_name);
                 let is_member = |device: &DeviceAttributes| device.incarnation == member.attributes.incarnation;
                 // One that says nothing may have been stopped for a while.
-                match tokio::time::timeout(self.check, worker.get_status()).await {
+                match timeout(self.check, worker.get_status()).await {
                     Ok(Ok(devices)) if !devices.iter().any(is_member) => {
                         return Status::unavailable(format!("{own} waits in '{node}' for {task}, which was restarted"));
                     }
@@ -390,7 +393,7 @@ impl CollectiveMgr {
             Err(status) => return done(Err(status)),
         };
         let step = step.clone();
-        self.runtime.spawn(async move {
+        self.spawner.spawn(async move {
             let outcome = tokio::select! {
                 biased;
                 Ok(status) = cancelled => Err(status),
@@ -444,7 +447,7 @@ async fn known(mut source: Source) -> Result<Option<usize>> {
 async fn within<T>(timeout: Option<Duration>, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     match timeout {
         None => work.await,
-        Some(timeout) => match tokio::time::timeout(timeout, work).await {
+        Some(timeout) => match crate::clock::timeout(timeout, work).await {
             Ok(outcome) => outcome,
             Err(_) => ready(Err(Status::deadline_exceeded(what))).await,
         },
