@@ -92,7 +92,8 @@ fn steps_of(events: &[proto::Event], tag: &str) -> Vec<i64> {
 fn what_tensorboard_shows() {
     let directory = tempfile::tempdir().unwrap();
     let (logdir, export) = (directory.path().join("log"), directory.path().join("served"));
-    let flags = ["--hidden_units=16", "--train_steps=60", "--eval_every=20", "--batch_size=20"];
+    // Synchronously, every worker takes part in every step.
+    let flags = ["--hidden_units=16", "--train_steps=60", "--eval_every=20", "--batch_size=20", "--sync_replicas"];
     let more = [logdir_flag(&logdir), format!("--export={}", export.display())];
     let lines = run(&[&["train"], &flags[..], &[&more[0], &more[1]]].concat());
     assert!(!lines.iter().any(|line| line.contains("WARN")), "{lines:?}");
