@@ -1,9 +1,11 @@
 """Waiting and leaving: who waits says for what, who is done is not waited for, and a worker ends when the chief has.
 
 TensorFlow's workers look for the chief every 30 seconds, its synchronous training waits 120 seconds for threads that never end, and a
-worker that waits for a chief that has left waits forever. Here a server tells its program when the chief's program has ended well.
+worker that waits for a chief that has left waits forever. Here a server tells its program when the chief's program has ended well, and
+steps that then still wait are cancelled.
 """
 
+import contextlib
 import sys
 import threading
 import time
@@ -18,12 +20,62 @@ SAYING_SECS = 30
 # How long threads that only fill queues may take to end: they wait in steps that the session's end cancels.
 QUEUE_RUNNERS_SECS = 2
 
+# How long a step may take when the chief is done before it counts as one that waits for it.
+LAST_STEP_SECS = 5
+
 # The exit code for a lost task, which tells a cluster manager that another start may help.
 PEER_LOST = 138
 
 CHIEF_HAS_LEFT = "the chief is done and has left"
 # Set when this task's training has ended because of that.
 CHIEFS_LEAVE = threading.Event()
+
+
+class Steps:
+    """The steps that this process waits for. When the chief is done, those that go on for long wait for it, and are cancelled."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._under_way = {}
+        self._watcher = None
+        self.are_cancelled = False
+
+    @contextlib.contextmanager
+    def step(self, session):
+        """Marks that a session runs a step."""
+        me = threading.get_ident()
+        with self._lock:
+            outer = self._under_way.get(me)
+            self._under_way[me] = (session, object())
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="ferroflow-last-steps", daemon=True)
+                self._watcher.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if outer is None:
+                    del self._under_way[me]
+                else:
+                    self._under_way[me] = outer
+
+    def _watch(self):
+        server.CHIEF_DONE.wait()
+        before = {}
+        while True:
+            with self._lock:
+                now = dict(self._under_way)
+            waiting = [session for me, (session, step) in now.items() if me in before and before[me][1] is step]
+            for session in waiting:
+                self.are_cancelled = True
+                # The step ends with an error, and the error with the training.
+                with contextlib.suppress(Exception):
+                    session.close()
+            before = now
+            time.sleep(LAST_STEP_SECS)
+
+
+STEPS = Steps()
 
 
 def install():
@@ -134,12 +186,14 @@ def running(original, lost):
     """Returns `Session.run` that ends the training of a worker whose chief is done and whose steps fail."""
 
     def run(self, *args, **kwargs):
-        if not server.is_training():
+        if not server.is_training() or not self.sess_str:
             return original(self, *args, **kwargs)
         try:
-            return original(self, *args, **kwargs)
-        except lost as error:
-            if not server.CHIEF_DONE.is_set():
+            with STEPS.step(self):
+                return original(self, *args, **kwargs)
+        except (*lost, RuntimeError) as error:
+            # A session that was closed meanwhile is a RuntimeError.
+            if not server.CHIEF_DONE.is_set() or (isinstance(error, RuntimeError) and not STEPS.are_cancelled):
                 raise
             raise chief_has_left() from error
 

@@ -56,3 +56,14 @@ def test_a_worker_starts_when_the_chief_is_ready_and_both_end(processes, mode):
         assert "DONE" in process.expect_success()
     # Its program may have asked for it, so another job can still use it.
     assert ps.returncode is None
+
+
+def test_a_worker_that_waits_in_a_step_ends_when_the_chief_has(processes):
+    _, chief, worker = start(processes, harness.Cluster(ps=1, workers=2, start=False), "stuck")
+    chief.tell()
+    worker.wait_for(lambda line: "the chief is ready" in line, "that it need not wait any more")
+    worker.wait_for(lambda line: "WORKER waits" in line, "that it waits in a step")
+    chief.tell()
+    assert "DONE" in chief.expect_success()
+    output = worker.expect_success()
+    assert "the chief is done and has left: this task ends, too" in output and "DONE" in output, output

@@ -71,10 +71,11 @@ impl Attached {
         {
             done::tell(&target, number, &self.device(), self.cluster.num_tasks("ps") as u32, false);
         }
-        if self.cluster.chief() == Some((&self.job, self.index))
-            && let Err(status) = done::tell_chief_done(&target, &self.device())
-        {
-            tracing::warn!("the other tasks can't be told that the chief is done: {status}");
+        if self.cluster.chief() == Some((&self.job, self.index)) {
+            match done::tell_chief_done(&target, &self.device()) {
+                Ok(()) => done::wait_for_listeners(&self.server),
+                Err(status) => tracing::warn!("the other tasks can't be told that the chief is done: {status}"),
+            }
         }
         let _ = stop.send("the program is done");
     }

@@ -49,9 +49,20 @@ pub fn run(command: &Command) -> Result<(), Failure> {
 fn open(files: &Arc<dyn FileSystem>, path: &str) -> Result<BundleReader, Failure> {
     let prefix = match storage::checkpoint_state::latest_checkpoint(&**files, path, None) {
         Ok(Some(prefix)) => prefix,
-        _ => path.to_owned(),
+        _ => prefix_of(path).to_owned(),
     };
     Ok(BundleReader::open(files.clone(), &prefix)?)
+}
+
+/// Returns the prefix of a checkpoint, one of whose files may be named instead, as a shell completes it.
+fn prefix_of(path: &str) -> &str {
+    if let Some(prefix) = [".index", ".meta"].into_iter().find_map(|ending| path.strip_suffix(ending)) {
+        return prefix;
+    }
+    match path.rsplit_once(".data-") {
+        Some((prefix, shard)) if shard.bytes().all(|byte| byte.is_ascii_digit() || b"-of".contains(&byte)) => prefix,
+        _ => path,
+    }
 }
 
 /// Prints the elements, a row of the innermost dimension to a line, cut where it would fill the screen.

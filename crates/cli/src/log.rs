@@ -37,8 +37,8 @@ pub fn print_above(bar: Option<&ProgressBar>) {
     *BAR.lock() = bar.cloned();
 }
 
-/// Standard error, beside a bar.
-struct Lines;
+/// Standard error, beside a bar. A write is a whole line.
+pub struct Lines;
 
 impl std::io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -46,6 +46,11 @@ impl std::io::Write for Lines {
             Some(bar) => bar.suspend(|| std::io::stderr().write(bytes)),
             None => std::io::stderr().write(bytes),
         }
+    }
+
+    fn write_fmt(&mut self, arguments: std::fmt::Arguments<'_>) -> std::io::Result<()> {
+        // A line in one piece, or the bar would be drawn between its pieces.
+        self.write_all(arguments.to_string().as_bytes())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

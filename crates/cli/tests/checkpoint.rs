@@ -148,8 +148,8 @@ fn checkpoints_are_listed_and_shown() -> Result<()> {
     let path = directory.path().to_str().unwrap();
     let written = saver.save(&session, &format!("{path}/model.ckpt"), Some(7))?;
 
-    // By its name, and as the newest of its directory.
-    for path in [&*written, path] {
+    // By its name, as the newest of its directory, and by the file that Tab completes to.
+    for path in [&*written, path, &format!("{written}.index"), &format!("{written}.data-00000-of-00001")] {
         let listed = ferroflow(&["checkpoint", "ls", path]);
         let text = String::from_utf8(listed.stdout).unwrap();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();

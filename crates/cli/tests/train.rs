@@ -51,7 +51,82 @@ fn wide_and_deep_on_census_rows() {
     assert!(accuracy(&lines) > 76.0 && !lines.iter().any(|line| line.contains("WARN")), "{lines:?}");
     // It goes on from there.
     run(&["train", "--model=wide_deep", "--train_steps=200", &logdir]);
-    assert_eq!(newest_step(directory.path()), Some(200));
+    assert!(newest_step(directory.path()).is_some_and(|step| step >= 200));
+}
+
+#[test]
+fn strips_of_digits() {
+    let lines = run(&["train", "--model=crnn", "--train_steps=6", "--batch_size=8"]);
+    assert!(lines[0].starts_with("13750 digits to train on, 2500 to test on"), "{lines:?}");
+    let loss = lines.iter().find_map(|line| line.strip_prefix("test loss ")).unwrap();
+    assert!(loss.parse::<f32>().unwrap() < 100.0, "{lines:?}");
+    accuracy(&lines);
+}
+
+/// Returns all events of a directory.
+fn events(directory: &Path) -> Vec<proto::Event> {
+    let files = storage::file_system::FileSystems::local();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        if !entry.to_string_lossy().contains("tfevents") {
+            continue;
+        }
+        let mut reader = storage::event::EventsReader::open(&files, entry.to_str().unwrap()).unwrap();
+        while let Some(event) = reader.next_event().unwrap() {
+            found.push(event);
+        }
+    }
+    found
+}
+
+/// Returns the steps at which there is a value with a tag.
+fn steps_of(events: &[proto::Event], tag: &str) -> Vec<i64> {
+    let has_tag = |event: &&proto::Event| {
+        let Some(proto::event::What::Summary(summary)) = &event.what else { return false };
+        summary.value.iter().any(|value| value.tag == tag)
+    };
+    events.iter().filter(has_tag).map(|event| event.step).collect()
+}
+
+#[test]
+fn what_tensorboard_shows() {
+    let directory = tempfile::tempdir().unwrap();
+    let (logdir, export) = (directory.path().join("log"), directory.path().join("served"));
+    // Synchronously, every worker takes part in every step.
+    let flags = ["--hidden_units=16", "--train_steps=60", "--eval_every=20", "--batch_size=20", "--sync_replicas"];
+    let more = [logdir_flag(&logdir), format!("--export={}", export.display())];
+    let lines = run(&[&["train"], &flags[..], &[&more[0], &more[1]]].concat());
+    assert!(!lines.iter().any(|line| line.contains("WARN")), "{lines:?}");
+    for part in ["tested at step 0: loss ", "exported "] {
+        assert!(lines.iter().any(|line| line.starts_with(part)), "{part}: {lines:?}");
+    }
+    let (model, test) = (events(&logdir), events(&logdir.join("eval")));
+    for tag in ["accuracy", "average_loss"] {
+        let steps = steps_of(&test, tag);
+        assert!(steps.len() >= 2 && steps[0] == 0 && steps.last().is_some_and(|&step| step >= 60), "{tag}: {steps:?}");
+    }
+    assert!(!steps_of(&test, "misclassified/0").is_empty());
+    for tag in ["loss", "accuracy", "weights/hid_w", "gradients_of/hid_w", "weights/sm_b"] {
+        assert!(!steps_of(&model, tag).is_empty(), "{tag}");
+    }
+    // Each worker has its curves.
+    for worker in ["worker-0", "worker-1"] {
+        let own = events(&logdir.join(worker));
+        assert!(!steps_of(&own, "loss").is_empty(), "{worker}");
+    }
+    // The graph folds, and one step is recorded in detail.
+    let graph = model.iter().find_map(|event| match &event.what {
+        Some(proto::event::What::GraphDef(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    });
+    let graph = graph.unwrap();
+    for scope in ["hidden/Relu", "logits/", "input/image", "cross_entropy/"] {
+        assert!(graph.contains(scope), "{scope}");
+    }
+    let is_record = |event: &&proto::Event| matches!(event.what, Some(proto::event::What::TaggedRunMetadata(_)));
+    assert_eq!(model.iter().filter(is_record).count(), 1);
+    let names = std::fs::read_dir(&logdir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.starts_with("timeline-")).count(), 1);
 }
 
 #[test]
@@ -62,7 +137,13 @@ fn mistakes_are_named() {
         (&["train", "--job_name=ps", "--ps_hosts=a:1", "--worker_hosts=b:1"], "--task_index is missing"),
         (&["train", "--data_dir=/no/such/directory"], "train-images-idx3-ubyte"),
         (&["train", "--train_steps=20", "--logdir=/proc/no/such"], "/proc/no/such"),
-        (&["train", "--eval_every=10"], "go with --model wide_deep only"),
+        (&["train", "--eval_every=10", "--save_checkpoint_secs=1"], "cannot be used with"),
+        (&["train", "--save_checkpoint_secs=-1", "--logdir=/tmp/no-such"], "must not be negative"),
+        (&["train", "--model=wide_deep", "--sync_replicas"], "goes with mlp, cnn and crnn"),
+        (
+            &["train", "--job_name=evaluator", "--ps_hosts=a:1", "--worker_hosts=b:1", "--task_index=0"],
+            "--logdir is missing",
+        ),
         (&["train", "--model=wide_deep", "--data_dir=/no/such/directory"], "adult.csv"),
     ] {
         let mut process = Process::start("train", arguments);
@@ -129,11 +210,11 @@ fn a_disk_that_takes_no_more_is_an_error_and_the_last_checkpoint_stays() {
     assert!(lines.iter().any(|line| line.contains("goes on from")), "{lines:?}");
 }
 
-/// Returns the files of a directory with their contents, without events.
+/// Returns the files of a directory with their contents, without events and those of other tasks.
 fn contents(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
     let mut all: Vec<(String, Vec<u8>)> = entries
-        .filter(|entry| !entry.file_name().to_string_lossy().contains("tfevents"))
+        .filter(|entry| !entry.file_name().to_string_lossy().contains("tfevents") && entry.path().is_file())
         .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
         .collect();
     all.sort();

@@ -1,12 +1,12 @@
 //! The life of a model: trained, gone on with, evaluated, asked, exported, and ended early.
 
-use ferroflow::data::Dataset;
+use ferroflow::data::{Dataset, RecordOptions};
 use ferroflow::estimator::*;
 use ferroflow::prelude::*;
 use ferroflow::saved_model::SavedModel;
 use ferroflow::train::{Every, GradientDescentOptimizer, latest_checkpoint};
 use ferroflow::variable::get_global_step;
-use ferroflow::{DType, Result};
+use ferroflow::{Code, DType, Result};
 use std::path::Path;
 
 /// A line `y = slope x + 1`, whose slope is learnt.
@@ -136,6 +136,114 @@ fn a_model_is_evaluated_with_every_checkpoint_and_exported() -> Result<()> {
     assert_eq!(run(40)?.global_step()?, 40);
     // The best one is known after the restart.
     assert_eq!([count("final"), count("latest"), count("best")], [2, 2, 1]);
+    Ok(())
+}
+
+#[test]
+fn an_input_may_be_tensors_of_the_graph() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let tensors = |g: &Graph| {
+        let features = Features::new().with("x", g.constant([1f32, 2.0, 3.0]));
+        Input::from_tensors(features, Some(&g.constant([3f32, 5.0, 7.0])))
+    };
+    let model = estimator(directory.path());
+    model.train(tensors, steps(30))?;
+    let measured = model.evaluate(tensors, EvalOptions { steps: Some(1), ..EvalOptions::default() })?;
+    assert!(measured.get("error")? < 0.1, "{measured}");
+    let elsewhere = Graph::new();
+    let status = model.train(|_| tensors(&elsewhere), steps(1)).unwrap_err();
+    assert!(status.message().contains("tensors are of another graph"), "{status}");
+    Ok(())
+}
+
+#[test]
+fn a_metric_may_be_a_summary() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let with_text = |features: &Features, labels: Option<&Output>, mode: Mode, rate: &f64| {
+        let spec = line(features, labels, mode, rate)?;
+        let g = features.dense("x")?.graph().clone();
+        let value = ferroflow::summary::text("notes", &g.constant("**a line**"));
+        let metric = ferroflow::metrics::Metric { update: value.clone(), value };
+        Ok(if mode == Mode::Eval { spec.eval_metric("remarks", metric) } else { spec })
+    };
+    let model = Estimator::new(with_text, 0.05, RunConfig::new(directory.path().to_str().unwrap()))?;
+    model.train(|g| points(g, -1), steps(3))?;
+    model.evaluate(|g| points(g, 1), EvalOptions::default())?;
+    let files = storage::file_system::FileSystems::local();
+    let mut tags = Vec::new();
+    for entry in std::fs::read_dir(directory.path().join("eval")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut reader = storage::event::EventsReader::open(&files, path.to_str().unwrap())?;
+        while let Some(event) = reader.next_event()? {
+            if let Some(proto::event::What::Summary(summary)) = event.what {
+                tags.extend(summary.value.into_iter().map(|value| value.tag));
+            }
+        }
+    }
+    assert!(tags.iter().any(|tag| tag == "remarks/0") && tags.iter().any(|tag| tag == "error"), "{tags:?}");
+    Ok(())
+}
+
+#[test]
+fn a_training_can_be_told_to_end() -> Result<()> {
+    struct Tell(ferroflow::train::Coordinator);
+    impl ferroflow::train::CheckpointSaverListener for Tell {
+        fn after_save(&mut self, _session: &Session, step: i64) -> Result<bool> {
+            if step > 0 {
+                self.0.request_stop(None);
+            }
+            Ok(false)
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (model, stop) = (estimator(directory.path()), ferroflow::train::Coordinator::new());
+    let options = TrainOptions {
+        saving_listeners: vec![Box::new(Tell(stop.clone()))],
+        stop: Some(stop),
+        ..TrainOptions::default()
+    };
+    model.train(|g| points(g, -1), options)?;
+    assert_eq!(model.latest_checkpoint()?.unwrap().rsplit('-').next(), Some("10"));
+    Ok(())
+}
+
+#[test]
+fn a_damaged_record_ends_the_training_and_the_last_checkpoint_stays() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("numbers.tfrecord");
+    let files = storage::file_system::FileSystems::local();
+    let mut writer = storage::record::RecordWriter::new(
+        storage::file_system::FileSystem::create(&files, file.to_str().unwrap())?,
+        storage::record::CompressionType::None,
+    );
+    for number in 0..40 {
+        writer.write_record(format!("{:02}", number % 10).as_bytes())?;
+    }
+    writer.close()?;
+    // A record has 18 bytes: a length and its checksum, two characters and theirs.
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[18 * 25 + 12] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let path = file.to_str().unwrap().to_owned();
+    let input = move |g: &Graph| {
+        let records = Dataset::tf_records(g, &[&path], &RecordOptions::default());
+        Input::new(&records.repeat(-1).batch(1, true), &["number"])
+    };
+    let model_fn = |features: &Features, _: Option<&Output>, mode: Mode, _: &()| {
+        let x = ops::parsing::string_to_number(&features.dense("number")?, DType::Float);
+        let w = Variable::new(x.graph(), "w", &x.graph().constant(1f32));
+        let loss = (&x * w.value()).square().mean();
+        let train = GradientDescentOptimizer::new(0.001).minimize(&loss, get_global_step(x.graph())?.as_ref())?;
+        Ok(EstimatorSpec::new(mode).loss(&loss).train_op(&train))
+    };
+    let models = directory.path().join("model");
+    let config = RunConfig { save_checkpoints: Some(Every::Steps(10)), ..RunConfig::new(models.to_str().unwrap()) };
+    let model = Estimator::new(model_fn, (), config)?;
+    let status = model.train(&input, TrainOptions::default()).unwrap_err();
+    assert_eq!(status.code(), Code::DataLoss, "{status}");
+    assert!(status.message().contains("462"), "the place is missing: {status}");
+    assert_eq!(model.latest_checkpoint()?.unwrap().rsplit('-').next(), Some("20"));
+    assert!(model.get_variable_value("w").is_ok());
     Ok(())
 }
 

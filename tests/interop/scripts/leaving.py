@@ -9,7 +9,7 @@ flags.DEFINE_string("ps_hosts", "", "Comma-separated list of hostname:port pairs
 flags.DEFINE_string("worker_hosts", "", "Comma-separated list of hostname:port pairs")
 flags.DEFINE_string("job_name", "", "ps or worker")
 flags.DEFINE_integer("task_index", 0, "Index of task within the job")
-flags.DEFINE_string("mode", "monitored", "monitored, supervisor or sync")
+flags.DEFINE_string("mode", "monitored", "monitored, supervisor, sync or stuck")
 flags.DEFINE_integer("train_steps", 20, "Number of global steps")
 FLAGS = flags.FLAGS
 
@@ -32,6 +32,8 @@ def main(_):
         if FLAGS.mode == "sync":
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, 2, 2)
         train = optimizer.minimize(loss, global_step=step)
+        with tf.device(f"/job:worker/task:{FLAGS.task_index}"):
+            never = tf.FIFOQueue(1, tf.float32).dequeue()
         if FLAGS.mode == "sync":
             hooks.append(optimizer.make_session_run_hook(is_chief))
     if FLAGS.mode == "supervisor":
@@ -46,6 +48,9 @@ def main(_):
             wait_for_go(is_chief)
             while not session.should_stop():
                 session.run(train)
+                if FLAGS.mode == "stuck" and not is_chief:
+                    print("WORKER waits", flush=True)
+                    session.run(never)
     print("DONE", FLAGS.task_index, flush=True)
 
 

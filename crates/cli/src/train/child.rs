@@ -168,6 +168,7 @@ fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &
     let model = match flags.model {
         ModelKind::Mlp => "mlp",
         ModelKind::Cnn => "cnn",
+        ModelKind::Crnn => "crnn",
         ModelKind::WideDeep => "wide_deep",
     };
     let mut set = |name: &str, value: String| {
@@ -183,11 +184,13 @@ fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &
     set("train_steps", flags.last_step().to_string());
     set("batch_size", flags.batch_size.to_string());
     set("learning_rate", flags.rate().to_string());
-    set("save_checkpoint_secs", flags.save_checkpoint_secs.to_string());
     let optional = [
         ("replicas_to_aggregate", flags.replicas_to_aggregate.map(|count| count.to_string())),
         ("data_dir", flags.data_dir.clone()),
         ("logdir", flags.logdir.clone()),
+        ("save_checkpoint_secs", flags.save_checkpoint_secs.map(|seconds| seconds.to_string())),
+        ("eval_every", flags.eval_every.map(|steps| steps.to_string())),
+        ("export", flags.export.clone()),
         ("memory_limit", flags.memory.memory_limit.clone()),
         ("session_memory_limit", flags.memory.session_memory_limit.clone()),
     ];

@@ -11,6 +11,8 @@ pub enum ModelKind {
     Mlp,
     /// Two convolutions and a hidden layer.
     Cnn,
+    /// Convolutions and a bidirectional LSTM that read strips of digits, by CTC.
+    Crnn,
     /// A linear model beside a network, on census rows.
     #[value(name = "wide_deep")]
     WideDeep,
@@ -19,7 +21,7 @@ pub enum ModelKind {
 /// What to train and how. With --job_name it is one task of a cluster of processes; without, it starts all tasks itself.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// The task: digits, unless the model is wide_deep.
+    /// The data: digits, unless the model is wide_deep, which has census rows.
     #[arg(default_value = "mnist", value_parser = ["mnist"])]
     pub what: String,
     /// How many parameter servers to start.
@@ -64,7 +66,7 @@ pub struct Flags {
     /// Ends at this global step.
     #[arg(long = "train_steps", value_name = "STEPS", value_parser = clap::value_parser!(i64).range(1..))]
     pub train_steps: Option<i64>,
-    /// How many digits a batch has.
+    /// How many digits, strips of digits or rows a batch has.
     #[arg(long = "batch_size", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub batch_size: u64,
     /// The learning rate.
@@ -76,13 +78,13 @@ pub struct Flags {
     /// A directory for checkpoints and events: training goes on from the latest checkpoint there.
     #[arg(long, value_name = "DIR")]
     pub logdir: Option<String>,
-    /// How often checkpoints are saved.
-    #[arg(long = "save_checkpoint_secs", value_name = "SECONDS", default_value_t = 30.0)]
-    pub save_checkpoint_secs: f64,
-    /// Evaluates after every so many steps (wide_deep).
+    /// How often checkpoints are saved and evaluated; ten times in a short training, and every 30 seconds in a long one, if not given.
+    #[arg(long = "save_checkpoint_secs", value_name = "SECONDS", conflicts_with = "eval_every")]
+    pub save_checkpoint_secs: Option<f64>,
+    /// Saves a checkpoint and evaluates it after every so many steps.
     #[arg(long = "eval_every", value_name = "STEPS", value_parser = clap::value_parser!(i64).range(1..))]
     pub eval_every: Option<i64>,
-    /// Exports the model as a SavedModel below this directory at the end (wide_deep).
+    /// Exports the model as a SavedModel below this directory at the end.
     #[arg(long, value_name = "DIR")]
     pub export: Option<String>,
     /// Uses the server that runs at this worker's address already, instead of starting one.
@@ -120,6 +122,8 @@ impl Flags {
             (ModelKind::Mlp, true) => 1500,
             (ModelKind::Cnn, false) => 1500,
             (ModelKind::Cnn, true) => 700,
+            (ModelKind::Crnn, false) => 800,
+            (ModelKind::Crnn, true) => 400,
             (ModelKind::WideDeep, _) => 3000,
         })
     }
@@ -131,6 +135,7 @@ impl Flags {
             (ModelKind::Mlp, false) => 0.005,
             (ModelKind::Mlp, true) => 0.01,
             (ModelKind::Cnn, _) => 0.002,
+            (ModelKind::Crnn, _) => 0.005,
             // For Adagrad and Ftrl, not Adam.
             (ModelKind::WideDeep, _) => 0.05,
         })

@@ -1,60 +1,58 @@
-//! `ferroflow train`: trains a classifier of digits, on a cluster inside this process, on one of processes that it starts,
-//! or as one task of a cluster.
+//! `ferroflow train`: trains an estimator on a cluster inside this process, on one of processes that it starts, or as one task of a
+//! cluster.
 
 mod child;
+mod curves;
+mod digits;
+mod evaluations;
 mod flags;
-mod model;
 mod place;
 mod processes;
 mod progress;
+mod recipe;
 mod restarts;
+mod strips;
 mod task;
+mod watch;
 mod wide_deep;
 mod worker;
 
-use flags::ModelKind;
 pub use flags::{Flags, spelled};
 
 use crate::Failure;
 use cluster::{ClusterSpec, EmbeddedCluster, PeerPolicy};
-use ferroflow::data::mnist::Mnist;
 use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
 use ferroflow::{Result, Status};
-use place::Place;
+use place::{EVALUATOR, Place};
 use progress::{Progress, Whose};
+use recipe::{Recipe, describe};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use worker::{News, Trained, Worker};
 
-/// Trains, and prints the accuracy on the test digits as its last line.
+/// Trains, and prints the accuracy on the test data as its last line.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
-    crate::log::start("warn,ferroflow=info", flags.status.log_format)?;
+    let place = Place::find(flags)?.filter(|_| !flags.download_only);
+    // An evaluator's lines are those of the library; all others have their own.
+    let usual = match &place {
+        Some(place) if place.job == EVALUATOR => "warn,ferroflow=info",
+        _ => "warn,ferroflow=info,ferroflow::estimator=warn",
+    };
+    crate::log::start(usual, flags.status.log_format)?;
     flags.memory.apply()?;
-    if flags.model == ModelKind::WideDeep {
-        return wide_deep::run(flags);
-    }
-    if flags.eval_every.is_some() || flags.export.is_some() {
-        return Err(Failure::new("--eval_every and --export go with --model wide_deep only"));
-    }
-    if let Some(place) = Place::find(flags)?.filter(|_| !flags.download_only) {
+    if let Some(place) = place {
         return task::run(flags, place);
     }
-    let digits = read_digits(flags)?;
+    let recipe = recipe::read(flags)?;
     if flags.download_only {
-        crate::say!("{} digits to train on and {} to test on are there", digits.train.len(), digits.test.len());
+        let (what, train, test) = recipe.data();
+        crate::say!("{train} {what} to train on and {test} to test on are there");
         return Ok(());
     }
     tell_of_gpus(flags);
-    if flags.processes { processes::run(flags, &digits) } else { run_embedded(flags, &digits) }
-}
-
-fn read_digits(flags: &Flags) -> Result<Mnist> {
-    match &flags.data_dir {
-        Some(directory) => Mnist::from_dir(directory),
-        None => Mnist::builtin(),
-    }
+    if flags.processes { processes::run(flags, &*recipe) } else { run_embedded(flags, &recipe) }
 }
 
 fn tell_of_gpus(flags: &Flags) {
@@ -69,9 +67,9 @@ enum Report {
     Done(u32, Result<Option<Trained>>),
 }
 
-fn run_embedded(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
-    crate::say!("{}; {} ps and {} worker(s) in this process", describe(digits), flags.ps, flags.workers);
-    let cluster = Arc::new(start_embedded(flags)?);
+fn run_embedded(flags: &Flags, recipe: &Arc<dyn Recipe>) -> Result<(), Failure> {
+    crate::say!("{}; {} ps and {} worker(s) in this process", describe(&**recipe), flags.ps, flags.workers);
+    let (spec, cluster) = start_embedded(flags)?;
     flags.status.serve(cluster.statuses(), PeerPolicy::own_user(), &runtime()?)?;
     let stop = Coordinator::new();
     leave_on_interrupt(&stop)?;
@@ -80,12 +78,13 @@ fn run_embedded(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
         let news = reports.clone();
         let worker = Worker {
             task,
-            device: format!("/job:worker/task:{task}"),
-            ps: flags.ps,
             workers: flags.workers,
+            cluster: spec.clone(),
+            job: "worker".to_owned(),
+            index: task,
             flags: flags.clone(),
             target: Target::from(cluster.master("worker", task)?),
-            digits: digits.clone(),
+            recipe: recipe.clone(),
             listener: Arc::new(move |told| drop(news.send(Report::News(told)))),
             stop: stop_of(&stop)?,
         };
@@ -121,17 +120,14 @@ fn run_embedded(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start_embedded(flags: &Flags) -> Result<EmbeddedCluster> {
+fn start_embedded(flags: &Flags) -> Result<(ClusterSpec, EmbeddedCluster)> {
     // The addresses only name the tasks: nothing listens.
     let addresses = |job: &str, count: u32| (0..count).map(|task| format!("{job}{task}:1")).collect::<Vec<_>>();
     let spec = ClusterSpec::new()
         .with_job("ps", &addresses("ps", flags.ps))?
         .with_job("worker", &addresses("worker", flags.workers))?;
-    EmbeddedCluster::start(&spec, ops::registry(), runtime()?)
-}
-
-fn describe(digits: &Mnist) -> String {
-    format!("{} digits to train on, {} to test on", digits.train.len(), digits.test.len())
+    let cluster = EmbeddedCluster::start(&spec, ops::registry(), runtime()?)?;
+    Ok((spec, cluster))
 }
 
 /// Prints the results of the training; the accuracy is last.
@@ -148,7 +144,15 @@ fn conclude(progress: &Progress, trained: &Trained, flags: &Flags) {
     }
     let steps = progress.done_until(trained.steps);
     crate::say!("{steps} steps in {seconds:.1} s, {:.0} steps/s", steps as f64 / seconds);
+    print_figures(trained);
+}
+
+/// Prints what the last evaluation found; the accuracy is last.
+fn print_figures(trained: &Trained) {
     crate::say!("test loss {:.4}", trained.loss);
+    if let Some(auc) = trained.auc {
+        crate::say!("test AUC {auc:.4}");
+    }
     crate::say!("test accuracy {:.1} %", 100.0 * trained.accuracy);
 }
 
@@ -181,11 +185,11 @@ fn leave_on_interrupt(stop: &Coordinator) -> Result<(), Failure> {
                 _ = terminate.recv() => crate::exit::note_sigterm(),
             }
             if asked {
-                let _ = writeln!(std::io::stderr(), "ended at once; the steps since the last checkpoint are lost");
+                let _ = writeln!(crate::log::Lines, "ended at once; the steps since the last checkpoint are lost");
                 std::process::exit(130);
             }
             asked = true;
-            let _ = writeln!(std::io::stderr(), "saving and leaving; press Ctrl-C again to end at once");
+            let _ = writeln!(crate::log::Lines, "saving and leaving; press Ctrl-C again to end at once");
             stop.request_stop(None);
         }
     });

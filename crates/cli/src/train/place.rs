@@ -1,18 +1,18 @@
 //! Which task of which cluster `ferroflow train` is: what flags say, or else what `TF_CONFIG` says.
 
-use super::flags::{Flags, ModelKind};
+use super::flags::Flags;
 use crate::Failure;
 use cluster::{ClusterSpec, TfConfig};
 
 /// The job that evaluates checkpoints, outside of the cluster.
-const EVALUATOR: &str = "evaluator";
+pub const EVALUATOR: &str = "evaluator";
 
 /// One task of a cluster.
 #[derive(Debug)]
 pub struct Place {
     /// The cluster.
     pub cluster: ClusterSpec,
-    /// The job: `ps`, `worker`, `chief` or `master`.
+    /// The job: `ps`, `worker`, `chief`, `master` or `evaluator`.
     pub job: String,
     /// The number in the job.
     pub index: u32,
@@ -25,8 +25,6 @@ impl Place {
     }
 
     fn of(flags: &Flags, tf_config: Option<&str>, say: impl Fn(&str)) -> Result<Option<Place>, Failure> {
-        // The chief evaluates digits itself.
-        let may_evaluate = flags.model == ModelKind::WideDeep;
         let has_hosts = flags.ps_hosts.is_some() || flags.worker_hosts.is_some();
         if let Some(text) = tf_config {
             if has_hosts || flags.processes {
@@ -34,18 +32,12 @@ impl Place {
             } else {
                 let job = flags.job_name.as_deref();
                 let told = TfConfig::parse_with_task(text, job, flags.task_index)?;
-                if told.is_evaluator() && !may_evaluate {
-                    return Err(Failure::new(
-                        "TF_CONFIG: task.type: 'evaluator': the chief of `ferroflow train` evaluates digits, and there is \
-                         nothing else to do",
-                    ));
-                }
                 let source = match job.is_some() || flags.task_index.is_some() {
                     true => "the cluster is that of TF_CONFIG; flags say which task this is",
                     false => "the cluster and the task are those of TF_CONFIG",
                 };
                 let place = Place { cluster: told.cluster, job: told.job, index: told.task_index };
-                place.check("TF_CONFIG: task.type", may_evaluate)?;
+                place.check("TF_CONFIG: task.type")?;
                 say(&format!("{}: {source}", place.device()));
                 return Ok(Some(place));
             }
@@ -61,7 +53,7 @@ impl Place {
             .with_job("worker", &hosts(&flags.worker_hosts, "worker_hosts")?)?;
         let index = flags.task_index.ok_or_else(|| Failure::new("--task_index is missing"))?;
         let place = Place { cluster, job, index };
-        place.check("--job_name", may_evaluate)?;
+        place.check("--job_name")?;
         Ok(Some(place))
     }
 
@@ -90,10 +82,10 @@ impl Place {
         (self.cluster.num_tasks("chief") + self.cluster.num_tasks("master")) as u32
     }
 
-    fn check(&self, source: &str, may_evaluate: bool) -> Result<(), Failure> {
-        let is_known = ["ps", "worker", "chief", "master"].contains(&self.job.as_str());
-        if !(is_known || may_evaluate && self.job == EVALUATOR) {
-            return Err(Failure::new(format!("{source} must be ps, worker, chief or master, not '{}'", self.job)));
+    fn check(&self, source: &str) -> Result<(), Failure> {
+        if !["ps", "worker", "chief", "master", EVALUATOR].contains(&self.job.as_str()) {
+            let job = &self.job;
+            return Err(Failure::new(format!("{source} must be ps, worker, chief, master or evaluator, not '{job}'")));
         }
         if self.parameter_servers() == 0 {
             return Err(Failure::new("the cluster has no ps, and a task of `ferroflow train` needs one"));
@@ -159,9 +151,13 @@ mod tests {
     fn mistakes_are_named() {
         let told =
             |job: &str| format!(r#"{{"cluster": {{"chief": ["a:1"], "x": ["b:2"]}}, "task": {{"type": "{job}"}}}}"#);
-        assert!(place(&[], Some(&told("x"))).unwrap_err().contains("must be ps, worker, chief or master, not 'x'"));
+        assert!(
+            place(&[], Some(&told("x")))
+                .unwrap_err()
+                .contains("must be ps, worker, chief, master or evaluator, not 'x'")
+        );
         assert!(place(&[], Some(&told("chief"))).unwrap_err().contains("has no ps"));
-        assert!(place(&[], Some(&told("evaluator"))).unwrap_err().contains("evaluator"));
+        assert!(place(&[], Some(&told("evaluator"))).unwrap_err().contains("has no ps"));
         assert!(place(&[], Some("{")).unwrap_err().contains("is not JSON"));
         assert!(place(&["--job_name=ps", "--ps_hosts=a:1"], None).unwrap_err().contains("--worker_hosts is missing"));
     }

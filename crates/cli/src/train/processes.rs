@@ -3,20 +3,20 @@
 
 use super::child::{Event, State, Task};
 use super::progress::{Progress, Steps, Whose};
+use super::recipe::{Recipe, describe};
 use super::restarts::{FUTILE_MAX, RESTARTS_MAX, Restarts, pause};
 use super::task::{FAILED_FOR_GOOD, from_line};
 use super::worker::Trained;
-use super::{Flags, conclude, describe};
+use super::{Flags, conclude};
 use crate::Failure;
 use crate::children::{describe as describe_end, free_addresses};
-use ferroflow::data::mnist::Mnist;
 use rustix::process::Signal;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Starts all tasks and waits for them.
-pub fn run(flags: &Flags, digits: &Mnist) -> Result<(), Failure> {
-    crate::say!("{}; {} ps and {} worker(s), each a process", describe(digits), flags.ps, flags.workers);
+pub fn run(flags: &Flags, recipe: &dyn Recipe) -> Result<(), Failure> {
+    crate::say!("{}; {} ps and {} worker(s), each a process", describe(recipe), flags.ps, flags.workers);
     let (events, incoming) = channel();
     listen_for_signals(&events)?;
     let addresses = free_addresses((flags.ps + flags.workers) as usize)?;

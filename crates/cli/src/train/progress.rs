@@ -39,6 +39,8 @@ impl Steps {
 /// Shows how it goes.
 pub struct Progress {
     start: Instant,
+    /// When the last steps were told of.
+    last_at: Option<Instant>,
     first_step: Option<i64>,
     last_step: i64,
     shares: Vec<u64>,
@@ -76,6 +78,7 @@ impl Progress {
         crate::log::print_above(bar.as_ref());
         Progress {
             start: Instant::now(),
+            last_at: None,
             first_step: None,
             last_step,
             shares: vec![0; workers as usize],
@@ -88,6 +91,7 @@ impl Progress {
     /// Takes what a worker says.
     pub fn take(&mut self, steps: Steps) {
         let first = *self.first_step.get_or_insert(steps.step.saturating_sub(steps.count as i64).max(0));
+        self.last_at = Some(Instant::now());
         if let Some(share) = self.shares.get_mut(steps.task as usize) {
             *share += steps.count;
         }
@@ -162,9 +166,9 @@ impl Progress {
         self.first_step.map_or(0, |first| step.saturating_sub(first).max(0))
     }
 
-    /// Returns the seconds since the start.
+    /// Returns the seconds from the start to the last step.
     pub fn seconds(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
+        self.last_at.map_or_else(|| self.start.elapsed(), |at| at.duration_since(self.start)).as_secs_f64()
     }
 }
 

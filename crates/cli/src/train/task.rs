@@ -1,15 +1,16 @@
-//! One task of a cluster of processes: a parameter server that serves until the workers are done, or a worker.
+//! One task of a cluster of processes: a parameter server that serves until the workers are done, a worker, or an evaluator.
 
 use super::child::LEAVE;
-use super::place::Place;
+use super::place::{EVALUATOR, Place};
 use super::progress::{Progress, Whose};
-use super::worker::{News, Trained, Worker};
-use super::{Flags, conclude, describe, leave_on_interrupt};
+use super::recipe::{self, Part, Recipe, describe};
+use super::worker::{News, Trained, Worker, config as run_config};
+use super::{Flags, conclude, leave_on_interrupt, print_figures};
 use crate::files::FileFlags;
 use crate::{Failure, exit};
-use cluster::{Server, ServerConfig, TaskStatus};
-use ferroflow::data::mnist::Mnist;
+use cluster::{Server, ServerConfig, TaskStatus, TfConfig};
 use ferroflow::distributed::done;
+use ferroflow::estimator::{EvalSpec, RunConfig, TrainSpec, train_and_evaluate};
 use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
 use parking_lot::Mutex;
@@ -20,29 +21,58 @@ use std::time::Duration;
 /// Runs the task.
 pub fn run(flags: &Flags, place: Place) -> Result<(), Failure> {
     super::tell_of_gpus(flags);
-    let address = place.cluster.task_address(&place.job, place.index)?.to_owned();
     match place.job.as_str() {
         "ps" if flags.existing_servers => {
             Err(Failure::new("with --existing_servers the parameter servers run already: start workers only"))
         }
         "ps" => serve(config(flags, &place)?, flags, place.index, place.workers()),
+        EVALUATOR => evaluate(flags, place),
         _ if flags.existing_servers => {
-            // Only workers need the digits, which are most of what a small task would hold.
-            let digits = super::read_digits(flags)?;
-            work(flags, &place, Target::Address(format!("grpc://{address}")), None, digits)
+            // Only workers need the data, which is most of what a small task would hold.
+            let recipe = recipe::read(flags)?;
+            let address = place.cluster.task_address(&place.job, place.index)?;
+            work(flags, &place, Target::Address(format!("grpc://{address}")), None, recipe)
         }
         job => {
-            let digits = super::read_digits(flags)?;
+            let recipe = recipe::read(flags)?;
             let config = config(flags, &place)?;
             let allowed_users = config.allowed_users.clone();
             let server = Server::start(config, ops::registry(), runtime()?)?;
             flags.status.serve(vec![server.status()], allowed_users, &runtime()?)?;
             announce(job, place.index, server.address());
-            let worked = work(flags, &place, Target::from(&server), Some(server.status()), digits);
+            let worked = work(flags, &place, Target::from(&server), Some(server.status()), recipe);
+            if worked.is_ok() && place.number() == 0 {
+                match done::tell_chief_done(&Target::from(&server), &place.device()) {
+                    Ok(()) => done::wait_for_listeners(&server),
+                    Err(status) => {
+                        tracing::warn!(target: "ferroflow", "an evaluator can't be told that the chief is done: {status}");
+                    }
+                }
+            }
             runtime()?.block_on(server.stop());
             worked
         }
     }
+}
+
+/// Evaluates every checkpoint of the chief until that of the last step, or until the chief is done.
+fn evaluate(flags: &Flags, place: Place) -> Result<(), Failure> {
+    let Some(logdir) = &flags.logdir else {
+        return Err(Failure::new("--logdir is missing: an evaluator evaluates the checkpoints there"));
+    };
+    let recipe = recipe::read(flags)?;
+    crate::say!("{}; {}", describe(&*recipe), place.device());
+    let told = TfConfig { cluster: place.cluster, job: place.job, task_index: place.index };
+    let config = RunConfig { tf_config: Some(told), ..run_config(flags, logdir)? };
+    let model = recipe.estimator(&Part::of_evaluator(flags), config)?;
+    let (train, test) = (recipe.training(0).input, recipe.testing()?);
+    let train = TrainSpec { input_fn: train.clone(), ..TrainSpec::new(move |g| train(g), Some(flags.last_step())) };
+    let eval = EvalSpec { input_fn: test.clone(), steps: None, ..EvalSpec::new(move |g| test(g)) };
+    match train_and_evaluate(&model, train, eval)? {
+        Some(evaluation) => print_figures(&Trained::of(&evaluation, None)?),
+        None => crate::say!("there was no checkpoint to evaluate"),
+    }
+    Ok(())
 }
 
 fn config(flags: &Flags, place: &Place) -> Result<ServerConfig, Failure> {
@@ -173,12 +203,12 @@ fn work(
     place: &Place,
     target: Target,
     status: Option<TaskStatus>,
-    digits: Mnist,
+    recipe: Arc<dyn Recipe>,
 ) -> Result<(), Failure> {
     let (task, ps, workers) = (place.number(), place.parameter_servers(), place.workers());
     let is_reporting = flags.reports;
     if !is_reporting {
-        crate::say!("{}; worker {task} of {workers}, {ps} ps", describe(&digits));
+        crate::say!("{}; worker {task} of {workers}, {ps} ps", describe(&*recipe));
     }
     let stop = Coordinator::new();
     leave_on_interrupt(&stop)?;
@@ -209,12 +239,13 @@ fn work(
     };
     let worker = Worker {
         task,
-        device: place.device(),
-        ps,
         workers,
+        cluster: place.cluster.clone(),
+        job: place.job.clone(),
+        index: place.index,
         flags: flags.clone(),
         target: target.clone(),
-        digits,
+        recipe,
         listener: Arc::new(listener),
         stop,
     };
@@ -265,16 +296,19 @@ fn line(text: &str) {
 fn to_line(trained: &Trained) -> String {
     let checkpoint = trained.checkpoint.as_deref().unwrap_or("");
     let (steps, loss, accuracy) = (trained.steps, trained.loss, trained.accuracy);
-    format!("@trained {steps} {loss} {accuracy} {} {checkpoint}", trained.is_interrupted)
+    // Whatever is no number stands for none.
+    let auc = trained.auc.unwrap_or(f32::NAN);
+    format!("@trained {steps} {loss} {accuracy} {auc} {} {checkpoint}", trained.is_interrupted)
 }
 
 /// Reads the line of a child process.
 pub fn from_line(line: &str) -> Option<Trained> {
-    let mut words = line.strip_prefix("@trained ")?.splitn(5, ' ');
+    let mut words = line.strip_prefix("@trained ")?.splitn(6, ' ');
     Some(Trained {
         steps: words.next()?.parse().ok()?,
         loss: words.next()?.parse().ok()?,
         accuracy: words.next()?.parse().ok()?,
+        auc: words.next()?.parse().ok().filter(|auc: &f32| !auc.is_nan()),
         is_interrupted: words.next()?.parse().ok()?,
         checkpoint: words.next().filter(|path| !path.is_empty()).map(str::to_owned),
     })
@@ -290,11 +324,12 @@ mod tests {
             steps: 7,
             loss: 0.5,
             accuracy: 0.97,
+            auc: None,
             checkpoint: Some("/a b/c-7".to_owned()),
             is_interrupted: false,
         };
         assert_eq!(from_line(&to_line(&trained)), Some(trained.clone()));
-        trained.checkpoint = None;
+        (trained.checkpoint, trained.auc) = (None, Some(0.9));
         assert_eq!(from_line(&to_line(&trained)), Some(trained));
         assert_eq!(from_line("@trained 7"), None);
     }

@@ -1,18 +1,21 @@
-//! One worker of `ferroflow train`: its graph, its session and its loop.
+//! One worker of `ferroflow train`: an estimator that trains on the cluster, and for the chief evaluates and exports.
 
+use super::curves::Curves;
+use super::evaluations::{Evaluations, evaluate, evaluate_untrained, loss};
 use super::flags::Flags;
-use super::model::Model;
 use super::progress::Steps;
+use super::recipe::{Part, Recipe, Training};
+use super::watch::{UnderWay, Watch};
 use crate::exit;
-use ferroflow::data::mnist::Mnist;
+use cluster::{ClusterSpec, TfConfig};
+use ferroflow::estimator::{Estimator, Evaluation, RunConfig, TrainOptions};
 use ferroflow::session::Target;
-use ferroflow::train::{
-    Coordinator, Every, MonitoredSession, NanTensorHook, RunArgs, Saver, Scaffold, StopAtStepHook, latest_checkpoint,
-};
-use ferroflow::{Code, Output, Result, RunOptions, Session, SessionConfig, Status, Tensor};
+use ferroflow::train::{Coordinator, Every, Saver, latest_checkpoint};
+use ferroflow::{Code, Graph, Result, Status};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What a worker tells.
 pub type Listener = Arc<dyn Fn(News) + Send + Sync>;
@@ -29,13 +32,17 @@ pub enum News {
 pub struct Worker {
     /// The number among the workers; the chief is 0.
     pub task: u32,
-    /// The device of this task, such as `/job:worker/task:1`.
-    pub device: String,
-    pub ps: u32,
+    /// How many workers there are, the chief among them.
     pub workers: u32,
+    /// The cluster.
+    pub cluster: ClusterSpec,
+    /// The job of this task: `worker`, `chief` or `master`.
+    pub job: String,
+    /// The number in the job.
+    pub index: u32,
     pub flags: Flags,
     pub target: Target,
-    pub digits: Mnist,
+    pub recipe: Arc<dyn Recipe>,
     pub listener: Listener,
     /// What tells it to save and leave.
     pub stop: Coordinator,
@@ -47,8 +54,27 @@ pub struct Trained {
     pub steps: i64,
     pub loss: f32,
     pub accuracy: f32,
+    pub auc: Option<f32>,
     pub checkpoint: Option<String>,
     pub is_interrupted: bool,
+}
+
+impl Trained {
+    /// Returns what an evaluation found.
+    pub fn of(evaluation: &Evaluation, checkpoint: Option<String>) -> Result<Trained> {
+        Ok(Trained {
+            steps: evaluation.global_step()?,
+            loss: loss(evaluation)? as f32,
+            accuracy: evaluation.get("accuracy")? as f32,
+            auc: evaluation.get("auc").ok().map(|auc| auc as f32),
+            checkpoint,
+            is_interrupted: false,
+        })
+    }
+
+    fn interrupted(steps: i64, checkpoint: Option<String>) -> Trained {
+        Trained { steps, loss: f32::NAN, accuracy: f32::NAN, auc: None, checkpoint, is_interrupted: true }
+    }
 }
 
 /// Why a worker failed.
@@ -83,156 +109,143 @@ impl WorkerFailure {
     }
 }
 
-/// How often a worker tells of its steps.
-const TELLING: Duration = Duration::from_millis(100);
-
 /// How long a step may take to end when the worker is told to leave.
 const LEAVING: Duration = Duration::from_secs(2);
 
 /// How long a synchronous step may take before it is said that it waits.
 const WAITING: Duration = Duration::from_secs(4);
 
-/// How many digits are evaluated in one step.
-const EVALUATED: usize = 1000;
+/// A training that is no longer than this is saved and evaluated a fixed number of times.
+const SHORT_STEPS: i64 = 20_000;
 
-/// How many digits tell whether a model is worth saving.
-const SAMPLED: usize = 100;
+/// How often a short training is saved and evaluated.
+const EVALUATIONS: i64 = 10;
+
+/// How often checkpoints of longer ones are saved, unless told otherwise.
+const SAVING: Duration = Duration::from_secs(30);
+
+/// How many points a curve has at most in a short training, and every how many steps there is one at the latest and at the earliest.
+const POINTS: i64 = 100;
+const POINT_STEPS: (i64, i64) = (10, 100);
+
+/// Longer than any training: without a directory for them there is no use for checkpoints but the last.
+const ONLY_AT_THE_END: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl Worker {
     /// Trains until the last step; the chief returns what came of it.
     pub fn run(&self) -> Result<Option<Trained>, WorkerFailure> {
-        let prepared = self.prepare().map_err(|status| WorkerFailure { status, has_begun: false })?;
-        let outcome = self.supervise(&prepared.0, prepared.1);
-        match outcome {
+        let under_way = UnderWay::new();
+        match self.train(&under_way) {
             // The chief has ended synchronous training.
             Err(status) if self.task != 0 && status.code() == Code::OutOfRange => Ok(None),
-            other => other.map_err(|status| WorkerFailure { status, has_begun: true }),
+            other => other.map_err(|status| {
+                let has_begun = under_way.has_begun.load(Ordering::Acquire);
+                WorkerFailure { status, has_begun }
+            }),
         }
-    }
-
-    /// Builds the graph and what makes its session.
-    fn prepare(&self) -> Result<(Model, MonitoredSession)> {
-        let is_chief = self.task == 0;
-        let mut model = Model::build(&self.flags, self.task, &self.device, self.ps, self.workers)?;
-        let device_filters = vec!["/job:ps".to_owned(), self.device.clone()];
-        let config = SessionConfig::new().allow_soft_placement(true).device_filters(device_filters);
-        let every = Duration::try_from_secs_f64(self.flags.save_checkpoint_secs)
-            .map_err(|_| Status::invalid_argument("--save_checkpoint_secs must not be negative"))?;
-        let mut builder = MonitoredSession::training(&model.graph)
-            .target(&self.target)
-            .config(config)
-            .is_chief(is_chief)
-            .scaffold(Scaffold::new().saver(model.saver.clone()))
-            .save_checkpoint(Some(Every::Time(every)))
-            .recovery_wait_secs(10)
-            .max_wait_secs(None)
-            .hook(StopAtStepHook::at(self.flags.last_step()))
-            .hook(NanTensorHook::new(&model.loss, true));
-        if let Some(hook) = model.sync_hook.take() {
-            builder = builder.hook(hook);
-        }
-        let logdir = self.flags.logdir.as_deref().filter(|_| is_chief);
-        if let Some(logdir) = logdir {
-            builder = builder.checkpoint_dir(logdir);
-        }
-        let session = builder.build()?;
-        if let Some(checkpoint) = logdir.map(latest_checkpoint).transpose()?.flatten() {
-            self.say(format!("goes on from {checkpoint}"));
-        }
-        Ok((model, session))
     }
 
     /// Trains with an eye on the wish to leave: a step that waits for other workers is given up then.
-    fn supervise(&self, model: &Model, mut session: MonitoredSession) -> Result<Option<Trained>> {
-        let finished = Coordinator::new();
-        let leaving = Leaving {
-            wish: self.stop.clone(),
-            session_stop: session.stop_handle(),
-            finished: finished.clone(),
-            raw: Arc::default(),
-            saver: session.scaffold().saver.clone(),
-            prefix: self.checkpoint_prefix(),
-            step: model.global_step.value().clone(),
-            sample: Sample::new(model, &self.digits)?,
+    fn train(&self, under_way: &UnderWay) -> Result<Option<Trained>> {
+        let directory = ModelDir::new(&self.flags)?;
+        let part =
+            Part { flags: self.flags.clone(), is_chief: self.task == 0, workers: self.workers, saver: Arc::default() };
+        let config = RunConfig {
+            tf_config: Some(TfConfig { cluster: self.cluster.clone(), job: self.job.clone(), task_index: self.index }),
+            master: Some(self.target.clone()),
+            session_creation_timeout_secs: None,
+            ..config(&self.flags, &directory.path)?
         };
-        let raw = leaving.raw.clone();
-        let last_step_at = Arc::new(Mutex::new(Instant::now()));
+        let estimator = self.recipe.estimator(&part, config)?;
+        let testing = if self.task == 0 { Some(self.recipe.testing()?) } else { None };
+        let finished = Coordinator::new();
+        let stop = Coordinator::new();
+        self.watch_for_a_wish_to_leave(&stop, &finished, under_way, part.saver.clone())?;
         if self.flags.is_sync() {
-            self.watch_for_waiting(&finished, &last_step_at)?;
+            self.watch_for_waiting(&finished, under_way)?;
         }
-        let spawned = std::thread::Builder::new().name("leave".to_owned()).spawn(move || leaving.watch());
-        spawned.map_err(|error| Status::resource_exhausted(format!("no thread to leave with: {error}")))?;
-        let trained = self.train(model, &mut session, &raw, &last_step_at);
+
+        let Training { input, batches } = self.recipe.training(self.task);
+        let of_chief = (self.task == 0).then(|| directory.path.clone());
+        let curves = self
+            .flags
+            .logdir
+            .as_ref()
+            .map(|logdir| Curves::new(logdir, self.task, steps_between_points(&self.flags), self.task == 0));
+        let watch = Watch::new(self.task, batches, self.listener.clone(), under_way.clone(), of_chief, curves);
+        let mut options = TrainOptions {
+            max_steps: Some(self.flags.last_step()),
+            hooks: vec![Box::new(watch)],
+            stop: Some(stop),
+            ..TrainOptions::default()
+        };
+        let mut evaluations = None;
+        if let Some(testing) = &testing {
+            if self.flags.logdir.is_some() {
+                evaluate_untrained(&estimator, testing, &self.listener)?;
+            }
+            let (wish, listener) = (&self.stop, self.listener.clone());
+            let (started, on_save) =
+                Evaluations::start(&estimator, testing.clone(), wish, listener, under_way.has_begun.clone())?;
+            options.saving_listeners.push(Box::new(on_save));
+            evaluations = Some(started);
+        }
+        let trained = estimator.train(|graph: &Graph| input(graph), options);
         let is_interrupted = self.stop.should_stop();
         finished.request_stop(None);
+        let last = evaluations.map(Evaluations::finish).transpose().map(Option::flatten);
         // The other thread ends only when it is told to.
         self.stop.request_stop(None);
-        let steps = match trained {
-            Ok(steps) => steps,
-            Err(_) if is_interrupted => {
-                return self.trained(0, None);
-            }
-            Err(status) => return Err(status),
-        };
-        let figures = if self.task == 0 && !is_interrupted { Some(self.evaluate(model, &mut session)?) } else { None };
-        let is_bad = match figures {
-            Some((_, loss, _)) => loss.is_nan(),
-            None => self.task == 0 && Sample::new(model, &self.digits)?.is_bad(&session.raw_session()?),
-        };
-        // Closed, the session would save what is good for nothing, and the next training would go on from it.
-        if is_bad {
-            return Err(NanTensorHook::diverged(&model.loss));
+        if !is_interrupted {
+            trained?;
         }
-        session.close()?;
-        self.trained(steps, figures)
+        let Some(testing) = testing else { return Ok(None) };
+        let checkpoint = self.flags.logdir.as_deref().map(latest_checkpoint).transpose()?.flatten();
+        if is_interrupted {
+            return Ok(Some(Trained::interrupted(0, checkpoint)));
+        }
+        // There is none when the checkpoint that was there is of the last step already.
+        let last = match last? {
+            Some(evaluation) => evaluation,
+            None => evaluate(&estimator, &testing, None)?,
+        };
+        self.export(&estimator)?;
+        Trained::of(&last, checkpoint).map(Some)
     }
 
-    fn train(
-        &self,
-        model: &Model,
-        session: &mut MonitoredSession,
-        raw: &Mutex<Option<Session>>,
-        last_step_at: &Mutex<Instant>,
-    ) -> Result<i64> {
-        let mut batches = self.digits.train.batches(u64::from(self.task));
-        let mut step = 0;
-        let (mut told, mut count) = (Instant::now(), 0);
-        while !session.should_stop() {
-            if !session.is_live() {
-                *raw.lock() = Some(session.raw_session()?);
-                let start = session.raw_session()?.eval_index(model.global_step.value())?;
-                if start >= self.flags.last_step() {
-                    return Ok(start);
-                }
-                // A worker that comes back shouldn't see the digits in the order in which it has seen them before.
-                batches = self.digits.train.batches(u64::from(self.task) | start.unsigned_abs() << 16);
-            }
-            let (images, labels) = batches.next_batch(self.flags.batch_size as usize)?;
-            let args = RunArgs::new().feed(&model.images, images).feed(&model.labels, labels);
-            let args = args.target(&model.train).fetch(&model.loss).fetch(model.global_step.value());
-            let recoveries = session.recoveries();
-            let values = session.run(&args)?;
-            if session.recoveries() != recoveries {
-                *raw.lock() = Some(session.raw_session()?);
-                self.say(format!("worker {}: a task was lost and is back; training goes on", self.task));
-            }
-            let (Some(loss), Some(at)) = (values.first(), values.get(1)) else {
-                return Err(Status::internal("a step without values"));
-            };
-            step = at.to_index()?;
-            *last_step_at.lock() = Instant::now();
-            count += 1;
-            if told.elapsed() >= TELLING || session.should_stop() {
-                (self.listener)(News::Steps(Steps { task: self.task, count, step, loss: loss.to_scalar()? }));
-                (told, count) = (Instant::now(), 0);
-            }
+    fn export(&self, estimator: &Estimator) -> Result<()> {
+        if let Some(directory) = &self.flags.export {
+            let exported = estimator.export_saved_model(directory, &self.recipe.serving())?;
+            self.say(format!("exported {exported}; look into it with: ferroflow saved_model ls {exported}"));
         }
-        Ok(step)
+        Ok(())
+    }
+
+    /// Has training end when somebody wishes it. What waits for workers that have left by then is cancelled, after the model is saved
+    /// as it is.
+    fn watch_for_a_wish_to_leave(
+        &self,
+        stop: &Coordinator,
+        finished: &Coordinator,
+        under_way: &UnderWay,
+        saver: Arc<Mutex<Option<Arc<Saver>>>>,
+    ) -> Result<()> {
+        let leaving = Leaving {
+            wish: self.stop.clone(),
+            stop: stop.clone(),
+            finished: finished.clone(),
+            under_way: under_way.clone(),
+            saver,
+            prefix: self.checkpoint_prefix(),
+        };
+        let spawned = std::thread::Builder::new().name("leave".to_owned()).spawn(move || leaving.watch());
+        spawned.map(drop).map_err(|error| Status::resource_exhausted(format!("no thread to leave with: {error}")))
     }
 
     /// Says that a synchronous step waits for other workers, when one takes long.
-    fn watch_for_waiting(&self, finished: &Coordinator, last_step_at: &Arc<Mutex<Instant>>) -> Result<()> {
-        let (finished, last_step_at, listener) = (finished.clone(), last_step_at.clone(), self.listener.clone());
+    fn watch_for_waiting(&self, finished: &Coordinator, under_way: &UnderWay) -> Result<()> {
+        let (finished, last_step_at) = (finished.clone(), under_way.last_step_at.clone());
+        let listener = self.listener.clone();
         let needed = self.flags.replicas_to_aggregate.map_or(u64::from(self.workers), |count| count.max(1) as u64);
         let task = self.task;
         let mut said_at = None;
@@ -250,35 +263,6 @@ impl Worker {
         spawned.map(drop).map_err(|error| Status::resource_exhausted(format!("no thread to watch: {error}")))
     }
 
-    /// Returns the step, the loss and the accuracy on the test digits.
-    fn evaluate(&self, model: &Model, session: &mut MonitoredSession) -> Result<(i64, f32, f32)> {
-        let session = session.raw_session()?;
-        let (images, labels) = self.digits.test.all()?;
-        let total = self.digits.test.len();
-        let (mut loss, mut accuracy) = (0.0, 0.0);
-        for from in (0..total).step_by(EVALUATED) {
-            let to = (from + EVALUATED).min(total);
-            let part = |whole: &Tensor| whole.slice_rows(from, to);
-            let run = session.runner().feed(&model.images, part(&images)?).feed(&model.labels, part(&labels)?);
-            let values = run.fetch(&model.loss).fetch(&model.accuracy).run()?;
-            let share = (to - from) as f32 / total as f32;
-            for (sum, value) in [&mut loss, &mut accuracy].into_iter().zip(&values) {
-                *sum += share * value.to_scalar::<f32>()?;
-            }
-        }
-        Ok((session.eval_index(model.global_step.value())?, loss, accuracy))
-    }
-
-    fn trained(&self, steps: i64, figures: Option<(i64, f32, f32)>) -> Result<Option<Trained>> {
-        if self.task != 0 {
-            return Ok(None);
-        }
-        let checkpoint = self.flags.logdir.as_deref().map(latest_checkpoint).transpose()?.flatten();
-        let is_interrupted = figures.is_none();
-        let (steps, loss, accuracy) = figures.unwrap_or((steps, f32::NAN, f32::NAN));
-        Ok(Some(Trained { steps, loss, accuracy, checkpoint, is_interrupted }))
-    }
-
     fn checkpoint_prefix(&self) -> Option<String> {
         let logdir = self.flags.logdir.as_deref().filter(|_| self.task == 0)?;
         Some(format!("{}/model.ckpt", logdir.trim_end_matches('/')))
@@ -289,61 +273,82 @@ impl Worker {
     }
 }
 
-/// Some digits, to see whether the model is worth saving when nobody has looked at the loss since it was changed last.
-struct Sample {
-    images: (Output, Tensor),
-    labels: (Output, Tensor),
-    loss: Output,
+/// Returns where and how a model is trained or evaluated.
+pub fn config(flags: &Flags, model_dir: &str) -> Result<RunConfig> {
+    let has_logdir = flags.logdir.is_some();
+    Ok(RunConfig {
+        save_checkpoints: Some(if has_logdir { saving(flags)? } else { Every::Time(ONLY_AT_THE_END) }),
+        save_summary_steps: has_logdir.then(|| steps_between_points(flags)),
+        // The bar, or lines in its place, and the curves of each worker say it.
+        log_step_count_steps: None,
+        ..RunConfig::new(model_dir)
+    })
 }
 
-impl Sample {
-    fn new(model: &Model, digits: &Mnist) -> Result<Sample> {
-        let (images, labels) = digits.train.batches(0).next_batch(SAMPLED)?;
-        let (images, labels) = ((model.images.clone(), images), (model.labels.clone(), labels));
-        Ok(Sample { images, labels, loss: model.loss.clone() })
+/// Returns how often checkpoints are saved, and evaluated.
+fn saving(flags: &Flags) -> Result<Every> {
+    if let Some(steps) = flags.eval_every {
+        return Ok(Every::Steps(steps));
     }
+    match flags.save_checkpoint_secs {
+        None if flags.last_step() <= SHORT_STEPS => Ok(Every::Steps((flags.last_step() / EVALUATIONS).max(1))),
+        None => Ok(Every::Time(SAVING)),
+        Some(seconds) => Duration::try_from_secs_f64(seconds)
+            .map(Every::Time)
+            .map_err(|_| Status::invalid_argument("--save_checkpoint_secs must not be negative")),
+    }
+}
 
-    /// Returns whether the loss isn't a number. A model that can't be asked is not called bad.
-    fn is_bad(&self, session: &Session) -> bool {
-        let ((images, pixels), (labels, digits)) = (&self.images, &self.labels);
-        let run = session.runner().feed(images, pixels.clone()).feed(labels, digits.clone()).fetch(&self.loss);
-        let values = run.options(RunOptions::new().timeout(LEAVING)).run();
-        let loss = values.and_then(|values| values.first().map_or(Ok(0.0), Tensor::to_scalar::<f32>));
-        loss.is_ok_and(f32::is_nan)
+fn steps_between_points(flags: &Flags) -> i64 {
+    (flags.last_step() / POINTS).clamp(POINT_STEPS.0, POINT_STEPS.1)
+}
+
+/// The directory of a model: that of the flags, or one that is removed with this.
+struct ModelDir {
+    path: String,
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl ModelDir {
+    fn new(flags: &Flags) -> Result<ModelDir> {
+        if let Some(logdir) = &flags.logdir {
+            return Ok(ModelDir { path: logdir.clone(), _temporary: None });
+        }
+        let made = tempfile::tempdir();
+        let temporary = made.map_err(|error| Status::unknown(format!("no temporary directory: {error}")))?;
+        Ok(ModelDir { path: temporary.path().display().to_string(), _temporary: Some(temporary) })
     }
 }
 
 /// Waits for the stop request.
 struct Leaving {
     wish: Coordinator,
-    session_stop: Coordinator,
+    stop: Coordinator,
     finished: Coordinator,
-    /// The session as it is now.
-    raw: Arc<Mutex<Option<Session>>>,
-    saver: Option<Arc<Saver>>,
+    under_way: UnderWay,
+    saver: Arc<Mutex<Option<Arc<Saver>>>>,
     prefix: Option<String>,
-    step: Output,
-    sample: Sample,
 }
 
 impl Leaving {
     fn watch(self) {
         self.wish.wait_for_stop(None);
-        self.session_stop.request_stop(None);
+        self.stop.request_stop(None);
         if self.finished.wait_for_stop(Some(LEAVING)) {
             return;
         }
         // The step waits for workers that have left: save the model as it is, and cancel the step.
-        let session = self.raw.lock().take();
-        let Some(session) = session else { return };
-        if let (Some(saver), Some(prefix)) = (&self.saver, &self.prefix)
-            && !self.sample.is_bad(&session)
+        let live = self.under_way.session.lock().take();
+        let Some(live) = live else { return };
+        if let (Some(saver), Some(prefix)) = (&*self.saver.lock(), &self.prefix)
+            && !live.is_bad()
         {
-            let saved = session.eval_index(&self.step).and_then(|step| saver.save(&session, prefix, Some(step)));
+            let step = live.session.eval_index(&live.step);
+            let saved = step.and_then(|step| saver.save(&live.session, prefix, Some(step)));
             if let Err(status) = saved {
                 tracing::warn!("no checkpoint was saved on leaving: {status}");
             }
         }
-        let _ = session.close();
+        let _ = live.session.close();
     }
 }

@@ -11,7 +11,7 @@ use graph::{Graph, Operation};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::{Code, DType, PartialShape, Result, Status, Tensor};
 
 /// The name under which the tasks share the queue.
@@ -33,6 +33,12 @@ pub const GRACE: Duration = Duration::from_secs(5);
 /// assert_eq!(ferroflow::distributed::done::GRACE_OF_PROGRAMS.as_secs(), 60);
 /// ```
 pub const GRACE_OF_PROGRAMS: Duration = Duration::from_secs(60);
+
+/// How long a chief that is done stays for those who listen to it.
+const LISTENING: Duration = Duration::from_secs(2);
+
+/// How often it looks whether they are still there.
+const LOOKING: Duration = Duration::from_millis(10);
 
 /// How long a worker tries to tell.
 const TELLING: Duration = Duration::from_secs(5);
@@ -220,6 +226,25 @@ pub fn tell_chief_done(target: &Target, own: &str) -> Result<()> {
     let graph = Graph::new();
     let close = on_chief(&graph, own, |queue| graph.op("QueueCloseV2").input(queue.handle()).build());
     target.session(&graph, &filtered(&[own.to_owned()]))?.run_ops(&[&close])
+}
+
+/// Waits, not for long, until those who listened to the chief have heard that it is done and have left its server: one that stops at once
+/// may take the answer along, and who can't hear it takes the chief for lost, which may come back.
+///
+/// ```
+/// use ferroflow::distributed::{create_local_server, done};
+/// use ferroflow::session::Target;
+///
+/// let server = create_local_server()?;
+/// done::tell_chief_done(&Target::from(&server), "/job:localhost/task:0")?;
+/// done::wait_for_listeners(&server);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn wait_for_listeners(server: &Server) {
+    let until = Instant::now() + LISTENING;
+    while server.num_sessions_of_others() > 0 && Instant::now() < until {
+        std::thread::sleep(LOOKING);
+    }
 }
 
 fn device(job: &str, task: u32) -> String {

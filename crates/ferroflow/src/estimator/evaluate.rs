@@ -6,8 +6,10 @@ use crate::metrics;
 use crate::train::{FinalOpsHook, MonitoredSession, RunArgs, SessionRunHook};
 use crate::variable::get_global_step;
 use graph::Graph;
+use prost::Message;
+use proto::Summary;
 use std::collections::BTreeMap;
-use tensor::{Code, Result, Status};
+use tensor::{Code, DType, Result, Status, Tensor};
 
 /// What the loss is called among the metrics.
 const LOSS: &str = "loss";
@@ -46,7 +48,7 @@ impl EvalOptions {
 
 impl Estimator {
     /// Evaluates a checkpoint, and writes what it measures as events into `eval`. A model that was never trained is evaluated with its
-    /// first values.
+    /// first values. A metric whose value is a serialized summary, such as pictures, is written as that summary.
     ///
     /// ```no_run
     /// use ferroflow::estimator::{Estimator, EvalOptions, Input};
@@ -119,6 +121,27 @@ impl Estimator {
         for (name, number) in evaluation.numbers().filter(|(name, _)| *name != GLOBAL_STEP) {
             writer.add_scalar(name, number as f32, step)?;
         }
+        for (name, value) in &evaluation.values {
+            if let Some(summary) = summary_of(name, value)? {
+                writer.add_summary_proto(summary, step)?;
+            }
+        }
         writer.flush()
     }
+}
+
+/// Returns the summary that a metric is, such as pictures: then it is a serialized summary, whose tags become the metric's name.
+fn summary_of(name: &str, value: &Tensor) -> Result<Option<Summary>> {
+    if value.dtype() != DType::String || value.num_elements() != 1 {
+        return Ok(None);
+    }
+    let bytes = value.strings()?.first().cloned().unwrap_or_default();
+    let Ok(mut summary) = Summary::decode(bytes) else {
+        tracing::warn!("the metric '{name}' is a string, and no serialized summary: it is not among the events");
+        return Ok(None);
+    };
+    for (index, part) in summary.value.iter_mut().enumerate() {
+        part.tag = format!("{name}/{index}");
+    }
+    Ok(Some(summary))
 }

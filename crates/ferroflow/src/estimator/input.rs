@@ -1,12 +1,13 @@
-//! [`Input`]: what an input function returns: a dataset, and what its components are called.
+//! [`Input`]: what an input function returns: a dataset and what its components are called, or tensors.
 
 use super::Features;
 use crate::data::Dataset;
+use crate::feature_column::Feature;
 use graph::{Graph, Operation, Output};
 use std::sync::Arc;
 use tensor::{Result, Status};
 
-/// A dataset of batches whose components have names: features, and perhaps labels.
+/// Batches whose parts have names: features, and perhaps labels. They come from a dataset, or are tensors of the graph.
 ///
 /// ```
 /// use ferroflow::data::Dataset;
@@ -21,10 +22,12 @@ use tensor::{Result, Status};
 /// # flowers(&Graph::new());
 /// ```
 #[derive(Clone, Debug)]
-pub struct Input {
-    pub(super) dataset: Dataset,
-    features: Vec<String>,
-    has_label: bool,
+pub struct Input(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    Dataset { dataset: Dataset, features: Vec<String>, has_label: bool },
+    Tensors { features: Features, labels: Option<Output> },
 }
 
 /// A function that builds the input of a model in a graph.
@@ -57,7 +60,24 @@ impl Input {
     /// ```
     pub fn new(dataset: &Dataset, features: &[&str]) -> Input {
         let features = features.iter().map(|name| (*name).to_owned()).collect();
-        Input { dataset: dataset.clone(), features, has_label: false }
+        Input(Source::Dataset { dataset: dataset.clone(), features, has_label: false })
+    }
+
+    /// Takes tensors of the graph: what queues hold, or placeholders that a hook feeds.
+    ///
+    /// ```
+    /// use ferroflow::estimator::Input;
+    /// use ferroflow::feature_column::Features;
+    /// use ferroflow::prelude::*;
+    ///
+    /// fn input(g: &Graph) -> Input {
+    ///     let noise = ferroflow::ops::random::random_uniform(&g.constant([8i32]), DType::Float, Some(1));
+    ///     Input::from_tensors(Features::new().with("x", noise.clone()), Some(&noise))
+    /// }
+    /// # input(&Graph::new());
+    /// ```
+    pub fn from_tensors(features: Features, labels: Option<&Output>) -> Input {
+        Input(Source::Tensors { features, labels: labels.cloned() })
     }
 
     /// Says that the component behind the features is the label.
@@ -71,34 +91,56 @@ impl Input {
     /// let input = Input::new(&rows.batch(2, false), &["x"]).label();
     /// ```
     pub fn label(mut self) -> Input {
-        self.has_label = true;
+        if let Source::Dataset { has_label, .. } = &mut self.0 {
+            *has_label = true;
+        }
         self
     }
 
-    /// Adds an iterator of the dataset to the graph.
-    pub(super) fn draw(&self, graph: &Graph) -> Result<Drawn> {
+    /// Adds what is drawn to the graph: of a dataset, an iterator.
+    pub(super) fn draw(self, graph: &Graph) -> Result<Drawn> {
         graph.finish()?;
-        if !self.dataset.graph().same(graph) {
-            return Err(Status::invalid_argument(
-                "the input function's dataset is of another graph: it is built in the graph that the function gets",
-            ));
+        match self.0 {
+            Source::Dataset { dataset, features, has_label } => draw(graph, &dataset, &features, has_label),
+            Source::Tensors { features, labels } => {
+                let others = labels.iter().chain(features.iter().filter_map(|(_, feature)| match feature {
+                    Feature::Dense(tensor) => Some(tensor),
+                    Feature::Sparse(_) => None,
+                }));
+                if others.into_iter().any(|tensor| !tensor.graph().same(graph)) {
+                    return Err(of_another_graph("tensors are", "they are"));
+                }
+                Ok(Drawn { features, labels, initializer: None })
+            }
         }
-        let (given, named) = (self.dataset.types().len(), self.features.len() + usize::from(self.has_label));
-        if given != named {
-            return Err(Status::invalid_argument(format!(
-                "the input function's dataset has {given} components, but there are names for {named}: {}{}",
-                self.features.join(", "),
-                if self.has_label { " and the label" } else { "" }
-            )));
-        }
-        let iterator = self.dataset.make_initializable_iterator();
-        let mut components = iterator.get_next();
-        let labels = if self.has_label { components.pop() } else { None };
-        let mut features = Features::new();
-        for (name, component) in self.features.iter().zip(components) {
-            features.insert(name, component);
-        }
-        graph.finish()?;
-        Ok(Drawn { features, labels, initializer: iterator.initializer().cloned() })
     }
+}
+
+fn draw(graph: &Graph, dataset: &Dataset, names: &[String], has_label: bool) -> Result<Drawn> {
+    if !dataset.graph().same(graph) {
+        return Err(of_another_graph("dataset is", "it is"));
+    }
+    let (given, named) = (dataset.types().len(), names.len() + usize::from(has_label));
+    if given != named {
+        return Err(Status::invalid_argument(format!(
+            "the input function's dataset has {given} components, but there are names for {named}: {}{}",
+            names.join(", "),
+            if has_label { " and the label" } else { "" }
+        )));
+    }
+    let iterator = dataset.make_initializable_iterator();
+    let mut components = iterator.get_next();
+    let labels = if has_label { components.pop() } else { None };
+    let mut features = Features::new();
+    for (name, component) in names.iter().zip(components) {
+        features.insert(name, component);
+    }
+    graph.finish()?;
+    Ok(Drawn { features, labels, initializer: iterator.initializer().cloned() })
+}
+
+fn of_another_graph(what: &str, pronoun: &str) -> Status {
+    Status::invalid_argument(format!(
+        "the input function's {what} of another graph: {pronoun} built in the graph that the function gets"
+    ))
 }

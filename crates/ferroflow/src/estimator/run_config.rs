@@ -1,7 +1,7 @@
 //! [`RunConfig`]: where and how a model is run: its directory, how often things are saved, and the cluster.
 
 use crate::distributed::{ClusterSpec, TfConfig};
-use crate::session::SessionConfig;
+use crate::session::{SessionConfig, Target};
 use crate::train::{Every, ReplicaDeviceSetter, SaverOptions};
 use std::time::Duration;
 use tensor::Result;
@@ -35,6 +35,11 @@ pub struct RunConfig {
     pub session_config: Option<SessionConfig>,
     /// The cluster, and which task of it this process is; without, everything is in this process.
     pub tf_config: Option<TfConfig>,
+    /// The master whose sessions train. A task starts a server if not given, and tells the others when it is done; with it, both are
+    /// left to whoever has the server.
+    pub master: Option<Target>,
+    /// How long a task waits until it can train: for the others, and for the chief to initialize; without end if not given.
+    pub session_creation_timeout_secs: Option<u64>,
 }
 
 impl RunConfig {
@@ -149,6 +154,8 @@ impl Default for RunConfig {
             log_step_count_steps: Some(100),
             session_config: None,
             tf_config: None,
+            master: None,
+            session_creation_timeout_secs: Some(7200),
         }
     }
 }

@@ -3,10 +3,12 @@
 
 use super::{Estimator, Input, TrainOptions};
 use crate::distributed::{Server, TfConfig, done, start_server_with, stop};
-use crate::session::Target;
-use crate::train::Coordinator;
+use crate::session::{Session, Target};
+use crate::train::{Coordinator, SessionRunHook};
 use graph::Graph;
+use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tensor::{Result, Status};
 
@@ -26,9 +28,11 @@ impl Estimator {
     /// }
     /// ```
     pub fn train(&self, input_fn: impl Fn(&Graph) -> Input, options: TrainOptions) -> Result<()> {
-        match &self.config.tf_config {
-            Some(told) => train_as_task(self, told, &input_fn, options),
-            None => self.train_on(&Target::Local, &input_fn, options, &Coordinator::new()),
+        let stop = options.stop.clone().unwrap_or_default();
+        match (&self.config.master, &self.config.tf_config) {
+            (Some(master), _) => self.train_on(master, &input_fn, options, &stop),
+            (None, Some(told)) => train_as_task(self, told, &input_fn, options, &stop),
+            (None, None) => self.train_on(&Target::Local, &input_fn, options, &stop),
         }
     }
 }
@@ -38,7 +42,8 @@ fn train_as_task(
     estimator: &Estimator,
     told: &TfConfig,
     input_fn: &dyn Fn(&Graph) -> Input,
-    options: TrainOptions,
+    mut options: TrainOptions,
+    end: &Coordinator,
 ) -> Result<()> {
     let Some(number) = done::number(&told.cluster, &told.job, told.task_index) else {
         return Err(Status::failed_precondition(format!(
@@ -53,24 +58,69 @@ fn train_as_task(
     }
     let server = started(told)?;
     let target = Target::from(&*server);
-    let end = Coordinator::new();
+    let (step, ended) = (StepUnderWay::default(), Coordinator::new());
     if !told.is_chief() {
-        watch_chief(told, &target, &end)?;
+        watch_chief(told, &target, end)?;
+        options.hooks.push(Box::new(step.clone()));
+        step.cancel_after(end, &ended)?;
     }
-    let trained = estimator.train_on(&target, input_fn, options, &end);
+    let mut trained = estimator.train_on(&target, input_fn, options, end);
+    ended.request_stop(None);
+    if step.is_cancelled.load(Ordering::Acquire)
+        && let Err(status) = &trained
+    {
+        tracing::info!("a step still waited when the chief was done, and is cancelled: {status}");
+        trained = Ok(());
+    }
     if trained.is_ok() {
         let own = estimator.config().task();
         done::tell(&target, number, &own, estimator.config().num_ps_replicas(), false);
-        if told.is_chief()
-            && let Err(status) = done::tell_chief_done(&target, &own)
-        {
-            tracing::warn!("the other tasks can't be told that the chief is done: {status}");
+        if told.is_chief() {
+            match done::tell_chief_done(&target, &own) {
+                Ok(()) => done::wait_for_listeners(&server),
+                Err(status) => tracing::warn!("the other tasks can't be told that the chief is done: {status}"),
+            }
         }
     }
     // Whoever watches the chief must not wait for an answer of a server that stops.
     end.request_stop(None);
     stop(&server)?;
     trained
+}
+
+/// The session whose step a worker waits for. Some steps wait for the chief, and would wait forever when it is done.
+#[derive(Clone, Default)]
+struct StepUnderWay {
+    session: Arc<Mutex<Option<Session>>>,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl StepUnderWay {
+    /// Cancels the step, and all later ones, a while after a stop was requested, unless training has ended by then.
+    fn cancel_after(&self, stop: &Coordinator, ended: &Coordinator) -> Result<()> {
+        let (step, stop, ended) = (self.clone(), stop.clone(), ended.clone());
+        let watch = move || {
+            stop.wait_for_stop(None);
+            if ended.wait_for_stop(Some(done::GRACE)) {
+                return;
+            }
+            step.is_cancelled.store(true, Ordering::Release);
+            if let Some(session) = step.session.lock().take()
+                && let Err(status) = session.close()
+            {
+                tracing::debug!("the session of a step that waits can't be closed: {status}");
+            }
+        };
+        let spawned = std::thread::Builder::new().name("cancel the last step".to_owned()).spawn(watch);
+        spawned.map(drop).map_err(|error| Status::resource_exhausted(format!("no thread to leave with: {error}")))
+    }
+}
+
+impl SessionRunHook for StepUnderWay {
+    fn after_create_session(&mut self, session: &Session, _coordinator: &Coordinator) -> Result<()> {
+        *self.session.lock() = Some(session.clone());
+        Ok(())
+    }
 }
 
 /// Serves variables until all who train have said that they are done.

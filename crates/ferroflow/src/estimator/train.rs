@@ -14,6 +14,9 @@ use tensor::{Code, Result, Status, Tensor};
 /// The collection of what is written as summaries.
 const SUMMARIES: &str = "summaries";
 
+/// How long a worker waits at most before it looks again whether the chief is ready, if nobody tells it.
+const RECOVERY_WAIT_SECS: u64 = 10;
+
 /// How a training goes. Without an end it goes on until the input ends.
 ///
 /// ```
@@ -31,6 +34,8 @@ pub struct TrainOptions {
     pub hooks: Vec<Box<dyn SessionRunHook>>,
     /// What is told of every checkpoint.
     pub saving_listeners: Vec<Box<dyn CheckpointSaverListener>>,
+    /// Who may ask the training to end, from another thread. A stop is requested there when it has ended by itself, too.
+    pub stop: Option<Coordinator>,
 }
 
 impl Estimator {
@@ -95,6 +100,8 @@ impl Estimator {
             .save_checkpoint(config.save_checkpoints)
             .save_summaries(config.save_summary_steps.map(Every::Steps))
             .log_step_count_steps(config.log_step_count_steps)
+            .recovery_wait_secs(RECOVERY_WAIT_SECS)
+            .max_wait_secs(config.session_creation_timeout_secs)
             .stop(stop);
         builder = model.input.into_iter().fold(builder, |builder, input| builder.hook(StartInput(input)));
         builder = builder.hook(NanTensorHook::new(&loss, true));
@@ -132,7 +139,7 @@ fn run_to_end(mut session: MonitoredSession, train_op: &Operation, loss: &Output
     while !session.should_stop() {
         match session.run(&args) {
             Ok(values) => last = values.into_iter().next(),
-            Err(status) if status.code() == Code::OutOfRange && last.is_none() => {
+            Err(status) if last.is_none() && is_end_of_input(&status) => {
                 return Err(empty_input("training", &status));
             }
             Err(status) if status.code() == Code::OutOfRange => break,
@@ -146,6 +153,12 @@ fn run_to_end(mut session: MonitoredSession, train_op: &Operation, loss: &Output
         tracing::info!("Loss for final step: {loss:?}");
     }
     Ok(())
+}
+
+/// Returns whether a dataset has ended. A queue that was closed is out of range, too, such as that of the chief's tokens when
+/// synchronous training is over.
+fn is_end_of_input(status: &Status) -> bool {
+    status.code() == Code::OutOfRange && status.message().contains("End of sequence")
 }
 
 /// What to say when an input ends before its first batch.

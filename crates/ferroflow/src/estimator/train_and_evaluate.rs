@@ -132,8 +132,12 @@ pub fn train_and_evaluate(estimator: &Estimator, train: TrainSpec, eval: EvalSpe
     check_names(&eval.exporters)?;
     let told = estimator.config().tf_config.clone();
     let (input_fn, max_steps) = (train.input_fn, train.max_steps);
-    let mut options =
-        TrainOptions { steps: None, max_steps, hooks: train.hooks, saving_listeners: train.saving_listeners };
+    let mut options = TrainOptions {
+        max_steps,
+        hooks: train.hooks,
+        saving_listeners: train.saving_listeners,
+        ..TrainOptions::default()
+    };
     match &told {
         Some(told) if told.job == "ps" => tasks::serve(told).map(|()| None),
         Some(told) if told.is_evaluator() => {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::file_system::path;
-use tensor::{Result, Status, Tensor};
+use tensor::{Code, Result, Status, Tensor};
 
 /// When something is done again.
 ///
@@ -62,6 +62,14 @@ impl Timer {
 fn needed_global_step(graph: &Graph, who: &str) -> Result<Variable> {
     get_global_step(graph)?
         .ok_or_else(|| Status::failed_precondition(format!("Global step should be created to use {who}.")))
+}
+
+/// A file that may become no larger is out of range, too, for the system. In a training that code says that the input has ended.
+fn not_of_input(status: Status) -> Status {
+    match status.code() {
+        Code::OutOfRange => Status::resource_exhausted(status.message().to_owned()),
+        _ => status,
+    }
 }
 
 fn step_of(values: &RunValues) -> Result<i64> {
@@ -274,11 +282,12 @@ impl CheckpointSaverHook {
 
     /// Saves; returns whether a listener asks to end the training.
     fn save(&mut self, session: &Session, step: i64) -> Result<bool> {
-        self.timer.update(step);
         self.listeners.iter_mut().try_for_each(|listener| listener.before_save(session, step))?;
-        let written = self.saver.save_with_meta_graph(session, &self.prefix, Some(step))?;
+        let written = self.saver.save_with_meta_graph(session, &self.prefix, Some(step)).map_err(not_of_input)?;
+        // Only now: what wasn't saved is still to be saved at the end.
+        self.timer.update(step);
         if let Some(writer) = &self.writer {
-            writer.add_session_log(SessionStatus::Checkpoint, Some(&written), step)?;
+            writer.add_session_log(SessionStatus::Checkpoint, Some(&written), step).map_err(not_of_input)?;
         }
         let mut should_stop = false;
         for listener in &mut self.listeners {
@@ -298,7 +307,7 @@ impl SessionRunHook for CheckpointSaverHook {
     }
 
     fn after_create_session(&mut self, session: &Session, _coordinator: &Coordinator) -> Result<()> {
-        write_graph(session.graph(), &self.directory, GRAPH_FILE, true)?;
+        write_graph(session.graph(), &self.directory, GRAPH_FILE, true).map_err(not_of_input)?;
         if let Some(step) = self.saver.newest_step(&self.prefix) {
             self.timer.update(step);
             return Ok(());
@@ -404,14 +413,14 @@ impl SessionRunHook for SummarySaverHook {
         {
             step = context.session().eval_index(variable.value())?;
             self.timer.update(step);
-            self.writer.add_summary(summary, step)?;
+            self.writer.add_summary(summary, step).map_err(not_of_input)?;
         }
         self.next_step = Some(step + 1);
         Ok(())
     }
 
     fn end(&mut self, _session: &Session) -> Result<()> {
-        self.writer.flush()
+        self.writer.flush().map_err(not_of_input)
     }
 }
 
@@ -471,7 +480,7 @@ impl SessionRunHook for StepCounterHook {
         let rate = steps as f64 / elapsed.as_secs_f64().max(1e-9);
         tracing::info!("global_step/sec: {rate:.1}");
         match &self.writer {
-            Some(writer) => writer.add_scalar("global_step/sec", rate as f32, step),
+            Some(writer) => writer.add_scalar("global_step/sec", rate as f32, step).map_err(not_of_input),
             None => Ok(()),
         }
     }
