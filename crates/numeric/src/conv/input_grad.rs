@@ -1,5 +1,5 @@
 //! The gradient of the input: a convolution of the output's gradient with the filter turned around, or, where the window
-//! steps over pixels, a product whose columns are added back to the places they came from.
+//! steps over pixels or leaves most of them out, a product whose columns are added back to the places they came from.
 
 use super::shape::ConvShape;
 use crate::matmul::{HasMicrokernel, MatrixView, multiply};
@@ -24,9 +24,14 @@ pub(super) fn input_grad<T: HasMicrokernel + Pod + Send + Sync>(
     }
 }
 
-/// The convolution of the output's gradient that gives the input's, for strides of 1.
+/// So many times the pixels of the output an input may have for the turned convolution to pay: it has a window for each pixel of the
+/// input, and what windows beyond the output's edge see is padding.
+const PIXELS_RATIO_MAX: usize = 4;
+
+/// The convolution of the output's gradient that gives the input's, for strides of 1 and windows that are small beside the image.
 pub(super) fn turned(shape: &ConvShape) -> Option<ConvShape> {
-    if shape.strides != [1; 3] {
+    let pixels = |sizes: [usize; 3]| sizes.into_iter().product::<usize>();
+    if shape.strides != [1; 3] || pixels(shape.input) > PIXELS_RATIO_MAX * pixels(shape.output) {
         return None;
     }
     let mut pad_before = [0; 3];
