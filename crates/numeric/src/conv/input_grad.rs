@@ -1,5 +1,5 @@
-//! The gradient of the input: with strides of 1, a convolution of the output's gradient with the reversed filter; otherwise a
-//! product whose columns are added back to the pixels that they came from.
+//! The gradient of the input: a convolution of the output's gradient with the reversed filter, or, where the window steps over pixels or
+//! is nearly as large as the image, a product whose columns are added back to the pixels that they came from.
 
 use super::shape::ConvShape;
 use crate::matmul::{HasMicrokernel, MatrixView, multiply};
@@ -24,9 +24,15 @@ pub(super) fn input_grad<T: HasMicrokernel + Pod + Send + Sync>(
     }
 }
 
-/// Returns the convolution that computes the input's gradient from the output's, for strides of 1.
+/// The convolution with the reversed filter pays if the input has at most this many times the pixels of the output: it has a window for
+/// each pixel of the input, and windows beyond the output's edge see only padding.
+const PIXELS_RATIO_MAX: usize = 4;
+
+/// Returns the convolution that computes the input's gradient from the output's, for strides of 1 and windows that are small beside the
+/// image.
 pub(super) fn turned(shape: &ConvShape) -> Option<ConvShape> {
-    if shape.strides != [1; 3] {
+    let pixels = |sizes: [usize; 3]| sizes.into_iter().product::<usize>();
+    if shape.strides != [1; 3] || pixels(shape.input) > PIXELS_RATIO_MAX * pixels(shape.output) {
         return None;
     }
     let mut pad_before = [0; 3];

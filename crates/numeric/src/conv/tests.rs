@@ -74,6 +74,8 @@ fn shapes() -> Vec<ConvShape> {
         ConvShape::conv2d(3, [15, 18], 24, [3, 3], 40),
         ConvShape::conv2d(4, [13, 11], 16, [5, 5], 24),
         ConvShape::conv2d(1, [70, 60], 16, [3, 3], 16),
+        // As wide as the image, as over the words of a sentence.
+        ConvShape::conv2d(2, [12, 40], 1, [3, 40], 7),
     ];
     let mut more = Vec::new();
     for shape in &shapes {
@@ -139,6 +141,13 @@ fn input_gradients_equal_the_definition() {
         conv_input_grad(&shape, &filter, &gradient, &mut out);
         assert_equal(&out, &expected, &input_grad::turned(&shape).unwrap_or(shape));
     }
+}
+
+#[test]
+fn the_input_gradient_of_wide_windows_is_no_convolution_of_padding() {
+    // Turned, the window would be laid over each of the 480 pixels of the input, for 10 of the output.
+    assert!(input_grad::turned(&ConvShape::conv2d(2, [12, 40], 1, [3, 40], 7)).is_none());
+    assert!(input_grad::turned(&ConvShape::conv2d(2, [12, 40], 1, [3, 3], 7)).is_some());
 }
 
 #[test]
