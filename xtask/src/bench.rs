@@ -8,8 +8,8 @@ use std::process::Command;
 /// The parts of the benchmark, each a driver `bench/NAME.py`, in the order in which they are run.
 const PARTS: [&str; 7] = ["cluster", "rust", "core", "data", "sessions", "sweep", "bandwidth"];
 
-/// The parts that are run only when they are named: this one builds other libraries first.
-const NAMED_PARTS: [&str; 1] = ["peers"];
+/// The parts that are run only when they are named: they compare with other libraries, which must be there or be built first.
+const NAMED_PARTS: [&str; 2] = ["allreduce", "peers"];
 
 /// The parts that can be measured against another binary of ours.
 const AGAINST_PARTS: [&str; 2] = ["cluster", "core"];
@@ -21,9 +21,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
     let (parts, rest) = chosen(arguments)?;
     let python = venv::python().map_err(venv::Missing::into_message)?;
-    // What is only run by name builds for itself, and writes a page of its own.
+    // What is only run by name writes a page of its own.
     let is_named_only = parts.iter().all(|part| NAMED_PARTS.contains(part));
-    if !is_named_only {
+    // Of these, one builds for itself.
+    if parts != ["peers"] {
         interop::build(Profile::Release)?;
     }
     let mut failed = Vec::new();

@@ -39,6 +39,9 @@ cargo xtask COMMAND
         Builds the same models in burn, candle and tch, in a workspace of their own below bench/peers,
         and measures them, TensorFlow's local session, PyTorch where it is installed, and ours. Writes
         docs/peers.md; FERROFLOW_BENCH_JOBS says how many jobs a build has.
+  bench allreduce [-- --ranks=N,… --bytes=N,…]
+        Measures an all-reduce among ranks that are processes of this machine, beside TensorFlow's, and PyTorch's gloo
+        and OpenMPI's where they are installed. Writes docs/allreduce.md.
   bench --against OLD_BINARY [cluster] [core] [-- CASES]
         Measures the release build beside another binary of ours, in at least 15 pairs a case, and
         fails where the 95 % interval of the ratio lies wholly below 0.97. core needs the example
