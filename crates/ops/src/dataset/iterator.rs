@@ -3,13 +3,14 @@
 //! Requests are served one after the other; one that has to wait for a function holds no thread.
 
 use super::base::{Dataset, DatasetIterator, Element, Nesting};
+use super::iterator_ops::Signature;
 use super::position::Position;
 use super::task::{cancelled_status, start};
 use kernel::{AsyncContext, CancellationToken, OpContext, Resource, Step};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tensor::{DType, PartialShape, Result, Status};
+use tensor::{Result, Status, Tensor};
 
 /// What becomes of the next element.
 pub(super) type Deliver = fn(&mut OpContext<'_>, Option<Element>) -> Result<()>;
@@ -26,8 +27,7 @@ pub(super) enum Wish {
 
 /// An iterator over the dataset that it was last given.
 pub(super) struct IteratorResource {
-    dtypes: Vec<DType>,
-    shapes: Vec<PartialShape>,
+    signature: Signature,
     state: Mutex<State>,
 }
 
@@ -53,10 +53,10 @@ struct Request {
 }
 
 impl IteratorResource {
-    pub(super) fn new(dtypes: Vec<DType>, shapes: Vec<PartialShape>) -> IteratorResource {
+    pub(super) fn new(signature: Signature) -> IteratorResource {
         let state =
             State { iterator: None, dataset: None, generation: 0, line: VecDeque::new(), next_id: 0, is_busy: false };
-        IteratorResource { dtypes, shapes, state: Mutex::new(state) }
+        IteratorResource { signature, state: Mutex::new(state) }
     }
 
     /// Starts at the first element of a dataset.
@@ -173,34 +173,40 @@ impl IteratorResource {
         });
     }
 
-    /// Compares an element with what was promised of it.
     fn checked(&self, answer: Answer) -> Result<Answer> {
-        let Answer::Next(_, Some(parts)) = &answer else { return Ok(answer) };
-        if parts.len() != self.dtypes.len() {
-            return Err(Status::invalid_argument(format!(
-                "Number of components does not match: expected {} types but got {}.",
-                self.dtypes.len(),
-                parts.len()
-            )));
-        }
-        for (index, (part, dtype)) in parts.iter().zip(&self.dtypes).enumerate() {
-            if part.dtype() != *dtype {
-                return Err(Status::invalid_argument(format!(
-                    "Data type mismatch at component {index}: expected {dtype} but got {}.",
-                    part.dtype()
-                )));
-            }
-        }
-        for (index, (part, shape)) in parts.iter().zip(&self.shapes).enumerate() {
-            if !shape.is_compatible_with(part.shape()) {
-                return Err(Status::invalid_argument(format!(
-                    "Incompatible shapes at component {index}: expected {shape} but got {}.",
-                    part.shape()
-                )));
-            }
+        if let Answer::Next(_, Some(parts)) = &answer {
+            check_element(&self.signature, parts)?;
         }
         Ok(answer)
     }
+}
+
+/// Compares an element with what was promised of it.
+pub(super) fn check_element(signature: &Signature, parts: &[Tensor]) -> Result<()> {
+    if parts.len() != signature.dtypes.len() {
+        return Err(Status::invalid_argument(format!(
+            "Number of components does not match: expected {} types but got {}.",
+            signature.dtypes.len(),
+            parts.len()
+        )));
+    }
+    for (index, (part, dtype)) in parts.iter().zip(&signature.dtypes).enumerate() {
+        if part.dtype() != *dtype {
+            return Err(Status::invalid_argument(format!(
+                "Data type mismatch at component {index}: expected {dtype} but got {}.",
+                part.dtype()
+            )));
+        }
+    }
+    for (index, (part, shape)) in parts.iter().zip(&signature.shapes).enumerate() {
+        if !shape.is_compatible_with(part.shape()) {
+            return Err(Status::invalid_argument(format!(
+                "Incompatible shapes at component {index}: expected {shape} but got {}.",
+                part.shape()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What a request ends with.
@@ -253,6 +259,6 @@ impl Resource for IteratorResource {
 
     fn describe(&self) -> String {
         let state = if self.state.lock().dataset.is_some() { "at work" } else { "not initialized" };
-        format!("iterator over {} components, {state}", self.dtypes.len())
+        format!("iterator over {} components, {state}", self.signature.dtypes.len())
     }
 }

@@ -8,11 +8,12 @@ use crate::function::Callee;
 use graph::{Graph, Operation, Output, ShapeContext};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
-    ResourceManager, Step, shape,
+    Resource, ResourceManager, Step, shape,
 };
 use parking_lot::Mutex;
 use prost::Message;
 use proto::ResourceHandleProto;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{DType, PartialShape, ResourceHandle, Result, Status, Tensor, Variant, VariantValue, tensor_to_proto};
@@ -69,7 +70,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::scalar,
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|_| BoxedKernel::new(ToStringHandle))],
+        kernels: &[KernelDef::any(|_| BoxedKernel::new(ToStringHandle::<IteratorResource>::default()))],
     },
     from_string("IteratorFromStringHandle"),
     from_string("IteratorFromStringHandleV2"),
@@ -128,7 +129,8 @@ const MAKE: &[KernelDef] = &[KernelDef::any(|builder| {
     ResourceOp::boxed(builder, move |_| Ok(signature.iterator()), |_, _| Ok(()))
 })];
 const ONE_SHOT: &[KernelDef] = &[KernelDef::any(OneShotIterator::create)];
-const FROM_STRING: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(FromStringHandle))];
+const FROM_STRING: &[KernelDef] =
+    &[KernelDef::any(|_| BoxedKernel::new(FromStringHandle::<IteratorResource>::default()))];
 
 const fn maker(name: &'static str, attrs: &'static [&'static str], kernels: &'static [KernelDef]) -> Op {
     Op {
@@ -206,9 +208,10 @@ pub(super) fn next_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 }
 
 /// What an iterator's elements are promised to be.
+#[derive(Clone)]
 pub(super) struct Signature {
-    dtypes: Vec<DType>,
-    shapes: Vec<PartialShape>,
+    pub dtypes: Vec<DType>,
+    pub shapes: Vec<PartialShape>,
 }
 
 impl Signature {
@@ -221,7 +224,7 @@ impl Signature {
     }
 
     pub(super) fn iterator(&self) -> IteratorResource {
-        IteratorResource::new(self.dtypes.clone(), self.shapes.clone())
+        IteratorResource::new(self.clone())
     }
 }
 
@@ -500,12 +503,19 @@ impl Kernel for OptionalGetValue {
     }
 }
 
-struct ToStringHandle;
+/// Passes an iterator on by its name.
+pub(super) struct ToStringHandle<R>(PhantomData<fn() -> R>);
 
-impl Kernel for ToStringHandle {
+impl<R> Default for ToStringHandle<R> {
+    fn default() -> Self {
+        ToStringHandle(PhantomData)
+    }
+}
+
+impl<R: Resource> Kernel for ToStringHandle<R> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         // Whoever asks for a string must have an iterator that is still there.
-        context.resource::<IteratorResource>(0)?;
+        context.resource::<R>(0)?;
         let handle = context.input(0)?.resources()?.first();
         let handle = handle.ok_or_else(|| Status::invalid_argument("an empty resource handle"))?;
         let text = handle.to_proto().encode_to_vec();
@@ -514,9 +524,16 @@ impl Kernel for ToStringHandle {
     }
 }
 
-struct FromStringHandle;
+/// Finds an iterator by its name.
+pub(super) struct FromStringHandle<R>(PhantomData<fn() -> R>);
 
-impl Kernel for FromStringHandle {
+impl<R> Default for FromStringHandle<R> {
+    fn default() -> Self {
+        FromStringHandle(PhantomData)
+    }
+}
+
+impl<R: Resource> Kernel for FromStringHandle<R> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let [text] = context.input(0)?.strings()? else {
             return Err(Status::invalid_argument("string_handle must be a scalar"));
@@ -532,7 +549,7 @@ impl Kernel for FromStringHandle {
                 handle.device
             )));
         }
-        let iterator: Arc<IteratorResource> = context.resources().from_handle(&handle)?;
+        let iterator: Arc<R> = context.resources().from_handle(&handle)?;
         let handle = ResourceManager::handle_to(device, &handle.container, &handle.name, iterator);
         context.set_output(0, Tensor::resource(handle));
         Ok(())
@@ -542,4 +559,4 @@ impl Kernel for FromStringHandle {
 #[cfg(test)]
 mod bound_tests;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
