@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use proto::DeviceAttributes;
 use proto::service::{master, worker};
 use std::sync::{Arc, LazyLock};
-use tensor::Result;
+use tensor::{Result, Tensor};
 use tracing::{debug, info};
 
 /// A worker in another process. It is asked over gRPC, and once a session was opened there the calls of every step go over a stream,
@@ -36,6 +36,8 @@ struct Streaming {
     /// What its task offers, and the incarnation that it has, as it last said.
     offered: RwLock<Option<(StreamOffer, u64)>>,
     opened: RwLock<Option<Arc<Connection>>>,
+    /// The devices for which a stream was opened because of a collective op: it is tried once for each.
+    tried_for: tokio::sync::Mutex<HashSet<u64>>,
 }
 
 impl Streaming {
@@ -46,6 +48,32 @@ impl Streaming {
         }
         let offered = devices.first().and_then(|first| Some((StreamOffer::of(first)?, first.incarnation)));
         *self.offered.write() = offered;
+    }
+
+    fn stream(&self) -> Option<Arc<Connection>> {
+        self.opened.read().clone().filter(|stream| stream.is_usable())
+    }
+
+    /// Returns the stream to the task that has this device, if there is one; it is opened if that was not tried for this device.
+    async fn stream_to(self: &Arc<Self>, device: &DeviceAttributes, channel: &Channel) -> Option<Arc<Connection>> {
+        let is_up = |stream: &Arc<Connection>| stream.is_greeted();
+        if let Some(stream) = self.stream().filter(is_up) {
+            return Some(stream);
+        }
+        let mut tried_for = self.tried_for.lock().await;
+        if tried_for.len() >= TRIED_MAX {
+            tried_for.clear();
+        }
+        if tried_for.insert(device.incarnation) && StreamOffer::of(device).is_some() {
+            // What the device says of itself names no address: that is in what the task says of all its devices.
+            if self.stream().is_none() && get_status(channel, Some(self.clone())).await.is_ok() {
+                self.open();
+            }
+            if let Some(stream) = self.stream() {
+                let _ = stream.settled().await;
+            }
+        }
+        self.stream().filter(is_up)
     }
 
     /// Opens the stream that the task has offered. What is sent meanwhile waits.
@@ -78,6 +106,9 @@ fn say_once(task: &str, version: u64) {
     }
 }
 
+/// For how many devices of a task it is known that a stream was tried. There are more where a task was restarted as often.
+const TRIED_MAX: usize = 1 << 10;
+
 /// Of how many tasks it is said that they run another release.
 const SAID_MAX: usize = 1 << 10;
 
@@ -93,13 +124,20 @@ impl RemoteWorker {
         let streaming = streams.map(|streams| {
             let (task, address) = (task.to_owned(), address.to_owned());
             let (offered, opened) = (RwLock::new(None), RwLock::new(None));
-            Arc::new(Streaming { streams: streams.clone(), task, address, offered, opened })
+            Arc::new(Streaming {
+                streams: streams.clone(),
+                task,
+                address,
+                offered,
+                opened,
+                tried_for: Default::default(),
+            })
         });
         RemoteWorker { channel, ids, streaming }
     }
 
     fn stream(&self) -> Option<Arc<Connection>> {
-        self.streaming.as_ref()?.opened.read().clone().filter(|stream| stream.is_usable())
+        self.streaming.as_ref()?.stream()
     }
 }
 
@@ -138,6 +176,24 @@ fn plain<Req: prost::Message, Resp: prost::Message + Default + 'static>(
     Box::pin(async move { answer.await?.decode() })
 }
 
+/// Asks a task for its devices, and takes note of how it takes streams.
+fn get_status(channel: &Channel, streaming: Option<Arc<Streaming>>) -> Answer<Vec<DeviceAttributes>> {
+    let answer = plain(channel, worker::GET_STATUS, proto::GetStatusRequest {});
+    Box::pin(async move {
+        let response: proto::GetStatusResponse = answer.await?;
+        if let Some(streaming) = streaming {
+            streaming.told(&response.device_attributes);
+        }
+        Ok(response.device_attributes)
+    })
+}
+
+/// Asks a task for a tensor.
+fn recv_tensor(channel: &Channel, call: &RecvTensorCall) -> Answer<ReceivedTensor> {
+    let answer = channel.call(worker::RECV_TENSOR, write_recv_tensor(call), Some(RECV_TENSOR_RESPONSE));
+    Box::pin(async move { read_recv_tensor_reply(answer.await?) })
+}
+
 /// Asks a task whether it is opening a stream to this one.
 pub(crate) fn confirm_stream(channel: &Channel, request: ConfirmStreamRequest) -> Answer<ConfirmStreamResponse> {
     plain(channel, CONFIRM_STREAM, request)
@@ -145,15 +201,7 @@ pub(crate) fn confirm_stream(channel: &Channel, request: ConfirmStreamRequest) -
 
 impl WorkerInterface for RemoteWorker {
     fn get_status(&self) -> Answer<Vec<DeviceAttributes>> {
-        let answer = plain(&self.channel, worker::GET_STATUS, proto::GetStatusRequest {});
-        let streaming = self.streaming.clone();
-        Box::pin(async move {
-            let response: proto::GetStatusResponse = answer.await?;
-            if let Some(streaming) = streaming {
-                streaming.told(&response.device_attributes);
-            }
-            Ok(response.device_attributes)
-        })
+        get_status(&self.channel, self.streaming.clone())
     }
 
     fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Answer<()> {
@@ -231,8 +279,27 @@ impl WorkerInterface for RemoteWorker {
     }
 
     fn recv_tensor(&self, call: RecvTensorCall) -> Answer<ReceivedTensor> {
-        let answer = self.channel.call(worker::RECV_TENSOR, write_recv_tensor(&call), Some(RECV_TENSOR_RESPONSE));
-        Box::pin(async move { read_recv_tensor_reply(answer.await?) })
+        recv_tensor(&self.channel, &call)
+    }
+
+    fn recv_part(&self, call: RecvTensorCall, from: &DeviceAttributes) -> Answer<Tensor> {
+        let Some(streaming) = self.streaming.clone() else {
+            let received = recv_tensor(&self.channel, &call);
+            return Box::pin(async move { received.await.map(|received| received.tensor) });
+        };
+        if let Some(stream) = streaming.stream().filter(|stream| stream.is_greeted()) {
+            return match stream.recv_part(call.step_id, &call.key) {
+                Ok(pending) => Box::pin(pending.part()),
+                Err(status) => Box::pin(std::future::ready(Err(status))),
+            };
+        }
+        let (from, channel) = (from.clone(), self.channel.clone());
+        Box::pin(async move {
+            match streaming.stream_to(&from, &channel).await {
+                Some(stream) => stream.recv_part(call.step_id, &call.key)?.part().await,
+                None => recv_tensor(&channel, &call).await.map(|received| received.tensor),
+            }
+        })
     }
 
     fn mark_recv_finished(&self, request_id: i64) -> Answer<()> {
