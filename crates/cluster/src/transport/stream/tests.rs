@@ -621,7 +621,8 @@ async fn what_was_lent_for_a_step_that_is_over_is_taken_back() {
 async fn parts_are_asked_for_and_large_ones_are_lent() {
     let sharing = || StreamSettings { shares_memory: true, ..StreamSettings::default() };
     let (giver, taker) = (hub(sharing()), hub(sharing()));
-    let (_worker, _lost) = Worker::of(&giver);
+    let (_giving, _) = Worker::of(&giver);
+    let (_taking, _) = Worker::of(&taker);
     let connection = taker.get(&address(&giver)).unwrap();
     connection.settled().await.unwrap();
     let small = connection.recv_part(1, "small").unwrap().part().await.unwrap();
