@@ -3,14 +3,13 @@
 //! Requests are served one after the other; one that has to wait for a function holds no thread.
 
 use super::base::{Dataset, DatasetIterator, Element, Nesting};
-use super::iterator_ops::Signature;
 use super::position::Position;
 use super::task::{cancelled_status, start};
-use kernel::{AsyncContext, CancellationToken, OpContext, Resource, Step};
+use kernel::{AsyncContext, CancellationToken, KernelBuilder, OpContext, Resource, Step};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tensor::{Result, Status, Tensor};
+use tensor::{DType, PartialShape, Result, Status, Tensor};
 
 /// What becomes of the next element.
 pub(super) type Deliver = fn(&mut OpContext<'_>, Option<Element>) -> Result<()>;
@@ -23,6 +22,27 @@ pub(super) enum Wish {
     Save,
     /// To go where one like it was.
     Restore(Arc<Position>),
+}
+
+/// What an iterator's elements are promised to be.
+#[derive(Clone)]
+pub(super) struct Signature {
+    pub dtypes: Vec<DType>,
+    pub shapes: Vec<PartialShape>,
+}
+
+impl Signature {
+    pub(super) fn new(builder: &KernelBuilder<'_>) -> Result<Signature> {
+        let (dtypes, shapes) = (builder.attrs().dtypes("output_types")?, builder.attrs().shapes("output_shapes")?);
+        if dtypes.len() != shapes.len() {
+            return Err(Status::invalid_argument("`output_shapes` must be the same length as `output_types`"));
+        }
+        Ok(Signature { dtypes, shapes })
+    }
+
+    pub(super) fn iterator(&self) -> IteratorResource {
+        IteratorResource::new(self.clone())
+    }
 }
 
 /// An iterator over the dataset that it was last given.

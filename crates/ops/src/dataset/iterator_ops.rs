@@ -1,7 +1,7 @@
 //! Ops on iterators: making them, giving them a dataset, taking elements, and passing them on as strings.
 
 use super::base::{Element, dataset_of};
-use super::iterator::{IteratorResource, Wish};
+use super::iterator::{IteratorResource, Signature, Wish};
 use super::task::{call, start};
 use crate::data_flow::ResourceOp;
 use crate::function::Callee;
@@ -205,27 +205,6 @@ pub(super) fn next_shape(c: &mut ShapeContext<'_>) -> Result<()> {
         c.set_output(index, shape);
     }
     Ok(())
-}
-
-/// What an iterator's elements are promised to be.
-#[derive(Clone)]
-pub(super) struct Signature {
-    pub dtypes: Vec<DType>,
-    pub shapes: Vec<PartialShape>,
-}
-
-impl Signature {
-    pub(super) fn new(builder: &KernelBuilder<'_>) -> Result<Signature> {
-        let (dtypes, shapes) = (builder.attrs().dtypes("output_types")?, builder.attrs().shapes("output_shapes")?);
-        if dtypes.len() != shapes.len() {
-            return Err(Status::invalid_argument("`output_shapes` must be the same length as `output_types`"));
-        }
-        Ok(Signature { dtypes, shapes })
-    }
-
-    pub(super) fn iterator(&self) -> IteratorResource {
-        IteratorResource::new(self.clone())
-    }
 }
 
 struct OneShotIterator {

@@ -2,8 +2,8 @@
 //! its replicas. Each device asks for the elements of its own shard.
 
 use super::base::{Dataset, DatasetIterator, Element, Nesting, dataset_of};
-use super::iterator::check_element;
-use super::iterator_ops::{FromStringHandle, Signature, ToStringHandle, end_of_sequence, next_shape, set_components};
+use super::iterator::{Signature, check_element};
+use super::iterator_ops::{FromStringHandle, ToStringHandle, end_of_sequence, next_shape, set_components};
 use super::task::{cancelled_status, start};
 use crate::data_flow::ResourceOp;
 use kernel::{
