@@ -161,6 +161,26 @@ def start_against(directory, *arguments, old=None):
     return start_driver(directory, "_against", *arguments, stand_in=True, rounds=6, environment=environment)
 
 
+def test_an_all_reduce_beside_tensorflow(tmp_path):
+    (tmp_path / "results").mkdir()
+    kept = {"another processor": {"date": "2020-01-01", "seconds": 1, "rounds": 1, "absent": {}, "rows": []}}
+    (tmp_path / "results" / "allreduce.json").write_text(json.dumps(kept))
+    arguments = ("--ranks=2", "--bytes=4096,65536")
+    code, output = finish_driver(tmp_path, start_driver(tmp_path, "allreduce", *arguments, stand_in=True))
+    assert code == 0, output
+    results = json.loads((tmp_path / "results" / "allreduce.json").read_text())
+    assert results.pop("another processor") == kept["another processor"]
+    (measured,) = results.values()
+    assert [(row["ranks"], row["bytes"]) for row in measured["rows"]] == [(2, 4096), (2, 65536)]
+    for row, bar in zip(measured["rows"], (3.0, 5.0)):
+        sides = row["sides"]
+        assert sorted(sides) == ["ferroflow", "tensorflow"] and sides["tensorflow"]["bar"] == bar
+        assert all(0 < seconds < 60 for side in sides.values() for seconds in side["rounds"])
+    page = (tmp_path / "allreduce.md").read_text()
+    assert "| 2 ranks | Ferroflow, µs | TensorFlow, µs |" in page and "| 64 kB | " in page and "## another processor" in page
+    assert (tmp_path / "allreduce.svg").read_text().count("<polyline") == 2
+
+
 def test_a_binary_beside_one_of_before(tmp_path):
     for arguments in (["cluster", "scalar"], ["core", "chain"]):
         process = start_against(tmp_path, *arguments)

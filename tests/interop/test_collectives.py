@@ -414,12 +414,7 @@ KILLED = {
     "theirs_of_three": [OURS, OURS, THEIRS],
     "of_three_theirs": [THEIRS, OURS, OURS],
 }
-
-
-# A step that a master of TensorFlow ran on all tasks did not end when a task of ours was killed. It was seen once and its cause is not
-# known, so that case is left out.
-DEATHS = [(mix, in_one_graph) for mix in KILLED for in_one_graph in (False, True)
-          if not in_one_graph or (KILLED[mix][0] == OURS and harness.default_kind() != harness.TENSORFLOW)]
+DEATHS = [(mix, in_one_graph) for mix in KILLED for in_one_graph in (False, True)]
 
 
 @pytest.mark.parametrize("mix, in_one_graph", DEATHS,
@@ -465,6 +460,10 @@ def test_a_member_that_dies_is_named_to_all_others(members, mix, in_one_graph, s
                     run_step(session, fetches, {fed: np.ones(1000) for fed in feeds})
             dying.join()
             errors[:-1] = [caught.value] * (size - 1)
+            if made.tasks[0].kind == harness.TENSORFLOW:
+                # The step ends, but a master of TensorFlow never ends its session: it waits for the dead task to clean up, also when all
+                # tasks are TensorFlow's. So nobody asks it to.
+                session._closed = True
     else:
         run_all([lambda index=index: run(index) for index in range(size)])
     for index, error in enumerate(errors[:-1]):

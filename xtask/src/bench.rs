@@ -8,8 +8,8 @@ use std::process::Command;
 /// The parts of the benchmark, each a driver `bench/NAME.py`, in the order in which they are run.
 const PARTS: [&str; 7] = ["cluster", "rust", "core", "data", "sessions", "sweep", "bandwidth"];
 
-/// The parts that are run only when they are named.
-const NAMED_PARTS: [&str; 2] = ["peers", "tls"];
+/// The parts that are run only when they are named: they compare with other libraries, or take long.
+const NAMED_PARTS: [&str; 3] = ["allreduce", "peers", "tls"];
 
 /// The part that builds for itself, and writes a page of its own.
 const BUILDS_ITSELF: &str = "peers";

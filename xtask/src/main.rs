@@ -44,6 +44,9 @@ cargo xtask COMMAND
   bench tls [-- --megabytes N]
         Measures what encryption, the proxy and the flight recorder cost, beside the bounds that they have.
         Writes bench/results/tls.json.
+  bench allreduce [-- --ranks=N,… --bytes=N,…]
+        Measures an all-reduce among ranks that are processes of this machine, beside TensorFlow's, and PyTorch's gloo
+        and OpenMPI's where they are installed. Writes docs/allreduce.md.
   bench --against OLD_BINARY [cluster] [core] [-- CASES]
         Measures the release build beside another binary of ours, in at least 15 pairs a case, and
         fails where the 95 % interval of the ratio lies wholly below 0.97. core needs the example

@@ -13,6 +13,10 @@ const MEMORY_LIMIT_BYTES: i64 = 256 << 20;
 /// How peers recognise tasks of this program.
 const DESCRIPTION_PREFIX: &str = "ferroflow ";
 
+/// The word by which a task says that it reduces directly with others that say so, and how: whoever changes the exchange of a
+/// reduction among tasks of ours changes the word, so that those of different releases stand in rings.
+const REDUCES_DIRECTLY: &str = " direct1";
+
 /// A bound on how many devices a task may be given.
 pub(crate) const DEVICES_MAX: u32 = 256;
 
@@ -49,7 +53,11 @@ impl LocalDevice {
             memory_limit: MEMORY_LIMIT_BYTES,
             locality: Some(DeviceLocality::default()),
             incarnation: self.incarnation,
-            physical_device_desc: format!("{DESCRIPTION_PREFIX}{}{}", env!("CARGO_PKG_VERSION"), self.offers),
+            physical_device_desc: format!(
+                "{DESCRIPTION_PREFIX}{}{REDUCES_DIRECTLY}{}",
+                env!("CARGO_PKG_VERSION"),
+                self.offers
+            ),
             xla_global_id: -1,
         }
     }
@@ -63,6 +71,12 @@ impl LocalDevice {
 /// Returns whether a device belongs to a task of this program rather than of TensorFlow.
 pub(crate) fn is_ours(attributes: &DeviceAttributes) -> bool {
     attributes.physical_device_desc.starts_with(DESCRIPTION_PREFIX)
+}
+
+/// Returns whether a device's task takes part in direct reductions.
+pub(crate) fn reduces_directly(attributes: &DeviceAttributes) -> bool {
+    let word = REDUCES_DIRECTLY.trim_start();
+    is_ours(attributes) && attributes.physical_device_desc.split(' ').any(|found| found == word)
 }
 
 /// Returns a device's name with its task replaced.
@@ -96,6 +110,6 @@ mod tests {
             &*devices[1].renamed("/job:w/replica:0/task:0").unwrap().name,
             "/job:w/replica:0/task:0/device:CPU:1"
         );
-        assert!(is_ours(&devices[0].attributes()));
+        assert!(is_ours(&devices[0].attributes()) && reduces_directly(&devices[0].attributes()));
     }
 }

@@ -140,6 +140,9 @@ pub trait WorkerInterface: Send + Sync {
     /// Waits for a tensor that this worker produces in a step.
     fn recv_tensor(&self, call: RecvTensorCall) -> Answer<ReceivedTensor>;
 
+    /// Waits for a part of a collective op's tensor that a device of this worker gives, and that the rendezvous key of the call names.
+    fn recv_part(&self, call: RecvTensorCall, from: &DeviceAttributes) -> Answer<Tensor>;
+
     /// Says that the answer to a request has arrived, so that it need not be kept.
     fn mark_recv_finished(&self, request_id: i64) -> Answer<()>;
 

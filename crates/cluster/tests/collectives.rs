@@ -61,6 +61,103 @@ fn all_members_get_what_all_have_given() {
     }
 }
 
+/// Reduces values of so many elements on these devices; returns what each gets.
+fn reduce(
+    cluster: &TestCluster,
+    devices: &[String],
+    dtype: &str,
+    count: usize,
+    ops: &str,
+    value: &Value,
+) -> Vec<Tensor> {
+    let size = devices.len();
+    let part = |(index, device): (usize, &String)| {
+        format!(
+            "x{index} = Placeholder() {{dtype={dtype}, shape=[{count}]}} @{device}\n\
+             r{index} = CollectiveReduce(x{index}) {{T={dtype}, group_key={size}, group_size={size}, instance_key={count}, {ops}, \
+             subdiv_offsets=[0]}} @{device}\n"
+        )
+    };
+    let text: String = devices.iter().enumerate().map(part).collect();
+    let session = cluster.session(&text);
+    let names = |letter: &str| -> Vec<String> { (0..size).map(|index| format!("{letter}{index}:0")).collect() };
+    let (fed, fetched) = (names("x"), names("r"));
+    let feeds: Vec<(&str, Tensor)> =
+        fed.iter().enumerate().map(|(index, name)| (name.as_str(), value(index))).collect();
+    let fetches: Vec<&str> = fetched.iter().map(String::as_str).collect();
+    // The second step finds the group and the streams as the first has left them.
+    session.run(&feeds, &fetches).unwrap();
+    session.run(&feeds, &fetches).unwrap()
+}
+
+type Value = dyn Fn(usize) -> Tensor + Sync;
+
+#[test]
+fn reductions_of_any_size_are_the_same_on_all_members() {
+    let devices: Vec<String> = TASKS.iter().map(|task| format!("{task}/device:CPU:0")).collect();
+    for kind in KINDS {
+        let cluster = TestCluster::start(kind);
+        // Up to 256 kB in all every member reduces everything; above, some members may have a short part or none.
+        for count in [1, 15, 100, 21_845, 21_846, 40_000, 1_000_003] {
+            let element = |member: usize, index: usize| 0.1 * (member + 1) as f32 + (index % 1013) as f32 / 7.0;
+            let value = move |member: usize| {
+                Tensor::vector(&(0..count).map(|index| element(member, index)).collect::<Vec<f32>>())
+            };
+            let means = reduce(&cluster, &devices, "float", count, "merge_op=\"Add\", final_op=\"Div\"", &value);
+            let first = means[0].as_slice::<f32>().unwrap();
+            for (index, mean) in first.iter().enumerate() {
+                let expected = (0..3).map(|member| element(member, index)).sum::<f32>() / 3.0;
+                assert!((mean - expected).abs() <= 1e-5 * expected.abs(), "{kind:?}, {count}: {mean} at {index}");
+            }
+            for other in &means[1..] {
+                assert_eq!(other.as_slice::<f32>().unwrap(), first, "{kind:?}, {count}: to the last bit");
+            }
+        }
+        let value = |member: usize| {
+            Tensor::vector(&(0..70_001).map(|index| (index * (member as i64 + 3)) % 101).collect::<Vec<i64>>())
+        };
+        let most = reduce(&cluster, &devices, "int64", 70_001, "merge_op=\"Max\", final_op=\"Id\"", &value);
+        for result in most {
+            for (index, most) in result.as_slice::<i64>().unwrap().iter().enumerate() {
+                assert_eq!(*most, (3..6).map(|factor| (index as i64 * factor) % 101).max().unwrap(), "{kind:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn large_groups_reduce_in_a_ring() {
+    for kind in [Kind::Grpc, Kind::SharedMemory] {
+        let cluster = TestCluster::with_devices(kind, 6);
+        let devices: Vec<String> =
+            TASKS.iter().flat_map(|task| (0..6).map(move |number| format!("{task}/device:CPU:{number}"))).collect();
+        for count in [7, 50_000] {
+            let value = move |member: usize| Tensor::vector(&vec![member as i32; count]);
+            for sum in reduce(&cluster, &devices, "int32", count, "merge_op=\"Add\", final_op=\"Id\"", &value) {
+                assert!(sum.as_slice::<i32>().unwrap().iter().all(|sum| *sum == 153), "{kind:?}, {count}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_starts_last_is_waited_for() {
+    let cluster = TestCluster::without(Kind::SharedMemory, "/job:ps/replica:0/task:0");
+    let workers: Vec<String> = TASKS[1..].iter().map(|task| format!("{task}/device:CPU:0")).collect();
+    let value = |member: usize| Tensor::vector(&[member as f32, 1.0]);
+    let reducing = std::thread::scope(|scope| {
+        let reducing =
+            scope.spawn(|| reduce(&cluster, &workers, "float", 2, "merge_op=\"Add\", final_op=\"Id\"", &value));
+        let leader = cluster.start_task("ps", 0);
+        let reduced = reducing.join().unwrap();
+        cluster.runtime.block_on(leader.stop());
+        reduced
+    });
+    for sum in reducing {
+        assert_eq!(sum.as_slice::<f32>().unwrap(), [1.0, 2.0]);
+    }
+}
+
 #[test]
 fn a_member_that_stops_is_named_and_nobody_waits_for_it() {
     for kind in [Kind::Grpc, Kind::SharedMemory] {

@@ -9,6 +9,7 @@
 
 pub mod batch_norm;
 pub mod bias;
+pub mod combine;
 pub mod compute_threads;
 pub mod conv;
 pub mod ctc;

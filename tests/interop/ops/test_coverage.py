@@ -72,6 +72,9 @@ ELSEWHERE = [
         "MaxIntraOpParallelismDataset", "NonSerializableDataset", "PrivateThreadPoolDataset", "SamplingDataset",
         "SleepDataset", "SlidingWindowDataset"]),
     (STEPS, "tests/interop/test_callbacks.py", ["GeneratorDataset", "PyFunc", "PyFuncStateless"]),
+    (MEMBERS, "tests/interop/test_mirrored.py", [
+        "MultiDeviceIterator", "MultiDeviceIteratorFromStringHandle", "MultiDeviceIteratorGetNextFromShard", "MultiDeviceIteratorInit",
+        "MultiDeviceIteratorToStringHandle"]),
     (MEMBERS, "tests/interop/test_collectives.py", [
         "CollectiveAllToAllV2", "CollectiveAllToAllV3", "CollectiveAssignGroupV2", "CollectiveBcastRecv", "CollectiveBcastRecvV2",
         "CollectiveBcastSend", "CollectiveBcastSendV2", "CollectiveGather", "CollectiveGatherV2", "CollectiveInitializeCommunicator",

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use proto::DeviceAttributes;
 use std::future::ready;
 use std::sync::{Arc, LazyLock};
+use tensor::Tensor;
 use tracing::{debug, info};
 
 /// A worker in another process, and the stream to it.
@@ -27,6 +28,8 @@ struct Streaming {
     /// What its task offers, and the incarnation that it has, as it last said.
     offered: RwLock<Option<(StreamOffer, u64)>>,
     opened: RwLock<Option<Arc<Connection>>>,
+    /// The devices for which a stream was opened because of a collective op: it is tried once for each.
+    tried_for: tokio::sync::Mutex<HashSet<u64>>,
 }
 
 impl Streaming {
@@ -37,6 +40,35 @@ impl Streaming {
         }
         let offered = devices.first().and_then(|first| Some((StreamOffer::of(first)?, first.incarnation)));
         *self.offered.write() = offered;
+    }
+
+    fn stream(&self) -> Option<Arc<Connection>> {
+        self.opened.read().clone().filter(|stream| stream.is_usable())
+    }
+
+    /// Returns the stream to the task that has this device, if there is one; it is opened if that was not tried for this device.
+    async fn stream_to(&self, device: &DeviceAttributes, worker: &dyn WorkerInterface) -> Option<Arc<Connection>> {
+        let is_up = |stream: &Arc<Connection>| stream.is_greeted();
+        if let Some(stream) = self.stream().filter(is_up) {
+            return Some(stream);
+        }
+        let mut tried_for = self.tried_for.lock().await;
+        if tried_for.len() >= TRIED_MAX {
+            tried_for.clear();
+        }
+        if tried_for.insert(device.incarnation) && StreamOffer::of(device).is_some() {
+            // The device's own description has no address: the task's description of all its devices has it.
+            if self.stream().is_none()
+                && let Ok(devices) = worker.get_status().await
+            {
+                self.told(&devices);
+                self.open();
+            }
+            if let Some(stream) = self.stream() {
+                let _ = stream.settled().await;
+            }
+        }
+        self.stream().filter(is_up)
     }
 
     /// Opens the stream that the task has offered. What is sent meanwhile waits.
@@ -63,6 +95,9 @@ fn say_once(task: &str, version: u64) {
     }
 }
 
+/// The most devices of a task for which it is known that a stream was tried. There are more only if a task was restarted as often.
+const TRIED_MAX: usize = 1 << 10;
+
 /// Of how many tasks it is said that they run another release.
 const SAID_MAX: usize = 1 << 10;
 
@@ -78,12 +113,19 @@ impl StreamedWorker {
         let (offered, opened) = (RwLock::new(None), RwLock::new(None));
         StreamedWorker {
             worker,
-            streaming: Arc::new(Streaming { streams: streams.clone(), task, address, offered, opened }),
+            streaming: Arc::new(Streaming {
+                streams: streams.clone(),
+                task,
+                address,
+                offered,
+                opened,
+                tried_for: tokio::sync::Mutex::default(),
+            }),
         }
     }
 
     fn stream(&self) -> Option<Arc<Connection>> {
-        self.streaming.opened.read().clone().filter(|stream| stream.is_usable())
+        self.streaming.stream()
     }
 }
 
@@ -143,6 +185,22 @@ impl WorkerInterface for StreamedWorker {
 
     fn recv_tensor(&self, call: RecvTensorCall) -> Answer<ReceivedTensor> {
         self.worker.recv_tensor(call)
+    }
+
+    fn recv_part(&self, call: RecvTensorCall, from: &DeviceAttributes) -> Answer<Tensor> {
+        if let Some(stream) = self.stream().filter(|stream| stream.is_greeted()) {
+            return match stream.recv_part(call.step_id, &call.key) {
+                Ok(pending) => Box::pin(pending.part()),
+                Err(status) => Box::pin(ready(Err(status))),
+            };
+        }
+        let (streaming, worker, from) = (self.streaming.clone(), self.worker.clone(), from.clone());
+        Box::pin(async move {
+            match streaming.stream_to(&from, &*worker).await {
+                Some(stream) => stream.recv_part(call.step_id, &call.key)?.part().await,
+                None => worker.recv_part(call, &from).await,
+            }
+        })
     }
 
     fn mark_recv_finished(&self, request_id: i64) -> Answer<()> {

@@ -322,6 +322,15 @@ impl Worker {
         })
     }
 
+    /// Waits for a part of a collective op's tensor that this task gives.
+    fn part(&self, step_id: i64, key: &str) -> Answer<Tensor> {
+        let part = RendezvousKey::parse(key).and_then(|key| {
+            let part = self.collectives.part_by_key(step_id, &key);
+            part.ok_or_else(|| Status::invalid_argument(format!("'{}' names no part of a collective op", key.as_str())))
+        });
+        part.unwrap_or_else(|status| answer(Err(status)))
+    }
+
     fn receive(&self, call: &RecvTensorCall) -> Result<Answer<ReceivedTensor>> {
         let key = RendezvousKey::parse(&call.key)?;
         if let Some(part) = self.collectives.part_by_key(call.step_id, &key) {
@@ -582,6 +591,10 @@ impl WorkerInterface for Worker {
 
     fn recv_tensor(&self, call: RecvTensorCall) -> Answer<ReceivedTensor> {
         self.receive(&call).unwrap_or_else(|status| answer(Err(status)))
+    }
+
+    fn recv_part(&self, call: RecvTensorCall, _from: &DeviceAttributes) -> Answer<Tensor> {
+        self.part(call.step_id, &call.key)
     }
 
     fn mark_recv_finished(&self, _request_id: i64) -> Answer<()> {

@@ -12,6 +12,8 @@ pub(crate) trait Recipient: Send + Sync {
     fn pushed(&self, link: LinkId, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool);
     /// Runs a partition.
     fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply>;
+    /// Waits for a part of a collective op's tensor that this task gives, which a rendezvous key names.
+    fn recv_part(&self, step_id: i64, key: &str) -> Answer<Tensor>;
     /// Ends a step.
     fn cleanup_graph(&self, step_id: i64);
     /// Says how far a step is here.
@@ -29,6 +31,10 @@ impl Recipient for Worker {
 
     fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply> {
         WorkerInterface::run_graph(self, call)
+    }
+
+    fn recv_part(&self, step_id: i64, key: &str) -> Answer<Tensor> {
+        Worker::part(self, step_id, key)
     }
 
     fn cleanup_graph(&self, step_id: i64) {

@@ -7,8 +7,10 @@ use crate::random::RandomIds;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tensor::{Result, Status};
+use tensor::{Code, Result, Status};
+use tracing::warn;
 
 /// A bound on the graphs whose steps are numbered.
 const SEQUENCES_MAX: usize = 1 << 16;
@@ -23,6 +25,9 @@ const ASKING_MAX: u32 = 8;
 /// How long to wait before the leader is asked for the second time; each time after that it is twice as long.
 const FIRST_DELAY: Duration = Duration::from_millis(20);
 
+/// How long to wait before a leader that has not been there yet is asked again.
+const ABSENT_DELAY: Duration = Duration::from_millis(100);
+
 /// Finds the worker of the leader.
 pub(crate) type LeaderWorker = Box<dyn Fn() -> Result<Arc<dyn WorkerInterface>> + Send + Sync>;
 
@@ -30,6 +35,8 @@ pub(crate) type LeaderWorker = Box<dyn Fn() -> Result<Arc<dyn WorkerInterface>> 
 pub(crate) struct StepSequences {
     /// `None` if this task is the leader.
     leader: Option<LeaderWorker>,
+    /// Whether the leader has ever answered. One that has not may be about to start, as any member may.
+    has_answered: AtomicBool,
     ids: Arc<RandomIds>,
     sequences: Mutex<HashMap<i64, Sequence>>,
 }
@@ -48,7 +55,7 @@ struct Sequence {
 impl StepSequences {
     /// Makes the sequences of a task.
     pub fn new(leader: Option<LeaderWorker>, ids: Arc<RandomIds>) -> StepSequences {
-        StepSequences { leader, ids, sequences: Mutex::default() }
+        StepSequences { leader, has_answered: AtomicBool::new(false), ids, sequences: Mutex::default() }
     }
 
     /// Answers another task that asks which ids come next.
@@ -85,7 +92,7 @@ impl StepSequences {
         let mut asked = 0;
         let (next, told) = loop {
             let request = proto::GetStepSequenceRequest { graph_key: vec![graph_key] };
-            let told = leader()?.get_step_sequence(request).await?;
+            let told = self.ask(leader, request).await?;
             let told = told.step_sequence.iter().find(|sequence| sequence.graph_key == graph_key);
             let next = told.ok_or_else(nothing_told)?.next_step_id;
             asked += 1;
@@ -109,6 +116,30 @@ impl StepSequences {
         sequence.next = Some(next);
         sequence.told = Some(told);
         Ok(next)
+    }
+
+    /// Asks the leader, once it is there.
+    async fn ask(
+        &self,
+        leader: &LeaderWorker,
+        request: proto::GetStepSequenceRequest,
+    ) -> Result<proto::GetStepSequenceResponse> {
+        let mut has_said = false;
+        loop {
+            let told = leader()?.get_step_sequence(request.clone()).await;
+            match told {
+                Err(status) if status.code() == Code::Unavailable && !self.has_answered.load(Ordering::Relaxed) => {
+                    if !std::mem::replace(&mut has_said, true) {
+                        warn!("a step of a collective graph waits for the leader of the collective groups: {status}");
+                    }
+                    sleep(ABSENT_DELAY).await;
+                }
+                told => {
+                    self.has_answered.store(true, Ordering::Relaxed);
+                    return told;
+                }
+            }
+        }
     }
 
     /// Notes that a step is over. One that went well is followed by the next number, any other by what the leader says.

@@ -58,6 +58,9 @@ pub struct TestCluster {
     pub runtime: Runtime,
     embedded: Option<EmbeddedCluster>,
     pub servers: Vec<Server>,
+    kind: Kind,
+    devices: u32,
+    spec: ClusterSpec,
 }
 
 /// Picks ports that are free now.
@@ -75,32 +78,48 @@ pub fn spec(ports: [u16; 3]) -> ClusterSpec {
 impl TestCluster {
     /// Starts a cluster.
     pub fn start(kind: Kind) -> TestCluster {
+        TestCluster::with_devices(kind, 1)
+    }
+
+    /// Starts a cluster whose servers have so many devices each; tasks of an embedded one have one.
+    pub fn with_devices(kind: Kind, devices: u32) -> TestCluster {
+        TestCluster::starting(kind, devices, |_| true)
+    }
+
+    /// Starts a cluster of servers of which one is missing.
+    pub fn without(kind: Kind, missing: &str) -> TestCluster {
+        TestCluster::starting(kind, 1, |task| task != missing)
+    }
+
+    fn starting(kind: Kind, devices: u32, starts: impl Fn(&str) -> bool) -> TestCluster {
         let _watchdog = Watchdog::start();
         let runtime = Runtime::new().unwrap();
-        let handle = runtime.handle().clone();
         let spec = spec(free_ports());
-        match kind {
-            Kind::Embedded => {
-                let embedded = EmbeddedCluster::start(&spec, ops::registry(), handle).unwrap();
-                TestCluster { _watchdog, runtime, embedded: Some(embedded), servers: Vec::new() }
-            }
-            Kind::Grpc | Kind::Tcp | Kind::Unix | Kind::SharedMemory => {
-                let transport = match kind {
-                    Kind::Tcp => Transport::Tcp,
-                    Kind::Unix => Transport::Unix,
-                    Kind::SharedMemory => Transport::SharedMemory,
-                    _ => Transport::Grpc,
-                };
-                let start = |(job, index, _)| {
-                    let mut config = ServerConfig::new(spec.clone(), job, index).unwrap();
-                    config.transport = transport;
-                    let experimental = config.default_session_config.experimental.get_or_insert_default();
-                    experimental.collective_group_leader = "/job:ps/replica:0/task:0".to_owned();
-                    Server::start(config, ops::registry(), handle.clone()).unwrap()
-                };
-                TestCluster { _watchdog, servers: spec.tasks().map(start).collect(), runtime, embedded: None }
-            }
+        let embedded = (kind == Kind::Embedded)
+            .then(|| EmbeddedCluster::start(&spec, ops::registry(), runtime.handle().clone()).unwrap());
+        let mut cluster = TestCluster { _watchdog, runtime, embedded, servers: Vec::new(), kind, devices, spec };
+        if kind != Kind::Embedded {
+            let tasks: Vec<(String, u32)> =
+                cluster.spec.tasks().map(|(job, index, _)| (job.to_owned(), index)).collect();
+            let started = tasks.iter().filter(|(job, index)| starts(&format!("/job:{job}/replica:0/task:{index}")));
+            cluster.servers = started.map(|(job, index)| cluster.start_task(job, *index)).collect();
         }
+        cluster
+    }
+
+    /// Starts a server of the cluster.
+    pub fn start_task(&self, job: &str, index: u32) -> Server {
+        let mut config = ServerConfig::new(self.spec.clone(), job, index).unwrap();
+        config.transport = match self.kind {
+            Kind::Tcp => Transport::Tcp,
+            Kind::Unix => Transport::Unix,
+            Kind::SharedMemory => Transport::SharedMemory,
+            Kind::Embedded | Kind::Grpc => Transport::Grpc,
+        };
+        config.device_count = self.devices;
+        let experimental = config.default_session_config.experimental.get_or_insert_default();
+        experimental.collective_group_leader = "/job:ps/replica:0/task:0".to_owned();
+        Server::start(config, ops::registry(), self.runtime.handle().clone()).unwrap()
     }
 
     /// Returns the master of a task, as a client of this cluster sees it.

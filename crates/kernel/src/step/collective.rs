@@ -5,7 +5,7 @@ use super::Step;
 use crate::FrameAndIteration;
 use std::sync::Arc;
 use std::time::Duration;
-use tensor::{DType, Result, Shape, Tensor};
+use tensor::{DType, Result, Shape, Status, Tensor};
 
 /// Receives the result of a collective op.
 pub type CollectiveDone = Box<dyn FnOnce(Result<Tensor>) + Send>;
@@ -90,6 +90,25 @@ pub trait Reduction: Send + Sync {
     /// Combines a part of this member's input with the same part of other members.
     fn merge(&self, step: &Arc<Step>, own: Tensor, received: Tensor) -> Result<Tensor>;
 
-    /// Finishes a part after all members have contributed.
+    /// Reduces a part of which there is what every member gives, in the order of their ranks.
+    fn reduce(&self, step: &Arc<Step>, given: Vec<Tensor>) -> Result<Tensor> {
+        if let Some(reduced) = self.reduce_at_once(&given) {
+            return reduced;
+        }
+        let group_size = given.len();
+        let mut given = given.into_iter();
+        let mut merged = given.next().ok_or_else(|| Status::internal("a reduction has no members"))?;
+        for next in given {
+            merged = self.merge(step, merged, next)?;
+        }
+        self.finish(step, merged, group_size)
+    }
+
+    /// Reduces it in one pass over memory; `None` where that is not done.
+    fn reduce_at_once(&self, _given: &[Tensor]) -> Option<Result<Tensor>> {
+        None
+    }
+
+    /// Ends the computation of a part, once all members have contributed.
     fn finish(&self, step: &Arc<Step>, merged: Tensor, group_size: usize) -> Result<Tensor>;
 }

@@ -1,5 +1,6 @@
 //! [`OpReduction`]: a reduction by the kernels of ordinary ops, as TensorFlow computes it: Add, Mul, Maximum or Minimum for each
-//! member, and Div at the end for a mean.
+//! member, and Div at the end for a mean. Sums and means of floats, which gradients are, are computed in one pass over memory where all
+//! values are there at once.
 
 use graph::{Node, OpLookup};
 use half::{bf16, f16};
@@ -7,13 +8,16 @@ use kernel::{
     AttrMap, BoxedKernel, FrameAndIteration, Kernel, KernelBuilder, OpContext, Outputs, Reduction, ReductionPlan, Step,
     Value, Values,
 };
+use numeric::combine::combine;
 use numeric::denormals::FlushDenormals;
+use std::ops::Add;
 use std::sync::Arc;
-use tensor::{DType, Result, Status, Tensor};
+use tensor::{DType, Element, Result, Status, Tensor};
 
 /// A reduction of elements of one type.
 struct OpReduction {
     merge: Box<dyn Kernel>,
+    is_sum: bool,
     divide: Option<Box<dyn Kernel>>,
 }
 
@@ -31,6 +35,7 @@ pub(super) fn reduction_plan(builder: &KernelBuilder<'_>, merge_attr: &str) -> R
     let divides = attrs.contains_key("final_op") && attrs.string("final_op")? == "Div";
     let reduction = OpReduction {
         merge: kernel_of(merge, dtype, builder.device)?,
+        is_sum: merge == "Add",
         divide: if divides { Some(kernel_of("Div", dtype, builder.device)?) } else { None },
     };
     let int32 = |value: i64| {
@@ -85,6 +90,16 @@ impl Reduction for OpReduction {
         compute(&*self.merge, step, own, received)
     }
 
+    fn reduce_at_once(&self, given: &[Tensor]) -> Option<Result<Tensor>> {
+        let first = given.first().filter(|_| self.is_sum && given.len() > 1)?;
+        let group_size = self.divide.is_some().then_some(given.len());
+        match first.dtype() {
+            DType::Float => Some(sum(given, group_size.map(|size| move |sum: f32| sum / size as f32))),
+            DType::Double => Some(sum(given, group_size.map(|size| move |sum: f64| sum / size as f64))),
+            _ => None,
+        }
+    }
+
     fn finish(&self, step: &Arc<Step>, merged: Tensor, group_size: usize) -> Result<Tensor> {
         let Some(divide) = &self.divide else { return Ok(merged) };
         let divisor = match merged.dtype() {
@@ -98,6 +113,17 @@ impl Reduction for OpReduction {
         };
         compute(&**divide, step, merged, divisor)
     }
+}
+
+/// Adds values of one shape, and divides the sum if it is to be a mean.
+fn sum<T: Element + Add<Output = T>>(given: &[Tensor], divide: Option<impl Fn(T) -> T + Sync>) -> Result<Tensor> {
+    let _flush = FlushDenormals::begin();
+    let values: Vec<&[T]> = given.iter().map(Tensor::as_slice).collect::<Result<_>>()?;
+    let shape = given[0].shape();
+    if given.iter().any(|value| value.shape() != shape) {
+        return Err(Status::internal("the members of a reduction give different shapes"));
+    }
+    Tensor::build(shape.clone(), |sums| combine(&values, sums, |x, y| x + y, divide))
 }
 
 #[cfg(test)]
@@ -115,11 +141,35 @@ mod tests {
         }
         let mean = OpReduction {
             merge: kernel_of("Add", DType::Int32, &step.device).unwrap(),
+            is_sum: true,
             divide: Some(kernel_of("Div", DType::Int32, &step.device).unwrap()),
         };
         let merged = mean.merge(&step, Tensor::vector(&[1i32, -4]), Tensor::vector(&[2i32, -1])).unwrap();
         assert_eq!(merged.as_slice::<i32>().unwrap(), [3, -5]);
         let mean = mean.finish(&step, merged, 2).unwrap();
         assert_eq!(mean.as_slice::<i32>().unwrap(), [1, -2], "integers are divided as TensorFlow's Div does");
+    }
+
+    #[test]
+    fn sums_in_one_pass_are_those_of_the_kernels() {
+        let step = Arc::new(Step::detached());
+        let reduction = |divides: bool| OpReduction {
+            merge: kernel_of("Add", DType::Float, &step.device).unwrap(),
+            is_sum: true,
+            divide: divides.then(|| kernel_of("Div", DType::Float, &step.device).unwrap()),
+        };
+        let part = |member: i32| (0..5000).map(|index| (index * member) as f32 / 3.1).collect::<Vec<f32>>();
+        let given: Vec<Tensor> = (1..4).map(|member| Tensor::vector(&part(member))).collect();
+        for divides in [false, true] {
+            let reduction = reduction(divides);
+            let at_once = reduction.reduce(&step, given.clone()).unwrap();
+            let merged = reduction.merge(&step, given[0].clone(), given[1].clone()).unwrap();
+            let merged = reduction.merge(&step, merged, given[2].clone()).unwrap();
+            let expected = reduction.finish(&step, merged, 3).unwrap();
+            assert_eq!(at_once.as_slice::<f32>().unwrap(), expected.as_slice::<f32>().unwrap());
+        }
+        let mut other = given;
+        other.push(Tensor::vector(&[1f32]));
+        assert!(reduction(true).reduce(&step, other).is_err());
     }
 }

@@ -5,11 +5,11 @@
 use super::base::{Dataset, DatasetIterator, Element, Nesting};
 use super::position::Position;
 use super::task::{cancelled_status, start};
-use kernel::{AsyncContext, CancellationToken, OpContext, Resource, Step};
+use kernel::{AsyncContext, CancellationToken, KernelBuilder, OpContext, Resource, Step};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tensor::{DType, PartialShape, Result, Status};
+use tensor::{DType, PartialShape, Result, Status, Tensor};
 
 /// What becomes of the next element.
 pub(super) type Deliver = fn(&mut OpContext<'_>, Option<Element>) -> Result<()>;
@@ -24,10 +24,65 @@ pub(super) enum Wish {
     Restore(Arc<Position>),
 }
 
+/// What an iterator's elements are promised to be.
+#[derive(Clone)]
+pub(super) struct Signature {
+    pub dtypes: Vec<DType>,
+    pub shapes: Vec<PartialShape>,
+}
+
+impl Signature {
+    pub(super) fn new(builder: &KernelBuilder<'_>) -> Result<Signature> {
+        let (dtypes, shapes) = (builder.attrs().dtypes("output_types")?, builder.attrs().shapes("output_shapes")?);
+        if dtypes.len() != shapes.len() {
+            return Err(Status::invalid_argument("`output_shapes` must be the same length as `output_types`"));
+        }
+        Ok(Signature { dtypes, shapes })
+    }
+
+    pub(super) fn iterator(&self) -> IteratorResource {
+        IteratorResource::new(self.clone())
+    }
+
+    /// Refuses types and shapes that its elements don't have; none stand for any.
+    pub(super) fn check_promise(&self, dtypes: &[DType], shapes: &[PartialShape]) -> Result<()> {
+        let check_count = |count: usize, own: usize, what: &str| match count == 0 || count == own {
+            true => Ok(()),
+            false => Err(Status::invalid_argument(format!(
+                "Number of components does not match: expected {count} {what} but got {own}."
+            ))),
+        };
+        check_count(dtypes.len(), self.dtypes.len(), "types")?;
+        if let Some((index, (dtype, own))) = dtypes.iter().zip(&self.dtypes).enumerate().find(|(_, (a, b))| a != b) {
+            return Err(Status::invalid_argument(format!(
+                "Data type mismatch at component {index}: expected {dtype} but got {own}."
+            )));
+        }
+        check_count(shapes.len(), self.shapes.len(), "shapes")?;
+        let mut pairs = shapes.iter().zip(&self.shapes).enumerate();
+        match pairs.find(|(_, (shape, own))| shape.merge(own).is_err()) {
+            Some((index, (shape, own))) => Err(Status::invalid_argument(format!(
+                "Incompatible shapes at component {index}: expected {shape} but got {own}."
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An iterator whose elements have a signature.
+pub(super) trait HasSignature {
+    fn signature(&self) -> &Signature;
+}
+
+impl HasSignature for IteratorResource {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+}
+
 /// An iterator over the dataset that it was last given.
 pub(super) struct IteratorResource {
-    dtypes: Vec<DType>,
-    shapes: Vec<PartialShape>,
+    signature: Signature,
     state: Mutex<State>,
 }
 
@@ -53,34 +108,10 @@ struct Request {
 }
 
 impl IteratorResource {
-    pub(super) fn new(dtypes: Vec<DType>, shapes: Vec<PartialShape>) -> IteratorResource {
+    pub(super) fn new(signature: Signature) -> IteratorResource {
         let state =
             State { iterator: None, dataset: None, generation: 0, line: VecDeque::new(), next_id: 0, is_busy: false };
-        IteratorResource { dtypes, shapes, state: Mutex::new(state) }
-    }
-
-    /// Refuses types and shapes that its elements don't have; none stand for any.
-    pub(super) fn check_promise(&self, dtypes: &[DType], shapes: &[PartialShape]) -> Result<()> {
-        let check_count = |count: usize, own: usize, what: &str| match count == 0 || count == own {
-            true => Ok(()),
-            false => Err(Status::invalid_argument(format!(
-                "Number of components does not match: expected {count} {what} but got {own}."
-            ))),
-        };
-        check_count(dtypes.len(), self.dtypes.len(), "types")?;
-        if let Some((index, (dtype, own))) = dtypes.iter().zip(&self.dtypes).enumerate().find(|(_, (a, b))| a != b) {
-            return Err(Status::invalid_argument(format!(
-                "Data type mismatch at component {index}: expected {dtype} but got {own}."
-            )));
-        }
-        check_count(shapes.len(), self.shapes.len(), "shapes")?;
-        let mut pairs = shapes.iter().zip(&self.shapes).enumerate();
-        match pairs.find(|(_, (shape, own))| shape.merge(own).is_err()) {
-            Some((index, (shape, own))) => Err(Status::invalid_argument(format!(
-                "Incompatible shapes at component {index}: expected {shape} but got {own}."
-            ))),
-            None => Ok(()),
-        }
+        IteratorResource { signature, state: Mutex::new(state) }
     }
 
     /// Starts at the first element of a dataset.
@@ -197,34 +228,40 @@ impl IteratorResource {
         });
     }
 
-    /// Compares an element with what was promised of it.
     fn checked(&self, answer: Answer) -> Result<Answer> {
-        let Answer::Next(_, Some(parts)) = &answer else { return Ok(answer) };
-        if parts.len() != self.dtypes.len() {
-            return Err(Status::invalid_argument(format!(
-                "Number of components does not match: expected {} types but got {}.",
-                self.dtypes.len(),
-                parts.len()
-            )));
-        }
-        for (index, (part, dtype)) in parts.iter().zip(&self.dtypes).enumerate() {
-            if part.dtype() != *dtype {
-                return Err(Status::invalid_argument(format!(
-                    "Data type mismatch at component {index}: expected {dtype} but got {}.",
-                    part.dtype()
-                )));
-            }
-        }
-        for (index, (part, shape)) in parts.iter().zip(&self.shapes).enumerate() {
-            if !shape.is_compatible_with(part.shape()) {
-                return Err(Status::invalid_argument(format!(
-                    "Incompatible shapes at component {index}: expected {shape} but got {}.",
-                    part.shape()
-                )));
-            }
+        if let Answer::Next(_, Some(parts)) = &answer {
+            check_element(&self.signature, parts)?;
         }
         Ok(answer)
     }
+}
+
+/// Compares an element with what was promised of it.
+pub(super) fn check_element(signature: &Signature, parts: &[Tensor]) -> Result<()> {
+    if parts.len() != signature.dtypes.len() {
+        return Err(Status::invalid_argument(format!(
+            "Number of components does not match: expected {} types but got {}.",
+            signature.dtypes.len(),
+            parts.len()
+        )));
+    }
+    for (index, (part, dtype)) in parts.iter().zip(&signature.dtypes).enumerate() {
+        if part.dtype() != *dtype {
+            return Err(Status::invalid_argument(format!(
+                "Data type mismatch at component {index}: expected {dtype} but got {}.",
+                part.dtype()
+            )));
+        }
+    }
+    for (index, (part, shape)) in parts.iter().zip(&signature.shapes).enumerate() {
+        if !shape.is_compatible_with(part.shape()) {
+            return Err(Status::invalid_argument(format!(
+                "Incompatible shapes at component {index}: expected {shape} but got {}.",
+                part.shape()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What a request ends with.
@@ -277,6 +314,6 @@ impl Resource for IteratorResource {
 
     fn describe(&self) -> String {
         let state = if self.state.lock().dataset.is_some() { "at work" } else { "not initialized" };
-        format!("iterator over {} components, {state}", self.dtypes.len())
+        format!("iterator over {} components, {state}", self.signature.dtypes.len())
     }
 }

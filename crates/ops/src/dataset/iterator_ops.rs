@@ -1,18 +1,19 @@
 //! Ops on iterators: making them, giving them a dataset, taking elements, and passing them on as strings.
 
 use super::base::{Element, dataset_of};
-use super::iterator::{IteratorResource, Wish};
+use super::iterator::{HasSignature, IteratorResource, Signature, Wish};
 use super::task::{call, start};
 use crate::data_flow::ResourceOp;
 use crate::function::Callee;
 use graph::{Graph, Operation, Output, ShapeContext};
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
-    ResourceManager, Step, shape,
+    Resource, ResourceManager, Step, shape,
 };
 use parking_lot::Mutex;
 use prost::Message;
 use proto::ResourceHandleProto;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{DType, PartialShape, ResourceHandle, Result, Status, Tensor, Variant, VariantValue, tensor_to_proto};
@@ -69,7 +70,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::scalar,
         gradient: Gradient::Unsupported,
-        kernels: &[KernelDef::any(|_| BoxedKernel::new(ToStringHandle))],
+        kernels: &[KernelDef::any(|_| BoxedKernel::new(ToStringHandle::<IteratorResource>::default()))],
     },
     from_string("IteratorFromStringHandle"),
     from_string("IteratorFromStringHandleV2"),
@@ -128,10 +129,7 @@ const MAKE: &[KernelDef] = &[KernelDef::any(|builder| {
     ResourceOp::boxed(builder, move |_| Ok(signature.iterator()), |_, _| Ok(()))
 })];
 const ONE_SHOT: &[KernelDef] = &[KernelDef::any(OneShotIterator::create)];
-const FROM_STRING: &[KernelDef] = &[KernelDef::any(|builder| {
-    let (dtypes, shapes) = (builder.attrs().dtypes("output_types")?, builder.attrs().shapes("output_shapes")?);
-    BoxedKernel::new(FromStringHandle { dtypes, shapes })
-})];
+const FROM_STRING: &[KernelDef] = &[KernelDef::any(FromStringHandle::<IteratorResource>::create)];
 
 const fn maker(name: &'static str, attrs: &'static [&'static str], kernels: &'static [KernelDef]) -> Op {
     Op {
@@ -206,26 +204,6 @@ pub(super) fn next_shape(c: &mut ShapeContext<'_>) -> Result<()> {
         c.set_output(index, shape);
     }
     Ok(())
-}
-
-/// What an iterator's elements are promised to be.
-pub(super) struct Signature {
-    dtypes: Vec<DType>,
-    shapes: Vec<PartialShape>,
-}
-
-impl Signature {
-    pub(super) fn new(builder: &KernelBuilder<'_>) -> Result<Signature> {
-        let (dtypes, shapes) = (builder.attrs().dtypes("output_types")?, builder.attrs().shapes("output_shapes")?);
-        if dtypes.len() != shapes.len() {
-            return Err(Status::invalid_argument("`output_shapes` must be the same length as `output_types`"));
-        }
-        Ok(Signature { dtypes, shapes })
-    }
-
-    pub(super) fn iterator(&self) -> IteratorResource {
-        IteratorResource::new(self.dtypes.clone(), self.shapes.clone())
-    }
 }
 
 struct OneShotIterator {
@@ -503,12 +481,19 @@ impl Kernel for OptionalGetValue {
     }
 }
 
-struct ToStringHandle;
+/// Passes an iterator on by its name.
+pub(super) struct ToStringHandle<R>(PhantomData<fn() -> R>);
 
-impl Kernel for ToStringHandle {
+impl<R> Default for ToStringHandle<R> {
+    fn default() -> Self {
+        ToStringHandle(PhantomData)
+    }
+}
+
+impl<R: Resource> Kernel for ToStringHandle<R> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         // Whoever asks for a string must have an iterator that is still there.
-        context.resource::<IteratorResource>(0)?;
+        context.resource::<R>(0)?;
         let handle = context.input(0)?.resources()?.first();
         let handle = handle.ok_or_else(|| Status::invalid_argument("an empty resource handle"))?;
         let text = handle.to_proto().encode_to_vec();
@@ -517,12 +502,21 @@ impl Kernel for ToStringHandle {
     }
 }
 
-struct FromStringHandle {
+/// Finds an iterator by its name.
+pub(super) struct FromStringHandle<R> {
     dtypes: Vec<DType>,
     shapes: Vec<PartialShape>,
+    iterator: PhantomData<fn() -> R>,
 }
 
-impl Kernel for FromStringHandle {
+impl<R: Resource + HasSignature> FromStringHandle<R> {
+    pub(super) fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
+        let (dtypes, shapes) = (builder.attrs().dtypes("output_types")?, builder.attrs().shapes("output_shapes")?);
+        BoxedKernel::new(FromStringHandle::<R> { dtypes, shapes, iterator: PhantomData })
+    }
+}
+
+impl<R: Resource + HasSignature> Kernel for FromStringHandle<R> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let [text] = context.input(0)?.strings()? else {
             return Err(Status::invalid_argument("string_handle must be a scalar"));
@@ -538,8 +532,8 @@ impl Kernel for FromStringHandle {
                 handle.device
             )));
         }
-        let iterator: Arc<IteratorResource> = context.resources().from_handle(&handle)?;
-        iterator.check_promise(&self.dtypes, &self.shapes)?;
+        let iterator: Arc<R> = context.resources().from_handle(&handle)?;
+        iterator.signature().check_promise(&self.dtypes, &self.shapes)?;
         let handle = ResourceManager::handle_to(device, &handle.container, &handle.name, iterator);
         context.set_output(0, Tensor::resource(handle));
         Ok(())
@@ -549,4 +543,4 @@ impl Kernel for FromStringHandle {
 #[cfg(test)]
 mod bound_tests;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

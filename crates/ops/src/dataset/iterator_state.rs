@@ -1,8 +1,7 @@
 //! Ops on iterators that programs use besides taking elements: saving and restoring their positions, iterators that belong to
 //! nobody but their handles, and where an iterator is.
 
-use super::iterator::{IteratorResource, Wish};
-use super::iterator_ops::Signature;
+use super::iterator::{IteratorResource, Signature, Wish};
 use super::position::Position;
 use super::shuffle::SeedGenerator;
 use graph::ShapeContext;

@@ -34,6 +34,7 @@ mod iterator_ops;
 mod iterator_state;
 mod map_defun;
 mod matching;
+mod multi_device;
 mod position;
 mod predicate;
 mod prefetch;
@@ -68,6 +69,7 @@ pub(crate) const FILES: &[&[Op]] = &[
     iterator_state::OPS,
     matching::OPS,
     map_defun::OPS,
+    multi_device::OPS,
     predicate::OPS,
     prefetch::OPS,
     random_choice::OPS,

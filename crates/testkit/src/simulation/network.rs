@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tensor::{Result, Status};
+use tensor::{Result, Status, Tensor};
 use tokio::sync::oneshot;
 
 /// A machine, by its number.
@@ -532,6 +532,11 @@ impl WorkerInterface for Peer {
         complete_instance(request: proto::CompleteInstanceRequest) -> proto::CompleteInstanceResponse;
         get_step_sequence(request: proto::GetStepSequenceRequest) -> proto::GetStepSequenceResponse;
         ask(question: cluster::TaskQuestion) -> cluster::TaskAnswer;
+    }
+
+    fn recv_part(&self, call: cluster::RecvTensorCall, from: &proto::DeviceAttributes) -> Answer<Tensor> {
+        let from = from.clone();
+        self.call("recv_part", move |endpoint| endpoint.services.worker().recv_part(call, &from))
     }
 
     fn register_graph(&self, call: cluster::RegisterGraphCall) -> Answer<cluster::RegisterGraphReply> {

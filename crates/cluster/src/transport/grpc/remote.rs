@@ -12,7 +12,7 @@ use crate::{PeerTimes, TlsFiles};
 use proto::DeviceAttributes;
 use proto::service::{master, worker};
 use std::sync::Arc;
-use tensor::Result;
+use tensor::{Result, Tensor};
 
 /// A worker in another process, which is asked over gRPC.
 pub(crate) struct RemoteWorker {
@@ -66,6 +66,12 @@ fn plain<Req: prost::Message, Resp: prost::Message + Default + 'static>(
     });
     let answer = channel.call(path, segments, None);
     Box::pin(async move { answer.await?.decode() })
+}
+
+/// Asks a task for a tensor.
+fn recv_tensor(channel: &Channel, call: &RecvTensorCall) -> Answer<ReceivedTensor> {
+    let answer = channel.call(worker::RECV_TENSOR, write_recv_tensor(call), Some(RECV_TENSOR_RESPONSE));
+    Box::pin(async move { read_recv_tensor_reply(answer.await?) })
 }
 
 /// Asks a task whether it is opening a stream to this one.
@@ -136,8 +142,12 @@ impl WorkerInterface for RemoteWorker {
     }
 
     fn recv_tensor(&self, call: RecvTensorCall) -> Answer<ReceivedTensor> {
-        let answer = self.channel.call(worker::RECV_TENSOR, write_recv_tensor(&call), Some(RECV_TENSOR_RESPONSE));
-        Box::pin(async move { read_recv_tensor_reply(answer.await?) })
+        recv_tensor(&self.channel, &call)
+    }
+
+    fn recv_part(&self, call: RecvTensorCall, _from: &DeviceAttributes) -> Answer<Tensor> {
+        let received = recv_tensor(&self.channel, &call);
+        Box::pin(async move { received.await.map(|received| received.tensor) })
     }
 
     fn mark_recv_finished(&self, request_id: i64) -> Answer<()> {

@@ -1,4 +1,5 @@
-//! The partitions that run for a peer, and who sends their answers: the thread that ends one, where that can be.
+//! The calls of a peer that are under way, mostly partitions that run for it, and who sends their answers: the thread that ends one,
+//! where that can be.
 //!
 //! A partition mostly ends because a frame has arrived, on the thread that has read it. Its answer leaves from there, once the
 //! frame has been dealt with, and no other thread is woken for it.
@@ -12,6 +13,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use tensor::Tensor;
 use tracing::debug;
 
 thread_local! {
@@ -49,15 +51,34 @@ pub(super) struct PeerCalls {
 }
 
 impl PeerCalls {
-    /// Answers a call once the answer is there.
+    /// Answers a call for a partition once it has run. Until then the task doesn't stop.
     pub fn add(&self, hub: &Arc<StreamHub>, connection: &Arc<Connection>, id: u64, answer: Answer<RunGraphReply>) {
+        self.add_counted(hub, connection, id, answer, Some(Counted::new(hub)));
+    }
+
+    /// Answers a call for a part of a tensor once the part is there, which may be never.
+    pub fn add_part(&self, hub: &Arc<StreamHub>, connection: &Arc<Connection>, id: u64, part: Answer<Tensor>) {
+        let answer = Box::pin(async move {
+            part.await.map(|part| RunGraphReply { received: vec![part], ..RunGraphReply::default() })
+        });
+        self.add_counted(hub, connection, id, answer, None);
+    }
+
+    fn add_counted(
+        &self,
+        hub: &Arc<StreamHub>,
+        connection: &Arc<Connection>,
+        id: u64,
+        answer: Answer<RunGraphReply>,
+        counted: Option<Counted>,
+    ) {
         let call = Arc::new(Call {
             id,
             answer: Mutex::new(Some(answer)),
             connection: connection.clone(),
             running: self.clone(),
             spawner: hub.spawner.clone(),
-            _counted: Counted::new(hub),
+            _counted: counted,
         });
         self.calls.lock().insert(id, call.clone());
         call.go_on();
@@ -91,7 +112,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// A partition that runs for a peer.
+/// A call of a peer.
 struct Call {
     id: u64,
     /// What it will end with; `None` once it is answered or given up.
@@ -99,7 +120,7 @@ struct Call {
     connection: Arc<Connection>,
     running: PeerCalls,
     spawner: Spawner,
-    _counted: Counted,
+    _counted: Option<Counted>,
 }
 
 impl Call {

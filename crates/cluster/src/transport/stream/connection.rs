@@ -580,6 +580,18 @@ impl Connection {
         Ok(pending)
     }
 
+    /// Asks the peer for a part of a collective op's tensor. Dropping the answer takes the request back.
+    pub(crate) fn recv_part(self: &Arc<Self>, step_id: i64, key: &str) -> Result<PendingCall> {
+        let id = self.next_call.fetch_add(1, Ordering::Relaxed);
+        let frame = super::messages::write_recv_part(id, step_id, key)?;
+        let frame = OutFrame { purpose: Purpose::Call(id, step_id), ..frame };
+        let (sender, receiver) = oneshot::channel();
+        self.calls.lock().insert(id, sender);
+        let pending = PendingCall { connection: self.clone(), id, receiver: Some(receiver) };
+        self.send(frame)?;
+        Ok(pending)
+    }
+
     /// Answers a call of the peer.
     pub(super) fn reply(&self, id: u64, reply: Result<RunGraphReply>) -> Result<()> {
         // An answer that would be too much becomes the error that says so.
@@ -630,6 +642,12 @@ pub struct PendingCall {
 }
 
 impl PendingCall {
+    /// Waits for the part that was asked for.
+    pub async fn part(self) -> Result<Tensor> {
+        let part = self.answer().await?.received.pop();
+        part.ok_or_else(|| Status::internal("a peer answered without the part that it was asked for"))
+    }
+
     /// Waits for the answer.
     pub async fn answer(mut self) -> Result<RunGraphReply> {
         let Some(receiver) = self.receiver.as_mut() else { return Err(gone()) };

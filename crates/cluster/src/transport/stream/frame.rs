@@ -21,7 +21,7 @@ pub(crate) const PREFACE: &[u8; 8] = b"FERROFL2";
 const PREFACE_OF_ALL: &[u8] = b"FERROFL";
 
 /// The version of the protocol. Whoever changes what frames look like or mean counts it up: tasks of different versions use gRPC.
-pub(super) const VERSION: u64 = 4;
+pub(super) const VERSION: u64 = 5;
 
 /// Checks the first bytes of a connection.
 pub(super) fn check_preface(found: &[u8]) -> Result<()> {
@@ -63,7 +63,7 @@ pub(crate) enum Kind {
     Hello = 1,
     /// Run a partition; the id names the call.
     RunGraph = 2,
-    /// A partition has run; the id is the call's.
+    /// What a call was for, with its tensors; the id is the call's.
     RunGraphReply = 3,
     /// A call failed.
     Error = 4,
@@ -87,6 +87,8 @@ pub(crate) enum Kind {
     AskProgress = 13,
     /// Answers that, after all tensors that were pushed before.
     Progress = 14,
+    /// Asks for a part of a collective op's tensor; the id names the call.
+    RecvPart = 15,
 }
 
 impl Kind {
@@ -107,6 +109,7 @@ impl Kind {
             Pong,
             AskProgress,
             Progress,
+            RecvPart,
         ];
         all.into_iter().find(|&kind| kind as u8 == value)
     }

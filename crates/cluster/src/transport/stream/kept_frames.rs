@@ -3,7 +3,7 @@
 
 use super::frame::{FrameWriter, HEADER_BYTES, Header, Kind, OutFrame, VERSION, check_preface};
 use super::hello::Hello;
-use super::messages::{write_error, write_progress, write_reply, write_run_graph};
+use super::messages::{write_error, write_progress, write_recv_part, write_reply, write_run_graph};
 use super::{PREFACE, StreamOffer};
 use crate::interface::{RunGraphCall, RunGraphReply};
 use crate::worker::StepProgress;
@@ -23,12 +23,12 @@ fn push(step_id: i64, tensor: &Tensor, is_dead: bool) -> Result<OutFrame> {
 
 /// Whoever has to change a line here counts `VERSION` up.
 #[test]
-fn frames_of_version_4_stay_as_they_are() {
-    assert_eq!((VERSION, PREFACE), (4, b"FERROFL2"));
+fn frames_of_version_5_stay_as_they_are() {
+    assert_eq!((VERSION, PREFACE), (5, b"FERROFL2"));
     let hello = Hello::write(7, true, &[8, 9], "/job:a/task:0", "h:1", "s");
     assert_eq!(
         hex(hello),
-        "010000000000000045000000000000000400000000000000070000000000000001000000000000000200000000000000\
+        "010000000000000045000000000000000500000000000000070000000000000001000000000000000200000000000000\
          080000000000000009000000000000000d0000002f6a6f623a612f7461736b3a3003000000683a310100000073"
     );
     assert_eq!(
@@ -69,6 +69,10 @@ fn frames_of_version_4_stay_as_they_are() {
         "040000000000000017000000000000000b000000000000000a00000000000000010000000000000003000000776879"
     );
     assert_eq!(hex(FrameWriter::plain(Kind::Cancel, 11).finish()), "050000000000000000000000000000000b00000000000000");
+    assert_eq!(
+        hex(write_recv_part(11, 12, "k")),
+        "0f000000000000000d000000000000000b000000000000000c00000000000000010000006b"
+    );
     let asked = 12u64.to_le_bytes();
     assert_eq!(
         hex(write_progress(2, super::frame::Fields::new(&asked), |_| StepProgress::Over)),

@@ -1,4 +1,4 @@
-//! The fields of the frames that ask for a partition to be run and answer that.
+//! The fields of the frames that ask for something, such as a partition to be run, and answer that.
 
 use super::decoder::InFrame;
 use super::frame::{Fields, FrameWriter, Kind, OutFrame, Share, malformed};
@@ -75,6 +75,20 @@ pub(super) fn read_run_graph(frame: &mut InFrame) -> Result<RunGraphCall> {
         is_last_partial_run: false,
         cleans_itself: flags & CLEANS_ITSELF != 0,
     })
+}
+
+/// Writes a request for a part of a collective op's tensor.
+pub(super) fn write_recv_part(id: u64, step_id: i64, key: &str) -> Result<OutFrame> {
+    let mut writer = FrameWriter::plain(Kind::RecvPart, id);
+    writer.u64(step_id as u64);
+    writer.text(key.as_bytes());
+    writer.finish()
+}
+
+/// Reads a request for a part: the step, and the rendezvous key.
+pub(super) fn read_recv_part(mut fields: Fields<'_>) -> Result<(i64, Arc<str>)> {
+    let step_id = fields.u64()? as i64;
+    Ok((step_id, fields.text()?.into()))
 }
 
 /// Writes an answer, or the error in its place.

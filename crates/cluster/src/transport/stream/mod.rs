@@ -357,6 +357,10 @@ impl StreamHub {
                     None => running.add(self, connection, frame.id, answer),
                 }
             }
+            Kind::RecvPart => {
+                let (step_id, key) = messages::read_recv_part(frame.fields())?;
+                running.add_part(self, connection, frame.id, worker.recv_part(step_id, &key));
+            }
             Kind::RunGraphReply => {
                 let reply = messages::read_reply(&mut frame)?;
                 connection.answered(frame.id, Ok(reply));

@@ -92,6 +92,9 @@ fn as_nobody<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> Op
     outcome
 }
 
+/// How large the parts are that the worker gives: so large that they are lent.
+const PART_ELEMENTS: usize = 1 << 18;
+
 /// A worker that tells what it was told.
 struct Worker {
     lost: Mutex<mpsc::Sender<(Vec<u64>, Status)>>,
@@ -114,6 +117,18 @@ impl Recipient for Worker {
 
     fn run_graph(&self, _call: RunGraphCall) -> Answer<RunGraphReply> {
         Box::pin(std::future::pending())
+    }
+
+    fn recv_part(&self, _step_id: i64, key: &str) -> Answer<Tensor> {
+        match key {
+            "small" => Box::pin(std::future::ready(Ok(Tensor::scalar(1.5f32)))),
+            "large" => Box::pin(std::future::ready(Ok(match SharedHeap::of_process() {
+                Some(heap) => tensor_in_heap(heap, PART_ELEMENTS),
+                None => Tensor::vector(&[1f32; PART_ELEMENTS]),
+            }))),
+            "none" => Box::pin(std::future::ready(Err(Status::aborted("the step has no such part")))),
+            _ => Box::pin(std::future::pending()),
+        }
     }
 
     fn cleanup_graph(&self, _step_id: i64) {}
@@ -600,4 +615,30 @@ async fn what_was_lent_for_a_step_that_is_over_is_taken_back() {
     hub.forget_step(2);
     assert_eq!(connection.lent_bytes(), 0);
     drop(stream);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_are_asked_for_and_large_ones_are_lent() {
+    let sharing = || StreamSettings { shares_memory: true, ..StreamSettings::default() };
+    let (giver, taker) = (hub(sharing()), hub(sharing()));
+    let (_giving, _) = Worker::of(&giver);
+    let (_taking, _) = Worker::of(&taker);
+    let connection = taker.get(&address(&giver)).unwrap();
+    connection.settled().await.unwrap();
+    let small = connection.recv_part(1, "small").unwrap().part().await.unwrap();
+    assert_eq!(small.to_scalar::<f32>().unwrap(), 1.5);
+    let large = connection.recv_part(1, "large").unwrap().part().await.unwrap();
+    assert_eq!(large.as_slice::<f32>().unwrap(), [1f32; PART_ELEMENTS]);
+    let giving = giver.served.lock().as_ref().unwrap()[0].clone();
+    let lent = if SharedHeap::of_process().is_some() { large.num_bytes() } else { 0 };
+    assert_eq!(giving.lent_bytes(), lent, "it is read where it lies");
+    let status = connection.recv_part(1, "none").unwrap().part().await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Aborted, "the step has no such part"));
+    // One that nobody waits for any more is forgotten, and a task stops in spite of those that never come.
+    drop(connection.recv_part(1, "never").unwrap());
+    let never = connection.recv_part(1, "never").unwrap();
+    giver.drain().await;
+    giver.stop();
+    let status = never.part().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
 }

@@ -123,7 +123,7 @@ impl Exchange {
         let key = RendezvousKey::new(source, incarnation, &self.step.device, &edge, 0, 0);
         let call =
             RecvTensorCall { step_id: self.step.id, key: key.shared().clone(), request_id: self.ids.next_request_id() };
-        Ok(self.transfers.worker(&member.task)?.recv_tensor(call).await?.tensor)
+        self.transfers.worker(&member.task)?.recv_part(call, &member.attributes).await
     }
 
     async fn receive_buffer(&self, member: &Member, key: &str, num_elements: usize) -> Result<Tensor> {

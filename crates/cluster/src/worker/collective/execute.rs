@@ -1,6 +1,7 @@
 //! Runs the part of one member in a collective op. All parts of a tensor are under way at once, and what a member gives is left where
 //! others find it: so ops of a step never wait for each other, whatever the order in which members begin them.
 
+use super::direct;
 use super::exchange::{Exchange, Taken};
 use super::ring::{Parts, Ring, subdiv_offsets};
 use super::tree::Tree;
@@ -31,11 +32,21 @@ fn flat(tensor: &Tensor) -> Result<Tensor> {
     tensor.reshape(Shape::vector(tensor.num_elements()))
 }
 
-/// Reduces the inputs of all members. Each part goes round the ring twice: once to be reduced, and once to be given to all.
+/// Reduces the inputs of all members, by themselves if they can, and else in a ring. There each part goes round the ring twice: once to be reduced, and once to be given to all.
 async fn reduce(exchange: &Exchange, plan: &ReductionPlan, input: &Tensor) -> Result<Tensor> {
     let size = exchange.group.members.len();
     if size == 1 {
         return Ok(input.clone());
+    }
+    if direct::is_direct(&exchange.group) {
+        let mut parts = direct::reduce(exchange, plan, &flat(input)?).await?;
+        return match parts.pop() {
+            Some(whole) if parts.is_empty() => whole.into_shape(input.shape().clone()),
+            last => {
+                parts.extend(last);
+                exchange.put_together(input.shape(), &parts)
+            }
+        };
     }
     let offsets =
         subdiv_offsets(&exchange.group, &plan.subdiv_offsets, plan.max_subdivs_per_device, input.num_bytes())?;

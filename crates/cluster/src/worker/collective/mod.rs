@@ -1,7 +1,9 @@
 //! Collective ops on this task: [`CollectiveMgr`] finds out who takes part (`group`, `instance`), of which one task is the leader, and runs
-//! each op with its counterparts (`execute`), along rings (`ring`) and trees (`tree`). Parts of tensors go by `RecvBuf` to tasks of
-//! TensorFlow and as tensors between ours (`exchange`).
+//! each op with its counterparts (`execute`), along rings (`ring`) and trees (`tree`), or, for reductions among tasks of ours, each with
+//! all (`direct`). Parts of tensors go by `RecvBuf` to tasks of TensorFlow, and between ours over the stream and by their place in
+//! shared memory (`exchange`).
 
+mod direct;
 mod exchange;
 mod execute;
 mod failed_steps;

@@ -10,7 +10,7 @@ use tensor::{Code, Shape};
 const SCALAR: &[i64] = &[];
 
 /// A session whose functions are closures.
-pub(super) fn session() -> TestSession {
+pub(in crate::dataset) fn session() -> TestSession {
     let functions = Closures::default()
         .with("add_one", |args| Ok(vec![Tensor::scalar(args[0].to_scalar::<i64>()? + 1)]))
         .with("add_captured", |args| {
@@ -56,22 +56,22 @@ impl super::super::base::DatasetIterator for NumbersIterator {
 }
 
 impl TestSession {
-    pub(super) fn number(&self, value: i64) -> Output {
+    pub(in crate::dataset) fn number(&self, value: i64) -> Output {
         self.graph.constant_tensor(&Tensor::scalar(value))
     }
 
-    pub(super) fn range(&self, stop: i64) -> Output {
+    pub(in crate::dataset) fn range(&self, stop: i64) -> Output {
         self.typed(
             self.graph.op("RangeDataset").input(&self.number(0)).input(&self.number(stop)).input(&self.number(1)),
         )
     }
 
-    pub(super) fn typed(&self, op: graph::builder::OpBuilder) -> Output {
+    pub(in crate::dataset) fn typed(&self, op: graph::builder::OpBuilder) -> Output {
         op.attr("output_types", &[DType::Int64][..]).attr("output_shapes", &[PartialShape::unknown()][..]).output()
     }
 
     /// An op on a dataset with numbers as further inputs.
-    pub(super) fn on(&self, name: &str, dataset: &Output, numbers: &[i64]) -> Output {
+    pub(in crate::dataset) fn on(&self, name: &str, dataset: &Output, numbers: &[i64]) -> Output {
         let mut op = self.graph.op(name).input(dataset);
         for &number in numbers {
             op = op.input(&self.number(number));
@@ -79,7 +79,7 @@ impl TestSession {
         self.typed(op)
     }
 
-    pub(super) fn with_function(
+    pub(in crate::dataset) fn with_function(
         &self,
         name: &str,
         dataset: &Output,
@@ -114,7 +114,7 @@ impl TestSession {
     }
 
     /// Goes through a dataset, `times` over, and returns each component of each element as text.
-    pub(super) fn elements(&self, dataset: &Output, times: usize) -> Result<Vec<Vec<Tensor>>> {
+    pub(in crate::dataset) fn elements(&self, dataset: &Output, times: usize) -> Result<Vec<Vec<Tensor>>> {
         let (dtypes, shapes) = ([DType::Int64], [PartialShape::unknown()]);
         let iterator = iterator(&self.graph, &dtypes, &shapes);
         let make = make_iterator(dataset, &iterator);
