@@ -11,6 +11,7 @@ mod options;
 mod orphans;
 mod partial_run;
 mod prepared;
+mod repeated;
 mod session;
 mod step;
 mod survey;

@@ -7,8 +7,9 @@ use super::compiled_run::{
 use super::compiled_run::{Terminals, fetch_sources, tasks_of};
 use super::orphans::Usage;
 use super::prepared::{Callables, OpenPartialRuns};
+use super::repeated::until_reached;
 use super::tasks::{ContactedTask, SessionTasks, named_task};
-use crate::clock::{now, sleep};
+use crate::clock::now;
 use crate::device::task_of;
 use crate::interface::{PartitionGraph, RegisterGraphCall, WorkerInterface};
 use crate::log_limit::LogLimit;
@@ -455,24 +456,12 @@ pub(crate) fn from_task(task: &str, status: Status) -> Status {
     if status.is_derived() { named.derived() } else { named }
 }
 
-/// How long to wait before a task is told again that a step is over, and how long at most.
-const CLEANUP_PAUSE_MIN: Duration = Duration::from_secs(1);
-const CLEANUP_PAUSE_MAX: Duration = Duration::from_secs(16);
-
 /// Tells a worker that a step is over, without waiting for its answer.
 pub(crate) fn in_background(spawner: &Spawner, worker: &Arc<dyn WorkerInterface>, step_id: i64) {
-    let (mut answer, worker) = (worker.cleanup_graph(step_id), worker.clone());
+    let (answer, worker) = (worker.cleanup_graph(step_id), worker.clone());
     spawner.spawn(async move {
-        let mut pause = CLEANUP_PAUSE_MIN;
-        while let Err(status) = answer.await {
+        if let Err(status) = until_reached(answer, move || worker.cleanup_graph(step_id)).await {
             debug!("step {step_id} could not be cleaned up: {status}");
-            // What was lost with a connection is said again; a task that stays away ends its steps with the session.
-            if status.code() != Code::Unavailable || pause > CLEANUP_PAUSE_MAX {
-                return;
-            }
-            sleep(pause).await;
-            pause *= 2;
-            answer = worker.cleanup_graph(step_id);
         }
     });
 }

@@ -1,5 +1,6 @@
 //! [`SessionTasks`]: the tasks that a session may use, each contacted when it is first needed.
 
+use super::repeated::until_reached;
 use crate::clock::{elapsed, now, sleep, timeout, timeout_at};
 use crate::device::{is_ours, rename, task_name, task_of};
 use crate::interface::WorkerInterface;
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{Code, Result, Status};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, oneshot};
 use tracing::{debug, warn};
 
 /// How long a task may take before a line says that it is waited for; shorter than any limit that people set.
@@ -67,13 +68,19 @@ impl Told {
         request: CreateWorkerSessionRequest,
     ) -> Result<()> {
         let told = self.spawner.clone().spawn(async move {
-            worker.create_worker_session(request).await?;
-            if let Some(workers) = &mut *self.workers.lock() {
-                workers.push(worker);
-                return Ok(());
+            let outcome = worker.create_worker_session(request).await;
+            // The task may know the session though the answer was lost.
+            if outcome.as_ref().is_err_and(|status| status.code() != Code::Unavailable) {
+                return outcome;
             }
-            drop(worker.delete_worker_session(self.session_handle.clone()).await);
-            Err(Status::aborted("the session was closed"))
+            if let Some(workers) = &mut *self.workers.lock() {
+                if !workers.iter().any(|told| Arc::ptr_eq(told, &worker)) {
+                    workers.push(worker);
+                }
+                return outcome;
+            }
+            self.delete(worker);
+            outcome.and_then(|()| Err(Status::aborted("the session was closed")))
         });
         told.await.unwrap_or_else(|error| Err(Status::internal(format!("telling a task of a session: {error}"))))
     }
@@ -81,12 +88,29 @@ impl Told {
     /// Returns what tells all tasks of the session's end. There is nothing more to tell after that.
     fn end(&self) -> impl Future<Output = ()> + Send + use<> {
         let told = self.workers.lock().take().unwrap_or_default();
-        let deletions: Vec<_> =
-            told.iter().map(|worker| worker.delete_worker_session(self.session_handle.clone())).collect();
+        let deletions: Vec<_> = told.into_iter().map(|worker| self.delete(worker)).collect();
         async move {
             drop(join_all(deletions).await);
-            drop(told);
         }
+    }
+
+    /// Tells a task of the session's end. Whoever waits for it gets the first answer; a task that can't be reached is told again.
+    fn delete(&self, worker: Arc<dyn WorkerInterface>) -> oneshot::Receiver<()> {
+        let (answered, is_answered) = oneshot::channel();
+        let (first, session_handle) =
+            (worker.delete_worker_session(self.session_handle.clone()), self.session_handle.clone());
+        let first = Box::pin(async move {
+            let outcome = first.await;
+            let _ = answered.send(());
+            outcome
+        });
+        self.spawner.spawn(async move {
+            let outcome = until_reached(first, move || worker.delete_worker_session(session_handle.clone())).await;
+            if let Err(status) = outcome {
+                debug!("a session could not be ended at a task: {status}");
+            }
+        });
+        is_answered
     }
 }
 

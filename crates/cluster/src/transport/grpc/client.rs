@@ -273,6 +273,8 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
         if state.generation == generation {
             state.sender = None;
         }
+        // A peer that stops in order closes its connection, too.
+        let is_closed = matches!(ended, Some(Ok(())));
         let line = match ended {
             Some(Ok(())) => format!("{} at {} closed its connection", peer.name, peer.address),
             Some(Err(error)) => format!("lost the connection to {} at {}: {error}", peer.name, peer.address),
@@ -284,7 +286,8 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
             }
         };
         if let Some(count) = LINES.allow() {
-            warn!("{line}{}", LogLimit::left_out(count));
+            let left_out = LogLimit::left_out(count);
+            if is_closed { info!("{line}{left_out}") } else { warn!("{line}{left_out}") }
         }
         drop(state);
         // Its calls end with it, and say why.
