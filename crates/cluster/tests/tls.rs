@@ -267,7 +267,7 @@ async fn greet(server: &Server, files: &TlsFiles) -> std::io::Result<u8> {
     let mut bytes = b"FERROFL2".to_vec();
     bytes.extend(1u64.to_le_bytes());
     bytes.extend((fields.len() as u64).to_le_bytes());
-    bytes.extend(4u64.to_le_bytes());
+    bytes.extend(5u64.to_le_bytes());
     bytes.extend(fields);
     stream.write_all(&bytes).await?;
     let mut answer = [0; 9];

@@ -1,6 +1,6 @@
 //! [`Evaluations`]: the chief evaluates its checkpoints on a thread of its own, while training goes on.
 
-use super::worker::{Listener, News};
+use super::news::{Listener, News};
 use ferroflow::estimator::{Estimator, EvalOptions, Evaluation, InputFn};
 use ferroflow::train::{CheckpointSaverListener, Coordinator, latest_checkpoint};
 use ferroflow::{Graph, Result, Session, Status};

@@ -6,6 +6,8 @@ mod curves;
 mod digits;
 mod evaluations;
 mod flags;
+mod models;
+mod news;
 mod place;
 mod processes;
 mod progress;
@@ -24,13 +26,14 @@ use cluster::{ClusterSpec, EmbeddedCluster, PeerPolicy};
 use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
 use ferroflow::{Result, Status};
+use news::News;
 use place::{EVALUATOR, Place};
 use progress::{Progress, Whose};
 use recipe::{Recipe, describe};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use worker::{News, Trained, Worker};
+use worker::{Trained, Worker};
 
 /// Trains, and prints the accuracy on the test data as its last line.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
@@ -45,7 +48,7 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     if let Some(place) = place {
         return task::run(flags, place);
     }
-    let recipe = recipe::read(flags)?;
+    let recipe = models::read(flags)?;
     if flags.download_only {
         let (what, train, test) = recipe.data();
         crate::say!("{train} {what} to train on and {test} to test on are there");

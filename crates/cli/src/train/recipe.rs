@@ -1,10 +1,6 @@
 //! [`Recipe`]: what is trained, and on what. Each model has one; the rest of `ferroflow train` is the same for all.
 
-use super::digits::DigitsRecipe;
-use super::flags::{Flags, ModelKind};
-use super::strips::StripsRecipe;
-use super::wide_deep::CensusRecipe;
-use crate::Failure;
+use super::flags::Flags;
 use ferroflow::estimator::{Estimator, InputFn, RunConfig, ServingInputFn};
 use ferroflow::train::{
     GradientAndVariable, GradientOptions, Optimizer, OptimizerState, Saver, SyncReplicasHook, SyncReplicasOptimizer,
@@ -30,18 +26,6 @@ pub trait Recipe: Send + Sync {
 
     /// Returns the input of the exported model.
     fn serving(&self) -> ServingInputFn;
-}
-
-/// Reads the data, and returns the recipe of the model that is asked for.
-pub fn read(flags: &Flags) -> Result<Arc<dyn Recipe>, Failure> {
-    if flags.model == ModelKind::WideDeep && flags.is_sync() {
-        return Err(Failure::new("--sync_replicas goes with mlp, cnn and crnn: wide_deep has two optimizers"));
-    }
-    Ok(match flags.model {
-        ModelKind::Mlp | ModelKind::Cnn => Arc::new(DigitsRecipe::read(flags)?),
-        ModelKind::Crnn => Arc::new(StripsRecipe::read(flags)?),
-        ModelKind::WideDeep => Arc::new(CensusRecipe::read(flags)?),
-    })
 }
 
 /// Says what there is to train and to test on.

@@ -1,10 +1,12 @@
 //! One task of a cluster of processes: a parameter server that serves until the workers are done, a worker, or an evaluator.
 
 use super::child::LEAVE;
+use super::models;
+use super::news::News;
 use super::place::{EVALUATOR, Place};
 use super::progress::{Progress, Whose};
-use super::recipe::{self, Part, Recipe, describe};
-use super::worker::{News, Trained, Worker, config as run_config};
+use super::recipe::{Part, Recipe, describe};
+use super::worker::{Trained, Worker, config as run_config};
 use super::{Flags, conclude, leave_on_interrupt, print_figures};
 use crate::files::FileFlags;
 use crate::{Failure, exit};
@@ -29,12 +31,12 @@ pub fn run(flags: &Flags, place: Place) -> Result<(), Failure> {
         EVALUATOR => evaluate(flags, place),
         _ if flags.existing_servers => {
             // Only workers need the data, which is most of what a small task would hold.
-            let recipe = recipe::read(flags)?;
+            let recipe = models::read(flags)?;
             let address = place.cluster.task_address(&place.job, place.index)?;
             work(flags, &place, Target::Address(format!("grpc://{address}")), None, recipe)
         }
         job => {
-            let recipe = recipe::read(flags)?;
+            let recipe = models::read(flags)?;
             let config = config(flags, &place)?;
             let allowed_users = config.allowed_users.clone();
             let server = Server::start(config, ops::registry(), runtime()?)?;
@@ -60,7 +62,7 @@ fn evaluate(flags: &Flags, place: Place) -> Result<(), Failure> {
     let Some(logdir) = &flags.logdir else {
         return Err(Failure::new("--logdir is missing: an evaluator evaluates the checkpoints there"));
     };
-    let recipe = recipe::read(flags)?;
+    let recipe = models::read(flags)?;
     crate::say!("{}; {}", describe(&*recipe), place.device());
     let told = TfConfig { cluster: place.cluster, job: place.job, task_index: place.index };
     let config = RunConfig { tf_config: Some(told), ..run_config(flags, logdir)? };

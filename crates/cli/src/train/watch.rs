@@ -1,9 +1,9 @@
 //! [`Watch`]: the hook by which a worker feeds its training, tells how it goes, and leaves.
 
 use super::curves::Curves;
+use super::news::{Listener, News};
 use super::progress::Steps;
 use super::recipe::Batches;
-use super::worker::{Listener, News};
 use ferroflow::session::RunOptions;
 use ferroflow::train::{Coordinator, NanTensorHook, RunArgs, RunContext, RunValues, SessionRunHook, latest_checkpoint};
 use ferroflow::variable::get_global_step;

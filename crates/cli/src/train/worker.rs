@@ -3,7 +3,7 @@
 use super::curves::Curves;
 use super::evaluations::{Evaluations, evaluate, evaluate_untrained, loss};
 use super::flags::Flags;
-use super::progress::Steps;
+use super::news::{Listener, News};
 use super::recipe::{Part, Recipe, Training};
 use super::watch::{UnderWay, Watch};
 use crate::exit;
@@ -16,17 +16,6 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// What a worker tells.
-pub type Listener = Arc<dyn Fn(News) + Send + Sync>;
-
-/// What a worker tells while it works.
-pub enum News {
-    /// Steps that it has done.
-    Steps(Steps),
-    /// A line for people.
-    Line(String),
-}
 
 /// A worker about to train.
 pub struct Worker {
