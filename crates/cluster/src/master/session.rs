@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use proto::{ConfigProto, GraphDef};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tensor::{Account, Charge, Code, Result, Status};
+use tensor::{Account, Charge, Result, Status};
 use tokio::sync::watch;
 use tracing::{debug, info};
 
