@@ -9,8 +9,8 @@ use tensor::{Code, Result};
 /// The pause before the first repetition. Each pause is twice the one before.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// The pause before the last repetition.
-const PAUSE_MAX: Duration = Duration::from_secs(16);
+/// How often a call is repeated; this takes half a minute.
+const REPETITIONS: u32 = 5;
 
 /// The most calls of this process that may wait to be repeated. A call beyond that is not repeated: what it should have ended ends with
 /// its session, or with the task.
@@ -41,16 +41,21 @@ impl Drop for Waiting<'_> {
 
 /// Waits for the first answer. If that says that the worker can't be reached, calls again, for half a minute.
 pub(super) async fn until_reached(first: Answer<()>, again: impl Fn() -> Answer<()>) -> Result<()> {
+    repeated(first, again, PAUSE_MIN).await
+}
+
+async fn repeated(first: Answer<()>, again: impl Fn() -> Answer<()>, pause_min: Duration) -> Result<()> {
     let mut outcome = first.await;
     if !is_lost(&outcome) {
         return outcome;
     }
     let Some(_waiting) = Waiting::begin(&WAITING) else { return outcome };
-    let mut pause = PAUSE_MIN;
-    while is_lost(&outcome) && pause <= PAUSE_MAX {
-        sleep(pause).await;
-        pause *= 2;
+    for repetition in 0..REPETITIONS {
+        sleep(pause_min * (1 << repetition)).await;
         outcome = again().await;
+        if !is_lost(&outcome) {
+            break;
+        }
     }
     outcome
 }
@@ -65,33 +70,35 @@ mod tests {
     use std::future::ready;
     use tensor::Status;
 
+    const SHORT: Duration = Duration::from_micros(100);
+
     fn lost() -> Answer<()> {
         Box::pin(ready(Err(Status::unavailable("the connection is gone"))))
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_lost_call_is_repeated_until_it_arrives() {
         let calls = AtomicUsize::new(0);
         let again = || match calls.fetch_add(1, Ordering::Relaxed) {
             2 => Box::pin(ready(Ok(()))) as Answer<()>,
             _ => lost(),
         };
-        until_reached(lost(), again).await.unwrap();
+        repeated(lost(), again, SHORT).await.unwrap();
         assert_eq!(calls.load(Ordering::Relaxed), 3);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_worker_that_stays_away_is_given_up_and_a_refusal_is_final() {
         let calls = AtomicUsize::new(0);
         let counted = |outcome: fn() -> Answer<()>| {
             calls.fetch_add(1, Ordering::Relaxed);
             outcome()
         };
-        let outcome = until_reached(lost(), || counted(lost)).await;
+        let outcome = repeated(lost(), || counted(lost), SHORT).await;
         assert_eq!(outcome.unwrap_err().code(), Code::Unavailable);
         assert_eq!(calls.swap(0, Ordering::Relaxed), 5);
         let refused: fn() -> Answer<()> = || Box::pin(ready(Err(Status::not_found("no such session"))));
-        let outcome = until_reached(refused(), || counted(refused)).await;
+        let outcome = repeated(refused(), || counted(refused), SHORT).await;
         assert_eq!((outcome.unwrap_err().code(), calls.load(Ordering::Relaxed)), (Code::NotFound, 0));
     }
 
