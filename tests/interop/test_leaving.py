@@ -60,6 +60,7 @@ def test_a_worker_starts_when_the_chief_is_ready_and_both_end(processes, mode):
 
 def test_a_worker_that_waits_in_a_step_ends_when_the_chief_has(processes):
     _, chief, worker = start(processes, harness.Cluster(ps=1, workers=2, start=False), "stuck")
+    worker.wait_for(lambda line: "waits for the chief: " in line, "for what it waits")
     chief.tell()
     worker.wait_for(lambda line: "the chief is ready" in line, "that it need not wait any more")
     worker.wait_for(lambda line: "WORKER waits" in line, "that it waits in a step")
