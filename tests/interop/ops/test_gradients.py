@@ -108,6 +108,7 @@ for name, expression in {
         "TensorList": lists,
         "RaggedTensorToVariant/whole": ragged([[0, 2, 2, 5]], False, 1),
         "RaggedTensorToVariant/batched": ragged([[0, 2, 2, 5]], True, 0),
+        "RaggedTensorToVariant/two_levels": ragged([[0, 1, 3], [0, 2, 2, 5]], True, 1),
 }.items():
     TABLE.add(f"gradient/{name}", expression)
 

@@ -465,12 +465,22 @@ impl Kernel for ToVariantGradient {
             return Err(Status::invalid_argument("row_splits don't fit the number of encoded gradients"));
         }
         let mut rows = Vec::with_capacity(parts.len());
+        let row_elements = row_shape.num_elements() as i64;
         for (part, &length) in parts.into_iter().zip(&lengths) {
-            let wanted = Shape::vector(1).with_dim(0, length)?.concat(&row_shape)?;
+            // A gradient with splits of its own has as many rows as its innermost splits say, and the row splits are the outermost.
+            let count = part.as_ref().map_or(0, |part| part.values.shape().num_elements() as i64);
+            let count = if part.is_none() || row_elements == 0 { length } else { count / row_elements };
+            let wanted = Shape::vector(1).with_dim(0, count)?.concat(&row_shape)?;
             rows.push(match part {
                 Some(part) => part.values.into_shape(wanted)?,
                 None => Tensor::zeros(self.dtype, wanted)?,
             });
+        }
+        let count: usize = rows.iter().map(|row| row.shape().size(0)).sum();
+        if shape.rank() == 0 || count != shape.size(0) {
+            return Err(Status::invalid_argument(format!(
+                "the encoded gradients have {count} rows, and the values the shape {shape}"
+            )));
         }
         if rows.iter().any(|row| row.dtype() != self.dtype) {
             return Err(Status::invalid_argument(format!("Expected values Tensor dtype: {}", self.dtype)));
