@@ -3,7 +3,9 @@
 use crate::Executor;
 use foldhash::{HashMap, HashMapExt};
 use graph::{AttrMap, DeviceName, FunctionBody, FunctionLibrary, NodeGraph, NodeId, SYMBOLIC_GRADIENT};
-use kernel::{CallFrame, FunctionDone, FunctionHandle, FunctionPlace, FunctionRuntime, OpRegistry, SessionState, Step};
+use kernel::{
+    CallFrame, FunctionDone, FunctionHandle, FunctionPlace, FunctionRuntime, OpRegistry, SessionKernels, Step,
+};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use tensor::{DType, Result, Status, Tensor};
@@ -45,7 +47,7 @@ pub struct SpreadBody {
 pub struct FunctionLibraryRuntime {
     library: Arc<FunctionLibrary>,
     registry: &'static OpRegistry,
-    session: Arc<SessionState>,
+    kernels: Arc<SessionKernels>,
     device: String,
     spread: Option<Arc<dyn SpreadRuntime>>,
     /// The depth of this library's graph, counted in calls that left their device.
@@ -91,17 +93,17 @@ impl FunctionLibraryRuntime {
     pub fn new(
         library: Arc<FunctionLibrary>,
         registry: &'static OpRegistry,
-        session: Arc<SessionState>,
+        kernels: Arc<SessionKernels>,
         device: &str,
     ) -> Arc<FunctionLibraryRuntime> {
-        FunctionLibraryRuntime::with_spread(library, registry, session, device, None, 0)
+        FunctionLibraryRuntime::with_spread(library, registry, kernels, device, None, 0)
     }
 
     /// Makes a runtime that hands calls for other devices to a [`SpreadRuntime`]; `depth` is the number of such calls around it.
     pub fn with_spread(
         library: Arc<FunctionLibrary>,
         registry: &'static OpRegistry,
-        session: Arc<SessionState>,
+        kernels: Arc<SessionKernels>,
         device: &str,
         spread: Option<Arc<dyn SpreadRuntime>>,
         depth: u32,
@@ -109,7 +111,7 @@ impl FunctionLibraryRuntime {
         Arc::new_cyclic(|itself| FunctionLibraryRuntime {
             library,
             registry,
-            session,
+            kernels,
             device: device.to_owned(),
             spread,
             depth,
@@ -141,10 +143,11 @@ impl FunctionLibraryRuntime {
             return Ok(instance(Body::Spread(self.spread_body(name, body, key, at)?), false));
         }
         let graph = without_useless(body.graph, &body.results, &body.control_results);
-        let is_stateful =
-            graph.iter().any(|(_, node)| node.schema.is_stateful()) || !self.library.reachable_from(&graph).is_empty();
+        let mut nodes = graph.iter().map(|(_, node)| (node.op(), &node.attrs));
+        let is_stateful = graph.iter().any(|(_, node)| node.schema.is_stateful())
+            || !self.library.reachable_from(&mut nodes).is_empty();
         let prefix = format!("{key}/");
-        let executor = Executor::with_prefix(&graph, self.registry, &self.session, &self.device, &prefix)?;
+        let executor = Executor::with_prefix(&graph, self.registry, &self.kernels, &self.device, &prefix)?;
         Ok(instance(Body::Here(executor), is_stateful))
     }
 
@@ -268,12 +271,11 @@ impl FunctionRuntime for FunctionLibraryRuntime {
 
     fn fork(&self) -> Option<Arc<dyn FunctionRuntime>> {
         let origin = self.itself.upgrade()?;
-        // Stateful kernels are found in a session's state by name: this prefix marks those of the fork, which are dropped with it.
-        let session = Arc::new(SessionState::with_account(self.session.account().clone()));
         Some(Arc::new_cyclic(|itself| FunctionLibraryRuntime {
             library: self.library.clone(),
             registry: self.registry,
-            session,
+            // Dropped with the fork.
+            kernels: Arc::new(SessionKernels::new()),
             device: self.device.clone(),
             spread: self.spread.clone(),
             depth: self.depth,

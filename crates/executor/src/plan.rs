@@ -3,7 +3,7 @@
 use foldhash::{HashMap, HashMapExt};
 use graph::control_flow::NodeClass;
 use graph::{AttrMap, Node, NodeGraph, NodeId, OpFlags};
-use kernel::{BoxedKernel, Cost, FunctionCall, OpRegistry, SessionState};
+use kernel::{BoxedKernel, Cost, FunctionCall, OpRegistry, SessionKernels};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -111,7 +111,7 @@ impl Plan {
     pub(crate) fn new(
         graph: &NodeGraph,
         registry: &OpRegistry,
-        session: &SessionState,
+        kernels: &SessionKernels,
         device: &str,
         kernel_prefix: &str,
     ) -> Result<Plan> {
@@ -121,7 +121,7 @@ impl Plan {
         let mut nodes = Vec::with_capacity(graph.len());
         for (id, node) in graph.iter() {
             let frame = node_frames[id.index()];
-            let kernel = create_kernel(&graph, node, registry, session, device, kernel_prefix)?;
+            let kernel = create_kernel(&graph, node, registry, kernels, device, kernel_prefix)?;
             let class = NodeClass::of(node.op());
             let enter = enter_info(node, class, &frames)?;
             if let Some(enter) = enter {
@@ -183,7 +183,7 @@ fn create_kernel(
     graph: &NodeGraph,
     node: &Node,
     registry: &OpRegistry,
-    session: &SessionState,
+    kernels: &SessionKernels,
     device: &str,
     prefix: &str,
 ) -> Result<Arc<BoxedKernel>> {
@@ -199,7 +199,7 @@ fn create_kernel(
     // session may use its name for something else.
     let is_internal = node.op().starts_with('_');
     if node.schema.flags.contains(OpFlags::STATEFUL) && !is_internal {
-        session.kernel(&format!("{prefix}{}", node.name), create)
+        kernels.find_or_create(&format!("{prefix}{}", node.name), create)
     } else {
         create().map(Arc::new)
     }

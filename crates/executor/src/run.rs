@@ -7,7 +7,7 @@ use graph::NodeGraph;
 use graph::control_flow::NodeClass;
 use kernel::{
     AsyncContext, BoxedKernel, CancellationToken, Completion, Cost, FrameAndIteration, Kernel, OpContext, OpRegistry,
-    Outputs, SessionState, Step, Value, Values,
+    Outputs, SessionKernels, Step, Value, Values,
 };
 use numeric::denormals::FlushDenormals;
 use numeric::environment::{elapsed, now, system_time};
@@ -57,21 +57,21 @@ impl Executor {
     pub fn new(
         graph: &NodeGraph,
         registry: &OpRegistry,
-        session: &SessionState,
+        kernels: &SessionKernels,
         device: &str,
     ) -> Result<Arc<Executor>> {
-        Executor::with_prefix(graph, registry, session, device, "")
+        Executor::with_prefix(graph, registry, kernels, device, "")
     }
 
     /// As [`new`](Self::new), with a prefix for the names under which the session keeps stateful kernels.
     pub(crate) fn with_prefix(
         graph: &NodeGraph,
         registry: &OpRegistry,
-        session: &SessionState,
+        kernels: &SessionKernels,
         device: &str,
         prefix: &str,
     ) -> Result<Arc<Executor>> {
-        let plan = Plan::new(graph, registry, session, device, prefix)?;
+        let plan = Plan::new(graph, registry, kernels, device, prefix)?;
         Ok(Arc::new(Executor { plan, spare: Mutex::new(Vec::new()) }))
     }
 

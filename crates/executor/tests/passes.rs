@@ -6,7 +6,7 @@ use graph::NodeGraph;
 use graph::passes::{
     OptimizeSwitches, PartitionOptions, RunSpec, by_device, by_task, partition, prune, rewrite_for_execution,
 };
-use kernel::{CallFrame, LocalRendezvous, Rendezvous, RendezvousKey, SessionState, Step};
+use kernel::{CallFrame, LocalRendezvous, Rendezvous, RendezvousKey, SessionKernels, Step};
 use ops::registry;
 use proptest::prelude::*;
 use std::sync::{Arc, mpsc};
@@ -178,7 +178,7 @@ fn step(rendezvous: &Arc<LocalRendezvous>, device: &str, frame: CallFrame) -> Ar
 
 /// Runs a pruned graph in one piece.
 fn run_whole(graph: &NodeGraph, feeds: &[Tensor], num_fetches: usize) -> Result<Vec<Tensor>> {
-    let executor = Executor::new(graph, registry(), &SessionState::new(), DEVICES[0])?;
+    let executor = Executor::new(graph, registry(), &SessionKernels::new(), DEVICES[0])?;
     let frame = CallFrame::new(feeds.iter().cloned().map(Some).collect(), num_fetches);
     let step = step(&Arc::new(LocalRendezvous::new()), DEVICES[0], frame);
     wait(vec![(executor, step.clone())])?;
@@ -211,7 +211,7 @@ fn run_parts(graph: &NodeGraph, spec: &RunSpec, feeds: &[Tensor]) -> Result<Vec<
                     received[index] = Some(key);
                 }
             }
-            let executor = Executor::new(&part, registry(), &SessionState::new(), &device)?;
+            let executor = Executor::new(&part, registry(), &SessionKernels::new(), &device)?;
             runs.push((executor, step(&rendezvous, &device, CallFrame::default())));
         }
     }

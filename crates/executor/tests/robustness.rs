@@ -7,7 +7,7 @@ use common::{constant, graph, op, registry, run};
 use executor::watchdog::{Watched, watch};
 use executor::{Executor, ServingThread};
 use graph::Graph;
-use kernel::{CallFrame, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, SessionState, Step};
+use kernel::{CallFrame, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, SessionKernels, Step};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Rendezvous for Faulty {
 
 fn executor_for(graph: &Graph, fetch: &graph::Output) -> Arc<Executor> {
     graph.op("_Retval").input(fetch).attr("index", 0i64).build();
-    Executor::new(&graph.graph(), registry(), &SessionState::new(), "cpu").unwrap()
+    Executor::new(&graph.graph(), registry(), &SessionKernels::new(), "cpu").unwrap()
 }
 
 /// Runs a step, and returns what became of it.

@@ -4,6 +4,7 @@
 //! A mistake in a program, such as incompatible shapes, is detected in the call that makes it, and kept in the graph with the
 //! caller's line: see [`Graph::finish`]. [`OpBuilder::try_build`] returns the error instead.
 
+mod contexts;
 mod control_flow;
 mod control_flow_gradient;
 mod function_gradient;
@@ -54,7 +55,7 @@ struct State {
     /// The inferred shapes of outputs.
     inferred: InferredShapes,
     scopes: Scopes,
-    contexts: control_flow::Contexts,
+    contexts: contexts::Contexts,
     mistakes: mistake::Mistakes,
 }
 

@@ -4,7 +4,7 @@
 //! does not wait either: it ends at once, and the thread, which cannot be stopped while the system call does not return, is
 //! abandoned. It counts until it comes back, so that there are never more than [`THREADS_MAX`].
 
-use crate::{AsyncContext, AsyncKernel, Kernel, OpContext, Outputs, Step, Value};
+use crate::{AsyncContext, AsyncKernel, BoxedKernel, Kernel, OpContext, Outputs, Step, Value};
 use numeric::environment;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -37,13 +37,20 @@ pub fn run_io<T: Send + 'static>(
     POOL.run(step, what, work, done);
 }
 
-/// Wraps a kernel that accesses files: it runs on a thread for files, and a cancelled step does not wait for it.
-pub(crate) struct Blocking<K> {
+impl BoxedKernel {
+    /// Wraps a kernel that blocks on files in `compute`. It runs on a thread for files, and a cancelled step does not wait for it.
+    pub fn new_blocking(kernel: impl Kernel + 'static) -> Result<BoxedKernel> {
+        BoxedKernel::new_async(Blocking::new(kernel))
+    }
+}
+
+/// Runs a kernel on a thread for files.
+struct Blocking<K> {
     kernel: Arc<K>,
 }
 
 impl<K: Kernel> Blocking<K> {
-    pub(crate) fn new(kernel: K) -> Blocking<K> {
+    fn new(kernel: K) -> Blocking<K> {
         Blocking { kernel: Arc::new(kernel) }
     }
 }

@@ -1,6 +1,5 @@
 //! [`Kernel`] and [`AsyncKernel`], which run a node, and [`KernelDef`], which creates them.
 
-use crate::io_pool::Blocking;
 use crate::{AsyncContext, OpContext};
 use graph::{AttrMap, Node};
 use std::ops::Range;
@@ -58,11 +57,6 @@ impl BoxedKernel {
     /// Wraps a synchronous kernel.
     pub fn new(kernel: impl Kernel + 'static) -> Result<BoxedKernel> {
         Ok(BoxedKernel::Sync(Box::new(kernel)))
-    }
-
-    /// Wraps a kernel that blocks on files in `compute`. It runs on a thread for files, and a cancelled step does not wait for it.
-    pub fn new_blocking(kernel: impl Kernel + 'static) -> Result<BoxedKernel> {
-        BoxedKernel::new_async(Blocking::new(kernel))
     }
 
     /// Wraps an asynchronous kernel.

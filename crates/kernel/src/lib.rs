@@ -15,6 +15,7 @@ mod registry;
 mod rendezvous;
 mod resource;
 mod saves;
+mod session_kernels;
 mod step;
 mod timer;
 mod variable;
@@ -23,10 +24,7 @@ pub use callback::{Asking, Attendance, Callback, CallbackDone, CallbackHub};
 pub use cancellation::{Cancellation, CancellationToken};
 pub use context::{AsyncContext, Completion, OpContext, Outputs, Value, Values};
 pub use evaluate::evaluate;
-pub use function::{
-    BoundFunction, Callee, FunctionCall, FunctionDone, FunctionForks, FunctionHandle, FunctionPlace, FunctionRuntime,
-    set_outputs, take_args,
-};
+pub use function::{BoundFunction, Callee, FunctionCall, FunctionForks, set_outputs, take_args};
 pub use io_pool::run_io;
 pub use kernel::{AsyncKernel, BoxedKernel, Cost, Kernel, KernelBuilder, KernelDef};
 pub use optimize::optimize;
@@ -34,10 +32,12 @@ pub use registry::{Op, OpRegistry};
 pub use rendezvous::{FrameAndIteration, LocalRendezvous, ReceiveDone, Rendezvous, RendezvousKey, Transfer};
 pub use resource::{Holdings, Resource, ResourceCache, ResourceManager};
 pub use saves::{Save, SavesSummary, note_save, saves};
+pub use session_kernels::SessionKernels;
 pub use step::{CallFrame, Logger, Runner, SessionState, Step, Trace};
 pub use step::{
     CollectiveCall, CollectiveDone, CollectiveGroup, CollectiveKind, Collectives, Reduction, ReductionPlan,
 };
+pub use step::{FunctionDone, FunctionHandle, FunctionPlace, FunctionRuntime};
 pub use variable::Variable;
 
 pub use graph::builder::{Grad, Gradient, GradientArgs, IndexedSlices};

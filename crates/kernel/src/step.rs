@@ -1,13 +1,15 @@
 //! [`Step`]: the state that all nodes of a step share.
 
 mod collective;
+mod functions;
 
 pub use collective::{
     CollectiveCall, CollectiveDone, CollectiveGroup, CollectiveKind, Collectives, Reduction, ReductionPlan,
 };
+pub use functions::{FunctionDone, FunctionHandle, FunctionPlace, FunctionRuntime};
 
 use crate::timer::run_after;
-use crate::{BoxedKernel, Cancellation, FunctionRuntime, Rendezvous, ResourceManager};
+use crate::{Cancellation, Rendezvous, ResourceManager};
 use foldhash::HashMap;
 use numeric::environment;
 use parking_lot::Mutex;
@@ -44,12 +46,10 @@ pub trait Trace: Send + Sync {
     fn record(&self, node: &str, op: &str, scheduled_ns: u64, started_ns: u64, ended_ns: u64, output_bytes: usize);
 }
 
-/// The state of a session between steps: stateful kernels, and tensors kept by handle.
+/// The state of a session between steps: its account, and tensors kept by handle.
 pub struct SessionState {
     /// The account that the allocations of its steps are charged to.
     account: Account,
-    /// `None` after the end of the session.
-    kernels: Mutex<Option<HashMap<String, Arc<BoxedKernel>>>>,
     tensors: Mutex<HashMap<String, Tensor>>,
     next_handle: AtomicU64,
 }
@@ -62,37 +62,18 @@ impl SessionState {
 
     /// Returns an empty state of a session with an account.
     pub fn with_account(account: Account) -> SessionState {
-        SessionState {
-            account,
-            kernels: Mutex::new(Some(HashMap::default())),
-            tensors: Mutex::default(),
-            next_handle: AtomicU64::new(0),
-        }
+        SessionState { account, tensors: Mutex::default(), next_handle: AtomicU64::new(0) }
     }
 
-    /// Drops the kernels and tensors of the session. The owner of the session must call this at its end, since kernels may refer
-    /// back to the state: an iterator holds the functions of its dataset, and these the session that they run in.
+    /// Drops the tensors of the session.
     pub fn end(&self) {
-        let kernels = self.kernels.lock().take();
         let tensors = std::mem::take(&mut *self.tensors.lock());
-        drop((kernels, tensors));
+        drop(tensors);
     }
 
     /// Returns the account that the allocations of its steps are charged to.
     pub fn account(&self) -> &Account {
         &self.account
-    }
-
-    /// Returns the session's kernel for a stateful node, and creates it if there is none.
-    pub fn kernel(&self, node: &str, create: impl FnOnce() -> Result<BoxedKernel>) -> Result<Arc<BoxedKernel>> {
-        if let Some(kernel) = self.kernels.lock().as_ref().and_then(|kernels| kernels.get(node)) {
-            return Ok(kernel.clone());
-        }
-        let made = Arc::new(create()?);
-        match &mut *self.kernels.lock() {
-            Some(kernels) => Ok(kernels.entry(node.to_owned()).or_insert(made).clone()),
-            None => Ok(made),
-        }
     }
 
     /// Keeps a tensor and returns its handle.

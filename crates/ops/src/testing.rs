@@ -3,7 +3,8 @@
 use crate::registry;
 use graph::{AttrMap, Edge, Graph, NodeGraph, NodeId, OpLookup, Operation, Output, ShapeContext};
 use kernel::{
-    AsyncContext, BoxedKernel, Completion, FrameAndIteration, Grad, OpContext, Outputs, Step, Value, Values, evaluate,
+    AsyncContext, BoxedKernel, Completion, FrameAndIteration, Grad, OpContext, Outputs, SessionKernels, Step, Value,
+    Values, evaluate,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
@@ -36,7 +37,7 @@ pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<
     }
     let op = builder.try_build()?;
     if let BoxedKernel::Async(_) = registry().create_kernel(graph.graph().node(op.id()), "")? {
-        let session = TestSession { graph, step: Arc::new(Step::detached()) };
+        let session = TestSession { graph, ..TestSession::new() };
         let feeds: Vec<(&Output, Tensor)> = fed.iter().zip(inputs.iter().cloned()).collect();
         return session.run(&op, &feeds);
     }
@@ -53,11 +54,16 @@ pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<
 pub(crate) struct TestSession {
     pub graph: Graph,
     pub step: Arc<Step>,
+    pub kernels: Arc<SessionKernels>,
 }
 
 impl TestSession {
     pub(crate) fn new() -> TestSession {
-        TestSession { graph: Graph::with_ops(registry()), step: Arc::new(Step::detached()) }
+        TestSession {
+            graph: Graph::with_ops(registry()),
+            step: Arc::new(Step::detached()),
+            kernels: Arc::new(SessionKernels::new()),
+        }
     }
 
     /// Returns a placeholder for a feed.
@@ -72,7 +78,7 @@ impl TestSession {
         step.session = self.step.session.clone();
         step.runner = self.step.runner.clone();
         step.functions = self.step.functions.clone();
-        TestSession { graph: self.graph.clone(), step: Arc::new(step) }
+        TestSession { graph: self.graph.clone(), step: Arc::new(step), kernels: self.kernels.clone() }
     }
 
     /// Runs what `fetch` needs and returns its value.
@@ -120,7 +126,7 @@ impl TestSession {
             }
             let create = || registry().create_kernel(node, &self.step.device);
             let kernel = match node.schema.is_stateful() {
-                true => self.step.session.kernel(&node.name, create)?,
+                true => self.kernels.find_or_create(&node.name, create)?,
                 false => Arc::new(create()?),
             };
             let outputs = start_kernel(&kernel, inputs, node.output_types.len(), &self.step, &node.name);

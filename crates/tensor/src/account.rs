@@ -11,8 +11,8 @@
 //! another account when the last [`Account`] that names them was dropped, after which nothing is charged to them, and their sum
 //! has come down to 0, after which no buffer refers to them.
 
-use crate::buffer::Recycler;
 use crate::machine_memory::MachineMemory;
+use crate::recycler::Recycler;
 use crate::{Result, Status};
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};

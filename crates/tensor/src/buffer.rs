@@ -10,22 +10,15 @@
 use crate::account::{self, Account, Charged, memory_limit};
 use crate::copy::copy_bytes;
 use crate::huge_pages::{self, HUGE_BYTES_MAX, HUGE_BYTES_MIN};
+use crate::recycler::{RECYCLED_BYTES_MIN, Recycler, SpareBlock};
 use crate::{Result, Status};
-use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// The alignment of owned buffers, and the size of the header in front of them.
 const ALIGNMENT: usize = 64;
-
-/// Blocks of at least this size are recycled.
-const RECYCLED_BYTES_MIN: usize = 32 << 10;
-
-/// The free list may hold this much even when little is in use.
-const RECYCLED_BYTES_FLOOR: usize = 16 << 20;
 
 /// How much of a buffer is in two places while it is moved.
 const MOVED_BYTES: usize = 32 << 20;
@@ -372,10 +365,13 @@ fn allocate_charged(len: usize, charge: impl FnOnce(usize) -> Result<Charged>) -
     let layout = layout_for(capacity)?;
     let charged = charge(layout.size())?;
     if capacity >= RECYCLED_BYTES_MIN
-        && let Some(mut header) = Recycler::take(capacity)
+        && let Some(block) = Recycler::take(capacity)
     {
-        // SAFETY: nobody else has the block.
-        unsafe { header.as_mut().charged = charged };
+        let mut header = block.into_address().cast::<Header>();
+        // SAFETY: nobody else has the block, which is an owned one that was given back.
+        let renewed = unsafe { header.as_mut() };
+        renewed.charged = charged;
+        renewed.references.store(1, Ordering::Relaxed);
         return Ok((header, true));
     }
     if capacity >= account::MACHINE_CHECKED_BYTES
@@ -418,10 +414,19 @@ fn release(header: NonNull<Header>) {
     let (capacity, source) = (*capacity, *source);
     account::discharge(*charged, size_of::<Header>() + capacity);
     if capacity >= RECYCLED_BYTES_MIN && source != Source::HugePages {
-        Recycler::give(header, capacity);
+        // SAFETY: this was the last reference.
+        Recycler::give(unsafe { SpareBlock::new(header.cast::<u8>(), capacity, free_spare) });
     } else {
         free(header, capacity);
     }
+}
+
+/// Frees a block that was given back.
+///
+/// # Safety
+/// It is the address of an owned block of this capacity without references.
+unsafe fn free_spare(address: NonNull<u8>, capacity: usize) {
+    free(address.cast::<Header>(), capacity);
 }
 
 fn free(header: NonNull<Header>, capacity: usize) {
@@ -448,155 +453,6 @@ fn free(header: NonNull<Header>, capacity: usize) {
 fn rounded(len: usize) -> usize {
     let step = (len.checked_next_power_of_two().unwrap_or(1 << 62) / 16).max(4096);
     len.checked_next_multiple_of(step).unwrap_or(len)
-}
-
-/// The free list of large blocks.
-///
-/// Successive steps need the same blocks, so the list may hold twice the recent swing of memory in use, or a small floor: enough
-/// for all blocks of a step, and little in comparison with long-lived tables. The block that has been free the longest is freed
-/// first. [`Recycler::trim_if_idle`] frees everything after a while without allocations.
-pub struct Recycler {
-    free: BTreeMap<usize, VecDeque<FreeBlock>>,
-    free_bytes: usize,
-    used_bytes: usize,
-    /// The least and the most that was in use, in this window and in the one before.
-    windows: [(usize, usize); 2],
-    /// Blocks given back in this window.
-    num_given: u32,
-    /// Counts the blocks that were taken: the age of a free block.
-    clock: u64,
-    /// The clock at the last check for activity.
-    idle_since: u64,
-}
-
-struct FreeBlock {
-    header: NonNull<Header>,
-    since: u64,
-}
-
-// SAFETY: a free block has no other reference.
-unsafe impl Send for FreeBlock {}
-
-/// Blocks given back until what was in use before is forgotten.
-const WINDOW_BLOCKS: u32 = 2048;
-
-static RECYCLER: Mutex<Recycler> = Mutex::new(Recycler {
-    free: BTreeMap::new(),
-    free_bytes: 0,
-    used_bytes: 0,
-    windows: [(0, 0); 2],
-    num_given: 0,
-    clock: 0,
-    idle_since: 0,
-});
-
-impl Recycler {
-    /// Returns the bytes of large blocks in use and the bytes that wait to be used again.
-    pub fn stats() -> (usize, usize) {
-        let recycler = RECYCLER.lock();
-        (recycler.used_bytes, recycler.free_bytes)
-    }
-
-    /// Gives all waiting blocks back to the allocator.
-    pub fn trim() {
-        let free = {
-            let mut recycler = RECYCLER.lock();
-            recycler.free_bytes = 0;
-            recycler.windows = [(recycler.used_bytes, recycler.used_bytes); 2];
-            std::mem::take(&mut recycler.free)
-        };
-        for (capacity, blocks) in free {
-            for block in blocks {
-                self::free(block.header, capacity);
-            }
-        }
-    }
-
-    /// Trims if no block was asked for since the last call, and returns whether that is so; for a clock that ticks every few
-    /// seconds.
-    pub fn trim_if_idle() -> bool {
-        let (is_idle, has_blocks) = {
-            let mut recycler = RECYCLER.lock();
-            let clock = recycler.clock;
-            (std::mem::replace(&mut recycler.idle_since, clock) == clock, recycler.free_bytes > 0)
-        };
-        if is_idle && has_blocks {
-            Recycler::trim();
-        }
-        is_idle
-    }
-
-    fn take(capacity: usize) -> Option<NonNull<Header>> {
-        let mut recycler = RECYCLER.lock();
-        recycler.clock += 1;
-        recycler.used_bytes += capacity;
-        let used = recycler.used_bytes;
-        recycler.windows[0].1 = recycler.windows[0].1.max(used);
-        let blocks = recycler.free.get_mut(&capacity)?;
-        // The one that was used last: its bytes may still be in the cache.
-        let block = blocks.pop_back();
-        if blocks.is_empty() {
-            recycler.free.remove(&capacity);
-        }
-        let block = block?;
-        recycler.free_bytes -= capacity;
-        // SAFETY: a free block is an owned block with no other reference.
-        unsafe { block.header.as_ref() }.references.store(1, Ordering::Relaxed);
-        Some(block.header)
-    }
-
-    fn forget(capacity: usize) {
-        if capacity >= RECYCLED_BYTES_MIN {
-            RECYCLER.lock().used_bytes -= capacity;
-        }
-    }
-
-    fn give(header: NonNull<Header>, capacity: usize) {
-        let mut recycler = RECYCLER.lock();
-        recycler.used_bytes -= capacity;
-        let used = recycler.used_bytes;
-        recycler.windows[0].0 = recycler.windows[0].0.min(used);
-        recycler.num_given += 1;
-        if recycler.num_given == WINDOW_BLOCKS {
-            recycler.num_given = 0;
-            recycler.windows = [(used, used), recycler.windows[0]];
-        }
-        let since = recycler.clock;
-        recycler.free_bytes += capacity;
-        recycler.free.entry(capacity).or_default().push_back(FreeBlock { header, since });
-        if recycler.free_bytes <= recycler.bound() {
-            return;
-        }
-        let surplus = recycler.take_surplus();
-        drop(recycler);
-        for (header, capacity) in surplus {
-            free(header, capacity);
-        }
-    }
-
-    /// Returns how much may wait.
-    fn bound(&self) -> usize {
-        let least = self.windows[0].0.min(self.windows[1].0);
-        let most = self.windows[0].1.max(self.windows[1].1);
-        (2 * most.saturating_sub(least)).max(RECYCLED_BYTES_FLOOR)
-    }
-
-    /// Takes out the blocks that waited for the longest until the rest is within the bound.
-    fn take_surplus(&mut self) -> Vec<(NonNull<Header>, usize)> {
-        let bound = self.bound();
-        let mut surplus = Vec::new();
-        while self.free_bytes > bound {
-            let oldest = |(&capacity, blocks): (&usize, &VecDeque<FreeBlock>)| Some((blocks.front()?.since, capacity));
-            let Some((_, capacity)) = self.free.iter().filter_map(oldest).min() else { break };
-            let Some(blocks) = self.free.get_mut(&capacity) else { break };
-            surplus.extend(blocks.pop_front().map(|block| (block.header, capacity)));
-            if blocks.is_empty() {
-                self.free.remove(&capacity);
-            }
-            self.free_bytes -= capacity;
-        }
-        surplus
-    }
 }
 
 #[cfg(test)]
@@ -632,34 +488,6 @@ mod tests {
         first.bytes_mut().unwrap().fill(9);
         drop(first);
         assert!(Buffer::zeroed(len).unwrap().bytes().iter().all(|&byte| byte == 0));
-    }
-
-    #[test]
-    fn what_a_step_used_waits_for_the_next_and_the_oldest_goes_first() {
-        fn block(address: usize) -> FreeBlock {
-            let header = NonNull::new(std::ptr::without_provenance_mut(address)).unwrap();
-            FreeBlock { header, since: address as u64 }
-        }
-        let mib = 1 << 20;
-        let mut recycler = Recycler {
-            free: BTreeMap::from([(30 * mib, VecDeque::from([block(2), block(3)])), (20 * mib, [block(1)].into())]),
-            free_bytes: 80 * mib,
-            used_bytes: 100 * mib,
-            windows: [(100 * mib, 140 * mib), (100 * mib, 120 * mib)],
-            num_given: 0,
-            clock: 3,
-            idle_since: 0,
-        };
-        assert_eq!(recycler.bound(), 80 * mib);
-        assert!(recycler.take_surplus().is_empty());
-        recycler.windows[0].1 = 125 * mib;
-        let surplus: Vec<usize> = recycler.take_surplus().iter().map(|(header, _)| header.as_ptr() as usize).collect();
-        assert_eq!(surplus, [1, 2]);
-        assert_eq!(recycler.free_bytes, 30 * mib);
-        recycler.windows = [(100 * mib, 100 * mib); 2];
-        assert_eq!(recycler.bound(), RECYCLED_BYTES_FLOOR);
-        recycler.take_surplus();
-        assert!(recycler.free.is_empty() && recycler.free_bytes == 0);
     }
 
     #[test]

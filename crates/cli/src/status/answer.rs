@@ -2,18 +2,17 @@
 //!
 //! The page is files of this program, and may load nothing else. All that it shows arrives as JSON and is put into it as text.
 
-use super::http::{Head, Site};
+use super::message::{Answer, Body, Head};
 use cluster::TaskStatus;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 
 /// Says where a request of a browser comes from.
 const FETCH_SITE: &str = "sec-fetch-site";
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-const PLAIN: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// What the page consists of.
@@ -25,52 +24,17 @@ const FILES: [(&str, &str, &str); 5] = [
     ("/graph.js", "text/javascript; charset=utf-8", include_str!("page/graph.js")),
 ];
 
-/// What the page may load, and who may show it: only this port, and nobody.
-const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
-    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
 /// How many steps are recorded, unless a request says.
 const TRACED_STEPS: u64 = 10;
 
-/// What a request is answered with.
-pub(super) struct Answer {
-    /// The code of HTTP.
-    pub status: u16,
-    /// The fields of its head.
-    pub fields: Vec<(&'static str, String)>,
-    /// What follows.
-    pub body: Body,
-    /// Whether only the head is wanted.
-    pub is_for_head: bool,
-}
-
-/// The body of an answer.
-pub(super) enum Body {
-    /// A text.
-    Text(Arc<str>),
-    /// How the cluster of a task is, again and again, with a place among the open pages.
-    Events(TaskStatus, OwnedSemaphorePermit),
-}
-
-impl Answer {
-    /// Makes an answer of plain text.
-    pub fn text(status: u16, text: String) -> Answer {
-        Answer::new(status, PLAIN, Body::Text(text.into()))
-    }
-
-    fn new(status: u16, kind: &str, body: Body) -> Answer {
-        let fields = [
-            ("content-type", kind),
-            ("cache-control", "no-store"),
-            ("content-security-policy", CONTENT_SECURITY_POLICY),
-            ("cross-origin-opener-policy", "same-origin"),
-            ("cross-origin-resource-policy", "same-origin"),
-            ("referrer-policy", "no-referrer"),
-            ("x-content-type-options", "nosniff"),
-        ];
-        let fields = fields.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
-        Answer { status, fields, body, is_for_head: false }
-    }
+/// What all requests are answered from.
+pub(super) struct Site {
+    /// The tasks of this process.
+    pub tasks: Vec<TaskStatus>,
+    /// Where it listens.
+    pub bound: SocketAddr,
+    /// Open pages, which leave some connections to others.
+    pub pages: Arc<Semaphore>,
 }
 
 /// Answers a request.

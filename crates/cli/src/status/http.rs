@@ -3,7 +3,8 @@
 //! `httparse` reads the head. A server library would bring what this port must not have: requests with bodies, connections that are
 //! kept, upgrades; all of which would need bounds.
 
-use super::answer::{Answer, Body, answer};
+use super::answer::{Site, answer};
+use super::message::{Answer, Body, Head};
 use cluster::{ConnectionGate, LogLimit, PeerPolicy, TaskStatus};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,36 +47,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often a line says that something is wrong with connections.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// What all connections share.
-pub(super) struct Site {
-    /// The tasks of this process.
-    pub tasks: Vec<TaskStatus>,
-    /// Where it listens.
-    pub bound: SocketAddr,
-    /// Open pages, which leave some connections to others.
-    pub pages: Arc<Semaphore>,
-}
-
-/// The head of a request.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Head {
-    /// What is to be done.
-    pub method: String,
-    /// With what, without the query.
-    pub path: String,
-    /// What stands behind the question mark.
-    pub query: String,
-    /// The fields, with lower-case names.
-    pub fields: Vec<(String, String)>,
-}
-
-impl Head {
-    /// Returns the value of a field; of a repeated one the first.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
-    }
-}
 
 /// Serves connections until the runtime ends.
 pub(super) async fn serve(listener: TcpListener, policy: PeerPolicy, bound: SocketAddr, tasks: Vec<TaskStatus>) {

@@ -7,6 +7,7 @@
 mod answer;
 mod commands;
 mod http;
+mod message;
 mod summary;
 mod target;
 mod top;

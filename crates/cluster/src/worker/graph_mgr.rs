@@ -11,7 +11,8 @@ use foldhash::{HashMap, HashMapExt};
 use graph::passes::{PartitionOptions, by_device, partition};
 use graph::{AttrMap, Node, NodeGraph, NodeId, OpLookup};
 use kernel::{
-    CallFrame, Collectives, Logger, OpRegistry, Rendezvous, RendezvousKey, Runner, SessionState, Step, Transfer,
+    CallFrame, Collectives, Logger, OpRegistry, Rendezvous, RendezvousKey, Runner, SessionKernels, SessionState, Step,
+    Transfer,
 };
 use parking_lot::RwLock;
 use prost::Message;
@@ -40,6 +41,8 @@ const COMPILED_NODE_BYTES: usize = 400;
 /// The partitions of one session.
 pub(crate) struct GraphMgr {
     registry: &'static OpRegistry,
+    /// The stateful kernels of the session.
+    kernels: Arc<SessionKernels>,
     /// What the graphs of all sessions receive.
     expected: Arc<ExpectedKeys>,
     /// Runs functions on other devices.
@@ -101,12 +104,18 @@ impl Graphs {
 impl GraphMgr {
     /// Makes a manager without partitions.
     pub fn new(registry: &'static OpRegistry, expected: Arc<ExpectedKeys>) -> GraphMgr {
-        GraphMgr { registry, expected, spread: None, graphs: RwLock::default() }
+        let kernels = Arc::new(SessionKernels::new());
+        GraphMgr { registry, kernels, expected, spread: None, graphs: RwLock::default() }
     }
 
     /// Returns the manager with what runs functions on other devices.
     pub fn with_spread(self, spread: Arc<dyn SpreadRuntime>) -> GraphMgr {
         GraphMgr { spread: Some(spread), ..self }
+    }
+
+    /// Drops the session's stateful kernels, at its end.
+    pub fn end(&self) {
+        self.kernels.end();
     }
 
     /// Compiles a partition; returns its handle and what it became.
@@ -134,8 +143,7 @@ impl GraphMgr {
         };
         charge.resize(charge.bytes() + held_bytes)?;
         let expectation = self.expected.add(&graph);
-        let registered =
-            RegisteredGraph::new(graph, devices, session, self.registry, self.spread.clone(), expectation, charge)?;
+        let registered = RegisteredGraph::new(graph, devices, session, self, expectation, charge)?;
         let registered = Arc::new(registered);
         // Not a number that others can guess: all masters that open no worker session share one.
         let handle = system_secret();
@@ -180,6 +188,7 @@ pub(crate) struct RegisteredGraph {
     whole: Arc<NodeGraph>,
     devices: Vec<LocalDevice>,
     session: Arc<SessionState>,
+    kernels: Arc<SessionKernels>,
     registry: &'static OpRegistry,
     spread: Option<Arc<dyn SpreadRuntime>>,
     /// How many calls lie around it, if it is the body of a function.
@@ -266,11 +275,11 @@ impl RegisteredGraph {
         graph: NodeGraph,
         devices: &[LocalDevice],
         session: &Arc<SessionState>,
-        registry: &'static OpRegistry,
-        spread: Option<Arc<dyn SpreadRuntime>>,
+        owner: &GraphMgr,
         expectation: Expectation,
         charge: Charge,
     ) -> Result<RegisteredGraph> {
+        let registry = owner.registry;
         let call_depth = graph.iter().find_map(|(_, node)| node.attrs.int(CALL_DEPTH).ok());
         let parts = split_by_device(&graph, devices, registry)?;
         let mut registered = RegisteredGraph {
@@ -278,8 +287,9 @@ impl RegisteredGraph {
             whole: Arc::new(graph),
             devices: devices.to_vec(),
             session: session.clone(),
+            kernels: owner.kernels.clone(),
             registry,
-            spread,
+            spread: owner.spread.clone(),
             call_depth: call_depth.and_then(|depth| u32::try_from(depth).ok()).unwrap_or_default(),
             units: Vec::with_capacity(parts.len()),
             feeds: Terminals::default(),
@@ -308,11 +318,11 @@ impl RegisteredGraph {
 
     fn compile(&self, device: &str, graph: NodeGraph, num_args: usize, num_results: usize) -> Result<Unit> {
         let device = find_device(&self.devices, device)?.clone();
-        let executor = Executor::new(&graph, self.registry, &self.session, &device.name)?;
+        let executor = Executor::new(&graph, self.registry, &self.kernels, &device.name)?;
         let functions = (!graph.library.is_empty()).then(|| {
             let (library, spread) = (graph.library.clone(), self.spread.clone());
-            let session = self.session.clone();
-            FunctionLibraryRuntime::with_spread(library, self.registry, session, &device.name, spread, self.call_depth)
+            let kernels = self.kernels.clone();
+            FunctionLibraryRuntime::with_spread(library, self.registry, kernels, &device.name, spread, self.call_depth)
         });
         Ok(Unit { device, graph: Arc::new(graph), executor, functions, num_args, num_results })
     }

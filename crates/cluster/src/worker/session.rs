@@ -11,9 +11,9 @@ use std::sync::Arc;
 pub(crate) struct WorkerSession {
     /// This task's devices under the names that they have in the session's cluster.
     pub devices: Vec<LocalDevice>,
-    /// Stateful kernels and kept tensors.
+    /// Its account and kept tensors.
     pub state: Arc<SessionState>,
-    /// The registered partitions.
+    /// The registered partitions and their stateful kernels.
     pub graphs: GraphMgr,
     /// The master that opened the session, and its incarnation.
     pub master: (String, i64),
@@ -27,6 +27,7 @@ pub(crate) struct WorkerSession {
 
 impl Drop for WorkerSession {
     fn drop(&mut self) {
+        self.graphs.end();
         self.state.end();
     }
 }

@@ -263,8 +263,8 @@ pub fn run_steps(graph: &Graph, fetches: &[&Output], steps: Vec<Vec<Tensor>>) ->
     for (index, fetch) in fetches.iter().enumerate() {
         graph.op("_Retval").input(fetch).attr("index", index as i64).build();
     }
-    let session = kernel::SessionState::new();
-    let executor = match executor::Executor::new(&graph.graph(), registry(), &session, "cpu") {
+    let kernels = kernel::SessionKernels::new();
+    let executor = match executor::Executor::new(&graph.graph(), registry(), &kernels, "cpu") {
         Ok(executor) => executor,
         Err(status) => return vec![Err(status)],
     };

@@ -3,7 +3,7 @@
 use super::categorical::{CategoricalColumn, Kind};
 use super::embedding::{EmbeddingColumn, IndicatorColumn};
 use super::numeric::NumericColumn;
-use super::sequence::SequenceNumericColumn;
+use super::sequence_numeric::SequenceNumericColumn;
 use std::collections::HashSet;
 use tensor::{Result, Status};
 

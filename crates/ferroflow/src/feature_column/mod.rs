@@ -49,6 +49,7 @@ mod input_layer;
 mod linear_model;
 mod numeric;
 mod sequence;
+mod sequence_numeric;
 mod transform;
 
 pub use categorical::*;
@@ -61,3 +62,4 @@ pub use input_layer::input_layer;
 pub use linear_model::{LinearModelOptions, linear_model};
 pub use numeric::{Normalizer, NumericColumn, numeric_column};
 pub use sequence::*;
+pub use sequence_numeric::{SequenceNumericColumn, sequence_numeric_column};

@@ -5,11 +5,9 @@
 //! pivot, so that they run only when the branch or the iteration does. Values of a branch or loop that its gradient uses are
 //! [recalled](super::recall).
 
-use super::recall::LoopGradient;
-use super::{Graph, NodeId, Operation, Output, State};
-use crate::Edge;
+use super::contexts::{Conditional, Context, Kind, Loop, LoopVariable};
+use super::{Graph, Operation, Output};
 use crate::op_def::TypeSlot;
-use foldhash::{HashMap, HashMapExt, HashSet};
 use tensor::{DType, PartialShape, Result, Status};
 
 /// Options of a loop.
@@ -24,96 +22,6 @@ pub struct LoopOptions {
 impl Default for LoopOptions {
     fn default() -> LoopOptions {
         LoopOptions { parallel_iterations: 10, shape_invariants: Vec::new() }
-    }
-}
-
-/// A branch of a conditional or the body of a loop.
-pub(super) struct Context {
-    pub(super) kind: Kind,
-    /// The enclosing context.
-    pub(super) outer: Option<usize>,
-    /// The node that nodes without inputs wait for.
-    pub(super) pivot: Option<NodeId>,
-    /// Maps values from outside to the outputs that pass them in.
-    pub(super) passed: HashMap<Edge, Edge>,
-    /// The context whose gradient this one computes.
-    pub(super) forward: Option<usize>,
-}
-
-#[derive(Clone)]
-pub(super) enum Kind {
-    Branch { predicate: Edge, taken: bool },
-    Loop(Loop),
-}
-
-#[derive(Clone)]
-pub(super) struct Loop {
-    pub(super) frame_name: String,
-    pub(super) parallel_iterations: i64,
-    /// The value that decides whether there is another iteration.
-    pub(super) condition: Option<Edge>,
-    pub(super) variables: Vec<LoopVariable>,
-    /// What a gradient loop knows of its forward loop.
-    pub(super) gradient: Option<LoopGradient>,
-}
-
-/// A loop variable.
-#[derive(Clone, Copy)]
-pub(super) struct LoopVariable {
-    pub(super) enter: NodeId,
-    pub(super) merge: NodeId,
-    /// Its value in the body.
-    pub(super) inside: Edge,
-    /// The value that the body computes for the next iteration.
-    pub(super) next: Edge,
-    pub(super) exit: NodeId,
-}
-
-/// A conditional.
-#[derive(Clone)]
-pub(super) struct Conditional {
-    pub(super) predicate: Edge,
-    /// The contexts of its branches: false, then true.
-    pub(super) branches: [usize; 2],
-    /// The outputs of the branches.
-    pub(super) outputs: [Vec<Edge>; 2],
-    pub(super) merges: Vec<NodeId>,
-}
-
-/// The contexts of a graph.
-#[derive(Default)]
-pub(super) struct Contexts {
-    pub(super) all: Vec<Context>,
-    pub(super) current: Option<usize>,
-    pub(super) of_node: HashMap<NodeId, usize>,
-    pub(super) conditionals: Vec<Conditional>,
-    /// Maps each `Merge` that ends a conditional to that conditional.
-    pub(super) conditional_of: HashMap<NodeId, usize>,
-    /// Maps the context of each branch to its conditional.
-    pub(super) conditional_of_branch: HashMap<usize, usize>,
-    /// Maps each `Exit` to its loop.
-    pub(super) loop_of: HashMap<NodeId, usize>,
-    /// The nodes that pass values from outside into a context.
-    pub(super) passing: HashSet<NodeId>,
-    /// Maps each `StackPopV2` of a gradient to the value that it restores.
-    pub(super) recalled: HashMap<NodeId, Edge>,
-}
-
-impl Context {
-    pub(super) fn new(kind: Kind, pivot: Option<NodeId>) -> Context {
-        Context { kind, outer: None, pivot, passed: HashMap::new(), forward: None }
-    }
-}
-
-impl Contexts {
-    pub(super) fn note(&mut self, node: NodeId) {
-        if let Some(current) = self.current {
-            self.of_node.insert(node, current);
-        }
-    }
-
-    pub(super) fn pivot(&self) -> Option<NodeId> {
-        self.current.and_then(|current| self.all[current].pivot)
     }
 }
 
@@ -592,27 +500,4 @@ fn check_invariant(merge: &Output, next: &Output) -> Result<()> {
          shape to vary across iterations, say less of it with LoopOptions::shape_invariants.",
         merge.op.input(0).op.input(0).name()
     )))
-}
-
-impl State {
-    /// Returns whether a node was added in a context or in one inside it.
-    pub(super) fn is_inside(&self, node: NodeId, context: usize) -> bool {
-        self.contexts_of(node).any(|index| index == context)
-    }
-
-    /// Returns the contexts around a node, innermost first.
-    pub(super) fn contexts_of(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
-        self.outwards(self.contexts.of_node.get(&node).copied())
-    }
-
-    /// Returns a context and all enclosing ones, innermost first.
-    pub(super) fn outwards(&self, context: Option<usize>) -> impl Iterator<Item = usize> + '_ {
-        std::iter::successors(context, |&index| self.contexts.all[index].outer)
-    }
-
-    /// Returns the outermost context around a node that neither is nor encloses `level`.
-    pub(super) fn outermost_below(&self, node: NodeId, level: Option<usize>) -> Option<usize> {
-        let is_around = |context: usize| self.outwards(level).any(|around| around == context);
-        self.contexts_of(node).take_while(|&context| !is_around(context)).last()
-    }
 }

@@ -8,9 +8,9 @@
 //! a loop. When the gradient itself is differentiated, the gradient with respect to such a value is known only inside. It is
 //! kept until the conditional or loop that has the value is differentiated, as if the value were one more result of it.
 
-use super::control_flow::{Conditional, Context, Kind, Loop, LoopOptions, LoopVariable};
+use super::contexts::{Conditional, Context, Kind, Loop, LoopGradient, LoopVariable, Source};
+use super::control_flow::LoopOptions;
 use super::gradients::{Around, Region};
-use super::recall::{LoopGradient, Source};
 use super::{Grad, Graph, IndexedSlices, NodeId, Output};
 use crate::Edge;
 use foldhash::HashSet;

@@ -2,8 +2,7 @@
 
 use super::{Grad, GradientArgs, Graph, Output};
 use crate::attr::AttrMap;
-use crate::function::{FunctionBody, FunctionLibrary};
-use crate::{Edge, NodeGraph, NodeId, OpLookup};
+use crate::{Edge, FunctionBody, FunctionLibrary, NodeGraph, NodeId, OpLookup};
 use proto::NameAttrList;
 use std::sync::Arc;
 use tensor::{DType, Result, Status};

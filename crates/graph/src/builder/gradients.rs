@@ -1,6 +1,6 @@
 //! Reverse-mode differentiation: adds to a graph the nodes that compute gradients.
 
-use super::control_flow::Kind;
+use super::contexts::Kind;
 use super::function_gradient::call_gradient;
 use super::{Grad, Gradient, GradientArgs, Graph, IndexedSlices, NodeId, Operation, Output};
 use crate::Edge;

@@ -7,37 +7,9 @@
 //! A second-order gradient has a third loop over the same iterations, in forward order. It pushes the gradients that it finds
 //! with respect to values of the first loop, and the loop that differentiates the first loop pops them.
 
-use super::control_flow::{Kind, Loop};
-use super::{Graph, NodeId, Operation, Output, State};
+use super::contexts::{Kind, Loop, LoopGradient, Source};
+use super::{Graph, NodeId, Operation, Output};
 use tensor::{Result, Status, Tensor};
-
-/// What a gradient loop knows of its forward loop and of itself.
-#[derive(Clone)]
-pub(super) struct LoopGradient {
-    /// The loops that push the values popped here: the forward loop, and loops of other gradients.
-    pub(super) sources: Vec<Source>,
-    /// The number of iterations, available once everything that the loop pops has been pushed.
-    pub(super) start: NodeId,
-    /// Counts down; the pops of an iteration wait for it.
-    pub(super) count: NodeId,
-    /// Waits for pops, some of which may not happen.
-    pub(super) sync: NodeId,
-    /// The context in which the gradient was requested.
-    pub(super) base: Option<usize>,
-}
-
-/// A loop that pushes values that another one pops.
-#[derive(Clone, Copy)]
-pub(super) struct Source {
-    /// Its context.
-    pub(super) context: usize,
-    /// Counts its iterations; the pushes of an iteration wait for it.
-    pub(super) count: NodeId,
-    /// Passes the count to the next iteration, after all pushes of this one.
-    pub(super) next: NodeId,
-    /// Waits for pushes that may not happen because they are in branches, if there are any.
-    pub(super) sync: Option<NodeId>,
-}
 
 /// The count of a loop's iterations.
 pub(super) struct ForwardCount {
@@ -219,57 +191,5 @@ impl Graph {
         })?;
         let count = count.ok_or_else(|| Status::internal("a loop without a count"))?;
         Ok(ForwardCount { total, count, next: next.id() })
-    }
-}
-
-impl State {
-    /// Returns the forward context that a context is a gradient of, of any order.
-    pub(super) fn root(&self, context: usize) -> usize {
-        std::iter::successors(Some(context), |&at| self.contexts.all[at].forward).last().unwrap_or(context)
-    }
-
-    /// Returns the order of the gradient; loops of odd orders run in reverse.
-    fn order(&self, context: usize) -> usize {
-        std::iter::successors(Some(context), |&at| self.contexts.all[at].forward).count() - 1
-    }
-
-    /// Returns the context around a node that a context of a gradient corresponds to.
-    pub(super) fn counterpart(&self, node: NodeId, context: usize) -> Option<usize> {
-        self.contexts.all[context].forward?;
-        let root = self.root(context);
-        self.contexts_of(node).find(|&around| self.root(around) == root)
-    }
-
-    /// Returns the innermost gradient loop that is or encloses a context.
-    pub(super) fn gradient_loop_around(&self, context: Option<usize>) -> Option<usize> {
-        let mut at = context;
-        while let Some(index) = at {
-            let context = &self.contexts.all[index];
-            context.forward?;
-            if matches!(context.kind, Kind::Loop(_)) {
-                return Some(index);
-            }
-            at = context.outer;
-        }
-        None
-    }
-
-    pub(super) fn loop_gradient(&self, context: usize) -> Option<LoopGradient> {
-        match &self.contexts.all[context].kind {
-            Kind::Loop(kind) => kind.gradient.clone(),
-            Kind::Branch { .. } => None,
-        }
-    }
-
-    /// Returns the innermost context that is or encloses the current one and computes no gradient.
-    pub(super) fn base_context(&self) -> Option<usize> {
-        let mut at = self.contexts.current;
-        while let Some(index) = at {
-            if self.contexts.all[index].forward.is_none() {
-                return at;
-            }
-            at = self.contexts.all[index].outer;
-        }
-        None
     }
 }

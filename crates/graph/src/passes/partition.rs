@@ -146,7 +146,8 @@ impl<'a> Partitioner<'a> {
         }
         let mut result = BTreeMap::new();
         for mut part in self.parts {
-            part.graph.library = Arc::new(part.graph.library.reachable_from(&part.graph));
+            let nodes = part.graph.iter().map(|(_, node)| (node.op(), &node.attrs));
+            part.graph.library = Arc::new(part.graph.library.reachable_from(nodes));
             result.insert(part.location, part.graph);
         }
         Ok(result)

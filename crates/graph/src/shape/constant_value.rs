@@ -1,6 +1,5 @@
 //! Values of outputs that are known without running the graph: constants, and shapes computed from shapes.
 
-use super::inference::InferredShapes;
 use crate::{Edge, NodeGraph};
 use std::cell::Cell;
 use tensor::{DType, PartialShape, Tensor};
@@ -11,16 +10,16 @@ const DEPTH_MAX: usize = 64;
 /// The most nodes visited for one query. A value that is used twice is visited twice.
 const VISITS_MAX: u32 = 4096;
 
-/// A graph and its inferred shapes.
+/// A graph and the shapes of its outputs.
 pub(super) struct Known<'a> {
     graph: &'a NodeGraph,
-    shapes: &'a InferredShapes,
+    shapes: &'a dyn Fn(Edge) -> PartialShape,
     /// The number of nodes that the current query may still visit.
     budget: Cell<u32>,
 }
 
 impl<'a> Known<'a> {
-    pub(super) fn new(graph: &'a NodeGraph, shapes: &'a InferredShapes) -> Known<'a> {
+    pub(super) fn new(graph: &'a NodeGraph, shapes: &'a dyn Fn(Edge) -> PartialShape) -> Known<'a> {
         Known { graph, shapes, budget: Cell::new(0) }
     }
 
@@ -30,7 +29,7 @@ impl<'a> Known<'a> {
     }
 
     fn shape(&self, edge: Edge) -> PartialShape {
-        self.shapes.shape(edge)
+        (self.shapes)(edge)
     }
 
     /// Returns the value if it is a constant, or computed from known shapes.

@@ -55,7 +55,7 @@ impl InferredShapes {
 
     /// Returns an output's value if it is a constant.
     pub fn constant_value(&self, graph: &NodeGraph, edge: Edge) -> Option<Tensor> {
-        Known::new(graph, self).constant_value(edge)
+        Known::new(graph, &|edge| self.shape(edge)).constant_value(edge)
     }
 
     /// Returns the shapes of a node's outputs, for its attribute `_output_shapes`.
@@ -186,7 +186,8 @@ impl InferredShapes {
         let output_handles = vec![Vec::new(); node.output_types.len()];
         let Some(info) = ops.op(node.op()) else { return Ok((outputs, output_handles)) };
         let input_handles: Vec<Vec<DTypeAndShape>> = node.inputs.iter().map(|edge| self.handle(*edge)).collect();
-        let known = Known::new(graph, self);
+        let shape = |edge| self.shape(edge);
+        let known = Known::new(graph, &shape);
         let constant = |index: usize| known.constant_value(*node.inputs.get(index)?);
         let constant_shape = |index: usize| known.constant_shape(*node.inputs.get(index)?);
         let mut context = ShapeContext {

@@ -3,6 +3,7 @@
 //! As in TensorFlow, the file's first bytes say what it is and most of the ops read most formats; they differ in their
 //! attributes and in the shape that they promise.
 
+use super::files::{Picture, Samples};
 use super::{files, jpeg};
 use graph::Output;
 use kernel::{
@@ -228,22 +229,6 @@ impl Format {
             Format::Bmp => "BMP",
         }
     }
-}
-
-/// What was read from a file.
-pub(super) struct Picture {
-    /// How many pictures there are, in a file that may have several.
-    pub frames: Option<usize>,
-    pub height: usize,
-    pub width: usize,
-    pub channels: usize,
-    pub samples: Samples,
-}
-
-/// The numbers of a picture.
-pub(super) enum Samples {
-    Bytes(Vec<u8>),
-    Words(Vec<u16>),
 }
 
 struct Decode {

@@ -5,7 +5,7 @@
 //! is in a later bucket as well is all as in TensorFlow, whose checkpoints hold these buckets as they are.
 
 use super::column::{Column, Key};
-use super::table::{TableKind, TableSpec};
+use super::table_spec::{TableKind, TableSpec};
 use tensor::{Result, Shape, Status, StringElement, Tensor};
 
 /// Keys and values in as many rows as there are buckets.

@@ -22,6 +22,7 @@ mod column;
 mod initialize;
 mod table;
 mod table_ops;
+mod table_spec;
 
 pub use initialize::*;
 pub use table_ops::*;

@@ -3,7 +3,8 @@
 //! Each op has two versions, which differ in how they are given the table: by a ref to two strings or by a resource.
 
 use super::column::Key;
-use super::table::{MaxLoadFactor, Table, TableKind, TableSpec};
+use super::table::Table;
+use super::table_spec::{MaxLoadFactor, TableKind, TableSpec};
 use crate::data_flow::ResourceOp;
 use graph::{Graph, Operation, Output, ShapeContext};
 use kernel::{

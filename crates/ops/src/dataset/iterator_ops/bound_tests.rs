@@ -45,7 +45,7 @@ fn endless_session(runner: &Arc<Counted>) -> TestSession {
         .with("nothing", |_| Ok(vec![range_tensor(0)]));
     let mut step = Step::detached().for_function(CallFrame::default(), Some(Arc::new(functions)));
     step.runner = runner.clone();
-    TestSession { graph: session().graph, step: Arc::new(step) }
+    TestSession { step: Arc::new(step), ..session() }
 }
 
 /// Whatever has no next element for ages gives the thread back, and ends when its step does.

@@ -1,6 +1,6 @@
 //! Reading BMP: uncompressed pixels of 8, 24 or 32 bits, without a palette.
 
-use crate::image::decode::{Picture, Samples};
+use super::{Picture, Samples};
 use tensor::{Result, Status};
 
 /// How much of a file the numbers in its head take.

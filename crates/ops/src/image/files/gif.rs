@@ -1,6 +1,6 @@
 //! Reading GIF: the frames as they look one after the other.
 
-use crate::image::decode::{Picture, Samples};
+use super::{Picture, Samples};
 use gif::{ColorOutput, DecodeOptions, MemoryLimit};
 use tensor::{Result, Status};
 

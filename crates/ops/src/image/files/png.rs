@@ -1,6 +1,6 @@
 //! Reading PNG with the channels and the depth that are asked for, and writing it.
 
-use crate::image::decode::{Picture, Samples};
+use super::{Picture, Samples};
 use png::{BitDepth, ColorType, DeflateCompression, Filter, Info, Transformations};
 use std::io::Cursor;
 use tensor::{Result, Status};
