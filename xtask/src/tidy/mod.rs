@@ -4,6 +4,7 @@ mod arrows;
 mod dependencies;
 mod environment;
 mod examples;
+mod linux;
 
 use crate::process;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::children::read_lines;
 use cluster::TlsFiles;
-use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, kill_process_group};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -134,11 +134,22 @@ impl Task {
     }
 }
 
+/// Asks the system to end this process, and what it becomes, when its parent ends.
+#[cfg(target_os = "linux")]
+fn end_with_parent() -> rustix::io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+}
+
+/// Only Linux ends a process with its parent. Elsewhere a program whose parent is killed runs on.
+#[cfg(not(target_os = "linux"))]
+fn end_with_parent() -> rustix::io::Result<()> {
+    Ok(())
+}
+
 /// Becomes the program, which ends when the process that started this one does; returns why that is not possible.
 pub fn become_program(parent: u32, command: &[OsString]) -> Failure {
     let Some((program, arguments)) = command.split_first() else { return Failure::new("no program") };
-    let asked = set_parent_process_death_signal(Some(Signal::KILL));
-    if let Err(error) = asked {
+    if let Err(error) = end_with_parent() {
         return Failure::new(format!("the system can't end this process with its parent: {error}"));
     }
     if getppid().map(Pid::as_raw_nonzero).map(|pid| pid.get().unsigned_abs()) != Some(parent) {

@@ -81,8 +81,12 @@ pub(super) fn unix_name(incarnation: u64) -> String {
     format!("ferroflow-{incarnation:016x}")
 }
 
-/// Returns what tells this machine from others: its boot, and the network in it that its sockets belong to.
+/// Returns what tells this machine from others: its boot, and the network in it that its sockets belong to. Only Linux says that, and
+/// has the sockets that a task offers to others on its machine.
 fn host() -> Option<String> {
+    if !cfg!(target_os = "linux") {
+        return None;
+    }
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let network = std::fs::read_link("/proc/self/ns/net").ok()?;
     let number: String = network.to_str()?.chars().filter(char::is_ascii_digit).collect();

@@ -11,7 +11,6 @@ mod calls;
 mod connection;
 mod decoder;
 mod frame;
-mod free_space;
 mod given;
 mod greeting;
 mod hello;
@@ -391,9 +390,17 @@ fn key_of(address: &str) -> &str {
     &address[..end]
 }
 
+/// Returns the address of a name in the abstract namespace, which only Linux has. Elsewhere no task offers such a name
+/// ([`StreamOffer::new`]), and tasks on one machine use TCP.
+#[cfg(target_os = "linux")]
 fn abstract_address(name: &str) -> std::io::Result<std::os::unix::net::SocketAddr> {
     use std::os::linux::net::SocketAddrExt;
     std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn abstract_address(_name: &str) -> std::io::Result<std::os::unix::net::SocketAddr> {
+    Err(std::io::ErrorKind::Unsupported.into())
 }
 
 fn unavailable(error: &std::io::Error) -> Status {

@@ -23,6 +23,16 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio_rustls::TlsStream;
 
+/// A write to a connection that the peer has closed is an error, not a signal.
+const NO_SIGNAL: SendFlags = SendFlags::from_bits_retain(libc::MSG_NOSIGNAL as u32);
+
+/// Programs that this process starts do not get the files that peers have sent.
+#[cfg(target_os = "linux")]
+const RECEIVE: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+/// Elsewhere there is no shared memory, so that a peer has no file to send.
+#[cfg(not(target_os = "linux"))]
+const RECEIVE: RecvFlags = RecvFlags::empty();
+
 /// A connection to a peer.
 pub(crate) struct Socket {
     file: File,
@@ -244,8 +254,7 @@ impl Socket {
         }
         while written < bytes.len() {
             let rest = [IoSlice::new(&bytes[written..])];
-            let flags =
-                if self.is_blocking() { SendFlags::NOSIGNAL } else { SendFlags::NOSIGNAL | SendFlags::DONTWAIT };
+            let flags = if self.is_blocking() { NO_SIGNAL } else { NO_SIGNAL | SendFlags::DONTWAIT };
             match self.send_with(&rest, file.filter(|_| written == 0), flags) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => written += count,
@@ -302,7 +311,7 @@ impl Socket {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut pieces = [IoSliceMut::new(bytes)];
-        let received = rustix::net::recvmsg(self.file.get_ref()?, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        let received = rustix::net::recvmsg(self.file.get_ref()?, &mut pieces, &mut control, RECEIVE)?;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
                 *file = files.last().or(file.take());

@@ -1,12 +1,8 @@
-//! Memory that tasks of one user on one machine share: large tensors go to another task without being copied.
-//!
-//! Every process has one [`SharedHeap`], a file in memory from which the contents of all its large tensors come. A peer of the
-//! same user gets the file when both have said who they are, opened so that it can only be read, and maps it
-//! ([`PeerMemory`]). From then on a large tensor is sent as its place in the heap: the sender keeps it alive until the receiver
-//! has said that it needs it no longer ([`SharedRegion`]). Nobody writes to a peer's heap, and no pointer lies in one.
+//! Shared memory on Linux: a file in memory whose size is sealed, and which peers can only read.
 
 use super::free_space::FreeSpace;
-use super::releases::Releases;
+use crate::transport::stream::frame::malformed;
+use crate::transport::stream::releases::Releases;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -129,7 +125,7 @@ impl SharedHeap {
 /// Returns a vector of so many ones in the heap. Blocks from before there was a heap wait to be used again, so the first ones may
 /// lie elsewhere.
 #[cfg(test)]
-pub(super) fn tensor_in_heap(heap: &SharedHeap, len: usize) -> tensor::Tensor {
+pub(in crate::transport::stream) fn tensor_in_heap(heap: &SharedHeap, len: usize) -> tensor::Tensor {
     let mut elsewhere = Vec::new();
     loop {
         let tensor = tensor::Tensor::vector(&vec![1f32; len]);
@@ -302,7 +298,7 @@ fn map(file: BorrowedFd<'_>, len: usize, access: ProtFlags) -> rustix::io::Resul
 }
 
 /// A tensor's contents in a peer's heap. Dropping it tells the peer that it isn't needed any more.
-pub(super) struct SharedRegion {
+pub(in crate::transport::stream) struct SharedRegion {
     memory: Arc<PeerMemory>,
     offset: usize,
     len: usize,
@@ -325,7 +321,7 @@ impl SharedRegion {
         }
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         if offset.checked_add(len).is_none_or(|end| end > memory.len) || !offset.is_multiple_of(ALIGNMENT) {
-            return Err(super::frame::malformed());
+            return Err(malformed());
         }
         Ok(SharedRegion { memory, offset, len, token, releases: releases.clone() })
     }

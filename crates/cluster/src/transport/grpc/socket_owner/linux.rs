@@ -1,4 +1,4 @@
-//! [`SocketTable`]: whose socket is at the other end of a TCP connection within this machine.
+//! [`SocketTable`] on Linux.
 //!
 //! The kernel is asked for the one socket whose addresses are those of the connection, in reverse (`NETLINK_SOCK_DIAG`). Where that
 //! can't be had, its list of all sockets is read (`/proc/net/tcp`). The request is written by hand: it is one message of fixed
@@ -7,6 +7,7 @@
 //! A socket that its process has closed still exists for a while, and the kernel says that it belongs to nobody, with the number of
 //! root. Taking that for root would let everybody in who writes and closes at once, so such a socket is [`Owner::Gone`].
 
+use super::Owner;
 use parking_lot::Mutex;
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -18,19 +19,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Whose socket it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
-    /// A user's.
-    User(u32),
-    /// It was a user's, who has closed it.
-    Gone,
-    /// It is not on this machine, or in another network of it.
-    NotHere,
-}
-
 /// The sockets of this machine.
-pub(super) struct SocketTable {
+pub(in crate::transport::grpc) struct SocketTable {
     /// What answers for one socket; `None` where only the list of all can be read.
     netlink: Option<Netlink>,
 }
