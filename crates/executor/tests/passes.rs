@@ -4,9 +4,9 @@
 use executor::Executor;
 use graph::NodeGraph;
 use graph::passes::{
-    OptimizeSwitches, PartitionOptions, RunSpec, by_device, by_task, partition, prune, rewrite_for_execution,
+    OptimizeSwitches, PartitionOptions, RunSpec, by_device, by_task, partition, prune, settle_terminals,
 };
-use kernel::{CallFrame, LocalRendezvous, Rendezvous, RendezvousKey, SessionKernels, Step};
+use kernel::{CallFrame, LocalRendezvous, SessionKernels, Step};
 use ops::registry;
 use proptest::prelude::*;
 use std::sync::{Arc, mpsc};
@@ -190,46 +190,33 @@ fn run_whole(graph: &NodeGraph, feeds: &[Tensor], num_fetches: usize) -> Result<
 fn run_parts(graph: &NodeGraph, spec: &RunSpec, feeds: &[Tensor]) -> Result<Vec<Tensor>> {
     let incarnation = |_: &str| INCARNATION;
     let mut graph = graph.clone();
-    rewrite_for_execution(&mut graph, spec, registry(), &incarnation)?;
+    settle_terminals(&mut graph, spec, &incarnation)?;
     let options = PartitionOptions { location: &by_task, incarnation: &incarnation, control_flow_added: false };
     let rendezvous = Arc::new(LocalRendezvous::new());
     let mut runs = Vec::new();
-    let mut received: Vec<Option<RendezvousKey>> = vec![None; spec.fetches.len()];
     for (_, task) in partition(&graph, registry(), &options)? {
         // A task gets its part as a message.
         let task = NodeGraph::from_graph_def(&task.to_graph_def(), registry())?;
         let options = PartitionOptions { location: &by_device, incarnation: &incarnation, control_flow_added: true };
         for (device, part) in partition(&task, registry(), &options)? {
-            for (_, node) in part.iter().filter(|(_, node)| node.attrs.bool("client_terminated").unwrap_or(false)) {
-                let name = node.attrs.string("tensor_name")?;
-                let key = RendezvousKey::new(&device, INCARNATION, &device, &name, 0, 0);
-                if node.op() == "_Recv" {
-                    let index = spec.feeds.iter().position(|(feed, _)| *feed == name).unwrap();
-                    rendezvous.send(&key, feeds[index].clone(), false)?;
-                } else {
-                    let index = spec.fetches.iter().position(|(fetch, _)| *fetch == name).unwrap();
-                    received[index] = Some(key);
-                }
-            }
             let executor = Executor::new(&part, registry(), &SessionKernels::new(), &device)?;
-            runs.push((executor, step(&rendezvous, &device, CallFrame::default())));
+            let frame = CallFrame::new(feeds.iter().cloned().map(Some).collect(), spec.fetches.len());
+            runs.push((executor, step(&rendezvous, &device, frame)));
         }
     }
+    let frames: Vec<Arc<Step>> = runs.iter().map(|(_, step)| step.clone()).collect();
     wait(runs)?;
-    let fed = spec.fed_fetches();
-    let mut results = Vec::new();
-    for (index, key) in received.iter().enumerate() {
-        if let Some((_, feed)) = fed.iter().find(|(fetch, _)| *fetch == index) {
-            results.push(feeds[*feed].clone());
-            continue;
+    let mut results: Vec<Option<Tensor>> = vec![None; spec.fetches.len()];
+    for step in frames {
+        for (index, result) in step.frame.take_results().into_iter().enumerate() {
+            results[index] = result.or(results[index].take());
         }
-        let (sender, receiver) = mpsc::channel();
-        rendezvous.receive(key.as_ref().unwrap(), Box::new(move |result| sender.send(result).unwrap()));
-        let (tensor, is_dead) = receiver.try_recv().map_err(|_| Status::internal("a fetch didn't arrive"))??;
-        assert!(!is_dead);
-        results.push(tensor);
     }
-    Ok(results)
+    for (fetch, feed) in spec.fed_fetches() {
+        results[fetch] = Some(feeds[feed].clone());
+    }
+    let missing = || Status::internal("a fetch didn't arrive");
+    results.into_iter().map(|result| result.ok_or_else(missing)).collect()
 }
 
 fn numbers(results: Result<Vec<Tensor>>) -> Vec<u32> {

@@ -23,7 +23,7 @@ use crate::worker::StepSequences;
 use futures_util::future::join_all;
 use graph::passes::{
     FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,
-    placement_log, prune, rewrite_for_execution,
+    placement_log, prune, settle_terminals,
 };
 use graph::{DeviceName, Node, NodeGraph};
 use kernel::{Cancellation, OpRegistry, Transfer};
@@ -347,7 +347,7 @@ impl MasterSession {
     /// Cuts a placed graph into one partition for each task.
     fn cut(&self, mut graph: NodeGraph, spec: &RunSpec) -> Result<Vec<(String, NodeGraph)>> {
         let incarnation = |device: &str| self.tasks.incarnation(device);
-        rewrite_for_execution(&mut graph, spec, self.registry, &incarnation)?;
+        settle_terminals(&mut graph, spec, &incarnation)?;
         let options = PartitionOptions { location: &by_task, incarnation: &incarnation, control_flow_added: false };
         Ok(partition(&graph, self.registry, &options)?.into_iter().collect())
     }

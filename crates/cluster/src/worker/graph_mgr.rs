@@ -11,8 +11,8 @@ use foldhash::{HashMap, HashMapExt};
 use graph::passes::{PartitionOptions, by_device, partition};
 use graph::{AttrMap, Node, NodeGraph, NodeId, OpLookup};
 use kernel::{
-    CallFrame, Collectives, Logger, OpRegistry, Rendezvous, RendezvousKey, Runner, SessionKernels, SessionState, Step,
-    Transfer,
+    CallFrame, Collectives, JobRunner, Logger, OpRegistry, Rendezvous, RendezvousKey, SessionKernels, SessionState,
+    Step, Transfer,
 };
 use parking_lot::RwLock;
 use prost::Message;
@@ -221,7 +221,7 @@ impl Terminals {
         places: &HashMap<Arc<str>, (usize, usize)>,
     ) -> Result<Terminals> {
         let mut in_order = Vec::with_capacity(places.len());
-        for (_, node) in graph.iter().filter(|(_, node)| Transfer::is_with_client(&node.attrs) && is_one(node)) {
+        for (_, node) in graph.iter().filter(|(_, node)| is_terminal(node) && is_one(node)) {
             let key = Transfer::new(&node.attrs)?.key().shared().clone();
             if let Some(place) = places.get(&key) {
                 in_order.push((key, *place));
@@ -257,7 +257,7 @@ struct Unit {
 /// What the steps of a worker share.
 pub(crate) struct StepContext {
     /// Runs expensive nodes.
-    pub runner: Arc<dyn Runner>,
+    pub runner: Arc<dyn JobRunner>,
     /// Takes what ops print.
     pub logger: Arc<dyn Logger>,
     /// Runs collective ops.
@@ -299,7 +299,7 @@ impl RegisteredGraph {
         };
         let (mut feed_places, mut fetch_places) = (HashMap::new(), HashMap::new());
         for (device, mut part) in parts {
-            let (feeds, fetches) = terminals_to_arguments(&mut part, registry)?;
+            let (feeds, fetches) = number_terminals(&mut part)?;
             let unit = registered.units.len();
             for (index, key) in feeds.iter().enumerate() {
                 feed_places.insert(key.clone(), (unit, index));
@@ -310,7 +310,6 @@ impl RegisteredGraph {
             let unit = registered.compile(&device, part, feeds.len(), fetches.len())?;
             registered.units.push(unit);
         }
-        let is_feed = |node: &Node| node.inputs.is_empty();
         registered.feeds = Terminals::new(&registered.whole, is_feed, &feed_places)?;
         registered.fetches = Terminals::new(&registered.whole, |node| !is_feed(node), &fetch_places)?;
         Ok(registered)
@@ -330,7 +329,11 @@ impl RegisteredGraph {
     fn partial_units(&self) -> Result<&[Unit]> {
         let units = self.partial_units.get_or_init(|| {
             let parts = split_by_device(&self.whole, &self.devices, self.registry)?;
-            parts.into_iter().map(|(device, part)| self.compile(&device, part, 0, 0)).collect()
+            let compile = |(device, mut part): (String, NodeGraph)| {
+                terminals_to_transfers(&mut part, self.registry)?;
+                self.compile(&device, part, 0, 0)
+            };
+            parts.into_iter().map(compile).collect()
         });
         units.as_ref().map(Vec::as_slice).map_err(Status::clone)
     }
@@ -547,25 +550,43 @@ fn split_by_device(
     }
 }
 
-/// Turns the sends and receives whose other end is the client into results and arguments, so that feeds and fetches
-/// don't go through the rendezvous. Returns their keys in the order of the indices.
-fn terminals_to_arguments(graph: &mut NodeGraph, ops: &dyn OpLookup) -> Result<(Vec<Arc<str>>, Vec<Arc<str>>)> {
-    let is_terminal = |attrs: &AttrMap| Transfer::is_with_client(attrs);
-    let terminals: Vec<NodeId> = graph.iter().filter(|(_, node)| is_terminal(&node.attrs)).map(|(id, _)| id).collect();
+/// Returns whether a node is an argument that the client feeds or a result that it fetches.
+fn is_terminal(node: &Node) -> bool {
+    matches!(node.op(), "_Arg" | "_Retval") && Transfer::is_with_client(&node.attrs)
+}
+
+fn is_feed(node: &Node) -> bool {
+    node.op() == "_Arg"
+}
+
+/// Numbers the feeds and the fetches of a graph, and returns their keys in that order.
+fn number_terminals(graph: &mut NodeGraph) -> Result<(Vec<Arc<str>>, Vec<Arc<str>>)> {
+    let terminals: Vec<NodeId> = graph.iter().filter(|(_, node)| is_terminal(node)).map(|(id, _)| id).collect();
     let mut keys: (Vec<Arc<str>>, Vec<Arc<str>>) = Default::default();
     for id in terminals {
-        let node = graph.node(id).clone();
-        let key = Transfer::new(&node.attrs)?.key().shared().clone();
-        let is_feed = node.inputs.is_empty();
-        let list = if is_feed { &mut keys.0 } else { &mut keys.1 };
-        let mut attrs = AttrMap::default();
-        attrs.set("T", node.attrs.dtype(if is_feed { "tensor_type" } else { "T" })?);
-        attrs.set("index", list.len() as i64);
-        list.push(key);
-        let op = if is_feed { "_Arg" } else { "_Retval" };
-        replace_op(graph, id, op, attrs, ops)?;
+        let node = graph.node(id);
+        let list = if is_feed(node) { &mut keys.0 } else { &mut keys.1 };
+        let index = list.len() as i64;
+        list.push(Transfer::new(&node.attrs)?.key().shared().clone());
+        if node.attrs.int("index")? != index {
+            graph.node_mut(id).attrs.set("index", index);
+        }
     }
     Ok(keys)
+}
+
+/// Turns feeds and fetches into receives and sends, for a step whose feeds come after it has started.
+fn terminals_to_transfers(graph: &mut NodeGraph, ops: &dyn OpLookup) -> Result<()> {
+    let terminals: Vec<NodeId> = graph.iter().filter(|(_, node)| is_terminal(node)).map(|(id, _)| id).collect();
+    for id in terminals {
+        let node = graph.node(id);
+        let (op, dtype) = if is_feed(node) { ("_Recv", "tensor_type") } else { ("_Send", "T") };
+        let mut attrs = node.attrs.clone();
+        attrs.remove("index");
+        attrs.set(dtype, node.attrs.dtype("T")?);
+        replace_op(graph, id, op, attrs, ops)?;
+    }
+    Ok(())
 }
 
 /// Gives a node another op with the same inputs and outputs.
@@ -601,17 +622,17 @@ mod tests {
 
     #[test]
     fn feeds_are_found_in_whatever_order_they_come() {
-        let recv = |name: &str| {
+        let feed = |name: &str| {
             format!(
-                "{name} = _Recv() {{client_terminated=true, recv_device=\"d\", send_device=\"d\", send_device_incarnation=1, \
-                 tensor_name=\"{name}\", tensor_type=float}}\n"
+                "{name} = _Arg() {{T=float, client_terminated=true, index=0, recv_device=\"d\", send_device=\"d\", send_device_incarnation=1, \
+                 tensor_name=\"{name}\"}}\n"
             )
         };
-        let graph = NodeGraph::from_text(&["b", "c", "a"].map(recv).concat(), ops::registry()).unwrap();
+        let graph = NodeGraph::from_text(&["b", "c", "a"].map(feed).concat(), ops::registry()).unwrap();
         let key = |name: &str| kernel::RendezvousKey::new("d", 1, "d", name, 0, 0).shared().clone();
         let places: HashMap<Arc<str>, (usize, usize)> =
             ["a", "b", "c"].iter().enumerate().map(|(index, name)| (key(name), (0, index))).collect();
-        let terminals = Terminals::new(&graph, |node| node.inputs.is_empty(), &places).unwrap();
+        let terminals = Terminals::new(&graph, is_feed, &places).unwrap();
         for position in 0..4 {
             for (index, name) in ["a", "b", "c"].iter().enumerate() {
                 assert_eq!(terminals.find(position, &key(name)), Some((0, index)));

@@ -322,9 +322,9 @@ impl Terminals {
             let key: Arc<str> = format!("{device};{number:016x};{device};{name};0:0").into();
             let list = if is_arg { &mut terminals.args } else { &mut terminals.results };
             list.push((index, key));
-            node.op = if is_arg { "_Recv" } else { "_Send" }.to_owned();
             let values = [
-                (if is_arg { "tensor_type" } else { "T" }, Value::Type(dtype)),
+                ("index", Value::I(0)),
+                ("T", Value::Type(dtype)),
                 ("tensor_name", Value::S(name.into())),
                 ("send_device", Value::S(device.clone().into())),
                 ("recv_device", Value::S(device.into())),

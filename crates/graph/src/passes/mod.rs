@@ -2,14 +2,14 @@
 //!
 //! In the order in which a run is compiled: [`place()`] assigns a device to every node; [`prune()`] keeps the nodes that a run
 //! needs, and turns feeds into `_Arg` and fetches into `_Retval` nodes; [`optimize()`] simplifies the graph;
-//! [`rewrite_for_execution`] turns `_Arg` and `_Retval` nodes into the `_Recv` and `_Send` nodes of a distributed run; and
+//! [`settle_terminals`] decides where `_Arg` and `_Retval` nodes run, and by which keys they are fed and fetched; and
 //! [`partition()`] splits the graph at device boundaries.
 
 pub mod optimize;
 pub mod partition;
 pub mod place;
 pub mod prune;
-pub mod rewrite;
+pub mod terminals;
 
 pub use optimize::{
     CONSTANT_BYTES_MAX, ElementwiseStep, Fusion, OptimizeOptions, OptimizeReport, OptimizeSwitches, optimize,
@@ -17,4 +17,4 @@ pub use optimize::{
 pub use partition::{PartitionOptions, by_device, by_task, partition};
 pub use place::{Placement, PlacementOptions, place, placement_log};
 pub use prune::{FeedSlot, RunSpec, prune};
-pub use rewrite::rewrite_for_execution;
+pub use terminals::settle_terminals;

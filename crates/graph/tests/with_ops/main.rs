@@ -9,5 +9,5 @@ mod partition;
 mod place;
 mod prune;
 mod random;
-mod rewrite;
+mod terminals;
 mod text;

@@ -302,7 +302,7 @@ fn run(def: &GraphDef, soft: bool, feeds: &[usize], fetches: &[usize]) -> usize 
     let Ok(mut pruned) = prune(&graph, &spec, ops()) else { return 2 };
     pruned.topological_order().unwrap();
     optimize_and_check(&mut pruned);
-    rewrite_for_execution(&mut pruned, &spec, ops(), &|_| 7).unwrap();
+    settle_terminals(&mut pruned, &spec, &|_| 7).unwrap();
     let options = PartitionOptions { location: &by_device, incarnation: &|_| 7, control_flow_added: false };
     let Ok(parts) = partition(&pruned, ops(), &options) else { return 3 };
     check_parts(&parts);
@@ -338,9 +338,6 @@ fn check_parts(parts: &BTreeMap<String, NodeGraph>) {
         let again = NodeGraph::from_graph_def(&part.to_graph_def(), ops()).unwrap_or_else(|status| panic!("{status}"));
         assert_eq!(again.len(), part.len());
         for (_, node) in part.iter().filter(|(_, node)| matches!(node.op(), "_Send" | "_Recv")) {
-            if node.attrs.bool("client_terminated").unwrap() {
-                continue;
-            }
             let text = |name: &str| node.attrs.string(name).unwrap();
             let key = (text("send_device"), text("recv_device"), text("tensor_name"));
             let (sent, received) = transfers.entry(key).or_default();

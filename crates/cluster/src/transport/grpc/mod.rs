@@ -8,6 +8,7 @@ mod admission;
 mod body;
 mod callbacks;
 pub(crate) mod client;
+mod client_terminals;
 mod compression;
 mod gate;
 mod health;

@@ -1,5 +1,6 @@
 //! [`RemoteWorker`] and [`RemoteMaster`]: the interfaces over gRPC.
 
+use super::client_terminals::with_transfers;
 use super::messages::*;
 use super::wire::Segments;
 use super::{CONFIRM_STREAM, Channel, Secured};
@@ -97,10 +98,10 @@ impl WorkerInterface for RemoteWorker {
     }
 
     fn register_graph(&self, call: RegisterGraphCall) -> Answer<RegisterGraphReply> {
-        let graph_def = match call.graph {
+        let graph_def = with_transfers(match call.graph {
             PartitionGraph::Graph(graph) => graph.to_graph_def(),
             PartitionGraph::Def(def) => def,
-        };
+        });
         let config = call.config.as_deref();
         let request = proto::RegisterGraphRequest {
             session_handle: call.session_handle,

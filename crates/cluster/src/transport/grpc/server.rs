@@ -3,6 +3,7 @@
 use super::GRPC_ENCODING;
 use super::body::{self, BodyError, Message};
 use super::callbacks;
+use super::client_terminals::with_arguments;
 use super::gate::{Entered, Gate};
 use super::messages::*;
 use super::respond::{respond_with, respond_with_error};
@@ -581,7 +582,7 @@ static METHODS: &[Method] = &[
     method!(worker::REGISTER_GRAPH, worker.register_graph(|request: proto::RegisterGraphRequest| RegisterGraphCall {
             session_handle: request.session_handle,
             create_worker_session_called: request.create_worker_session_called,
-            graph: PartitionGraph::Def(request.graph_def.unwrap_or_default()),
+            graph: PartitionGraph::Def(with_arguments(request.graph_def.unwrap_or_default())),
             config: None,
             collective_graph_key: request.collective_graph_key,
         }) -> |registered| proto::RegisterGraphResponse { graph_handle: registered.graph_handle }),
