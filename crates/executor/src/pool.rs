@@ -1,14 +1,14 @@
 //! The pool on which expensive nodes run. Kernels use the same pool for parallel loops, so that there are never more busy
 //! threads than cores.
 
-use kernel::Runner;
+use kernel::JobRunner;
 use numeric::denormals::FlushDenormals;
 use std::sync::{Arc, LazyLock};
 use tensor::Account;
 
 struct Pool;
 
-impl Runner for Pool {
+impl JobRunner for Pool {
     fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
         let account = Account::current();
         numeric::compute_threads::spawn(Box::new(move || {
@@ -23,6 +23,6 @@ impl Runner for Pool {
 static POOL: LazyLock<Arc<Pool>> = LazyLock::new(|| Arc::new(Pool));
 
 /// Returns the runner over the process's compute pool.
-pub fn default_runner() -> Arc<dyn Runner> {
+pub fn default_runner() -> Arc<dyn JobRunner> {
     POOL.clone()
 }

@@ -60,7 +60,7 @@ pub struct CallbackHub {
 #[derive(Default)]
 struct State {
     clients: HashMap<String, Client>,
-    calls: HashMap<u64, Running>,
+    calls: HashMap<u64, OpenCall>,
     gone: VecDeque<(String, String)>,
     next_id: u64,
 }
@@ -77,7 +77,7 @@ struct Client {
     delivered: usize,
 }
 
-struct Running {
+struct OpenCall {
     client: String,
     bytes: usize,
     is_delivered: bool,
@@ -117,7 +117,7 @@ impl CallbackHub {
             Ok(token) => {
                 let mut state = self.state.lock();
                 match state.calls.get_mut(&id) {
-                    Some(running) => running.cancellation = Some(token),
+                    Some(call) => call.cancellation = Some(token),
                     None => {
                         drop(state);
                         step.cancellation.deregister(token);
@@ -189,20 +189,20 @@ impl CallbackHub {
 
     /// Ends a call, and delivers the next ones.
     fn end(&self, id: u64, result: Result<Vec<Tensor>>) {
-        let Some(running) = self.state.lock().remove(id) else { return };
-        if let Some(token) = running.cancellation {
-            running.step.cancellation.deregister(token);
+        let Some(call) = self.state.lock().remove(id) else { return };
+        if let Some(token) = call.cancellation {
+            call.step.cancellation.deregister(token);
         }
-        self.pump(&running.client);
-        (running.done)(result);
+        self.pump(&call.client);
+        (call.done)(result);
     }
 
     /// Fails a call whose client has not attended in time.
     fn give_up(&self, id: u64) {
         let token = {
             let state = self.state.lock();
-            let Some(running) = state.calls.get(&id) else { return };
-            let Some(client) = state.clients.get(&running.client) else { return };
+            let Some(call) = state.calls.get(&id) else { return };
+            let Some(client) = state.clients.get(&call.client) else { return };
             if client.description.is_some() {
                 return;
             }
@@ -219,7 +219,7 @@ impl CallbackHub {
                 let State { clients, calls, .. } = &mut *state;
                 let Some(entry) = clients.get_mut(client) else { return };
                 let Some(call) = entry.waiting.front() else { return };
-                let bytes = calls.get(&call.id).map_or(0, |running| running.bytes);
+                let bytes = calls.get(&call.id).map_or(0, |call| call.bytes);
                 let fits = entry.delivered == 0 || entry.bytes.saturating_add(bytes) <= BYTES_MAX;
                 if entry.description.is_none() || entry.asking.is_empty() || !fits {
                     return;
@@ -229,8 +229,8 @@ impl CallbackHub {
                 };
                 entry.bytes = entry.bytes.saturating_add(bytes);
                 entry.delivered += 1;
-                if let Some(running) = calls.get_mut(&call.id) {
-                    running.is_delivered = true;
+                if let Some(call) = calls.get_mut(&call.id) {
+                    call.is_delivered = true;
                 }
                 (deliver, call)
             };
@@ -245,7 +245,7 @@ impl CallbackHub {
             let description = state.clients.get(client).and_then(|entry| entry.description.clone()).unwrap_or_default();
             let ids: Vec<u64> =
                 state.calls.iter().filter(|(_, call)| call.client == client).map(|(id, _)| *id).collect();
-            let failed: Vec<Running> = ids.into_iter().filter_map(|id| state.remove(id)).collect();
+            let failed: Vec<OpenCall> = ids.into_iter().filter_map(|id| state.remove(id)).collect();
             state.clients.remove(client);
             state.gone.push_back((client.to_owned(), description.clone()));
             if state.gone.len() > GONE_KEPT {
@@ -253,11 +253,11 @@ impl CallbackHub {
             }
             (failed, description)
         };
-        for running in failed {
-            if let Some(token) = running.cancellation {
-                running.step.cancellation.deregister(token);
+        for call in failed {
+            if let Some(token) = call.cancellation {
+                call.step.cancellation.deregister(token);
             }
-            (running.done)(Err(gone(&description)));
+            (call.done)(Err(gone(&description)));
         }
     }
 }
@@ -278,8 +278,8 @@ impl State {
             Err(status) => return Err((status, done)),
         };
         self.next_id += 1;
-        let running = Running { client, bytes, is_delivered: false, done, step: step.clone(), cancellation: None };
-        self.calls.insert(id, running);
+        let call = OpenCall { client, bytes, is_delivered: false, done, step: step.clone(), cancellation: None };
+        self.calls.insert(id, call);
         Ok((id, attends))
     }
 
@@ -307,20 +307,20 @@ impl State {
     }
 
     /// Removes a call, whether it waits or is with its client.
-    fn remove(&mut self, id: u64) -> Option<Running> {
-        let running = self.calls.remove(&id)?;
-        if let Some(client) = self.clients.get_mut(&running.client) {
-            if running.is_delivered {
-                client.bytes = client.bytes.saturating_sub(running.bytes);
+    fn remove(&mut self, id: u64) -> Option<OpenCall> {
+        let call = self.calls.remove(&id)?;
+        if let Some(client) = self.clients.get_mut(&call.client) {
+            if call.is_delivered {
+                client.bytes = client.bytes.saturating_sub(call.bytes);
                 client.delivered = client.delivered.saturating_sub(1);
             } else {
                 client.waiting.retain(|call| call.id != id);
             }
             if client.description.is_none() && client.waiting.is_empty() {
-                self.clients.remove(&running.client);
+                self.clients.remove(&call.client);
             }
         }
-        Some(running)
+        Some(call)
     }
 }
 

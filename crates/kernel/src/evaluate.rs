@@ -1,8 +1,8 @@
 //! Runs a small graph on the calling thread, node by node, for constant folding and tests of single ops.
 
 use crate::{
-    BoxedKernel, CallFrame, Cancellation, FrameAndIteration, LocalRendezvous, Logger, OpContext, OpRegistry, Outputs,
-    ResourceManager, Runner, SessionState, Step, Value, Values,
+    BoxedKernel, CallFrame, Cancellation, FrameAndIteration, JobRunner, LocalRendezvous, Logger, OpContext, OpRegistry,
+    Outputs, ResourceManager, SessionState, Step, Value, Values,
 };
 use foldhash::{HashMap, HashMapExt};
 use graph::{Edge, NodeGraph, NodeId};
@@ -12,7 +12,7 @@ use tensor::{Result, Status, Tensor};
 
 struct InPlace;
 
-impl Runner for InPlace {
+impl JobRunner for InPlace {
     fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
         job();
     }

@@ -33,7 +33,7 @@ pub use rendezvous::{FrameAndIteration, LocalRendezvous, ReceiveDone, Rendezvous
 pub use resource::{Holdings, Resource, ResourceCache, ResourceManager};
 pub use saves::{Save, SavesSummary, note_save, saves};
 pub use session_kernels::SessionKernels;
-pub use step::{CallFrame, Logger, Runner, SessionState, Step, Trace};
+pub use step::{CallFrame, JobRunner, Logger, SessionState, Step, Trace};
 pub use step::{
     CollectiveCall, CollectiveDone, CollectiveGroup, CollectiveKind, Collectives, Reduction, ReductionPlan,
 };

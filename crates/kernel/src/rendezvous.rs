@@ -134,7 +134,7 @@ impl Transfer {
         Ok(Transfer { outermost, edge_end })
     }
 
-    /// Returns whether the attributes belong to a Send to the client or a Recv from it.
+    /// Returns whether the attributes belong to a feed from the client or a fetch to it.
     pub fn is_with_client(attrs: &AttrMap) -> bool {
         attrs.bool("client_terminated").unwrap_or(false)
     }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tensor::{Account, Result, Status, Tensor};
 
 /// Runs jobs on other threads, and provides the time.
-pub trait Runner: Send + Sync {
+pub trait JobRunner: Send + Sync {
     /// Runs a job on another thread.
     fn spawn(&self, job: Box<dyn FnOnce() + Send>);
 
@@ -28,7 +28,7 @@ pub trait Runner: Send + Sync {
         run_after(delay, job);
     }
 
-    /// Returns the time on the clock of [`spawn_after`](Runner::spawn_after).
+    /// Returns the time on the clock of [`spawn_after`](JobRunner::spawn_after).
     fn now(&self) -> Instant {
         environment::now()
     }
@@ -180,7 +180,7 @@ pub struct Step {
     /// The state of the session.
     pub session: Arc<SessionState>,
     /// Runs work on other threads.
-    pub runner: Arc<dyn Runner>,
+    pub runner: Arc<dyn JobRunner>,
     /// Runs functions.
     pub functions: Option<Arc<dyn FunctionRuntime>>,
     /// Arguments and results.

@@ -6,7 +6,7 @@
 
 use super::request::{Request, Task};
 use super::table_rows::{concat_rows, num_rows, split_rows, without_rows};
-use kernel::{Resource, Runner};
+use kernel::{JobRunner, Resource};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Batcher {
     }
 
     /// Starts to process the batches that are ready, as many as there may be.
-    fn go_on(self: &Arc<Self>, runner: &dyn Runner) {
+    fn go_on(self: &Arc<Self>, runner: &dyn JobRunner) {
         loop {
             let batch = {
                 let mut state = self.state.lock();
@@ -143,7 +143,7 @@ impl Batcher {
         self.state.lock().in_flight -= 1;
     }
 
-    fn process(self: &Arc<Self>, batch: Batch, runner: &Arc<dyn Runner>) {
+    fn process(self: &Arc<Self>, batch: Batch, runner: &Arc<dyn JobRunner>) {
         let Batch { tasks, rows, .. } = batch;
         let padded_rows = self.padded_rows(rows);
         let joined = join(&tasks, padded_rows - rows);
@@ -178,7 +178,7 @@ impl Batcher {
     }
 
     /// Sees to it that somebody looks again when an open batch has waited long enough.
-    fn set_alarm(self: &Arc<Self>, runner: &Arc<dyn Runner>) {
+    fn set_alarm(self: &Arc<Self>, runner: &Arc<dyn JobRunner>) {
         let delay = {
             let mut state = self.state.lock();
             // An alarm that is set is for rows that came earlier, so it is due first.

@@ -4,7 +4,7 @@ use crate::function::testing::{Closures, func};
 use crate::testing::attrs;
 use crate::testing::{TestSession, check_shape, finished, waits};
 use graph::{Operation, Output};
-use kernel::{Outputs, Runner, Step};
+use kernel::{JobRunner, Outputs, Step};
 use parking_lot::Mutex;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ impl Clock {
     }
 }
 
-impl Runner for Clock {
+impl JobRunner for Clock {
     fn spawn(&self, job: Job) {
         job();
     }

@@ -7,8 +7,8 @@ use super::batch_ops::without_row_count;
 use super::table_rows::{num_rows, split_rows};
 use graph::ShapeContext;
 use kernel::{
-    AsyncContext, AsyncKernel, BoxedKernel, CancellationToken, Gradient, KernelDef, Op, OpContext, OpDef, OpFlags,
-    Resource, Runner,
+    AsyncContext, AsyncKernel, BoxedKernel, CancellationToken, Gradient, JobRunner, KernelDef, Op, OpContext, OpDef,
+    OpFlags, Resource,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -185,7 +185,7 @@ impl Unbatcher {
     }
 
     /// Ends what has waited too long.
-    fn expire(self: &Arc<Self>, runner: &Arc<dyn Runner>) {
+    fn expire(self: &Arc<Self>, runner: &Arc<dyn JobRunner>) {
         let now = runner.now();
         let mut expired = Vec::new();
         let mut tensors = Vec::new();
@@ -204,7 +204,7 @@ impl Unbatcher {
     }
 
     /// Sees to it that somebody looks again when the first of those who wait has waited long enough.
-    fn set_alarm(self: &Arc<Self>, runner: &Arc<dyn Runner>) {
+    fn set_alarm(self: &Arc<Self>, runner: &Arc<dyn JobRunner>) {
         let delay = {
             let mut state = self.state.lock();
             // An alarm that is set is for somebody who came earlier, so it is due first.

@@ -258,7 +258,7 @@ mod tests {
     fn a_loop_without_end_gives_its_thread_back_and_ends_when_the_step_is_cancelled() {
         /// Keeps what it is given, so that the test sees where the task goes on.
         struct Kept(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
-        impl kernel::Runner for Kept {
+        impl kernel::JobRunner for Kept {
             fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
                 self.0.lock().push(job);
             }

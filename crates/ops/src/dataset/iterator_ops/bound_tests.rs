@@ -5,7 +5,7 @@ use super::*;
 use crate::function::testing::Closures;
 use crate::testing::{TestSession, finished, run_op, waits};
 use graph::AttrMap;
-use kernel::{CallFrame, Runner};
+use kernel::{CallFrame, JobRunner};
 use parking_lot::Condvar;
 use tensor::Code;
 
@@ -17,7 +17,7 @@ struct Counted {
     running: Arc<(Mutex<usize>, Condvar)>,
 }
 
-impl Runner for Counted {
+impl JobRunner for Counted {
     fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
         let running = self.running.clone();
         *running.0.lock() += 1;

@@ -393,7 +393,7 @@ fn an_element_that_takes_a_while_holds_no_thread() {
     });
     let mut session = TestSession::new();
     struct Threads;
-    impl kernel::Runner for Threads {
+    impl kernel::JobRunner for Threads {
         fn spawn(&self, job: Box<dyn FnOnce() + Send>) {
             std::thread::spawn(job);
         }
