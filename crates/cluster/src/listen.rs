@@ -10,6 +10,7 @@
 //! Starting never waits for a name server: what it has not said in a second counts as not known yet.
 
 use crate::ClusterSpec;
+use crate::clock::now;
 use crate::cluster_spec::split_address;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::ErrorKind;
@@ -65,7 +66,7 @@ fn listen_with(
     if let Some(ip) = choice.bind {
         return bind_all(&[ip], port);
     }
-    let deadline = Instant::now() + NAMES_TIMEOUT;
+    let deadline = now() + NAMES_TIMEOUT;
     if let Some(ip) = literal(host) {
         if ip == LOOPBACK || ip == LOOPBACK_V6 {
             return on_loopback(port);
@@ -137,7 +138,7 @@ fn resolve(names: &[String], deadline: Instant) -> Vec<Vec<IpAddr>> {
         tracing::warn!("no thread to look up names: {error}");
         return found;
     }
-    while let Ok((index, addresses)) = receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+    while let Ok((index, addresses)) = receiver.recv_timeout(deadline.saturating_duration_since(now())) {
         found[index] = addresses;
     }
     found

@@ -2,7 +2,7 @@
 //! sockets.
 
 use crate::audit::AuditLog;
-use crate::clock::timeout;
+use crate::clock::{sleep, timeout};
 use crate::cluster_spec::split_address;
 use crate::device::{LocalDevice, task_name};
 use crate::interface::{Answer, MasterInterface, WorkerInterface};
@@ -380,14 +380,12 @@ pub fn set_idle_hook(give_back: fn()) {
 
 /// Gives the blocks of steps back while there are no steps, until the server stops.
 async fn give_memory_back(mut stopping: watch::Receiver<bool>) {
-    let mut ticks = tokio::time::interval(idle::IDLE_TIME);
     loop {
+        if tensor::Recycler::trim_if_idle() {
+            idle::give_back_everywhere();
+        }
         tokio::select! {
-            _ = ticks.tick() => {
-                if tensor::Recycler::trim_if_idle() {
-                    idle::give_back_everywhere();
-                }
-            }
+            _ = sleep(idle::IDLE_TIME) => {}
             _ = stopping.wait_for(|&is_stopping| is_stopping) => return,
         }
     }

@@ -1,9 +1,13 @@
 //! Keeps what frames look like, so that nobody changes them without counting up the version, and what the last release says, so that
 //! it goes on being understood for what it is.
 
+use super::decoder::{Decoder, Event, InFrame};
 use super::frame::{FrameWriter, HEADER_BYTES, Header, Kind, OutFrame, VERSION, check_preface};
 use super::hello::Hello;
-use super::messages::{write_error, write_progress, write_recv_part, write_reply, write_run_graph};
+use super::messages::{
+    read_error, read_recv_part, read_run_graph, write_error, write_progress, write_recv_part, write_reply,
+    write_run_graph,
+};
 use super::{PREFACE, StreamOffer};
 use crate::interface::{RunGraphCall, RunGraphReply};
 use crate::worker::StepProgress;
@@ -19,6 +23,35 @@ fn push(step_id: i64, tensor: &Tensor, is_dead: bool) -> Result<OutFrame> {
     let mut writer = FrameWriter::new(Kind::Tensor, step_id as u64, [(tensor, is_dead)].into_iter(), &|_| None)?;
     writer.text(b"k");
     writer.finish()
+}
+
+const RUN_GRAPH: &str = "020000000100000053000000000000000b00000000000000010000000001020000000000000008000000000000000b00\
+     0000000000000c000000000000000700000073657373696f6e0500000067726170680400000066656564010000000000\
+     00000500000066657463680000c03f0000c03f";
+
+const ERROR: &str = "040000000000000017000000000000000b000000000000000a00000000000000010000000000000003000000776879";
+
+const RECV_PART: &str = "0f000000000000000d000000000000000b000000000000000c00000000000000010000006b";
+
+/// Reads a kept frame as a peer does.
+fn read(frame: &str) -> InFrame {
+    let frame = (0..frame.len()).step_by(2).map(|at| u8::from_str_radix(&frame[at..at + 2], 16).unwrap());
+    let bytes: Vec<u8> = PREFACE.iter().copied().chain(frame).collect();
+    let (mut decoder, mut rest) = (Decoder::new(), bytes.as_slice());
+    decoder.greeted();
+    loop {
+        match decoder.next().unwrap() {
+            Some(Event::Frame(frame)) => return frame,
+            Some(Event::Preface) => continue,
+            None => {}
+        }
+        let space = decoder.space();
+        let count = space.len().min(rest.len());
+        assert!(count > 0, "the frame is not all there");
+        space[..count].copy_from_slice(&rest[..count]);
+        decoder.filled(count);
+        rest = &rest[count..];
+    }
 }
 
 /// Whoever has to change a line here counts `VERSION` up.
@@ -40,6 +73,14 @@ fn frames_of_version_5_stay_as_they_are() {
         "06000000010000001b000000000000000500000000000000010000000101000000000000000000000000000000000100\
          00006b"
     );
+    let lent = Tensor::scalar(1.5f32);
+    let mut writer = FrameWriter::new(Kind::Tensor, 5, [(&lent, false)].into_iter(), &|_| Some((4096, 9))).unwrap();
+    writer.text(b"k");
+    assert_eq!(
+        hex(writer.finish()),
+        "06000000010000002300000000000000050000000000000001000000040004000000000000000010000000000000\
+         0900000000000000010000006b"
+    );
     let call = RunGraphCall {
         session_handle: "session".into(),
         create_worker_session_called: true,
@@ -52,32 +93,63 @@ fn frames_of_version_5_stay_as_they_are() {
         is_last_partial_run: false,
         cleans_itself: true,
     };
-    assert_eq!(
-        hex(write_run_graph(11, &call, &|_| None)),
-        "020000000100000053000000000000000b00000000000000010000000001020000000000000008000000000000000b00\
-         0000000000000c000000000000000700000073657373696f6e0500000067726170680400000066656564010000000000\
-         00000500000066657463680000c03f0000c03f"
-    );
+    assert_eq!(hex(write_run_graph(11, &call, &|_| None)), RUN_GRAPH);
     let reply = RunGraphReply { received: vec![Tensor::scalar(1.5f32)], ..RunGraphReply::default() };
     assert_eq!(
         hex(write_reply(11, Ok(reply), &|_| None)),
         "03000000010000001a000000000000000b00000000000000010000000000040000000000000000000000000000000000\
          00000000c03f"
     );
-    assert_eq!(
-        hex(write_error(11, &Status::aborted("why").derived())),
-        "040000000000000017000000000000000b000000000000000a00000000000000010000000000000003000000776879"
-    );
+    assert_eq!(hex(write_error(11, &Status::aborted("why").derived())), ERROR);
     assert_eq!(hex(FrameWriter::plain(Kind::Cancel, 11).finish()), "050000000000000000000000000000000b00000000000000");
-    assert_eq!(
-        hex(write_recv_part(11, 12, "k")),
-        "0f000000000000000d000000000000000b000000000000000c00000000000000010000006b"
-    );
+    assert_eq!(hex(write_recv_part(11, 12, "k")), RECV_PART);
     let asked = 12u64.to_le_bytes();
     assert_eq!(
         hex(write_progress(2, super::frame::Fields::new(&asked), |_| StepProgress::Over)),
         "0e00000000000000100000000000000002000000000000000c000000000000000200000000000000"
     );
+}
+
+#[test]
+fn kinds_of_version_5_keep_their_numbers() {
+    let kinds = [
+        Kind::Hello,
+        Kind::RunGraph,
+        Kind::RunGraphReply,
+        Kind::Error,
+        Kind::Cancel,
+        Kind::Tensor,
+        Kind::Cleanup,
+        Kind::Release,
+        Kind::Memory,
+        Kind::Mapped,
+        Kind::Ping,
+        Kind::Pong,
+        Kind::AskProgress,
+        Kind::Progress,
+        Kind::RecvPart,
+    ];
+    let mut frame = FrameWriter::plain(Kind::Ping, 1).finish().unwrap().pieces.concat();
+    for number in 0..=u8::MAX {
+        frame[0] = number;
+        let found = Header::read(&frame).ok().map(|header| header.kind);
+        assert_eq!(found, usize::from(number).checked_sub(1).and_then(|index| kinds.get(index).copied()), "{number}");
+    }
+}
+
+#[test]
+fn frames_of_version_5_are_read_as_what_they_say() {
+    let call = read_run_graph(&mut read(RUN_GRAPH)).unwrap();
+    assert_eq!((&*call.session_handle, &*call.graph_handle, call.step_id), ("session", "graph", 12));
+    assert_eq!((&*call.sends[0].0, call.sends[0].1.to_vec::<f32>().unwrap()), ("feed", vec![1.5, 1.5]));
+    assert_eq!((call.sends.len(), &*call.receives), (1, &[Arc::<str>::from("fetch")][..]));
+    assert!(call.create_worker_session_called && call.options.record_timeline && call.cleans_itself);
+    assert!(!call.options.record_costs && !call.options.record_partition_graphs && !call.is_partial);
+    let frame = read(ERROR);
+    assert_eq!((frame.kind, frame.id), (Kind::Error, 11));
+    let status = read_error(frame.fields()).unwrap();
+    assert_eq!((status.code(), status.message(), status.is_derived()), (Code::Aborted, "why", true));
+    assert_eq!(read_recv_part(read(RECV_PART).fields()).unwrap(), (12, "k".into()));
 }
 
 /// The first bytes of the last release, whose streams had version 2, when it opens one.
