@@ -171,7 +171,14 @@ impl SavedModelBuilder {
             true => directory.clone(),
             false => create_temporary(&files, &directory)?,
         };
-        Ok(SavedModelBuilder { directory, temporary, is_saved: false, files, assets: Assets::default(), meta_graphs: Vec::new() })
+        Ok(SavedModelBuilder {
+            directory,
+            temporary,
+            is_saved: false,
+            files,
+            assets: Assets::default(),
+            meta_graphs: Vec::new(),
+        })
     }
 
     /// Adds the graph of a session, and writes the values of its variables. It comes first, and once.

@@ -258,11 +258,8 @@ impl FileSystems {
             check_scheme(&root.directory)?;
         }
         #[cfg(feature = "object_store")]
-        let files = files.with_remote(Arc::new(RootedRemoteFileSystem::new(
-            RemoteFileSystem::default(),
-            &remote,
-            read_only,
-        )?));
+        let files =
+            files.with_remote(Arc::new(RootedRemoteFileSystem::new(RemoteFileSystem::default(), &remote, read_only)?));
         Ok(files)
     }
 

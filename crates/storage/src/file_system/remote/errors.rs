@@ -60,6 +60,10 @@ fn generic(error: &(dyn StdError + 'static)) -> (Code, String) {
         };
         return (code, with_code(&format!("The store answered with HTTP status {http_status}"), error));
     }
+    // Without credentials in the environment, the client asks the machine's metadata service for some.
+    if error.to_string().contains("//169.254.") {
+        return (Code::Unauthenticated, "There are no credentials for the store in the environment".to_owned());
+    }
     let transport = chain(error).find_map(|error| error.downcast_ref::<HttpError>()).map(HttpError::kind);
     let system = chain(error)
         .filter_map(|error| error.downcast_ref::<io::Error>())

@@ -1,13 +1,13 @@
 //! Reading an object in ranges. Whoever reads from front to back gets the next range while the last one is still in use.
 
-use super::runtime::{self, Pending};
 use super::Object;
+use super::runtime::{self, Pending};
 use crate::file_system::RandomAccessFile;
+use bytes::Bytes;
 use object_store::{GetOptions, GetRange};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use bytes::Bytes;
 use tensor::Result;
 
 /// The most that one request asks for, and what is read ahead at most. A file keeps at most two such ranges.
@@ -45,14 +45,8 @@ impl ObjectFile {
     /// Opens an object that must be there.
     pub(super) fn open(object: Object) -> Result<ObjectFile> {
         let meta = object.head()?;
-        let state = State {
-            length: meta.size,
-            version: meta.e_tag,
-            current: None,
-            next: None,
-            end: 0,
-            ahead: LEAST_BYTES,
-        };
+        let state =
+            State { length: meta.size, version: meta.e_tag, current: None, next: None, end: 0, ahead: LEAST_BYTES };
         Ok(ObjectFile { object, is_fresh: AtomicBool::new(true), state: Mutex::new(state) })
     }
 
@@ -76,29 +70,29 @@ impl ObjectFile {
             return Ok(None);
         }
         if let Some(piece) = &state.current
-            && let Some(bytes) = piece.from(offset)
+            && let Some(bytes) = piece.bytes_from(offset)
         {
             return Ok(Some(Piece { start: offset, bytes }));
         }
+        // What is read from front to back is read in ever larger ranges.
         let follows = offset == state.end;
+        state.ahead = if follows { (state.ahead * 2).min(RANGE_BYTES) } else { LEAST_BYTES };
         let (range, pending) = match state.next.take() {
             Some((range, pending)) if range.contains(&offset) => (range, pending),
             _ => {
-                // What is read from front to back is read in ever larger ranges.
-                state.ahead = if follows { (state.ahead * 2).min(RANGE_BYTES) } else { LEAST_BYTES };
                 let length = wanted.clamp(state.ahead, RANGE_BYTES);
                 let range = offset..state.length.min(offset.saturating_add(length));
                 (range.clone(), self.start(state.version.clone(), range)?)
             }
         };
         if follows && range.end < state.length {
-            let next = range.end..state.length.min(range.end + RANGE_BYTES);
+            let next = range.end..state.length.min(range.end + state.ahead);
             state.next = Some((next.clone(), self.start(state.version.clone(), next)?));
         }
         drop(state);
         let bytes = pending.wait()?;
         let piece = Piece { start: range.start, bytes };
-        let found = piece.from(offset);
+        let found = piece.bytes_from(offset);
         self.state().current = Some(piece);
         Ok(found.map(|bytes| Piece { start: offset, bytes }))
     }
@@ -106,7 +100,7 @@ impl ObjectFile {
 
 impl Piece {
     /// Returns what follows `offset`, if it is in here.
-    fn from(&self, offset: u64) -> Option<Bytes> {
+    fn bytes_from(&self, offset: u64) -> Option<Bytes> {
         let skipped = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         (skipped < self.bytes.len()).then(|| self.bytes.slice(skipped..))
     }
@@ -122,7 +116,7 @@ impl RandomAccessFile for ObjectFile {
         let mut state = self.state();
         if meta.size != state.length || meta.e_tag != state.version {
             (state.length, state.version) = (meta.size, meta.e_tag);
-            state.next = None;
+            (state.current, state.next) = (None, None);
         }
         Ok(state.length)
     }
@@ -135,8 +129,8 @@ impl RandomAccessFile for ObjectFile {
             let count = piece.bytes.len().min(buffer.len() - filled);
             buffer[filled..filled + count].copy_from_slice(&piece.bytes[..count]);
             filled += count;
+            self.state().end = offset.saturating_add(filled as u64);
         }
-        self.state().end = offset.saturating_add(filled as u64);
         Ok(filled)
     }
 }

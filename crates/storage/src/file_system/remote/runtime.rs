@@ -23,8 +23,6 @@ const LIMIT: Duration = Duration::from_secs(10 * 60);
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
-    // Whoever has set another provider for this process keeps it.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     Builder::new_multi_thread().worker_threads(THREADS).thread_name("ferroflow-store").enable_all().build()
 });
 

@@ -50,6 +50,8 @@ impl Stores for EnvironmentStores {
 }
 
 fn build(scheme: &str, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
+    // Clients of stores take the cryptography of the process. Whoever has chosen another one keeps it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
         "s3" => {
             let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retries());
@@ -60,7 +62,8 @@ fn build(scheme: &str, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
         "gs" => {
             let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retries());
             let timeout = GoogleConfigKey::Client(ClientConfigKey::Timeout);
-            let builder = if is_set("GOOGLE_TIMEOUT") { builder } else { builder.with_config(timeout, REQUEST_TIMEOUT) };
+            let builder =
+                if is_set("GOOGLE_TIMEOUT") { builder } else { builder.with_config(timeout, REQUEST_TIMEOUT) };
             builder.build().map(|store| Arc::new(store) as _)
         }
         "az" => {
