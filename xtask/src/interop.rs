@@ -20,6 +20,15 @@ pub fn run_pytest(arguments: &[String]) -> Result<(), String> {
     process::run(pytest_command(&python).args(arguments))
 }
 
+/// Runs the tests of stores of objects against moto's S3 server, in place of their own small one.
+pub fn run_s3(arguments: &[String]) -> Result<(), String> {
+    let server = venv::s3().map_err(venv::Missing::into_message)?;
+    let python = venv::python().map_err(venv::Missing::into_message)?;
+    build(Profile::Dev)?;
+    let mut command = pytest_command(&python);
+    process::run(command.arg("test_object_store.py").args(arguments).env("FERROFLOW_S3_PYTHON", server))
+}
+
 /// Writes `docs/ops.md` and the numbers of cases in the binary, by the test that otherwise checks them.
 pub fn run_document() -> Result<(), String> {
     let python = venv::python().map_err(venv::Missing::into_message)?;

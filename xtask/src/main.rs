@@ -64,10 +64,13 @@ cargo xtask COMMAND
         Runs whole clusters on one thread each, on a clock of their own, with faults that a seed decides: 1,000
         seeds after those that were run before, or from one on; --seed runs one again and shows what it found.
         What was found is kept in target/simulation/tally.tsv.
+  s3 [-- PYTEST_ARGUMENTS]
+        Runs the tests of stores of objects against moto's S3 server, which it installs below target/.
   release-check
         Packs every crate and builds it from its package alone, builds ferroflow without its features,
         installs the binary as a user would, runs README's program in a new project, here and on a server,
-        looks at the status page in a browser, and makes the documentation without a warning.
+        looks at the status page in a browser, saves checkpoints on an S3 server, and makes the
+        documentation without a warning.
   browser
         Starts README's cluster with certificates from a release build, and looks at its status page in
         Chromium: light, dark and on a phone. Screenshots are below target/browser.
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         "release-check" => release::check(rest),
         "browser" => browser::run(rest),
         "simulate" => simulate::run(rest),
+        "s3" => interop::run_s3(after_dashes(rest)),
         "sanitize" => sanitize::run(rest),
         "wheel" => wheel::run(rest),
         "release" => dist::run(rest),

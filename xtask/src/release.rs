@@ -1,6 +1,6 @@
 //! `cargo xtask release-check`, which checks that the crates could be published, and the quick part of it in every test run.
 
-use crate::{browser, fresh, process};
+use crate::{browser, fresh, interop, process};
 use std::path::Path;
 use std::process::Command;
 
@@ -17,7 +17,7 @@ pub fn pack() -> Result<(), String> {
 }
 
 /// Packs every crate and builds it from its package alone; builds `ferroflow` without its features; installs the binary as
-/// a user would; runs README's program in a new project; looks at the status page in a browser; and makes the documentation.
+/// a user would; runs README's program in a new project; looks at the status page in a browser; saves checkpoints on an S3 server; and makes the documentation.
 pub fn check(arguments: &[String]) -> Result<(), String> {
     if let Some(unknown) = arguments.first() {
         return Err(format!("release-check: unknown argument `{unknown}`"));
@@ -37,6 +37,8 @@ pub fn check(arguments: &[String]) -> Result<(), String> {
     fresh::check(&binary)?;
     println!("== the page in a browser");
     browser::check(&binary)?;
+    println!("== checkpoints on an S3 server");
+    interop::run_s3(&[])?;
     println!("== documentation");
     let mut documentation = process::cargo(&["doc", "--no-deps", "--workspace", "--quiet"]);
     process::run(documentation.env("RUSTDOCFLAGS", "--deny warnings"))

@@ -34,6 +34,11 @@ pub fn tools() -> Result<PathBuf, Missing> {
     made("tools-venv", "xtask/requirements.txt")
 }
 
+/// Returns the Python that has an S3 server.
+pub fn s3() -> Result<PathBuf, Missing> {
+    made("s3-venv", "tests/s3/requirements.txt")
+}
+
 /// Returns the Python that has PyTorch, for the benchmark of other libraries.
 pub fn torch() -> Result<PathBuf, Missing> {
     made("torch-venv", "bench/peers/requirements.txt")

@@ -26,7 +26,7 @@ pub enum Command {
 
 /// Runs the command.
 pub fn run(command: &Command) -> Result<(), Failure> {
-    let files: Arc<dyn FileSystem> = Arc::new(FileSystems::local());
+    let files: Arc<dyn FileSystem> = Arc::new(FileSystems::all());
     match command {
         Command::Ls { path } => {
             let reader = open(&files, path)?;

@@ -11,7 +11,7 @@ use storage::file_system::{FileRoot, FileSystems, ObservedFileSystem, Observer};
 #[derive(Args, Debug, Default)]
 pub struct FileFlags {
     /// A directory that ops may use, with everything beneath it; DIR:ro to read only. May be given several times. Every other path
-    /// is then PERMISSION_DENIED.
+    /// is then PERMISSION_DENIED. Also the URL of a directory in a store, such as s3://bucket/dir.
     #[arg(long = "file_root", value_name = "DIR[:ro]")]
     file_root: Vec<FileRoot>,
     /// Refuses every op that would change a file.
@@ -26,7 +26,7 @@ impl FileFlags {
             return Ok(());
         }
         let files = match self.file_root.is_empty() && !self.read_only {
-            true => FileSystems::local(),
+            true => FileSystems::all(),
             false => FileSystems::confined(&self.file_root, self.read_only)
                 .map_err(|status| status.context("--file_root"))?,
         };

@@ -22,7 +22,7 @@ pub fn set_file_system(files: impl FileSystem + 'static) -> Result<()> {
 
 /// Returns the file systems that ops read and write.
 pub(crate) fn file_system() -> Arc<dyn FileSystem> {
-    FILE_SYSTEMS.get_or_init(|| Arc::new(FileSystems::local())).clone()
+    FILE_SYSTEMS.get_or_init(|| Arc::new(FileSystems::all())).clone()
 }
 
 /// The lines of a file.

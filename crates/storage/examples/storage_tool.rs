@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[&str]) -> Result<()> {
-    let file_system: Arc<dyn FileSystem> = Arc::new(FileSystems::local());
+    let file_system: Arc<dyn FileSystem> = Arc::new(FileSystems::all());
     match arguments {
         ["ls", prefix] => list(file_system, prefix),
         ["verify", prefix] => BundleReader::open(file_system, prefix)?.verify(),

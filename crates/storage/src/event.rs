@@ -35,14 +35,22 @@ impl Default for FlushPolicy {
     }
 }
 
-/// Writes one event file.
+/// How large an event file in a store of objects becomes before the next one is started. Each flush puts the whole file again, since a
+/// store has no append.
+const REPLACED_BYTES_MAX: u64 = 4 << 20;
+
+/// Writes one event file; in a store of objects, one after the other.
 pub struct EventsWriter {
     file_system: Arc<dyn FileSystem>,
+    prefix: String,
+    suffix: String,
     path: String,
     writer: RecordWriter,
     policy: FlushPolicy,
     waiting_events: usize,
     oldest_waiting: Option<f64>,
+    /// The time of the last event.
+    newest: f64,
     encoded: Vec<u8>,
 }
 
@@ -58,16 +66,17 @@ impl EventsWriter {
         wall_time: f64,
         policy: FlushPolicy,
     ) -> Result<EventsWriter> {
-        let base = format!("{prefix}.out.tfevents.{:010}.{}", wall_time as i64, hostname());
-        let (path, file) = create_unused(&*file_system, &base, suffix)?;
-        let writer = RecordWriter::new(file, CompressionType::None);
+        let (path, writer) = create_file(&*file_system, prefix, suffix, wall_time)?;
         let mut writer = EventsWriter {
             file_system,
+            prefix: prefix.to_owned(),
+            suffix: suffix.to_owned(),
             path,
             writer,
             policy,
             waiting_events: 0,
             oldest_waiting: None,
+            newest: wall_time,
             encoded: Vec::new(),
         };
         // A reader must be able to tell at once what the file is.
@@ -89,7 +98,7 @@ impl EventsWriter {
         EventsWriter::create(file_system, &prefix, suffix, wall_time, policy)
     }
 
-    /// Returns where the file is.
+    /// Returns where the file is that the next event is written to.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -113,8 +122,12 @@ impl EventsWriter {
 
     /// Appends an event that is serialized already, and flushes when the policy says so.
     pub fn write_serialized(&mut self, event: &[u8], wall_time: f64) -> Result<()> {
+        if self.is_full() {
+            self.start_next_file()?;
+        }
         self.writer.write_record(event)?;
         self.waiting_events += 1;
+        self.newest = wall_time;
         let oldest = *self.oldest_waiting.get_or_insert(wall_time);
         if self.waiting_events >= self.policy.max_events || wall_time - oldest >= self.policy.max_seconds {
             self.flush()?;
@@ -139,11 +152,36 @@ impl EventsWriter {
         Ok(())
     }
 
+    /// Returns whether putting the file once more would take too long.
+    fn is_full(&self) -> bool {
+        self.waiting_events == 0
+            && self.writer.bytes_written() >= REPLACED_BYTES_MAX
+            && self.file_system.appears_whole(&self.path)
+    }
+
+    fn start_next_file(&mut self) -> Result<()> {
+        let (path, writer) = create_file(&*self.file_system, &self.prefix, &self.suffix, self.newest)?;
+        std::mem::replace(&mut self.writer, writer).close()?;
+        self.path = path;
+        self.writer.write_record(&version_event(self.newest).encode_to_vec())
+    }
+
     /// Flushes and closes.
     pub fn close(mut self) -> Result<()> {
         self.flush()?;
         self.writer.close()
     }
+}
+
+fn create_file(
+    file_system: &dyn FileSystem,
+    prefix: &str,
+    suffix: &str,
+    wall_time: f64,
+) -> Result<(String, RecordWriter)> {
+    let base = format!("{prefix}.out.tfevents.{:010}.{}", wall_time as i64, hostname());
+    let (path, file) = create_unused(file_system, &base, suffix)?;
+    Ok((path, RecordWriter::new(file, CompressionType::None)))
 }
 
 /// The most event files that may have the same second and host.

@@ -40,7 +40,7 @@ impl ExampleWriter {
     /// assert!(ExampleWriter::create("/no/such/directory/file").is_err());
     /// ```
     pub fn create(path: impl AsRef<Path>) -> Result<ExampleWriter> {
-        let file = FileSystems::local().create(&path.as_ref().to_string_lossy())?;
+        let file = FileSystems::all().create(&path.as_ref().to_string_lossy())?;
         Ok(ExampleWriter(RecordWriter::new(file, CompressionType::None)))
     }
 

@@ -226,7 +226,7 @@ impl Condition {
 
 /// Reads a metric from the event files of a directory, by global step. Without the directory nothing was measured yet.
 fn measured(directory: &str, metric: &str) -> Result<BTreeMap<i64, f64>> {
-    let files = FileSystems::local();
+    let files = FileSystems::all();
     let mut names = match files.list(directory) {
         Ok(names) => names,
         Err(status) if status.code() == Code::NotFound => return Ok(BTreeMap::new()),

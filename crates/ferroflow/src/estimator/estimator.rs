@@ -186,7 +186,7 @@ impl Estimator {
 
     fn reader(&self) -> Result<BundleReader> {
         let checkpoint = self.latest_checkpoint()?.ok_or_else(|| self.untrained())?;
-        BundleReader::open(Arc::new(FileSystems::local()), &checkpoint)
+        BundleReader::open(Arc::new(FileSystems::all()), &checkpoint)
     }
 
     pub(super) fn untrained(&self) -> Status {
@@ -243,7 +243,7 @@ impl Estimator {
         match self.latest_checkpoint()? {
             None => Ok(0),
             Some(checkpoint) => {
-                let reader = BundleReader::open(Arc::new(FileSystems::local()), &checkpoint)?;
+                let reader = BundleReader::open(Arc::new(FileSystems::all()), &checkpoint)?;
                 if reader.contains("global_step")? { reader.lookup("global_step")?.to_index() } else { Ok(0) }
             }
         }
@@ -252,7 +252,7 @@ impl Estimator {
 
 /// Makes a directory for a model that has none.
 fn temporary_directory() -> Result<String> {
-    let files = FileSystems::local();
+    let files = FileSystems::all();
     let base = std::env::temp_dir().to_string_lossy().into_owned();
     for attempt in 0..10_000 {
         let directory = path::join(&base, &format!("estimator-{}-{attempt}", std::process::id()));

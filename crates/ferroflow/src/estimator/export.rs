@@ -161,7 +161,7 @@ pub(super) fn timestamped(base: &str) -> Result<String> {
 
 /// Returns the times of the models below `base`, oldest first.
 pub(super) fn exported(base: &str) -> Result<Vec<u64>> {
-    let files = FileSystems::local();
+    let files = FileSystems::all();
     if !files.exists(base)? {
         return Ok(Vec::new());
     }

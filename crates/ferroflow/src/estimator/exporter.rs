@@ -220,7 +220,7 @@ impl Exporter for BestExporter {
         evaluation: &Evaluation,
         _is_the_final_export: bool,
     ) -> Result<Option<String>> {
-        let files = FileSystems::local();
+        let files = FileSystems::all();
         let file = path::join(export_path, BEST_FILE);
         let best: Option<BTreeMap<String, f64>> = match files.read(&file) {
             Ok(text) => {
@@ -250,7 +250,7 @@ impl Exporter for BestExporter {
 
 /// Deletes all but the newest models. One that can't be deleted stays, and a line says so.
 fn keep_newest(export_path: &str, count: usize) {
-    let files = FileSystems::local();
+    let files = FileSystems::all();
     let times = exported(export_path).unwrap_or_default();
     let old = if count == 0 { 0 } else { times.len().saturating_sub(count) };
     for time in &times[..old] {

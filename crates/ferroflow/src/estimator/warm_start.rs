@@ -81,7 +81,7 @@ impl WarmStartSettings {
 
     fn checkpoint(&self) -> Result<String> {
         let given = self.ckpt_to_initialize_from.trim_end_matches('/');
-        let files = FileSystems::local();
+        let files = FileSystems::all();
         if !files.stat(given).is_ok_and(|stat| stat.is_directory) {
             return Ok(given.to_owned());
         }

@@ -482,7 +482,7 @@ fn check_string_or_int(dtype: DType, name: &str) -> Result<()> {
 
 /// Counts the lines of a file.
 fn lines(key: &str, path: &str) -> Result<i64> {
-    let bytes = FileSystems::local().read(path).map_err(|status| {
+    let bytes = FileSystems::all().read(path).map_err(|status| {
         let what = format!("vocabulary_file {path} in {key} can't be read: {}", status.message());
         Status::new(status.code(), what)
     })?;

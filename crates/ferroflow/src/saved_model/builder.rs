@@ -137,6 +137,7 @@ pub struct SavedModelBuilder {
     directory: String,
     /// Where the files are until they are complete; it is deleted when they never are.
     temporary: String,
+    is_saved: bool,
     files: FileSystems,
     assets: Assets,
     meta_graphs: Vec<MetaGraphDef>,
@@ -153,7 +154,7 @@ impl SavedModelBuilder {
     /// assert!(SavedModelBuilder::new(directory.path().to_str().unwrap()).is_err());
     /// ```
     pub fn new(directory: &str) -> Result<SavedModelBuilder> {
-        let files = FileSystems::local();
+        let files = FileSystems::all();
         let directory = match directory.trim_end_matches('/') {
             "" => return Err(Status::invalid_argument(format!("'{directory}' is no directory for a SavedModel"))),
             trimmed => trimmed.to_owned(),
@@ -165,8 +166,19 @@ impl SavedModelBuilder {
         if !above.is_empty() {
             files.create_dir_all(above)?;
         }
-        let temporary = create_temporary(&files, &directory)?;
-        Ok(SavedModelBuilder { directory, temporary, files, assets: Assets::default(), meta_graphs: Vec::new() })
+        // In a store, nothing can be renamed in one step; a SavedModel is complete once its graphs are there, which come last.
+        let temporary = match files.appears_whole(&directory) {
+            true => directory.clone(),
+            false => create_temporary(&files, &directory)?,
+        };
+        Ok(SavedModelBuilder {
+            directory,
+            temporary,
+            is_saved: false,
+            files,
+            assets: Assets::default(),
+            meta_graphs: Vec::new(),
+        })
     }
 
     /// Adds the graph of a session, and writes the values of its variables. It comes first, and once.
@@ -248,6 +260,10 @@ impl SavedModelBuilder {
         let meta_graphs = std::mem::take(&mut self.meta_graphs);
         let model = proto::SavedModel { saved_model_schema_version: SCHEMA_VERSION, meta_graphs };
         self.files.write_atomically(&path::join(&self.temporary, FILE), &model.encode_to_vec())?;
+        if self.temporary == self.directory {
+            self.is_saved = true;
+            return Ok(self.directory.clone());
+        }
         // An empty directory is replaced; another that has come up meanwhile is not.
         self.files.rename(&self.temporary, &self.directory).map_err(|status| {
             match self.files.list(&self.directory) {
@@ -314,8 +330,10 @@ impl SavedModelBuilder {
 
 impl Drop for SavedModelBuilder {
     fn drop(&mut self) {
-        // After `save` there is nothing of this name.
-        let _ = self.files.delete_recursively(&self.temporary);
+        // After `save` there is nothing of this name, unless it is the SavedModel itself.
+        if !self.is_saved {
+            let _ = self.files.delete_recursively(&self.temporary);
+        }
     }
 }
 

@@ -47,7 +47,7 @@ impl SavedModel {
     /// assert!(mistake.message().contains("/no/such/model"));
     /// ```
     pub fn open(directory: &str) -> Result<SavedModel> {
-        let files = FileSystems::local();
+        let files = FileSystems::all();
         let [binary, text] = [FILE, TEXT_FILE].map(|name| path::join(directory, name));
         let broken = |file: &str, why: String| Status::data_loss(format!("{file} is not a SavedModel: {why}"));
         let model = if files.exists(&binary)? {
@@ -173,7 +173,7 @@ impl SavedModel {
         let prefix = path::join(&path::join(&self.directory, VARIABLES), VARIABLES);
         if let Some(saver) = saver
             // A graph without variables may have a saver all the same, and then there are no files.
-            && FileSystems::local().exists(&meta_filename(&prefix))?
+            && FileSystems::all().exists(&meta_filename(&prefix))?
         {
             saver.restore(&session, &prefix)?;
         }

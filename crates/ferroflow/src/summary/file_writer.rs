@@ -110,7 +110,7 @@ impl FileWriter {
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn with_suffix(logdir: &str, suffix: &str) -> Result<FileWriter> {
-        let files = Arc::new(FileSystems::local());
+        let files = Arc::new(FileSystems::all());
         let writer = EventsWriter::create_in(files, logdir, suffix, now(), FlushPolicy::default())?;
         let path = writer.path().to_owned();
         let state = State { writer: Some(writer), seen: HashSet::new(), run_tags: HashSet::new() };
@@ -357,7 +357,7 @@ mod tests {
         writer.close().unwrap();
         assert!(writer.add_scalar("loss", 0.5, 9).is_err());
 
-        let mut reader = EventsReader::open(&FileSystems::local(), writer.path()).unwrap();
+        let mut reader = EventsReader::open(&FileSystems::all(), writer.path()).unwrap();
         let events: Vec<Event> = std::iter::from_fn(|| reader.next_event().unwrap()).collect();
         assert_eq!(events.iter().map(|event| event.step).collect::<Vec<_>>(), [0, 0, 3, 7, 7]);
         let Some(What::GraphDef(bytes)) = &events[1].what else { panic!("no graph") };
@@ -376,7 +376,7 @@ mod tests {
             writer.add_summary_proto(Summary { value: vec![value.clone()] }, step).unwrap();
         }
         writer.close().unwrap();
-        let mut reader = EventsReader::open(&FileSystems::local(), writer.path()).unwrap();
+        let mut reader = EventsReader::open(&FileSystems::all(), writer.path()).unwrap();
         let with_metadata = std::iter::from_fn(|| reader.next_event().unwrap())
             .filter_map(|event| match event.what {
                 Some(What::Summary(summary)) => Some(summary.value[0].metadata.is_some()),

@@ -29,7 +29,7 @@ impl DirectoryLock {
             return Ok(DirectoryLock { directory: key });
         }
         let file = path::join(directory, LOCK_FILE);
-        let lock = match FileSystems::local().try_lock_file(&file, &holder())? {
+        let lock = match FileSystems::all().try_lock_file(&file, &holder())? {
             Locking::Held(lock) => Some(lock),
             Locking::Taken(who) => {
                 let who = if who.is_empty() { "another process" } else { &who };

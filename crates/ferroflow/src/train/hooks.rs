@@ -12,7 +12,7 @@ use graph::{Graph, Output};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use storage::file_system::path;
+use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{Code, Result, Status, Tensor};
 
 /// When something is done again.
@@ -300,8 +300,7 @@ impl CheckpointSaverHook {
 impl SessionRunHook for CheckpointSaverHook {
     fn begin(&mut self, graph: &Graph) -> Result<()> {
         self.step = Some(needed_global_step(graph, "CheckpointSaverHook")?);
-        std::fs::create_dir_all(&self.directory)
-            .map_err(|error| Status::permission_denied(format!("can't make {}: {error}", self.directory)))?;
+        FileSystems::all().create_dir_all(&self.directory)?;
         self.lock = Some(DirectoryLock::take(&self.directory)?);
         self.listeners.iter_mut().try_for_each(|listener| listener.begin(graph))
     }

@@ -214,7 +214,7 @@ impl Saver {
             restore: def.restore_op_name.clone(),
             max_to_keep: usize::try_from(def.max_to_keep).unwrap_or(0),
             keep_every_seconds,
-            files: Arc::new(FileSystems::local()),
+            files: Arc::new(FileSystems::all()),
             kept: Mutex::new(Kept { checkpoints: Vec::new(), next_preserved: now() + keep_every_seconds }),
             saving: Mutex::new(()),
             transfer: Mutex::new(None),
@@ -516,7 +516,7 @@ impl Saver {
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub fn latest_checkpoint(directory: &str) -> Result<Option<String>> {
-    checkpoint_state::latest_checkpoint(&FileSystems::local(), directory, None)
+    checkpoint_state::latest_checkpoint(&FileSystems::all(), directory, None)
 }
 
 /// Returns whether a task can't get at files that are there for the chief.

@@ -430,7 +430,7 @@ impl SessionManager {
         let Some(directory) = &from.directory else { return Ok((session, false)) };
         let mut waiting = Waiting::new(self, max_wait);
         let state = loop {
-            match get_checkpoint_state(&FileSystems::local(), directory, None)? {
+            match get_checkpoint_state(&FileSystems::all(), directory, None)? {
                 Some(state) => break state,
                 None if from.wait => waiting.pause(&format!("no checkpoint in {directory} yet"))?,
                 None => return Ok((session, false)),

@@ -36,7 +36,7 @@ use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use storage::file_system::path;
+use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{Result, Status, Tensor};
 
 /// What a builder was told: nothing, that there shall be none, or what to take.
@@ -374,8 +374,7 @@ impl Supervisor {
             }
         }
         if let (false, Some(saver), Some(prefix)) = (self.save_model.is_zero(), &self.saver, &self.save_path) {
-            std::fs::create_dir_all(logdir)
-                .map_err(|error| Status::permission_denied(format!("can't make {logdir}: {error}")))?;
+            FileSystems::all().create_dir_all(logdir)?;
             let (saver, prefix, session) = (saver.clone(), prefix.clone(), session.clone());
             let (writer, step) = (self.writer.clone(), self.global_step.clone());
             let mut is_first = true;
@@ -414,8 +413,7 @@ impl Supervisor {
     fn lock_directory(&self) -> Result<()> {
         let mut lock = self.lock.lock();
         if let (None, Some(_), Some(logdir)) = (&*lock, &self.saver, &self.logdir) {
-            std::fs::create_dir_all(logdir)
-                .map_err(|error| Status::permission_denied(format!("can't make {logdir}: {error}")))?;
+            FileSystems::all().create_dir_all(logdir)?;
             *lock = Some(DirectoryLock::take(logdir)?);
         }
         Ok(())

@@ -30,7 +30,7 @@ pub fn write_graph(graph: &Graph, directory: &str, name: &str, as_text: bool) ->
     } else {
         def.encode_to_vec()
     };
-    let files = FileSystems::local();
+    let files = FileSystems::all();
     files.create_dir_all(directory)?;
     let path = path::join(directory, name);
     files.write_atomically(&path, &content)?;

@@ -98,6 +98,9 @@ pub(super) fn install(
     data_files: &[String],
     entries: &Entries,
 ) -> Result<Box<dyn WritableFile>> {
+    if file_system.appears_whole(prefix) {
+        return install_whole(file_system, prefix, data_files, entries);
+    }
     let directory = path::dirname(prefix);
     let _locked = lock_prefix(file_system, prefix, LOCK_PATIENCE)?;
     if is_part(prefix) {
@@ -124,6 +127,74 @@ pub(super) fn install(
     }
     Ok(file)
 }
+
+/// Puts a checkpoint in place where files appear whole, and nothing can be locked.
+///
+/// No two savers have data files of the same name, since the names are reserved ([`create_data_file`]), and the index appears last,
+/// in one step: of two savers at the same time, the one whose index is put last has written the checkpoint. Only the data files of
+/// the index that was there before are deleted; those of another saver at work may be about to get theirs.
+fn install_whole(
+    file_system: &dyn FileSystem,
+    prefix: &str,
+    data_files: &[String],
+    entries: &Entries,
+) -> Result<Box<dyn WritableFile>> {
+    let index = meta_filename(prefix);
+    let replaced = match file_system.exists(&index)? {
+        true => num_shards_of(file_system, &index).ok(),
+        false => None,
+    };
+    let start = format!("{}.data-", path::basename(prefix));
+    let placed = match data_files {
+        [only] if path::dirname(only) == path::dirname(prefix) => total_in_name(path::basename(only), &start),
+        _ => None,
+    };
+    let num_shards = match placed {
+        Some(num_shards) => num_shards,
+        None => {
+            let (num_shards, _, _reserved) = create_data_file(file_system, prefix, data_files.len())?;
+            for (shard, data_file) in data_files.iter().enumerate() {
+                file_system.rename(data_file, &data_filename(prefix, shard, num_shards))?;
+            }
+            num_shards
+        }
+    };
+    let mut file = file_system.create(&index)?;
+    fill_index(&mut *file, prefix, num_shards, entries)?;
+    if let Some(replaced) = replaced.filter(|&replaced| replaced != num_shards) {
+        for (name, total) in existing_data_files(file_system, prefix)? {
+            if total == replaced {
+                let _ = file_system.delete_file(&path::join(path::dirname(prefix), &name));
+            }
+        }
+    }
+    Ok(file)
+}
+
+/// Creates the first of `needed` data files where files appear whole, under a name that no other saver has; returns it with the
+/// number of data files that is part of it.
+pub(super) fn create_data_file(
+    file_system: &dyn FileSystem,
+    prefix: &str,
+    needed: usize,
+) -> Result<(usize, String, Box<dyn WritableFile>)> {
+    let first = unused_num_shards(file_system, prefix, needed)?;
+    if is_part(prefix) {
+        let name = data_filename(prefix, 0, first);
+        return Ok((first, name.clone(), file_system.create(&name)?));
+    }
+    for num_shards in (first..=MAX_NUM_SHARDS).take(NAME_ATTEMPTS) {
+        let name = data_filename(prefix, 0, num_shards);
+        match file_system.create_new(&name) {
+            Err(status) if status.code() == Code::AlreadyExists => {}
+            created => return Ok((num_shards, name, created?)),
+        }
+    }
+    Err(Status::resource_exhausted(format!("{prefix}: too many data files of savers that were killed; delete them")))
+}
+
+/// How many savers of one checkpoint may have been killed without another having completed it.
+const NAME_ATTEMPTS: usize = 1000;
 
 /// Keeps other savers from putting PREFIX in place; `None` where there are no locks.
 pub(super) fn lock_prefix(
@@ -166,28 +237,30 @@ fn write_index(
     num_shards: usize,
     entries: &Entries,
 ) -> Result<(String, Box<dyn WritableFile>)> {
-    let num_shards = i32::try_from(num_shards).map_err(|_| Status::invalid_argument("too many data files"))?;
-    let version = VersionDef { producer: FORMAT_VERSION, ..Default::default() };
-    let header = BundleHeaderProto { num_shards, endianness: Endianness::Little.into(), version: Some(version) };
     let (temporary, mut file) = create_temporary(file_system, &meta_filename(prefix))?;
-    let written = (|| {
-        let mut table = TableWriter::new(&mut *file, TableOptions::default());
-        let mut header = header.encode_to_vec();
-        if is_part(prefix) {
-            header.extend(part_mark(host_number()));
-        }
-        table.add(b"", &header)?;
-        for (key, entry) in entries {
-            table.add(key, &entry.encode_to_vec())?;
-        }
-        table.finish()?;
-        file.sync()
-    })();
-    if let Err(status) = written {
+    if let Err(status) = fill_index(&mut *file, prefix, num_shards, entries) {
         let _ = file_system.delete_file(&temporary);
         return Err(status);
     }
     Ok((temporary, file))
+}
+
+/// Writes and syncs the header and all entries.
+fn fill_index(file: &mut dyn WritableFile, prefix: &str, num_shards: usize, entries: &Entries) -> Result<()> {
+    let num_shards = i32::try_from(num_shards).map_err(|_| Status::invalid_argument("too many data files"))?;
+    let version = VersionDef { producer: FORMAT_VERSION, ..Default::default() };
+    let header = BundleHeaderProto { num_shards, endianness: Endianness::Little.into(), version: Some(version) };
+    let mut header = header.encode_to_vec();
+    if is_part(prefix) {
+        header.extend(part_mark(host_number()));
+    }
+    let mut table = TableWriter::new(&mut *file, TableOptions::default());
+    table.add(b"", &header)?;
+    for (key, entry) in entries {
+        table.add(key, &entry.encode_to_vec())?;
+    }
+    table.finish()?;
+    file.sync()
 }
 
 /// Returns for how many data files to name the new ones.

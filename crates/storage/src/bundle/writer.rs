@@ -1,6 +1,6 @@
 //! Writing a checkpoint, or one shard of it.
 
-use super::index::{Entries, install};
+use super::index::{Entries, create_data_file, install};
 use super::strings::encode_lengths;
 use super::sweep::sweep_leftovers;
 use super::{TensorSlice, data_filename, encode_tensor_name_slice, variants};
@@ -31,8 +31,9 @@ pub struct BundleWriter {
     prefix: String,
     options: BundleWriterOptions,
     entries: Entries,
-    /// The data file under its temporary name; `None` once it is closed.
+    /// The data file; `None` once it is closed.
     data: Option<Box<dyn WritableFile>>,
+    /// The name of the data file until the index is there; where files appear whole, it keeps it.
     temporary: String,
     size: u64,
     /// Whether a write has failed, after which the data file is of no use.
@@ -50,9 +51,14 @@ impl BundleWriter {
             Err(status) if status.code() != Code::AlreadyExists => return Err(status),
             _ => {}
         }
-        // What savers left that were killed would stay for good.
-        sweep_leftovers(&*file_system, prefix);
-        let (temporary, data) = create_temporary(&*file_system, &data_filename(prefix, 0, 1))?;
+        let (temporary, data) = if file_system.appears_whole(prefix) {
+            let (_, name, data) = create_data_file(&*file_system, prefix, 1)?;
+            (name, data)
+        } else {
+            // What savers left that were killed would stay for good.
+            sweep_leftovers(&*file_system, prefix);
+            create_temporary(&*file_system, &data_filename(prefix, 0, 1))?
+        };
         Ok(BundleWriter {
             file_system,
             prefix: prefix.to_owned(),

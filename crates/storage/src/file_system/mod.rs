@@ -1,5 +1,5 @@
-//! File systems: the operations that checkpoints, records and event files need, as traits that a remote store can
-//! implement too, and the [`FileSystems`] that pick the right one by a path's scheme.
+//! File systems: the operations that checkpoints, records and event files need, as traits that the local disk and stores of objects
+//! implement, and the [`FileSystems`] that pick the right one by a path's scheme.
 //!
 //! Paths are strings, as they are on TensorFlow's wire. `file://` in front means the local disk, as does no scheme.
 
@@ -9,6 +9,8 @@ mod local;
 mod lock;
 mod observed;
 pub mod path;
+#[cfg(feature = "object_store")]
+mod remote;
 mod rooted;
 mod temporary;
 
@@ -17,6 +19,8 @@ pub use glob::matches as glob_matches;
 pub use local::LocalFileSystem;
 pub use lock::{ExistingLock, LockFile, Locking, holder, lock_within};
 pub use observed::{Change, ObservedFileSystem, Observer};
+#[cfg(feature = "object_store")]
+pub use remote::{RemoteFileSystem, RootedRemoteFileSystem};
 pub use rooted::{FileRoot, ReadOnlyFileSystem, RootedFileSystem};
 pub use temporary::{create_temporary, host_number, parse_temporary, sweep_temporary};
 
@@ -104,6 +108,12 @@ pub trait FileSystem: Send + Sync {
         Ok(Locking::Unsupported)
     }
 
+    /// Returns whether a file appears under its name only when it is flushed or closed, then with all of its content, as in a store
+    /// of objects. Such a file needs no temporary name. Renaming one may be slow, and nothing is locked.
+    fn appears_whole(&self, _path: &str) -> bool {
+        false
+    }
+
     /// Opens a file for writing at its end, and creates it when there is none.
     fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>>;
 
@@ -174,6 +184,11 @@ pub trait FileSystem: Send + Sync {
 
     /// Writes a whole file atomically: every reader, even after a crash, finds the old content or the new one.
     fn write_atomically(&self, path: &str, content: &[u8]) -> Result<()> {
+        if self.appears_whole(path) {
+            let mut file = self.create(path)?;
+            file.append(content)?;
+            return file.close();
+        }
         let (temporary, mut file) = create_temporary(self, path)?;
         let written = file.append(content).and_then(|()| file.sync());
         // It is closed under its new name: until then the lock says that it is no leftover.
@@ -217,18 +232,41 @@ impl FileSystems {
         FileSystems { by_scheme: BTreeMap::from([(String::new(), local.clone()), ("file".to_owned(), local)]) }
     }
 
-    /// Returns the local file system as far as its owner lets others reach it: beneath `roots`, or everywhere when there are
-    /// none; and only to read, where `read_only` says so.
+    /// Returns the local file system and, if they are built in (feature `object_store`), the stores for `s3://`, `gs://` and `az://`.
+    pub fn all() -> FileSystems {
+        let files = FileSystems::local();
+        #[cfg(feature = "object_store")]
+        let files = files.with_remote(REMOTE.clone());
+        files
+    }
+
+    /// Returns the file systems as far as their owner lets others reach them: beneath `roots`, or everywhere on the local disk if
+    /// there are none; and only to read, where `read_only` says so. Stores are reached only beneath roots that are URLs.
     pub fn confined(roots: &[FileRoot], read_only: bool) -> Result<FileSystems> {
+        let is_url = |root: &&FileRoot| !matches!(path::scheme(&root.directory), "" | "file");
+        let (remote, local): (Vec<FileRoot>, Vec<FileRoot>) = roots.iter().cloned().partition(|root| is_url(&root));
         let reachable: Arc<dyn FileSystem> = match (roots.is_empty(), read_only) {
             (true, false) => Arc::new(LocalFileSystem),
             (true, true) => Arc::new(ReadOnlyFileSystem(LocalFileSystem)),
-            (false, false) => Arc::new(RootedFileSystem::new(roots)?),
-            (false, true) => Arc::new(ReadOnlyFileSystem(RootedFileSystem::new(roots)?)),
+            (false, false) => Arc::new(RootedFileSystem::new(&local)?),
+            (false, true) => Arc::new(ReadOnlyFileSystem(RootedFileSystem::new(&local)?)),
         };
-        Ok(FileSystems {
+        let files = FileSystems {
             by_scheme: BTreeMap::from([(String::new(), reachable.clone()), ("file".to_owned(), reachable)]),
-        })
+        };
+        for root in &remote {
+            check_scheme(&root.directory)?;
+        }
+        #[cfg(feature = "object_store")]
+        let files =
+            files.with_remote(Arc::new(RootedRemoteFileSystem::new(RemoteFileSystem::default(), &remote, read_only)?));
+        Ok(files)
+    }
+
+    /// Adds one file system for the schemes of all stores.
+    #[cfg(feature = "object_store")]
+    fn with_remote(self, remote: Arc<dyn FileSystem>) -> FileSystems {
+        remote::SCHEMES.iter().fold(self, |files, scheme| files.with(scheme, remote.clone()))
     }
 
     /// Adds the file system for paths that start with `SCHEME://`.
@@ -242,14 +280,43 @@ impl FileSystems {
     pub fn for_path(&self, path: &str) -> Result<&dyn FileSystem> {
         let scheme = path::scheme(path);
         self.by_scheme.get(scheme).map(|file_system| &**file_system).ok_or_else(|| {
-            Status::unimplemented(format!("File system scheme '{scheme}' not implemented (file: '{path}')"))
+            let known: Vec<&str> =
+                self.by_scheme.keys().map(String::as_str).filter(|known| !known.is_empty()).collect();
+            not_implemented(path, &known)
         })
     }
 }
 
+/// One for all of this process, so that its connections are used again.
+#[cfg(feature = "object_store")]
+static REMOTE: std::sync::LazyLock<Arc<RemoteFileSystem>> = std::sync::LazyLock::new(Arc::default);
+
+/// Fails for a path with a scheme that no build, or not this one, has a file system for.
+fn check_scheme(path: &str) -> Result<()> {
+    let known = FileSystems::all();
+    known.for_path(path).map(drop)
+}
+
+fn not_implemented(path: &str, known: &[&str]) -> Status {
+    let scheme = path::scheme(path);
+    let hint = match scheme {
+        "s3" | "gs" | "az" => "this program is built without its feature object_store".to_owned(),
+        "s3a" | "s3n" => "write s3://".to_owned(),
+        "gcs" => "write gs://".to_owned(),
+        "abfs" | "abfss" | "wasb" | "wasbs" | "azure" | "adl" => {
+            "write az://CONTAINER/PATH, and set AZURE_STORAGE_ACCOUNT_NAME".to_owned()
+        }
+        "hdfs" | "viewfs" | "webhdfs" => {
+            "mount it (HDFS has an NFS gateway), or use its S3 gateway with s3:// and AWS_ENDPOINT".to_owned()
+        }
+        _ => format!("there are {}", known.join(", ")),
+    };
+    Status::unimplemented(format!("File system scheme '{scheme}' not implemented (file: '{path}'): {hint}"))
+}
+
 impl Default for FileSystems {
     fn default() -> Self {
-        FileSystems::local()
+        FileSystems::all()
     }
 }
 
@@ -274,6 +341,9 @@ impl FileSystem for FileSystems {
     }
     fn try_lock_file(&self, path: &str, holder: &str) -> Result<Locking> {
         self.for_path(path)?.try_lock_file(path, holder)
+    }
+    fn appears_whole(&self, path: &str) -> bool {
+        self.for_path(path).is_ok_and(|file_system| file_system.appears_whole(path))
     }
     fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>> {
         self.for_path(path)?.open_append(path)

@@ -75,6 +75,9 @@ impl FileSystem for ObservedFileSystem {
     fn try_lock_file(&self, path: &str, holder: &str) -> Result<Locking> {
         self.files.try_lock_file(path, holder)
     }
+    fn appears_whole(&self, path: &str) -> bool {
+        self.files.appears_whole(path)
+    }
     fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>> {
         self.told(Change::Append, path, self.files.open_append(path))
     }

@@ -18,10 +18,11 @@ use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use tensor::{Code, Result, Status};
 
-/// A directory beneath which files may be reached, as `--file_root` names it: `DIR`, or `DIR:ro` for reading only.
+/// A directory beneath which files may be reached, as `--file_root` names it: `DIR`, or `DIR:ro` for reading only. It may be
+/// the URL of a directory in a store, such as `s3://bucket/dir`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRoot {
-    /// The directory.
+    /// The directory, or the URL of one.
     pub directory: String,
     /// Whether nothing may be changed in it.
     pub read_only: bool,
@@ -334,6 +335,9 @@ impl<F: FileSystem> FileSystem for ReadOnlyFileSystem<F> {
     }
     fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>> {
         self.refused(path)
+    }
+    fn appears_whole(&self, path: &str) -> bool {
+        self.0.appears_whole(path)
     }
     fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>> {
         self.refused(path)

@@ -91,9 +91,14 @@ impl SliceWriter {
 
     /// Writes the file and puts it in place in one step.
     pub fn finish(self) -> Result<()> {
-        // What savers left that were killed would stay for good.
-        sweep_temporary(&*self.file_system, path::dirname(&self.path), |_, _| {});
-        let (temporary, mut file) = create_temporary(&*self.file_system, &self.path)?;
+        let appears_whole = self.file_system.appears_whole(&self.path);
+        let (temporary, mut file) = if appears_whole {
+            (self.path.clone(), self.file_system.create(&self.path)?)
+        } else {
+            // What savers left that were killed would stay for good.
+            sweep_temporary(&*self.file_system, path::dirname(&self.path), |_, _| {});
+            create_temporary(&*self.file_system, &self.path)?
+        };
         let written = (|| {
             let mut table = TableWriter::new(&mut *file, TableOptions::default());
             let versions = VersionDef { producer: FORMAT_VERSION, ..Default::default() };
@@ -107,6 +112,9 @@ impl SliceWriter {
             table.finish()?;
             file.sync()
         })();
+        if appears_whole {
+            return written.and_then(|()| file.close());
+        }
         // It is closed under its new name: until then the lock says that it is no leftover.
         let installed =
             written.and_then(|()| self.file_system.rename(&temporary, &self.path)).and_then(|()| file.close());
