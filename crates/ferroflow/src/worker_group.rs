@@ -26,6 +26,10 @@ pub struct WorkerGroup {
     /// The names of the tasks, in the order of their ranks.
     tasks: Vec<String>,
     rank: usize,
+    /// How few and how many workers may train, if their number may change.
+    bounds: Option<(usize, usize)>,
+    /// Whether there are parameter servers, which may hold some of the variables.
+    has_ps: bool,
 }
 
 impl WorkerGroup {
@@ -49,7 +53,7 @@ impl WorkerGroup {
         let rank = tasks.iter().position(|task| *task == own).ok_or_else(|| {
             Status::invalid_argument(format!("{own} doesn't train: only tasks of the jobs chief, master and worker do"))
         })?;
-        Ok(WorkerGroup { tasks, rank })
+        Ok(WorkerGroup { tasks, rank, bounds: None, has_ps: cluster.num_tasks("ps") > 0 })
     }
 
     /// Finds the workers that `TF_CONFIG` describes.
@@ -74,7 +78,43 @@ impl WorkerGroup {
     /// assert_eq!(WorkerGroup::alone().size(), 1);
     /// ```
     pub fn alone() -> WorkerGroup {
-        WorkerGroup { tasks: vec![String::new()], rank: 0 }
+        WorkerGroup { tasks: vec![String::new()], rank: 0, bounds: None, has_ps: false }
+    }
+
+    /// Lets the number of workers change while they train: the others go on when one is lost, as long as there are `min`, and one that
+    /// comes, or comes back, takes part again, up to `max`. The group has all that may ever train; those above `max` stand by. The chief
+    /// decides who takes part, so it must be there: without it the others wait, and go on with the variables that they have when it is
+    /// back.
+    ///
+    /// ```
+    /// use ferroflow::distributed::{ClusterSpec, WorkerGroup};
+    ///
+    /// let cluster = ClusterSpec::new().with_job("worker", &["a:1", "b:1", "c:1"])?;
+    /// let group = WorkerGroup::new(&cluster, "worker", 1)?.elastic(2, 3)?;
+    /// assert_eq!(group.bounds(), Some((2, 3)));
+    /// assert!(group.elastic(3, 2).is_err());
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn elastic(mut self, min: usize, max: usize) -> Result<WorkerGroup> {
+        let all = self.size();
+        if min == 0 || min > max || max > all {
+            return Err(Status::invalid_argument(format!(
+                "{min} to {max} workers can't train: it takes at least one, and the cluster has {all}"
+            )));
+        }
+        self.bounds = Some((min, max));
+        Ok(self)
+    }
+
+    /// Returns how few and how many workers may train, if their number may change.
+    ///
+    /// ```
+    /// use ferroflow::distributed::WorkerGroup;
+    ///
+    /// assert_eq!(WorkerGroup::alone().bounds(), None);
+    /// ```
+    pub fn bounds(&self) -> Option<(usize, usize)> {
+        self.bounds
     }
 
     /// Returns how many workers there are.
@@ -156,7 +196,8 @@ impl WorkerGroup {
         config
     }
 
-    /// Returns the settings of this worker's sessions: they are about its own task alone, and know the leader of collective groups.
+    /// Returns the settings of this worker's sessions: they are about its own task and parameter servers, if there are any, and know the
+    /// leader of collective groups. In an elastic group they are also about the chief, which the worker asks to take part.
     ///
     /// ```
     /// use ferroflow::distributed::WorkerGroup;
@@ -170,6 +211,9 @@ impl WorkerGroup {
         let mut config = self.with_leader(config.into());
         if !self.device().is_empty() {
             config.device_filters = vec![self.device().to_owned()];
+            config.device_filters.extend(self.has_ps.then(|| "/job:ps".to_owned()));
+            let chief = self.tasks.first().filter(|_| self.bounds.is_some() && !self.is_chief());
+            config.device_filters.extend(chief.cloned());
         }
         config.into()
     }

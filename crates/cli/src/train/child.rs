@@ -176,15 +176,21 @@ fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &
     };
     set("job_name", job.to_owned());
     set("task_index", index.to_string());
-    set("ps_hosts", ps_hosts.to_owned());
+    if flags.is_all_reduce() {
+        set("strategy", "allreduce".to_owned());
+    } else {
+        set("ps_hosts", ps_hosts.to_owned());
+        set("sync_replicas", flags.is_sync().to_string());
+    }
     set("worker_hosts", worker_hosts.to_owned());
     set("model", model.to_owned());
-    set("sync_replicas", flags.is_sync().to_string());
     set("hidden_units", flags.hidden_units.to_string());
     set("train_steps", flags.last_step().to_string());
     set("batch_size", flags.batch_size.to_string());
     set("learning_rate", flags.rate().to_string());
     let optional = [
+        ("min_workers", flags.min_workers.map(|count| count.to_string())),
+        ("max_workers", flags.max_workers.map(|count| count.to_string())),
         ("replicas_to_aggregate", flags.replicas_to_aggregate.map(|count| count.to_string())),
         ("data_dir", flags.data_dir.clone()),
         ("logdir", flags.logdir.clone()),

@@ -1,6 +1,7 @@
 //! The flags of `ferroflow train`: its own, and those of TensorFlow's training scripts, spelled as these spell them.
 
 use crate::listen::ListenFlags;
+use crate::Failure;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 
@@ -18,18 +19,36 @@ pub enum ModelKind {
     WideDeep,
 }
 
+/// How the workers train one model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StrategyKind {
+    /// Parameter servers hold the variables.
+    Ps,
+    /// Every worker has all variables, and all apply the mean of all gradients: there are no parameter servers.
+    Allreduce,
+}
+
 /// What to train and how. With --job_name it is one task of a cluster of processes; without, it starts all tasks itself.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
     /// The data: digits, unless the model is wide_deep, which has census rows.
     #[arg(default_value = "mnist", value_parser = ["mnist"])]
     pub what: String,
-    /// How many parameter servers to start.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub ps: u32,
+    /// How the workers train one model.
+    #[arg(long, value_enum, default_value = "ps")]
+    pub strategy: StrategyKind,
+    /// How many parameter servers to start; 1 if not given.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub ps: Option<u32>,
     /// How many workers to start.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub workers: u32,
+    /// With --strategy allreduce: the others go on when a worker is lost, as long as there are so many.
+    #[arg(long = "min_workers", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub min_workers: Option<u32>,
+    /// With --strategy allreduce: workers may come while others train, up to so many; further ones stand by.
+    #[arg(long = "max_workers", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub max_workers: Option<u32>,
     /// Starts a process for every task instead of all tasks in this process.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", value_parser = boolean)]
@@ -110,14 +129,76 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Returns whether the workers' gradients are averaged.
+    /// Returns whether the workers' gradients are averaged on parameter servers.
     pub fn is_sync(&self) -> bool {
         self.sync_replicas.or(self.issync).unwrap_or(false)
     }
 
+    /// Returns whether the workers train by all-reduce.
+    pub fn is_all_reduce(&self) -> bool {
+        self.strategy == StrategyKind::Allreduce
+    }
+
+    /// Returns how many parameter servers to start.
+    pub fn num_ps(&self) -> u32 {
+        if self.is_all_reduce() { 0 } else { self.ps.unwrap_or(1) }
+    }
+
+    /// Returns how few and how many of so many workers may train, if their number may change.
+    pub fn bounds(&self, workers: u32) -> Option<(usize, usize)> {
+        let is_elastic = self.min_workers.is_some() || self.max_workers.is_some();
+        let (min, max) = (self.min_workers.unwrap_or(1), self.max_workers.unwrap_or(workers));
+        is_elastic.then_some((min as usize, max as usize))
+    }
+
+    /// Fails for flags that the strategy has no use for.
+    pub fn check_strategy(&self) -> Result<(), Failure> {
+        let of_ps = [
+            ("--ps", self.ps.is_some()),
+            ("--ps_hosts", self.ps_hosts.is_some()),
+            ("--sync_replicas", self.is_sync()),
+            ("--replicas_to_aggregate", self.replicas_to_aggregate.is_some()),
+            ("--existing_servers", self.existing_servers),
+        ];
+        let of_all_reduce =
+            [("--min_workers", self.min_workers.is_some()), ("--max_workers", self.max_workers.is_some())];
+        let given = |flags: &[(&'static str, bool)]| flags.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
+        match self.strategy {
+            StrategyKind::Allreduce => {
+                if let Some(flag) = given(&of_ps) {
+                    let why = match flag {
+                        "--existing_servers" => "the servers of all workers must know which of them leads, and are started here",
+                        "--ps" | "--ps_hosts" => "every worker has all variables, and there are no parameter servers",
+                        _ => "gradients are always averaged, over all workers",
+                    };
+                    return Err(Failure::new(format!("{flag} doesn't go with --strategy allreduce: {why}")));
+                }
+                if self.job_name.as_deref() == Some("ps") {
+                    return Err(Failure::new("--strategy allreduce has no parameter servers: --job_name must be worker"));
+                }
+            }
+            StrategyKind::Ps => {
+                if let Some(flag) = given(&of_all_reduce) {
+                    return Err(Failure::new(format!("{flag} needs --strategy allreduce")));
+                }
+            }
+        }
+        match (self.min_workers, self.max_workers) {
+            (Some(min), Some(max)) if min > max => {
+                Err(Failure::new(format!("--min_workers is {min}, which is more than --max_workers, {max}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether every step applies the mean of several gradients.
+    fn is_averaged(&self) -> bool {
+        self.is_sync() || self.is_all_reduce()
+    }
+
     /// Returns the step at which training ends; by default soon enough for a minute.
     pub fn last_step(&self) -> i64 {
-        self.train_steps.unwrap_or(match (self.model, self.is_sync()) {
+        self.train_steps.unwrap_or(match (self.model, self.is_averaged()) {
             (ModelKind::Mlp, false) => 3000,
             (ModelKind::Mlp, true) => 1500,
             (ModelKind::Cnn, false) => 1500,
@@ -130,7 +211,7 @@ impl Flags {
 
     /// Returns the learning rate.
     pub fn rate(&self) -> f64 {
-        self.learning_rate.unwrap_or(match (self.model, self.is_sync()) {
+        self.learning_rate.unwrap_or(match (self.model, self.is_averaged()) {
             // Gradients that aren't averaged are noisier.
             (ModelKind::Mlp, false) => 0.005,
             (ModelKind::Mlp, true) => 0.01,

@@ -37,6 +37,7 @@ use worker::{Trained, Worker};
 
 /// Trains, and prints the accuracy on the test data as its last line.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
+    flags.check_strategy()?;
     let place = Place::find(flags)?.filter(|_| !flags.download_only);
     // An evaluator's lines are those of the library; all others have their own.
     let usual = match &place {
@@ -71,7 +72,12 @@ enum Report {
 }
 
 fn run_embedded(flags: &Flags, recipe: &Arc<dyn Recipe>) -> Result<(), Failure> {
-    crate::say!("{}; {} ps and {} worker(s) in this process", describe(&**recipe), flags.ps, flags.workers);
+    if flags.bounds(flags.workers).is_some() {
+        return Err(Failure::new(
+            "--min_workers and --max_workers need workers that can be lost: with --processes, or as tasks with --job_name",
+        ));
+    }
+    crate::say!("{}; {} ps and {} worker(s) in this process", describe(&**recipe), flags.num_ps(), flags.workers);
     let (spec, cluster) = start_embedded(flags)?;
     flags.status.serve(cluster.statuses(), PeerPolicy::own_user(), &runtime()?)?;
     let stop = Coordinator::new();
@@ -126,9 +132,11 @@ fn run_embedded(flags: &Flags, recipe: &Arc<dyn Recipe>) -> Result<(), Failure> 
 fn start_embedded(flags: &Flags) -> Result<(ClusterSpec, EmbeddedCluster)> {
     // The addresses only name the tasks: nothing listens.
     let addresses = |job: &str, count: u32| (0..count).map(|task| format!("{job}{task}:1")).collect::<Vec<_>>();
-    let spec = ClusterSpec::new()
-        .with_job("ps", &addresses("ps", flags.ps))?
-        .with_job("worker", &addresses("worker", flags.workers))?;
+    let spec = match flags.num_ps() {
+        0 => ClusterSpec::new(),
+        count => ClusterSpec::new().with_job("ps", &addresses("ps", count))?,
+    };
+    let spec = spec.with_job("worker", &addresses("worker", flags.workers))?;
     let cluster = EmbeddedCluster::start(&spec, ops::registry(), runtime()?)?;
     Ok((spec, cluster))
 }

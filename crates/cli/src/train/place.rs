@@ -37,7 +37,7 @@ impl Place {
                     false => "the cluster and the task are those of TF_CONFIG",
                 };
                 let place = Place { cluster: told.cluster, job: told.job, index: told.task_index };
-                place.check("TF_CONFIG: task.type")?;
+                place.check("TF_CONFIG: task.type", flags)?;
                 say(&format!("{}: {source}", place.device()));
                 return Ok(Some(place));
             }
@@ -48,12 +48,14 @@ impl Place {
             let all: Vec<String> = all.filter(|host| !host.is_empty()).collect();
             if all.is_empty() { Err(Failure::new(format!("--{name} is missing"))) } else { Ok(all) }
         };
-        let cluster = ClusterSpec::new()
-            .with_job("ps", &hosts(&flags.ps_hosts, "ps_hosts")?)?
-            .with_job("worker", &hosts(&flags.worker_hosts, "worker_hosts")?)?;
+        let cluster = match flags.is_all_reduce() {
+            true => ClusterSpec::new(),
+            false => ClusterSpec::new().with_job("ps", &hosts(&flags.ps_hosts, "ps_hosts")?)?,
+        };
+        let cluster = cluster.with_job("worker", &hosts(&flags.worker_hosts, "worker_hosts")?)?;
         let index = flags.task_index.ok_or_else(|| Failure::new("--task_index is missing"))?;
         let place = Place { cluster, job, index };
-        place.check("--job_name")?;
+        place.check("--job_name", flags)?;
         Ok(Some(place))
     }
 
@@ -82,13 +84,23 @@ impl Place {
         (self.cluster.num_tasks("chief") + self.cluster.num_tasks("master")) as u32
     }
 
-    fn check(&self, source: &str) -> Result<(), Failure> {
+    fn check(&self, source: &str, flags: &Flags) -> Result<(), Failure> {
         if !["ps", "worker", "chief", "master", EVALUATOR].contains(&self.job.as_str()) {
             let job = &self.job;
             return Err(Failure::new(format!("{source} must be ps, worker, chief, master or evaluator, not '{job}'")));
         }
-        if self.parameter_servers() == 0 {
-            return Err(Failure::new("the cluster has no ps, and a task of `ferroflow train` needs one"));
+        match (self.parameter_servers(), flags.is_all_reduce()) {
+            (0, false) => {
+                return Err(Failure::new(
+                    "the cluster has no ps, and a task of `ferroflow train` needs one; without, workers train by --strategy allreduce",
+                ));
+            }
+            (1.., true) => {
+                return Err(Failure::new(
+                    "the cluster has a ps, and --strategy allreduce has no use for it: every worker has all variables",
+                ));
+            }
+            _ => {}
         }
         if self.job != EVALUATOR {
             self.cluster.task_address(&self.job, self.index)?;

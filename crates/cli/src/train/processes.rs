@@ -16,12 +16,23 @@ use std::time::{Duration, Instant};
 
 /// Starts all tasks and waits for them.
 pub fn run(flags: &Flags, recipe: &dyn Recipe) -> Result<(), Failure> {
-    crate::say!("{}; {} ps and {} worker(s), each a process", describe(recipe), flags.ps, flags.workers);
+    let ps = flags.num_ps();
+    crate::say!("{}; {ps} ps and {} worker(s), each a process", describe(recipe), flags.workers);
     let (events, incoming) = channel();
     listen_for_signals(&events)?;
-    let addresses = free_addresses((flags.ps + flags.workers) as usize)?;
-    let (ps_hosts, worker_hosts) = addresses.split_at(flags.ps as usize);
-    let jobs = (0..flags.ps).map(|index| ("ps", index)).chain((0..flags.workers).map(|index| ("worker", index)));
+    // Further workers may join those that are started here.
+    let all = flags.workers.max(flags.max_workers.unwrap_or(0));
+    let addresses = free_addresses((ps + all) as usize)?;
+    let (ps_hosts, worker_hosts) = addresses.split_at(ps as usize);
+    if all > flags.workers {
+        crate::say!(
+            "another worker joins with: ferroflow train --strategy=allreduce --max_workers={all} --job_name=worker --task_index={} \
+             --worker_hosts={}",
+            flags.workers,
+            worker_hosts.join(",")
+        );
+    }
+    let jobs = (0..ps).map(|index| ("ps", index)).chain((0..flags.workers).map(|index| ("worker", index)));
     let mut job = Job {
         flags,
         ps_hosts: ps_hosts.join(","),
@@ -29,7 +40,7 @@ pub fn run(flags: &Flags, recipe: &dyn Recipe) -> Result<(), Failure> {
         events,
         tasks: jobs.map(|(job, index)| Task::new(job, index)).collect(),
         restarts: Restarts::default(),
-        progress: Progress::new(flags.last_step(), flags.workers, Whose::All),
+        progress: Progress::new(flags.last_step(), all, Whose::All),
         trained: None,
         stage: Stage::Training,
     };
@@ -234,7 +245,9 @@ impl Job<'_> {
     fn give_up(&mut self, number: usize, what: &str) -> Result<(), Failure> {
         let task = &mut self.tasks[number];
         let why = last_words(task);
-        if task.job == "ps" || task.is_chief() || self.flags.is_sync() {
+        let is_elastic = self.flags.bounds(self.flags.workers).is_some();
+        let needs_all = self.flags.is_sync() || (self.flags.is_all_reduce() && !is_elastic);
+        if task.job == "ps" || task.is_chief() || needs_all {
             return Err(Failure::new(format!("{what}{why}")));
         }
         task.state = State::Lost;
@@ -249,11 +262,15 @@ impl Job<'_> {
             if matches!(task.state, State::Waiting(_)) {
                 task.state = State::Lost;
             }
-            if task.job == "worker" && !task.is_chief() {
+            // By all-reduce the chief needs the others for the step that it is in.
+            if task.job == "worker" && task.is_chief() == self.flags.is_all_reduce() {
                 task.leave();
             }
         }
-        self.stage = Stage::WorkersLeave(Instant::now() + WORKERS_LEAVE);
+        self.stage = match self.flags.is_all_reduce() {
+            true => Stage::ChiefLeaves,
+            false => Stage::WorkersLeave(Instant::now() + WORKERS_LEAVE),
+        };
     }
 
     /// Goes to the next stage when this one is over.
@@ -274,6 +291,7 @@ impl Job<'_> {
                 self.advance();
             }
             Stage::ChiefLeaves if !is_chief_needed => {
+                self.tasks.iter_mut().filter(|task| task.job == "worker").for_each(Task::leave);
                 self.stage = Stage::Ending { until: now + ENDING, is_told: true };
                 self.advance();
             }

@@ -11,7 +11,7 @@ use super::{Flags, conclude, leave_on_interrupt, print_figures};
 use crate::files::FileFlags;
 use crate::{Failure, exit};
 use cluster::{Server, ServerConfig, TaskStatus, TfConfig};
-use ferroflow::distributed::done;
+use ferroflow::distributed::{WorkerGroup, done};
 use ferroflow::estimator::{EvalSpec, RunConfig, TrainSpec, train_and_evaluate};
 use ferroflow::session::{Target, runtime};
 use ferroflow::train::Coordinator;
@@ -33,18 +33,24 @@ pub fn run(flags: &Flags, place: Place) -> Result<(), Failure> {
             // Only workers need the data, which is most of what a small task would hold.
             let recipe = models::read(flags)?;
             let address = place.cluster.task_address(&place.job, place.index)?;
-            work(flags, &place, Target::Address(format!("grpc://{address}")), None, recipe)
+            work(flags, &place, Target::Address(format!("grpc://{address}")), None, recipe).map(drop)
         }
         job => {
             let recipe = models::read(flags)?;
             let config = config(flags, &place)?;
             let allowed_users = config.allowed_users.clone();
-            let server = Server::start(config, ops::registry(), runtime()?)?;
+            let server = Arc::new(Server::start(config, ops::registry(), runtime()?)?);
             flags.status.serve(vec![server.status()], allowed_users, &runtime()?)?;
             announce(job, place.index, server.address());
-            let worked = work(flags, &place, Target::from(&server), Some(server.status()), recipe);
+            let mut worked = work(flags, &place, Target::from(&*server), Some(server.status()), recipe);
+            if flags.is_all_reduce() && matches!(worked, Ok(Ended::Trained)) {
+                // The others may still read what this one gave to the last step.
+                let left = done::leave_together(&server, &place.cluster, &place.job, place.index);
+                worked = left.map(|()| Ended::Trained).map_err(Failure::from);
+            }
+            let worked = worked.map(drop);
             if worked.is_ok() && place.number() == 0 {
-                match done::tell_chief_done(&Target::from(&server), &place.device()) {
+                match done::tell_chief_done(&Target::from(&*server), &place.device()) {
                     Ok(()) => done::wait_for_listeners(&server),
                     Err(status) => {
                         tracing::warn!(target: "ferroflow", "an evaluator can't be told that the chief is done: {status}");
@@ -79,6 +85,9 @@ fn evaluate(flags: &Flags, place: Place) -> Result<(), Failure> {
 
 fn config(flags: &Flags, place: &Place) -> Result<ServerConfig, Failure> {
     let mut config = ServerConfig::new(place.cluster.clone(), &place.job, place.index)?;
+    if flags.is_all_reduce() {
+        config = WorkerGroup::new(&place.cluster, &place.job, place.index)?.server_config(config);
+    }
     flags.listen.apply(&mut config)?;
     FileFlags::default().apply(flags.listen.audit_log())?;
     Ok(config)
@@ -200,13 +209,21 @@ impl Signals {
     }
 }
 
+/// Why a worker has ended without a failure.
+enum Ended {
+    /// It has done its part.
+    Trained,
+    /// Somebody told it to leave, or the chief is done.
+    Told,
+}
+
 fn work(
     flags: &Flags,
     place: &Place,
     target: Target,
     status: Option<TaskStatus>,
     recipe: Arc<dyn Recipe>,
-) -> Result<(), Failure> {
+) -> Result<Ended, Failure> {
     let (task, ps, workers) = (place.number(), place.parameter_servers(), place.workers());
     let is_reporting = flags.reports;
     if !is_reporting {
@@ -225,7 +242,12 @@ fn work(
         let stop = stop.clone();
         watch_the_parent(move |_| stop.request_stop(None))?;
     }
-    let gradients = match (flags.is_sync(), flags.replicas_to_aggregate) {
+    let wish = stop.clone();
+    let stop = super::stop_of(&wish)?;
+    if flags.is_all_reduce() && task != 0 {
+        end_with_the_chief(place, &target, &wish)?;
+    }
+    let gradients = match (flags.is_sync() || flags.is_all_reduce(), flags.replicas_to_aggregate) {
         (false, _) => 1,
         (true, None) => u64::from(workers),
         (true, Some(count)) => u64::from(count.unsigned_abs()),
@@ -264,8 +286,29 @@ fn work(
         Some(trained) => conclude(&progress.lock(), &trained, flags),
         None => progress.lock().finish(),
     }
-    Ok(())
+    Ok(if wish.should_stop() { Ended::Told } else { Ended::Trained })
 }
+
+/// Has a worker leave when the chief is done. One that stands by would wait for ever to take part.
+fn end_with_the_chief(place: &Place, target: &Target, stop: &Coordinator) -> Result<(), Failure> {
+    let Some((job, index)) = place.cluster.chief() else { return Ok(()) };
+    let (chief, own) = (format!("/job:{job}/task:{index}"), place.device());
+    let (target, stop) = (target.clone(), stop.clone());
+    let watch = move || {
+        while let Err(status) = done::wait_for_chief(&target, &chief, &own) {
+            tracing::debug!(target: "ferroflow", "{chief} can't be watched: {status}");
+            if stop.wait_for_stop(Some(WATCHING_AGAIN)) {
+                return;
+            }
+        }
+        stop.request_stop(None);
+    };
+    let spawned = std::thread::Builder::new().name("watch the chief".to_owned()).spawn(watch);
+    spawned.map(drop).map_err(|error| Failure::new(format!("no thread to watch the chief: {error}")))
+}
+
+/// How long to wait before a chief is asked again that can't be reached.
+const WATCHING_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a parent process wants.
 enum Told {

@@ -8,7 +8,7 @@ use super::recipe::{Part, Recipe, Training};
 use super::watch::{UnderWay, Watch};
 use crate::exit;
 use cluster::{ClusterSpec, TfConfig};
-use ferroflow::estimator::{Estimator, Evaluation, RunConfig, TrainOptions};
+use ferroflow::estimator::{Estimator, Evaluation, RunConfig, Strategy, TrainOptions};
 use ferroflow::session::Target;
 use ferroflow::train::{Coordinator, Every, Saver, latest_checkpoint};
 use ferroflow::{Code, Graph, Result, Status};
@@ -143,6 +143,7 @@ impl Worker {
             tf_config: Some(TfConfig { cluster: self.cluster.clone(), job: self.job.clone(), task_index: self.index }),
             master: Some(self.target.clone()),
             session_creation_timeout_secs: None,
+            elastic: self.flags.bounds(self.workers),
             ..config(&self.flags, &directory.path)?
         };
         let estimator = self.recipe.estimator(&part, config)?;
@@ -270,6 +271,7 @@ pub fn config(flags: &Flags, model_dir: &str) -> Result<RunConfig> {
         save_summary_steps: has_logdir.then(|| steps_between_points(flags)),
         // The bar, or lines in its place, and the curves of each worker say it.
         log_step_count_steps: None,
+        strategy: if flags.is_all_reduce() { Strategy::AllReduce } else { Strategy::ParameterServers },
         ..RunConfig::new(model_dir)
     })
 }

@@ -213,6 +213,34 @@ pub fn wait_for_chief(target: &Target, chief: &str, own: &str) -> Result<()> {
     }
 }
 
+/// Waits, when training by all-reduce is over for a worker, until it is over for all: the others may still read what this one gave to the
+/// last step. The workers tell the chief that they have finished, and wait until it is done; the chief waits for them, not for long, and
+/// then tells by [`tell_chief_done`] that it is.
+///
+/// ```
+/// use ferroflow::distributed::{ClusterSpec, Server, ServerConfig, done, start_server_with};
+/// use std::sync::Arc;
+///
+/// let cluster = ClusterSpec::new().with_job("chief", &["127.0.0.1:0"])?;
+/// let server: Arc<Server> = Arc::new(start_server_with(ServerConfig::new(cluster.clone(), "chief", 0)?)?);
+/// done::leave_together(&server, &cluster, "chief", 0)?;
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn leave_together(server: &Arc<Server>, cluster: &ClusterSpec, job: &str, index: u32) -> Result<()> {
+    let (Some((chief_job, chief_index)), Some(number)) = (cluster.chief(), number(cluster, job, index)) else {
+        return Ok(());
+    };
+    let (own, chief, target) = (device(job, index), device(chief_job, chief_index), Target::from(&**server));
+    if own != chief {
+        tell_all(&target, number, &own, std::slice::from_ref(&chief));
+        return wait_for_chief(&target, &chief, &own)
+            .map_err(|status| status.context(format!("{own} has done its steps and waits for {chief}, which saves")));
+    }
+    let over = watch(server.clone(), job, index, trainers(cluster), GRACE)?;
+    tell_all(&target, number, &own, &[chief]);
+    over.blocking_recv().map_err(|_| Status::internal("nobody waits for the workers"))?
+}
+
 /// Says, on the chief's own server, that the chief is done.
 ///
 /// ```

@@ -10,7 +10,7 @@ use crate::initializers;
 use crate::layers::{Activation, Apply, BatchNormalization, Dense, Dropout};
 use crate::summary;
 use crate::train::expression::group;
-use crate::train::{AdagradOptimizer, FtrlOptimizer, GradientOptions, Optimizer};
+use crate::train::{AdagradOptimizer, FtrlOptimizer, GradientOptions, GradientReduction, Optimizer};
 use crate::variable::{SaveSlice, Variable, get_global_step, global_variables, trainable_variables};
 use crate::variable_scope::{VariableScope, get_variable};
 use graph::{Graph, Operation, Output};
@@ -168,10 +168,14 @@ fn tell_of_layer(name: &str, layer: &Output) {
 
 /// Adds the operation that minimizes a loss by the variables of a scope.
 fn minimize(optimizer: &dyn Optimizer, loss: &Output, scope: &str, step: Option<&Variable>) -> Result<Operation> {
+    optimizer.minimize_with(loss, step, &options_of(loss, scope)?)
+}
+
+/// Returns the options by which only the variables of a scope are changed.
+fn options_of(loss: &Output, scope: &str) -> Result<GradientOptions> {
     let mut variables = trainable_variables(loss.graph())?;
     variables.retain(|variable| variable.name().starts_with(&format!("{scope}/")));
-    let options = GradientOptions { variables: Some(variables), ..GradientOptions::default() };
-    optimizer.minimize_with(loss, step, &options)
+    Ok(GradientOptions { variables: Some(variables), ..GradientOptions::default() })
 }
 
 /// Names the slots in checkpoints as TensorFlow does.
@@ -191,6 +195,28 @@ fn name_slots(graph: &Graph, between: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Adds the operations by which each optimizer minimizes the loss with the variables of its scope. Where workers train as equals, the
+/// gradients of all parts are reduced together: a step changes all variables or none.
+fn minimize_parts(parts: &[(Box<dyn Optimizer>, &str)], loss: &Output) -> Result<Vec<Operation>> {
+    if !GradientReduction::is_set(loss.graph()) {
+        return parts.iter().map(|(optimizer, scope)| minimize(&**optimizer, loss, scope, None)).collect();
+    }
+    let (mut gradients, mut counts) = (Vec::new(), Vec::new());
+    for (optimizer, scope) in parts {
+        let own = optimizer.compute_gradients(loss, &options_of(loss, scope)?)?;
+        counts.push(own.len());
+        gradients.extend(own);
+    }
+    let means = GradientReduction::of(loss.graph(), &gradients)?;
+    let mut rest = &means[..];
+    let apply = |((optimizer, _), count): (&(Box<dyn Optimizer>, &str), usize)| {
+        let (own, others) = rest.split_at(count);
+        rest = others;
+        optimizer.apply_gradients(own, None, None)
+    };
+    parts.iter().zip(counts).map(apply).collect()
 }
 
 fn optimizer(given: &Option<OptimizerFn>, default: impl FnOnce() -> Box<dyn Optimizer>) -> Box<dyn Optimizer> {
@@ -271,16 +297,15 @@ impl Canned for Combined {
             }
         };
         head.create_estimator_spec(features, mode, &logits, labels, |loss| {
-            let mut trains = Vec::new();
+            let mut parts = Vec::new();
             if has_dnn {
-                let optimizer = optimizer(&self.dnn.optimizer, || Box::new(AdagradOptimizer::new(0.001)));
-                trains.push(minimize(&*optimizer, loss, DNN, None)?);
+                parts.push((optimizer(&self.dnn.optimizer, || Box::new(AdagradOptimizer::new(0.001))), DNN));
             }
             if has_linear {
-                let optimizer =
-                    optimizer(&self.linear.optimizer, || Box::new(FtrlOptimizer::new(self.linear.rate(0.005))));
-                trains.push(minimize(&*optimizer, loss, LINEAR, None)?);
+                let default = || -> Box<dyn Optimizer> { Box::new(FtrlOptimizer::new(self.linear.rate(0.005))) };
+                parts.push((optimizer(&self.linear.optimizer, default), LINEAR));
             }
+            let trains = minimize_parts(&parts, loss)?;
             let both = group(graph, &trains, "group_deps")?;
             let step = get_global_step(graph)?.ok_or_else(|| Status::internal("the graph has no global step"))?;
             Ok(graph.control_dependencies(&[both], |graph| step.assign_add(&graph.constant(1i64))))

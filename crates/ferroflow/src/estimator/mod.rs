@@ -69,7 +69,7 @@ pub use exporter::{BestExporter, Exporter, FinalExporter, LatestExporter};
 pub use head::Head;
 pub use input::{Input, InputFn};
 pub use predict::{PredictOptions, Predictions};
-pub use run_config::RunConfig;
+pub use run_config::{RunConfig, Strategy};
 pub use spec::{EstimatorSpec, ExportOutput, Mode};
 pub use train::TrainOptions;
 pub use train_and_evaluate::{EvalSpec, TrainSpec, train_and_evaluate};

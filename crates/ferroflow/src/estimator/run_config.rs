@@ -1,10 +1,28 @@
 //! [`RunConfig`]: where and how a model is run: its directory, how often things are saved, and the cluster.
 
-use crate::distributed::{ClusterSpec, TfConfig};
+use crate::distributed::{ClusterSpec, TfConfig, WorkerGroup};
 use crate::session::{SessionConfig, Target};
 use crate::train::{Every, ReplicaDeviceSetter, SaverOptions};
 use std::time::Duration;
 use tensor::Result;
+
+/// How the workers of a cluster train one model.
+///
+/// ```
+/// use ferroflow::estimator::{RunConfig, Strategy};
+///
+/// let config = RunConfig::new("/tmp/census").strategy(Strategy::AllReduce);
+/// assert_eq!((RunConfig::default().strategy, config.strategy), (Strategy::ParameterServers, Strategy::AllReduce));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// Parameter servers hold the variables, and each worker changes them for itself.
+    #[default]
+    ParameterServers,
+    /// Every worker has all variables that the model doesn't put elsewhere, and all apply the mean of all gradients. There need be no
+    /// parameter servers. The chief saves checkpoints.
+    AllReduce,
+}
 
 /// Where and how an [`Estimator`](super::Estimator) runs. What isn't set is as in TensorFlow.
 ///
@@ -38,6 +56,11 @@ pub struct RunConfig {
     /// The master whose sessions train. A task starts a server if not given, and tells the others when it is done; with it, both are
     /// left to whoever has the server.
     pub master: Option<Target>,
+    /// How the workers train one model.
+    pub strategy: Strategy,
+    /// How few and how many workers may train by all-reduce, if the others should go on when one is lost, and take in one that comes;
+    /// without, all of the cluster train, or none.
+    pub elastic: Option<(usize, usize)>,
     /// How long a task waits until it can train: for the others, and for the chief to initialize; without end if not given.
     pub session_creation_timeout_secs: Option<u64>,
 }
@@ -65,6 +88,33 @@ impl RunConfig {
     /// ```
     pub fn from_env(model_dir: &str) -> Result<RunConfig> {
         Ok(RunConfig { tf_config: TfConfig::from_env()?, ..RunConfig::new(model_dir) })
+    }
+
+    /// Sets how the workers train one model.
+    ///
+    /// ```
+    /// use ferroflow::estimator::{RunConfig, Strategy};
+    ///
+    /// // All workers of the cluster that TF_CONFIG describes.
+    /// let config = RunConfig::from_env("/tmp/census")?.strategy(Strategy::AllReduce);
+    /// # Ok::<(), ferroflow::Status>(())
+    /// ```
+    pub fn strategy(mut self, strategy: Strategy) -> RunConfig {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Sets how few and how many workers may train by all-reduce: the others go on when one is lost, and take in one that comes.
+    ///
+    /// ```
+    /// use ferroflow::estimator::{RunConfig, Strategy};
+    ///
+    /// let config = RunConfig::new("/tmp/census").strategy(Strategy::AllReduce).elastic(2, 4);
+    /// assert_eq!(config.elastic, Some((2, 4)));
+    /// ```
+    pub fn elastic(mut self, min: usize, max: usize) -> RunConfig {
+        self.elastic = Some((min, max));
+        self
     }
 
     /// Returns whether this process initializes, saves and restores for all: it alone does unless there is a cluster.
@@ -107,8 +157,22 @@ impl RunConfig {
         self.tf_config.as_ref().map(|told| &told.cluster)
     }
 
+    /// Returns the workers that train as equals, if this is the task of one.
+    pub(super) fn worker_group(&self) -> Result<Option<WorkerGroup>> {
+        let told = self.tf_config.as_ref().filter(|told| !told.is_evaluator() && told.job != "ps");
+        let (Strategy::AllReduce, Some(told)) = (self.strategy, told) else { return Ok(None) };
+        let group = WorkerGroup::from_tf_config(told)?;
+        match self.elastic {
+            Some((min, max)) => group.elastic(min, max).map(Some),
+            None => Ok(Some(group)),
+        }
+    }
+
     /// Returns what puts variables on parameter servers, for a task that trains beside some.
     pub(super) fn device_setter(&self) -> Result<Option<ReplicaDeviceSetter>> {
+        if self.strategy == Strategy::AllReduce {
+            return Ok(None);
+        }
         let Some(told) = self.tf_config.as_ref().filter(|_| self.num_ps_replicas() > 0) else { return Ok(None) };
         if told.is_evaluator() {
             return Ok(None);
@@ -134,7 +198,7 @@ impl RunConfig {
     pub(super) fn saver_options(&self) -> SaverOptions {
         SaverOptions {
             // With parameter servers, each writes what it holds.
-            sharded: self.num_ps_replicas() > 0,
+            sharded: self.num_ps_replicas() > 0 && self.strategy == Strategy::ParameterServers,
             max_to_keep: self.keep_checkpoint_max,
             keep_checkpoint_every_n_hours: self.keep_checkpoint_every_n_hours,
             ..SaverOptions::default()
@@ -155,6 +219,8 @@ impl Default for RunConfig {
             session_config: None,
             tf_config: None,
             master: None,
+            strategy: Strategy::ParameterServers,
+            elastic: None,
             session_creation_timeout_secs: Some(7200),
         }
     }

@@ -2,7 +2,7 @@
 //! serve, and all end when the chief is done.
 
 use super::{Estimator, Input, TrainOptions};
-use crate::distributed::{Server, TfConfig, done, start_server_with, stop};
+use crate::distributed::{Server, TfConfig, WorkerGroup, done, start_server_with, stop};
 use crate::session::{Session, Target};
 use crate::train::{Coordinator, SessionRunHook};
 use graph::Graph;
@@ -51,12 +51,14 @@ fn train_as_task(
             estimator.config().task()
         )));
     };
-    if done::trainers(&told.cluster) > 1 && told.cluster.num_tasks("ps") == 0 {
+    let group = estimator.config().worker_group()?;
+    if group.is_none() && done::trainers(&told.cluster) > 1 && told.cluster.num_tasks("ps") == 0 {
         return Err(Status::invalid_argument(
-            "TF_CONFIG: cluster: it has workers and no 'ps' that would hold what they share",
+            "TF_CONFIG: cluster: it has workers and no 'ps' that would hold what they share; without one they train by all-reduce, \
+             with RunConfig::strategy(Strategy::AllReduce)",
         ));
     }
-    let server = started(told)?;
+    let server = started(told, group.as_ref())?;
     let target = Target::from(&*server);
     let (step, ended) = (StepUnderWay::default(), Coordinator::new());
     if !told.is_chief() {
@@ -75,6 +77,9 @@ fn train_as_task(
     if trained.is_ok() {
         let own = estimator.config().task();
         done::tell(&target, number, &own, estimator.config().num_ps_replicas(), false);
+        if group.is_some() {
+            trained = done::leave_together(&server, &told.cluster, &told.job, told.task_index);
+        }
         if told.is_chief() {
             match done::tell_chief_done(&target, &own) {
                 Ok(()) => done::wait_for_listeners(&server),
@@ -125,7 +130,7 @@ impl SessionRunHook for StepUnderWay {
 
 /// Serves variables until all who train have said that they are done.
 pub(super) fn serve(told: &TfConfig) -> Result<()> {
-    let server = started(told)?;
+    let server = started(told, None)?;
     let workers = done::trainers(&told.cluster);
     let over = done::watch(server.clone(), &told.job, told.task_index, workers, done::GRACE_OF_PROGRAMS)?;
     let over = over.blocking_recv().map_err(|_| Status::internal("nobody waits for the workers"))?;
@@ -133,9 +138,10 @@ pub(super) fn serve(told: &TfConfig) -> Result<()> {
     over
 }
 
-fn started(told: &TfConfig) -> Result<Arc<Server>> {
+fn started(told: &TfConfig, group: Option<&WorkerGroup>) -> Result<Arc<Server>> {
     tracing::info!("/job:{}/task:{}: the cluster and the task are those of TF_CONFIG", told.job, told.task_index);
-    Ok(Arc::new(start_server_with(told.server_config()?)?))
+    let config = told.server_config()?;
+    Ok(Arc::new(start_server_with(group.map_or(config.clone(), |group| group.server_config(config)))?))
 }
 
 /// Requests a stop when the chief is done. A chief that is lost may come back, and is waited for.

@@ -1,11 +1,12 @@
 //! What a training is: [`TrainOptions`], the session with all that takes part, and its loop.
 
 use super::{Estimator, Input, Mode};
+use crate::distributed::WorkerGroup;
 use crate::session::{Session, Target};
 use crate::summary;
 use crate::train::{
     CheckpointSaverListener, Coordinator, Every, LoggingTensorHook, MonitoredSession, NanTensorHook, RunArgs,
-    SessionRunHook, StopAtStepHook,
+    SessionRunHook, StopAtStepHook, mirror,
 };
 use crate::variable::get_global_step;
 use graph::{Graph, Operation, Output};
@@ -55,17 +56,19 @@ impl Estimator {
             return Ok(());
         }
         // What hooks and the saver add has its place, too: a variable of theirs is on a parameter server.
-        let setter = self.config.device_setter()?;
+        let (setter, group) = (self.config.device_setter()?, self.config.worker_group()?);
         let graph = self.new_graph();
-        let made = |graph: &Graph| self.training_session(graph, target, input_fn, options, end, stop);
-        let (session, train_op, loss) = match setter {
-            Some(setter) => setter.scope(&graph, made),
-            None => made(&graph),
+        let made = |graph: &Graph| self.training_session(graph, target, input_fn, options, end, stop, group.as_ref());
+        let (session, train_op, loss) = match (setter, &group) {
+            (Some(setter), _) => setter.scope(&graph, made),
+            (None, Some(group)) => graph.device(group.device(), made),
+            (None, None) => made(&graph),
         }?;
         run_to_end(session, &train_op, &loss)
     }
 
     /// Builds the model in a graph, with all that takes part in its training.
+    #[allow(clippy::too_many_arguments, reason = "all that a training consists of meets here")]
     fn training_session(
         &self,
         graph: &Graph,
@@ -74,7 +77,10 @@ impl Estimator {
         options: TrainOptions,
         end: Option<StopAtStepHook>,
         stop: &Coordinator,
+        group: Option<&WorkerGroup>,
     ) -> Result<(MonitoredSession, Operation, Output)> {
+        let config = &self.config;
+        let mirrored = group.map(|group| mirror(graph, group)).transpose()?;
         let model = self.build(graph, Mode::Train, input_fn)?;
         let mut spec = model.spec;
         let (Some(loss), Some(train_op)) = (spec.loss.take(), spec.train_op.take()) else {
@@ -90,12 +96,15 @@ impl Estimator {
         {
             settings.add_to(graph, &mut scaffold)?;
         }
-        let config = &self.config;
+        // Workers that train as equals all initialize their variables, and the chief's replace them; it alone saves.
+        let session_config = match group {
+            Some(group) => group.session_config(config.session_config.clone().unwrap_or_default()),
+            None => config.session_config_of_task(),
+        };
         let mut builder = MonitoredSession::training(graph)
             .target(target)
-            .config(config.session_config_of_task())
-            .is_chief(config.is_chief())
-            .checkpoint_dir(self.model_dir())
+            .config(session_config)
+            .is_chief(config.is_chief() || group.is_some())
             .scaffold(scaffold)
             .save_checkpoint(config.save_checkpoints)
             .save_summaries(config.save_summary_steps.map(Every::Steps))
@@ -103,6 +112,14 @@ impl Estimator {
             .recovery_wait_secs(RECOVERY_WAIT_SECS)
             .max_wait_secs(config.session_creation_timeout_secs)
             .stop(stop);
+        if config.is_chief() || group.is_none() {
+            builder = builder.checkpoint_dir(self.model_dir());
+        } else {
+            spec.training_chief_hooks.clear();
+        }
+        if let Some(hook) = mirrored {
+            builder = builder.hook(hook.stop(stop).max_wait_secs(config.session_creation_timeout_secs));
+        }
         builder = model.input.into_iter().fold(builder, |builder, input| builder.hook(StartInput(input)));
         builder = builder.hook(NanTensorHook::new(&loss, true));
         if let (Some(steps), Some(global_step)) = (config.log_step_count_steps, get_global_step(graph)?) {

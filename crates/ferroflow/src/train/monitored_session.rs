@@ -441,7 +441,8 @@ impl MonitoredSession {
     }
 
     fn try_create(&mut self) -> Result<Live> {
-        let session = if self.is_chief {
+        let keeps_variables = self.hooks.iter().any(|hook| hook.keeps_variables());
+        let session = if self.is_chief && !keeps_variables {
             let from = RestoreFrom {
                 saver: self.scaffold.saver.clone(),
                 directory: self.checkpoint_dir.clone(),

@@ -3,6 +3,7 @@
 
 use super::constraint::constrained;
 use super::expression::group;
+use super::gradient_reduction::GradientReduction;
 use super::slot::{SlotInitial, create_slot};
 use crate::variable::{Kind, Variable, collections, named_constant, trainable_variables};
 use graph::builder::{Grad, IndexedSlices};
@@ -359,15 +360,16 @@ fn apply_gradients<O: Optimizer + ?Sized>(
     global_step: Option<&Variable>,
     name: Option<&str>,
 ) -> Result<Operation> {
-    let with_gradient: Vec<(&Grad, &Variable)> =
-        gradients.iter().filter_map(|(gradient, variable)| Some((gradient.as_ref()?, variable))).collect();
-    let Some((_, first)) = with_gradient.first() else {
+    let Some((_, first)) = gradients.iter().find(|(gradient, _)| gradient.is_some()) else {
         return Err(Status::invalid_argument(format!(
             "No gradients provided for any variable: {:?}.",
             gradients.iter().map(|(_, variable)| variable.name()).collect::<Vec<_>>()
         )));
     };
     let graph = first.graph().clone();
+    let gradients = GradientReduction::of(&graph, gradients)?;
+    let with_gradient: Vec<(&Grad, &Variable)> =
+        gradients.iter().filter_map(|(gradient, variable)| Some((gradient.as_ref()?, variable))).collect();
     let variables: Vec<Variable> = with_gradient.iter().map(|(_, variable)| (*variable).clone()).collect();
     graph.without_control_dependencies(|graph| optimizer.create_slots(graph, &variables))?;
     let train_op = graph.name_scope(name.unwrap_or(optimizer.name()), |graph| {

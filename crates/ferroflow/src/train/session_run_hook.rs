@@ -313,6 +313,12 @@ pub trait SessionRunHook: Send {
     fn end(&mut self, _session: &Session) -> Result<()> {
         Ok(())
     }
+
+    /// Returns whether the variables already have the values to go on with when a session is made again because a task was lost. Then
+    /// they are neither restored nor initialized.
+    fn keeps_variables(&self) -> bool {
+        false
+    }
 }
 
 impl<H: SessionRunHook + ?Sized> SessionRunHook for Box<H> {
@@ -330,6 +336,10 @@ impl<H: SessionRunHook + ?Sized> SessionRunHook for Box<H> {
 
     fn after_run(&mut self, context: &RunContext<'_>, values: &RunValues) -> Result<()> {
         (**self).after_run(context, values)
+    }
+
+    fn keeps_variables(&self) -> bool {
+        (**self).keeps_variables()
     }
 
     fn end(&mut self, session: &Session) -> Result<()> {

@@ -4,6 +4,7 @@
 //! the averages when enough gradients have come, applies them, and hands out as many tokens as there are replicas. A token
 //! carries the step, which becomes the worker's local step; gradients of an older step are dropped by the accumulators.
 
+use super::gradient_reduction::GradientReduction;
 use super::expression::group;
 use super::initialize::report_uninitialized_variables;
 use super::optimizer::{GradientAndVariable, GradientOptions, Optimizer, OptimizerState};
@@ -378,6 +379,11 @@ impl<O: Optimizer> Optimizer for SyncReplicasOptimizer<O> {
         let global_step =
             global_step.ok_or_else(|| Status::invalid_argument("Global step is required to check staleness"))?;
         let graph = first.graph().clone();
+        if GradientReduction::is_set(&graph) {
+            return Err(Status::invalid_argument(
+                "SyncReplicasOptimizer needs parameter servers: with Strategy::AllReduce, every optimizer applies means already",
+            ));
+        }
         self.build(&graph, gradients, global_step)
     }
 }

@@ -102,6 +102,23 @@ impl Exchange {
             Code::Unavailable => {
                 status.context(format!("{} waits in '{}' for {}", self.transfers.task(), self.node_name, member.task))
             }
+            // Whoever has just come back knows nothing of the member that it replaces: for the others, that one is gone.
+            Code::FailedPrecondition if member.task != self.transfers.task() => Status::unavailable(format!(
+                "{} waits in '{}' for {}: {}",
+                self.transfers.task(),
+                self.node_name,
+                member.task,
+                status.message()
+            )),
+            // The member has given up its step for a reason of its own.
+            Code::Cancelled if member.task != self.transfers.task() => Status::aborted(format!(
+                "{} waits in '{}' for {}, which has given up the step: {}",
+                self.transfers.task(),
+                self.node_name,
+                member.task,
+                status.message()
+            ))
+            .derived(),
             _ => status,
         })?;
         if tensor.dtype() != self.dtype || tensor.num_elements() != num_elements {

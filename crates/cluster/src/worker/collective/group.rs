@@ -6,12 +6,14 @@ use foldhash::HashMap;
 use graph::DeviceName;
 use parking_lot::Mutex;
 use proto::DeviceAttributes;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use tensor::{Result, Status};
 use tokio::sync::watch;
 
-/// How many groups a task knows.
+/// How many groups a task knows. The one that has been complete for longest is forgotten for another: groups of workers that come and go
+/// get a key for every change.
 const GROUPS_MAX: usize = 1 << 12;
 
 /// How many devices a group may have.
@@ -94,7 +96,14 @@ pub(crate) type Outcome = watch::Receiver<Option<Result<Arc<Group>>>>;
 /// The groups that a task knows.
 #[derive(Default)]
 pub(crate) struct Groups {
-    records: Mutex<HashMap<i32, Record>>,
+    records: Mutex<Records>,
+}
+
+#[derive(Default)]
+struct Records {
+    by_key: HashMap<i32, Record>,
+    /// The keys of those that are complete, in the order in which they became so. Some may be forgotten already.
+    complete: VecDeque<i32>,
 }
 
 struct Record {
@@ -108,7 +117,7 @@ impl Groups {
     /// Returns a group that is complete.
     pub fn find(&self, key: i32) -> Option<Arc<Group>> {
         let records = self.records.lock();
-        let outcome = records.get(&key)?.outcome.borrow();
+        let outcome = records.by_key.get(&key)?.outcome.borrow();
         outcome.as_ref().and_then(|outcome| outcome.as_ref().ok().cloned())
     }
 
@@ -118,14 +127,15 @@ impl Groups {
         let device_type = group.device_type.clone();
         let record = Record { size: group.members.len(), device_type, joined: Vec::new(), outcome };
         let mut records = self.records.lock();
-        check_room(&records, group.key)?;
-        records.insert(group.key, record);
+        records.make_room(group.key)?;
+        records.by_key.insert(group.key, record);
+        records.note_complete(group.key);
         Ok(())
     }
 
     /// Forgets a group in which something failed: a member may have been restarted, and the leader knows.
     pub fn forget(&self, key: i32) {
-        self.records.lock().remove(&key);
+        self.records.lock().by_key.remove(&key);
     }
 
     /// Adds a device to a group; returns what tells when the group is complete.
@@ -140,19 +150,19 @@ impl Groups {
         }
         DeviceName::parse(&device.attributes.name)?;
         let mut records = self.records.lock();
-        let was_restarted = records.get(&key).is_some_and(|record| {
+        let was_restarted = records.by_key.get(&key).is_some_and(|record| {
             let known = record.joined.iter().find(|known| known.attributes.name == device.attributes.name);
             known.is_some_and(|known| known.attributes.incarnation != device.attributes.incarnation)
         });
         if was_restarted {
             // All others announce themselves again, once they have noticed. Those who wait now do so when told.
-            if let Some(record) = records.remove(&key) {
+            if let Some(record) = records.by_key.remove(&key) {
                 let name = &device.attributes.name;
                 record.end(Err(Status::unavailable(format!("{name} of group {key} was restarted"))));
             }
         }
-        check_room(&records, key)?;
-        let record = records.entry(key).or_insert_with(|| Record {
+        records.make_room(key)?;
+        let record = records.by_key.entry(key).or_insert_with(|| Record {
             size,
             device_type: device_type.to_owned(),
             joined: Vec::new(),
@@ -161,7 +171,7 @@ impl Groups {
         if let Err(status) = record.add(key, size, device_type, device) {
             // Who waits would wait for ever for a member that is not one. What is complete stays.
             if record.joined.len() < record.size
-                && let Some(record) = records.remove(&key)
+                && let Some(record) = records.by_key.remove(&key)
             {
                 record.end(Err(status.clone()));
             }
@@ -172,8 +182,9 @@ impl Groups {
             let group = Group::new(key, &record.device_type, record.joined.clone()).map(Arc::new);
             let has_failed = group.is_err();
             record.outcome.send_replace(Some(group));
-            if has_failed {
-                records.remove(&key);
+            match has_failed {
+                true => drop(records.by_key.remove(&key)),
+                false => records.note_complete(key),
             }
         }
         Ok(outcome)
@@ -212,13 +223,33 @@ impl Record {
     }
 }
 
-fn check_room(records: &HashMap<i32, Record>, key: i32) -> Result<()> {
-    if records.len() >= GROUPS_MAX && !records.contains_key(&key) {
-        return Err(Status::resource_exhausted(format!(
-            "this task knows {GROUPS_MAX} collective groups, which is the most"
-        )));
+impl Records {
+    /// Makes sure that there is room for a group.
+    fn make_room(&mut self, key: i32) -> Result<()> {
+        while self.by_key.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) {
+            let Some(oldest) = self.complete.pop_front() else {
+                return Err(Status::resource_exhausted(format!(
+                    "this task waits for the members of {GROUPS_MAX} collective groups, which is the most"
+                )));
+            };
+            let is_complete = self.by_key.get(&oldest).is_some_and(|record| record.outcome.borrow().is_some());
+            if is_complete {
+                self.by_key.remove(&oldest);
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn note_complete(&mut self, key: i32) {
+        self.complete.push_back(key);
+        // A group may be forgotten and come again any number of times.
+        if self.complete.len() > 2 * GROUPS_MAX {
+            let by_key = &self.by_key;
+            self.complete.retain(|key| by_key.contains_key(key));
+            let mut seen = foldhash::HashSet::default();
+            self.complete.retain(|key| seen.insert(*key));
+        }
+    }
 }
 
 fn check_ranks(joined: &[Joined]) -> Result<()> {
@@ -302,6 +333,28 @@ pub(super) mod tests {
         assert_eq!(first.borrow().clone().unwrap().unwrap_err(), status);
         assert!(groups.join(5, 0, "CPU", device(0, 0, 1)).is_err());
         assert!(groups.join(5, GROUP_SIZE_MAX + 1, "CPU", device(0, 0, 1)).is_err());
+    }
+
+    #[test]
+    fn the_group_that_has_been_complete_for_longest_makes_room() {
+        let groups = Groups::default();
+        groups.join(-1, 2, "CPU", device(0, 0, 1)).unwrap();
+        for key in 0..GROUPS_MAX as i32 {
+            groups.join(key, 1, "CPU", device(0, 0, 1)).unwrap();
+        }
+        assert!(groups.find(0).is_none() && groups.find(1).is_some());
+        groups.join(-1, 2, "CPU", device(1, 0, 1)).unwrap();
+        assert!(groups.find(-1).is_some(), "one that was waited for stays");
+        for _ in 0..3 * GROUPS_MAX {
+            let again = groups.find(7).unwrap();
+            groups.forget(7);
+            groups.keep(&again).unwrap();
+        }
+        assert!(groups.records.lock().complete.len() <= 2 * GROUPS_MAX);
+        for key in 0..GROUPS_MAX as i32 {
+            groups.join(i32::MAX - key, 2, "CPU", device(0, 0, 1)).unwrap();
+        }
+        assert_eq!(groups.join(5000, 1, "CPU", device(0, 0, 1)).unwrap_err().code(), Code::ResourceExhausted);
     }
 
     #[test]

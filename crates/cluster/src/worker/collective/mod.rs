@@ -305,6 +305,12 @@ impl CollectiveMgr {
             Code::Unavailable => {
                 status.context(format!("{} asks {leader}, which leads the collective groups", self.transfers.task()))
             }
+            // A leader that has come back knows none of the groups.
+            Code::FailedPrecondition => Status::unavailable(format!(
+                "{} asks {leader}, which leads the collective groups: {}",
+                self.transfers.task(),
+                status.message()
+            )),
             _ => status,
         }
     }

@@ -2,11 +2,15 @@
 //! and all apply the mean of all gradients, so that the variables stay the same everywhere.
 
 mod broadcast;
+mod elastic;
 mod hook;
+mod membership;
 mod reduce;
+mod waiting;
 
 pub use hook::AllReduceHook;
 
+use super::gradient_reduction::GradientReduction;
 use super::optimizer::{GradientAndVariable, GradientOptions, Optimizer, OptimizerState};
 use crate::variable::Variable;
 use crate::worker_group::WorkerGroup;
@@ -15,6 +19,7 @@ use graph::builder::Grad;
 use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
 use reduce::{Reducer, on};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use tensor::{PartialShape, Result, Status, Tensor};
 
@@ -50,11 +55,17 @@ const GROUP_KEY_DEFAULT: i32 = 0x0a11;
 /// Gradients of variables that are elsewhere, such as embeddings on parameter servers, are applied there by each worker for itself.
 pub struct AllReduceOptimizer<O> {
     optimizer: O,
+    settings: Settings,
+    built: Mutex<Option<Built>>,
+}
+
+/// How gradients are reduced.
+#[derive(Clone)]
+struct Settings {
     group: WorkerGroup,
     group_key: i32,
     bucket_bytes: usize,
     is_compressed: bool,
-    built: Mutex<Option<Built>>,
 }
 
 /// What applying gradients has added to the graph.
@@ -69,7 +80,22 @@ struct Built {
 struct Members {
     size: Output,
     key: Output,
+    /// What `key` is unless it is fed.
+    group_key: i32,
+    /// By what the chief of an elastic group tells all that another epoch should begin after a step.
+    call: Option<Call>,
 }
+
+/// A number that is 0 at every worker, unless the chief wants all to meet for another epoch, and its mean over all of them.
+#[derive(Clone)]
+struct Call {
+    given: Output,
+    mean: Arc<Mutex<Option<Output>>>,
+}
+
+/// The groups that the collective ops of a graph have.
+#[derive(Default)]
+struct Groups(Mutex<Vec<Members>>);
 
 /// Numbers the collective ops of a graph. All workers build the same ops in the same order, so each op has the same number everywhere.
 #[derive(Default)]
@@ -88,14 +114,7 @@ impl<O: Optimizer> AllReduceOptimizer<O> {
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
     pub fn new(optimizer: O, group: &WorkerGroup) -> Self {
-        AllReduceOptimizer {
-            optimizer,
-            group: group.clone(),
-            group_key: GROUP_KEY_DEFAULT,
-            bucket_bytes: BUCKET_BYTES_DEFAULT,
-            is_compressed: false,
-            built: Mutex::new(None),
-        }
+        AllReduceOptimizer { optimizer, settings: Settings::of(group), built: Mutex::new(None) }
     }
 
     /// Sets the key of the collective group, for programs that have other groups on the same servers.
@@ -107,7 +126,7 @@ impl<O: Optimizer> AllReduceOptimizer<O> {
     /// let optimizer = AllReduceOptimizer::new(GradientDescentOptimizer::new(0.1), &WorkerGroup::alone()).group_key(7);
     /// ```
     pub fn group_key(mut self, key: i32) -> Self {
-        self.group_key = key;
+        self.settings.group_key = key;
         self
     }
 
@@ -121,7 +140,7 @@ impl<O: Optimizer> AllReduceOptimizer<O> {
     /// let optimizer = AllReduceOptimizer::new(GradientDescentOptimizer::new(0.1), &WorkerGroup::alone()).bucket_bytes(1 << 20);
     /// ```
     pub fn bucket_bytes(mut self, bytes: usize) -> Self {
-        self.bucket_bytes = bytes;
+        self.settings.bucket_bytes = bytes;
         self
     }
 
@@ -136,7 +155,7 @@ impl<O: Optimizer> AllReduceOptimizer<O> {
     /// let optimizer = optimizer.compress_to_bfloat16(true);
     /// ```
     pub fn compress_to_bfloat16(mut self, is_compressed: bool) -> Self {
-        self.is_compressed = is_compressed;
+        self.settings.is_compressed = is_compressed;
         self
     }
 
@@ -172,7 +191,7 @@ impl<O: Optimizer> AllReduceOptimizer<O> {
     /// ```
     pub fn broadcast(&self) -> Result<(Operation, Operation)> {
         let built = self.built("broadcast")?;
-        let Broadcast { send, receive } = Broadcast::build(&built.graph, &self.group, &built.members)?;
+        let Broadcast { send, receive } = Broadcast::build(&built.graph, &self.settings.group, &built.members)?;
         Ok((send, receive))
     }
 
@@ -200,18 +219,44 @@ impl<O: Optimizer> AllReduceOptimizer<O> {
     /// ```
     pub fn make_session_run_hook(&self, is_chief: bool) -> Result<AllReduceHook> {
         let built = self.built("make_session_run_hook")?;
-        Ok(AllReduceHook::new(self.group.clone(), built.members, is_chief))
+        Ok(AllReduceHook::new(self.settings.group.clone(), built.members, is_chief))
     }
 
     fn built(&self, what: &str) -> Result<Built> {
         let built = self.built.lock().clone();
         built.ok_or_else(|| Status::failed_precondition(format!("{what}() should be called after apply_gradients().")))
     }
+}
+
+impl Settings {
+    fn of(group: &WorkerGroup) -> Settings {
+        Settings {
+            group: group.clone(),
+            group_key: GROUP_KEY_DEFAULT,
+            bucket_bytes: BUCKET_BYTES_DEFAULT,
+            is_compressed: false,
+        }
+    }
+
+    /// Returns the names of the group in a graph.
+    fn members(&self, graph: &Graph) -> Result<Members> {
+        let groups = graph.extension::<Groups>();
+        if let Some(known) = groups.0.lock().iter().find(|known| known.group_key == self.group_key) {
+            return Ok(known.clone());
+        }
+        let members = graph.in_name_scope("", |graph| {
+            graph.name_scope("all_reduce_group", |graph| {
+                on(graph, self.group.device(), |graph| Members::build(graph, &self.group, self.group_key))
+            })
+        })?;
+        groups.0.lock().push(members.clone());
+        Ok(members)
+    }
 
     fn reduced(&self, graph: &Graph, gradients: &[GradientAndVariable]) -> Result<Vec<GradientAndVariable>> {
+        let members = self.members(graph)?;
         graph.name_scope("all_reduce", |graph| {
             on(graph, self.group.device(), |graph| {
-                let members = Members::build(graph, self.group.size(), self.group_key)?;
                 let reducer = Reducer {
                     graph,
                     group: &self.group,
@@ -219,23 +264,39 @@ impl<O: Optimizer> AllReduceOptimizer<O> {
                     bucket_bytes: self.bucket_bytes,
                     is_compressed: self.is_compressed,
                 };
-                let reduced = reducer.reduce(gradients)?;
-                *self.built.lock() = Some(Built { graph: graph.clone(), members });
-                Ok(reduced)
+                reducer.reduce(gradients)
             })
         })
     }
 }
 
+/// Has all optimizers of a graph apply the means over a group, and returns the hook that every worker's session needs.
+pub(crate) fn mirror(graph: &Graph, group: &WorkerGroup) -> Result<AllReduceHook> {
+    let settings = Settings::of(group);
+    let members = settings.members(graph)?;
+    let hook = AllReduceHook::new(group.clone(), members, group.is_chief());
+    GradientReduction::set(graph, Arc::new(move |graph, gradients| settings.reduced(graph, gradients)));
+    Ok(hook)
+}
+
 impl Members {
-    fn build(graph: &Graph, size: usize, key: i32) -> Result<Members> {
-        let size = i32::try_from(size).map_err(|_| Status::invalid_argument("there are too many workers"))?;
-        let scalar = |name: &str, value: i32| {
-            let value = graph.constant_tensor(&Tensor::scalar(value));
+    fn build(graph: &Graph, group: &WorkerGroup, group_key: i32) -> Result<Members> {
+        let size = i32::try_from(group.size()).map_err(|_| Status::invalid_argument("there are too many workers"))?;
+        let scalar = |name: &str, value: Tensor| {
+            let value = graph.constant_tensor(&value);
             let op = graph.op("PlaceholderWithDefault").name(name).input(&value).attr("shape", PartialShape::scalar());
             op.try_build().map(|op| op.output(0))
         };
-        Ok(Members { size: scalar("group_size", size)?, key: scalar("group_key", key)? })
+        let call = match group.bounds() {
+            Some(_) => Some(Call { given: scalar("epoch_call", Tensor::scalar(0f32))?, mean: Arc::default() }),
+            None => None,
+        };
+        Ok(Members {
+            size: scalar("group_size", Tensor::scalar(size))?,
+            key: scalar("group_key", Tensor::scalar(group_key))?,
+            group_key,
+            call,
+        })
     }
 
     /// Begins a collective op of the group: those inputs come first, then the names of the group and of the op within it.
@@ -287,7 +348,12 @@ impl<O: Optimizer> Optimizer for AllReduceOptimizer<O> {
             return self.optimizer.apply_gradients(gradients, global_step, name);
         };
         let graph = first.graph().clone();
-        let reduced = self.reduced(&graph, gradients)?;
+        let members = self.settings.members(&graph)?;
+        *self.built.lock() = Some(Built { graph: graph.clone(), members });
+        if GradientReduction::is_set(&graph) {
+            return self.optimizer.apply_gradients(gradients, global_step, name);
+        }
+        let reduced = self.settings.reduced(&graph, gradients)?;
         self.optimizer.apply_gradients(&reduced, global_step, name)
     }
 }

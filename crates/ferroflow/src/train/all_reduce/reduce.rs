@@ -51,13 +51,26 @@ impl Reducer<'_> {
                 Grad::Slices(slices) => means[index].0 = Some(Grad::Slices(self.gather_rows(slices)?)),
             }
         }
+        // The chief's call goes with the gradients, so that it costs no exchange of its own. Once is enough.
+        let call = self.members.call.as_ref().filter(|call| call.mean.lock().is_none());
+        if let Some(call) = call {
+            let shape = Some(Shape::scalar());
+            dense.push(Dense { index: gradients.len(), gradient: &call.given, shape });
+        }
+        let mut also = Vec::new();
         for bucket in self.buckets(dense) {
             for (index, mean) in self.reduce_bucket(&bucket)? {
-                means[index].0 = Some(Grad::Dense(mean));
+                match means.get_mut(index) {
+                    Some(gradient) => gradient.0 = Some(Grad::Dense(mean)),
+                    None => also.push(mean),
+                }
             }
         }
         self.graph.finish()?;
-        self.gate(&mut means, &changed)?;
+        if let (Some(call), Some(mean)) = (call, also.first()) {
+            *call.mean.lock() = Some(mean.clone());
+        }
+        self.gate(&mut means, &changed, &also)?;
         Ok(means)
     }
 
@@ -163,13 +176,14 @@ impl Reducer<'_> {
         })
     }
 
-    /// Has every mean wait for all of them.
-    fn gate(&self, means: &mut [GradientAndVariable], changed: &[usize]) -> Result<()> {
+    /// Has every mean wait for all of them, and for what was reduced beside them.
+    fn gate(&self, means: &mut [GradientAndVariable], changed: &[usize], also: &[Output]) -> Result<()> {
         let values = |gradient: &Grad| match gradient {
             Grad::Dense(output) => output.op.clone(),
             Grad::Slices(slices) => slices.values.op.clone(),
         };
-        let all: Vec<Operation> = changed.iter().filter_map(|&index| means[index].0.as_ref().map(values)).collect();
+        let mut all: Vec<Operation> = changed.iter().filter_map(|&index| means[index].0.as_ref().map(values)).collect();
+        all.extend(also.iter().map(|output| output.op.clone()));
         if all.len() < 2 {
             return Ok(());
         }
