@@ -262,7 +262,7 @@ fn work(
     match trained {
         Some(trained) if is_reporting => line(&to_line(&trained)),
         Some(trained) => conclude(&progress.lock(), &trained, flags),
-        None => progress.lock().finish(),
+        None => progress.lock().finish(None),
     }
     Ok(())
 }
