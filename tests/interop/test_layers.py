@@ -303,13 +303,22 @@ def metrics():
     each = tf.placeholder(tf.float32, [None, 4], "weights")
     rows = tf.placeholder(tf.float32, [None, 1], "row_weights")
     vector = tf.placeholder(tf.float32, [None], "vector")
+    table = tf.placeholder(tf.float32, [4, 2], "values")
     at = [0.2, 0.5, 0.9]
+
+    def area(curve, method):
+        return lambda: m.auc(truths, probabilities, curve=curve, summation_method=method)
+
     cases = {
         "mean": lambda: m.mean(x),
         "mean_weights": lambda: m.mean(x, rows, name="loss"),
         "percentage": lambda: m.percentage_below(x, 0.3, each),
         "accuracy": lambda: m.accuracy(classes, guessed),
         "accuracy_weights": lambda: m.accuracy(classes, guessed, vector),
+        "each": lambda: m.mean_tensor(table),
+        "each_weights": lambda: m.mean_tensor(table, vector),
+        "relative": lambda: m.mean_relative_error(y, x, each),
+        "relative_weights": lambda: m.mean_relative_error(y, x, y, rows),
         "absolute": lambda: m.mean_absolute_error(y, x, each),
         "squared": lambda: m.mean_squared_error(y, x),
         "root": lambda: m.root_mean_squared_error(y, x, rows),
@@ -329,6 +338,12 @@ def metrics():
         "recall_at": lambda: m.recall_at_thresholds(truths, probabilities, at),
         "auc": lambda: m.auc(truths, probabilities),
         "auc_pr": lambda: m.auc(truths, probabilities, each, 20, curve="PR", summation_method="trapezoidal"),
+        "auc_roc_careful": area("ROC", "careful_interpolation"),
+        "auc_pr_careful": area("PR", "careful_interpolation"),
+        "auc_roc_minoring": area("ROC", "minoring"),
+        "auc_pr_minoring": area("PR", "minoring"),
+        "auc_roc_majoring": area("ROC", "majoring"),
+        "auc_pr_majoring": area("PR", "majoring"),
         "sensitivity": lambda: m.sensitivity_at_specificity(truths, probabilities, 0.6),
         "specificity": lambda: m.specificity_at_sensitivity(truths, probabilities, 0.4, each, 30),
         "per_class": lambda: m.mean_per_class_accuracy(classes, guessed, 4),
@@ -338,6 +353,12 @@ def metrics():
         "precision_k": lambda: m.precision_at_k(several, probabilities, 2),
         "recall_k": lambda: m.recall_at_k(several, probabilities, 3, weights=vector),
         "recall_k_one": lambda: m.recall_at_k(classes, probabilities, 2),
+        "precision_k_class": lambda: m.precision_at_k(several, probabilities, 2, 1, vector),
+        "recall_k_class": lambda: m.recall_at_k(several, probabilities, 3, 2),
+        "average_precision_k": lambda: m.average_precision_at_k(several, probabilities, 3),
+        "average_precision_k_one": lambda: m.average_precision_at_k(classes, probabilities, 2, vector),
+        "precision_top_k": lambda: m.precision_at_top_k(classes, several),
+        "recall_top_k": lambda: m.recall_at_top_k(classes, several, class_id=3, weights=vector),
     }
     values, updates = {}, {}
     for name, build in cases.items():
@@ -357,6 +378,7 @@ def gathered(session, values, updates):
                  "truths:0": random.rand(BATCH, 4) < 0.5, "guesses:0": random.rand(BATCH, 4) < 0.5,
                  "probabilities:0": random.rand(BATCH, 4), "classes:0": random.randint(0, 4, BATCH),
                  "guessed:0": random.randint(0, 4, BATCH), "several:0": random.randint(0, 4, [BATCH, 2]),
+                 "values:0": random.randn(BATCH, 2),
                  "weights:0": random.randint(0, 3, [BATCH, 4]), "row_weights:0": random.rand(BATCH, 1),
                  "vector:0": random.rand(BATCH)}
         results.append(session.run(updates, feeds) | session.run(values) | session.run(held))

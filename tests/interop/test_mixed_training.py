@@ -1,5 +1,6 @@
 """Workers in Rust and a worker of real TensorFlow train one model on our parameter server."""
 
+import json
 import re
 import sys
 
@@ -40,3 +41,28 @@ def test_rust_and_tensorflow_workers_train_one_model(ferroflow_bin, processes, m
     accuracy = re.search(r"test accuracy ([\d.]+) %", chief.log())
     assert float(accuracy[1]) > 80, chief.log()
     ps.expect_success(60)
+
+
+def test_rust_and_python_estimators_are_tasks_of_one_tf_config(ferroflow_bin, server_kind, processes, tmp_path):
+    if server_kind == harness.TENSORFLOW:
+        pytest.skip("the chief is a program in Rust")
+    cluster = {job: [f"127.0.0.1:{harness.PORTS.take()}"] for job in ("chief", "worker", "ps")}
+
+    def environment(job):
+        return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})}
+
+    # The chief trains until the worker, whose steps count for the same global step, has ended.
+    ours = [ferroflow_bin, "train", "--hidden_units=16", "--train_steps=100000000", f"--logdir={tmp_path / 'model'}"]
+    for job in ("ps", "chief"):
+        processes.append(harness.Process(job, ours, environment(job)).start())
+    ps, chief = processes[-2:]
+    worker = harness.script("estimator_beside_rust.py", f"--model_dir={tmp_path / 'worker'}", ferroflow=True,
+                            env=environment("worker"), label="worker")
+    processes.append(worker)
+    steps, at = map(int, re.search(r"estimator: (\d+) steps, global step (\d+)", worker.expect_success(300)).groups())
+    assert steps >= 1 and at >= steps, worker.log()
+    chief.signal(2)
+    chief.expect_success(300)
+    assert any("interrupted" in line for line in chief.lines), chief.log()
+    ps.expect_success(100)
+    assert int(re.search(r"model\.ckpt-(\d+);", chief.log())[1]) >= at, chief.log()

@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use clap::Subcommand;
+use std::path::Path;
 use std::sync::Arc;
 use storage::bundle::BundleReader;
 use storage::file_system::{FileSystem, FileSystems};
@@ -12,12 +13,12 @@ use tensor::{DType, Tensor};
 pub enum Command {
     /// Lists the tensors of a checkpoint.
     Ls {
-        /// A checkpoint's prefix (`model.ckpt-100`), or a directory, whose latest checkpoint is taken.
+        /// A checkpoint's prefix (`model.ckpt-100`), one of its files, or a directory, whose latest checkpoint is taken.
         path: String,
     },
     /// Prints a tensor of a checkpoint.
     Show {
-        /// A checkpoint's prefix, or a directory.
+        /// A checkpoint's prefix, one of its files, or a directory.
         path: String,
         /// The tensor's name.
         tensor: String,
@@ -47,11 +48,30 @@ pub fn run(command: &Command) -> Result<(), Failure> {
 }
 
 fn open(files: &Arc<dyn FileSystem>, path: &str) -> Result<BundleReader, Failure> {
-    let prefix = match storage::checkpoint_state::latest_checkpoint(&**files, path, None) {
-        Ok(Some(prefix)) => prefix,
-        _ => prefix_of(path).to_owned(),
+    let prefix = match directory_of(path) {
+        Some(directory) => {
+            let latest = storage::checkpoint_state::latest_checkpoint(&**files, &directory, None)?;
+            latest.ok_or_else(|| Failure::new(format!("there is no checkpoint in {directory}")))?
+        }
+        // A directory elsewhere, such as in an object store, or a prefix.
+        None => match storage::checkpoint_state::latest_checkpoint(&**files, path, None) {
+            Ok(Some(prefix)) => prefix,
+            _ => prefix_of(path).to_owned(),
+        },
     };
     Ok(BundleReader::open(files.clone(), &prefix)?)
+}
+
+/// Returns the directory whose latest checkpoint is meant, if one is: its state file may be named as well.
+fn directory_of(path: &str) -> Option<String> {
+    let named = Path::new(path);
+    let is_state = named.file_name().is_some_and(|name| name == "checkpoint") && named.is_file();
+    let directory = match named.parent().filter(|_| is_state) {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => named,
+    };
+    directory.is_dir().then(|| directory.display().to_string())
 }
 
 /// Returns the prefix of a checkpoint, one of whose files may be named instead, as a shell completes it.

@@ -190,7 +190,7 @@ fn wait_for_signals() -> Result<oneshot::Receiver<std::io::Result<&'static str>>
         let was_told = told.is_ok();
         let _ = sender.send(told);
         if was_told {
-            runtime.block_on(tokio::time::sleep(STOP_TIMEOUT));
+            runtime.block_on(async { tokio::time::sleep(STOP_TIMEOUT).await });
             eprintln!("calls that can't be stopped are still under way: ending without them");
             std::process::exit(1);
         }

@@ -149,7 +149,8 @@ fn checkpoints_are_listed_and_shown() -> Result<()> {
     let written = saver.save(&session, &format!("{path}/model.ckpt"), Some(7))?;
 
     // By its name, as the newest of its directory, and by the file that Tab completes to.
-    for path in [&*written, path, &format!("{written}.index"), &format!("{written}.data-00000-of-00001")] {
+    let (state, data) = (format!("{path}/checkpoint"), format!("{written}.data-00000-of-00001"));
+    for path in [&*written, path, &format!("{written}.index"), &data, &state] {
         let listed = ferroflow(&["checkpoint", "ls", path]);
         let text = String::from_utf8(listed.stdout).unwrap();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -162,11 +163,14 @@ fn checkpoints_are_listed_and_shown() -> Result<()> {
         let whole = ferroflow(&["checkpoint", "show", path, "table"]);
         assert_eq!(String::from_utf8(whole.stdout).unwrap().lines().filter(|line| *line == "3.0 3.0").count(), 5);
     }
+    let empty = tempfile::tempdir().unwrap();
+    let empty = empty.path().to_str().unwrap();
     for (arguments, part) in [
-        (["checkpoint", "show", &*written, "nothing"], "nothing"),
-        (["checkpoint", "show", "/no/such/model.ckpt", "v"], "/no/such/model.ckpt"),
+        (&["checkpoint", "show", &*written, "nothing"][..], "nothing"),
+        (&["checkpoint", "show", "/no/such/model.ckpt", "v"], "/no/such/model.ckpt"),
+        (&["checkpoint", "ls", empty], "there is no checkpoint in /"),
     ] {
-        let failed = ferroflow(&arguments);
+        let failed = ferroflow(arguments);
         assert!(!failed.status.success());
         let text = String::from_utf8(failed.stderr).unwrap();
         assert!(text.contains(part), "{text}");

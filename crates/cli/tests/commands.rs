@@ -79,6 +79,12 @@ fn check_tells_what_is_in_a_file_and_what_cannot_run() {
     check(directory.path(), "saved_model.pb", &model.encode_to_vec());
     let (succeeded, text) = run(&["check", directory.path().to_str().unwrap()]);
     assert!(succeeded && text.contains("SavedModel, 1 MetaGraph(s)"), "{text}");
+    // Exported models are in directories below the one that was named.
+    let parent = tempfile::tempdir().unwrap();
+    std::fs::create_dir(parent.path().join("17")).unwrap();
+    check(&parent.path().join("17"), "saved_model.pb", &model.encode_to_vec());
+    let (succeeded, text) = run(&["saved_model", "ls", parent.path().to_str().unwrap()]);
+    assert!(!succeeded && text.contains("there is one in /") && text.trim_end().ends_with("/17"), "{text}");
     for (name, bytes) in [("empty.pb", &b""[..]), ("noise.pb", b"\xff\x00\x80"), ("words.txt", b"hello there")] {
         let (succeeded, text) = check(directory.path(), name, bytes);
         assert!(!succeeded && text.contains("is not a GraphDef, MetaGraphDef or SavedModel"), "{text}");

@@ -16,7 +16,7 @@ fn step_in(screen: &str) -> Option<i64> {
     before.rsplit(' ').next()?.parse().ok()
 }
 
-/// `ferroflow train` in the foreground of a terminal.
+/// A command of `ferroflow` in the foreground of a terminal.
 struct Terminal {
     child: std::process::Child,
     terminal: std::sync::Arc<pty_process::blocking::Pty>,
@@ -26,10 +26,14 @@ struct Terminal {
 
 impl Terminal {
     fn train(arguments: &[&str]) -> Terminal {
+        Terminal::start(&[&["train"], arguments].concat())
+    }
+
+    fn start(arguments: &[&str]) -> Terminal {
         let (terminal, other_end) = pty_process::blocking::open().unwrap();
         terminal.resize(pty_process::Size::new(24, 200)).unwrap();
         let command = pty_process::blocking::Command::new(env!("CARGO_BIN_EXE_ferroflow"));
-        let child = command.arg("train").args(arguments).spawn(other_end).unwrap();
+        let child = command.args(arguments).spawn(other_end).unwrap();
         let terminal = std::sync::Arc::new(terminal);
         let (sender, output) = channel();
         let reader = terminal.clone();
@@ -54,8 +58,12 @@ impl Terminal {
         true
     }
 
+    fn press(&self, key: &[u8]) {
+        (&*self.terminal).write_all(key).unwrap();
+    }
+
     fn press_control_c(&self) {
-        (&*self.terminal).write_all(b"\x03").unwrap();
+        self.press(b"\x03");
     }
 
     /// Waits for the end of the process; everything it printed is on the screen then.
@@ -127,6 +135,19 @@ fn a_second_control_c_ends_everything_at_once() {
     assert_eq!(status.code(), Some(130), "{}", terminal.screen);
     assert!(terminal.screen.contains("ended at once"), "{}", terminal.screen);
     assert!(!Path::new(&format!("/proc/{worker}")).exists());
+}
+
+#[test]
+fn top_shows_a_cluster_again_and_again_until_a_key_ends_it() {
+    let mut server = Process::start("server", &["server", "--port=0"]);
+    let line = server.wait_for("server ready: ");
+    let address = line.rsplit(' ').next().unwrap();
+    let mut terminal = Terminal::start(&["top", address]);
+    let is_shown_anew = |screen: &str| screen.matches("1 of 1 tasks are well").count() >= 3;
+    assert!(terminal.read_until(Instant::now() + PATIENCE, is_shown_anew), "{}", terminal.screen);
+    terminal.press(b"q");
+    let status = terminal.wait();
+    assert!(status.success() && !terminal.screen.contains("panicked"), "{}", terminal.screen);
 }
 
 #[test]

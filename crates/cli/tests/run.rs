@@ -156,6 +156,7 @@ fn a_server_says_what_it_was_told_by_and_how_it_ended() {
     server.signal("-TERM");
     assert_eq!(server.wait().code(), Some(143), "{:?}", server.seen);
     assert_eq!(count(&server.seen, "the cluster and the task are those of TF_CONFIG"), 1, "{:?}", server.seen);
+    assert_eq!(count(&server.seen, "panicked"), 0, "{:?}", server.seen);
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferroflow"));
     let command =
         command.env("TF_CONFIG", tf_config).args(["server", "--cluster_spec=ps|127.0.0.1:0", "--job_name=ps"]);
@@ -163,6 +164,7 @@ fn a_server_says_what_it_was_told_by_and_how_it_ended() {
     server.wait_for("server ready: /job:ps/task:0 at");
     server.signal("-INT");
     server.wait_for_success();
+    assert_eq!(count(&server.seen, "panicked"), 0, "{:?}", server.seen);
     let said = "the cluster is that of --cluster_spec; TF_CONFIG is set, too, and not used";
     assert_eq!(count(&server.seen, said), 1, "{:?}", server.seen);
 }

@@ -5,7 +5,7 @@
 use ferroflow::layers::rnn::*;
 use ferroflow::layers::*;
 use ferroflow::losses::{self, Labels, Logits, Predictions, Reduction};
-use ferroflow::metrics::{self, Curve, MetricBuilder};
+use ferroflow::metrics::{self, Curve, MetricBuilder, Summation};
 use ferroflow::ops::{array, math};
 use ferroflow::train::{GradientDescentOptimizer, GradientOptions, Optimizer, Saver, meta_graph::export_meta_graph};
 use ferroflow::variable::{global_variables, trainable_variables};
@@ -307,6 +307,11 @@ fn metric_cases(cases: &Cases) -> Result<()> {
     case("percentage", metrics::percentage_below(&x, 0.3).weights(&each));
     case("accuracy", metrics::accuracy(Labels(&classes), Predictions(&guessed)));
     case("accuracy_weights", metrics::accuracy(Labels(&classes), Predictions(&guessed)).weights(&vector));
+    let values = cases.placeholder("values", DType::Float, &[4, 2]);
+    case("each", metrics::mean_tensor(&values));
+    case("each_weights", metrics::mean_tensor(&values).weights(&vector));
+    case("relative", metrics::mean_relative_error(l, p, &each));
+    case("relative_weights", metrics::mean_relative_error(l, p, &y).weights(&rows));
     case("absolute", metrics::mean_absolute_error(l, p).weights(&each));
     case("squared", metrics::mean_squared_error(l, p));
     case("root", metrics::root_mean_squared_error(l, p).weights(&rows));
@@ -329,6 +334,15 @@ fn metric_cases(cases: &Cases) -> Result<()> {
     case("recall_at", metrics::recall_at_thresholds(l, p, &thresholds));
     case("auc", metrics::auc(l, p));
     case("auc_pr", metrics::auc(l, p).curve(Curve::PrecisionRecall).num_thresholds(20).weights(&each));
+    for (name, summation) in [
+        ("careful", Summation::CarefulInterpolation),
+        ("minoring", Summation::Minoring),
+        ("majoring", Summation::Majoring),
+    ] {
+        for (curve, kind) in [("roc", Curve::Roc), ("pr", Curve::PrecisionRecall)] {
+            case(&format!("auc_{curve}_{name}"), metrics::auc(l, p).curve(kind).summation(summation));
+        }
+    }
     case("sensitivity", metrics::sensitivity_at_specificity(l, p, 0.6));
     case("specificity", metrics::specificity_at_sensitivity(l, p, 0.4).weights(&each).num_thresholds(30));
     let (l, p) = (Labels(&classes), Predictions(&guessed));
@@ -340,5 +354,12 @@ fn metric_cases(cases: &Cases) -> Result<()> {
     case("precision_k", metrics::precision_at_k(l, p, 2));
     case("recall_k", metrics::recall_at_k(l, p, 3).weights(&vector));
     case("recall_k_one", metrics::recall_at_k(Labels(&classes), p, 2));
+    case("precision_k_class", metrics::precision_at_k(l, p, 2).class_id(1).weights(&vector));
+    case("recall_k_class", metrics::recall_at_k(l, p, 3).class_id(2));
+    case("average_precision_k", metrics::average_precision_at_k(l, p, 3));
+    case("average_precision_k_one", metrics::average_precision_at_k(Labels(&classes), p, 2).weights(&vector));
+    let p = Predictions(&several);
+    case("precision_top_k", metrics::precision_at_top_k(Labels(&classes), p));
+    case("recall_top_k", metrics::recall_at_top_k(Labels(&classes), p).class_id(3).weights(&vector));
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! First values of variables, as TensorFlow's initializers build them.
 
+use crate::compose::{fill, mul, node, transpose, with_number};
 use crate::train::Number;
 use crate::train::expression::{binary, number};
 use crate::train::fill::{filled, filled_constant, filled_with};
@@ -251,6 +252,131 @@ pub fn glorot_uniform(seed: Option<i64>) -> Initializer {
 /// ```
 pub fn glorot_normal(seed: Option<i64>) -> Initializer {
     variance_scaling(1.0, FanMode::Average, Distribution::TruncatedNormal, seed)
+}
+
+/// Starts with uniform numbers as He and others advise for layers with ReLU.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::he_uniform(Some(1))(&g, &Shape::new(&[6, 3])?, DType::Float)?;
+/// let values = Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?;
+/// // The limit is the root of 6 over the inputs.
+/// assert!(values.iter().all(|value| value.abs() <= 1.0));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn he_uniform(seed: Option<i64>) -> Initializer {
+    variance_scaling(2.0, FanMode::In, Distribution::Uniform, seed)
+}
+
+/// Starts with normal numbers as He and others advise for layers with ReLU.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::he_normal(Some(1))(&g, &Shape::new(&[6, 3])?, DType::Float)?;
+/// let values = Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?;
+/// assert!(values.iter().all(|value| value.abs() < 1.4));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn he_normal(seed: Option<i64>) -> Initializer {
+    variance_scaling(2.0, FanMode::In, Distribution::TruncatedNormal, seed)
+}
+
+/// Starts with uniform numbers as LeCun and others advise.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::lecun_uniform(Some(1))(&g, &Shape::new(&[6, 3])?, DType::Float)?;
+/// let values = Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?;
+/// // The limit is the root of 3 over the inputs.
+/// assert!(values.iter().all(|value| value.abs() <= 0.71));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn lecun_uniform(seed: Option<i64>) -> Initializer {
+    variance_scaling(1.0, FanMode::In, Distribution::Uniform, seed)
+}
+
+/// Starts with normal numbers as LeCun and others advise.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::lecun_normal(Some(1))(&g, &Shape::new(&[6, 3])?, DType::Float)?;
+/// let values = Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?;
+/// assert!(values.iter().all(|value| value.abs() < 1.0));
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn lecun_normal(seed: Option<i64>) -> Initializer {
+    variance_scaling(1.0, FanMode::In, Distribution::TruncatedNormal, seed)
+}
+
+/// Starts with the identity matrix, times a number.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::identity(2.0)(&g, &Shape::new(&[2, 3])?, DType::Float)?;
+/// assert_eq!(Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?, [2.0, 0.0, 0.0, 0.0, 2.0, 0.0]);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn identity(gain: f64) -> Initializer {
+    Arc::new(move |graph, shape, dtype| {
+        let &[rows, columns] = shape.dims() else {
+            return Err(Status::invalid_argument(format!(
+                "an identity matrix has two axes, and the variable's shape is {shape}"
+            )));
+        };
+        let zeros = fill(&shape_constant(graph, shape)?, dtype, 0.0)?;
+        let ones = fill(&shape_constant(graph, &Shape::new(&[rows.min(columns)])?)?, dtype, gain)?;
+        node("MatrixSetDiag", &[&zeros, &ones])
+    })
+}
+
+/// Starts with a random orthogonal matrix, times a number: the last axis has the columns, and all before it the rows. Where there are
+/// fewer rows than columns, the rows are orthogonal.
+///
+/// ```
+/// use ferroflow::{DType, Graph, Session, Shape, initializers};
+///
+/// let g = Graph::new();
+/// let first = initializers::orthogonal(1.0, Some(1))(&g, &Shape::new(&[2, 3, 4])?, DType::Float)?;
+/// let values = Session::new(&g)?.run(&[&first])?[0].to_vec::<f32>()?;
+/// let column = |index: usize| values.iter().skip(index).step_by(4);
+/// assert!((column(0).map(|x| x * x).sum::<f32>() - 1.0).abs() < 1e-5);
+/// assert!(column(0).zip(column(1)).map(|(x, y)| x * y).sum::<f32>().abs() < 1e-5);
+/// # Ok::<(), ferroflow::Status>(())
+/// ```
+pub fn orthogonal(gain: f64, seed: Option<i64>) -> Initializer {
+    Arc::new(move |graph, shape, dtype| {
+        let [receptive @ .., columns] = shape.dims() else {
+            return Err(Status::invalid_argument(
+                "an orthogonal matrix has two axes or more, and the variable has none",
+            ));
+        };
+        if receptive.is_empty() {
+            return Err(Status::invalid_argument(format!(
+                "an orthogonal matrix has two axes or more, and the variable's shape is {shape}"
+            )));
+        }
+        let rows: i64 = receptive.iter().product();
+        let tall = Shape::new(&[rows.max(*columns), rows.min(*columns)])?;
+        let random = normal(graph, "random_normal", "RandomStandardNormal", 0.0, 1.0, seed, &tall, dtype)?;
+        let factors = graph.op("Qr").input(&random).attr("full_matrices", false).try_build()?;
+        // Without the signs of the triangular factor's diagonal, some matrices would be more likely than others.
+        let signs = node("Sign", &[&node("MatrixDiagPart", &[&factors.output(1)])?])?;
+        let mut matrix = mul(&factors.output(0), &signs)?;
+        if rows < *columns {
+            matrix = transpose(&matrix, &[1, 0])?;
+        }
+        with_number("Mul", &node("Reshape", &[&matrix, &shape_constant(graph, shape)?])?, gain)
+    })
 }
 
 /// Returns the numbers of inputs and outputs of a layer whose weights have this shape.

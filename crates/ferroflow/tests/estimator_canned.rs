@@ -110,3 +110,15 @@ fn a_baseline() -> Result<()> {
     assert!((measured.get("prediction/mean")? - 0.5).abs() < 0.05, "{measured}");
     Ok(())
 }
+
+#[test]
+fn a_wrong_column_is_blamed_on_the_line_that_made_the_estimator() -> Result<()> {
+    let directory = tempfile::tempdir().unwrap();
+    let config = RunConfig::new(directory.path().to_str().unwrap());
+    let line = line!() + 1;
+    let model = DNNClassifier::new(&[4], &[numeric_column("aeg").into()]).build(config)?;
+    let status = model.train(|g| rows(g, 1), TrainOptions::default()).unwrap_err();
+    assert!(status.message().contains("Feature aeg is not in features dictionary, which has: age, job"), "{status}");
+    assert!(status.message().contains(&format!("estimator_canned.rs:{line}:")), "{status}");
+    Ok(())
+}

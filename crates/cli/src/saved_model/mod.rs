@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use ferroflow::Session;
 use ferroflow::saved_model::{SavedModel, Signature, TensorInfo, signature_names};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tensor::{DType, Tensor};
 
 /// What to do with a SavedModel.
@@ -60,9 +60,9 @@ pub struct Which {
 /// Runs the command.
 pub fn run(command: &Command) -> Result<(), Failure> {
     match command {
-        Command::Ls { directory, which } => list(&SavedModel::open(directory)?, which),
+        Command::Ls { directory, which } => list(&open(directory)?, which),
         Command::Run { directory, inputs, which, json, outdir, overwrite, worker } => {
-            let outputs = run_once(&SavedModel::open(directory)?, inputs, which, worker)?;
+            let outputs = run_once(&open(directory)?, inputs, which, worker)?;
             if *json {
                 crate::say!("{}", json::object(&outputs));
             } else {
@@ -73,6 +73,16 @@ pub fn run(command: &Command) -> Result<(), Failure> {
             outdir.as_ref().map_or(Ok(()), |directory| write_all(Path::new(directory), &outputs, *overwrite))
         }
     }
+}
+
+/// Opens a model; where there are others in directories below, as exporting makes them, the newest is named.
+fn open(directory: &str) -> Result<SavedModel, Failure> {
+    SavedModel::open(directory).map_err(|status| {
+        let below = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+        let has_model = |path: &PathBuf| path.join("saved_model.pb").is_file();
+        let hint = below.filter(has_model).max().map(|model| format!("; there is one in {}", model.display()));
+        Failure::new(format!("{status}{}", hint.unwrap_or_default()))
+    })
 }
 
 fn list(model: &SavedModel, which: &Which) -> Result<(), Failure> {

@@ -49,7 +49,7 @@ impl Target {
 
     /// Waits for a while.
     pub fn pause(&self, time: Duration) {
-        self.runtime.block_on(tokio::time::sleep(time));
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
     /// Returns how the cluster is, as the first task says that answers.

@@ -16,14 +16,15 @@ const WAITING_MAX: usize = 2;
 pub struct Evaluations(JoinHandle<Result<Option<Evaluation>>>);
 
 impl Evaluations {
-    /// Starts to wait for checkpoints, which the listener that is returned tells of. Nothing is evaluated any more once somebody wishes
-    /// to leave.
+    /// Starts to wait for checkpoints, which the listener that is returned tells of; the first one is left out when the first values were
+    /// evaluated before. Nothing is evaluated any more once somebody wishes to leave.
     pub fn start(
         estimator: &Estimator,
         testing: InputFn,
         wish: &Coordinator,
         listener: Listener,
         has_begun: Arc<AtomicBool>,
+        leave_out_first: bool,
     ) -> Result<(Evaluations, OnSave)> {
         let (sender, checkpoints) = sync_channel(WAITING_MAX);
         let (model, wish) = (estimator.clone(), wish.clone());
@@ -31,7 +32,7 @@ impl Evaluations {
         let spawned = std::thread::Builder::new().name("evaluate".to_owned()).spawn(evaluate);
         let thread = spawned.map_err(|error| Status::resource_exhausted(format!("no thread to evaluate: {error}")))?;
         let directory = estimator.model_dir().to_owned();
-        Ok((Evaluations(thread), OnSave { directory, sender, has_begun }))
+        Ok((Evaluations(thread), OnSave { directory, sender, has_begun, leave_out_next: leave_out_first }))
     }
 
     /// Waits for the last evaluation, and returns it. The listener must have been dropped.
@@ -59,11 +60,11 @@ fn evaluate_all(
     Ok(last)
 }
 
-/// Evaluates a model that was never trained, with its first values: where the curves begin.
-pub fn evaluate_untrained(estimator: &Estimator, testing: &InputFn, listener: &Listener) -> Result<()> {
+/// Evaluates a model that was never trained, with its first values: where the curves begin. Returns whether it was one.
+pub fn evaluate_untrained(estimator: &Estimator, testing: &InputFn, listener: &Listener) -> Result<bool> {
     match estimator.latest_checkpoint()? {
-        Some(_) => Ok(()),
-        None => tell(&evaluate(estimator, testing, None)?, listener),
+        Some(_) => Ok(false),
+        None => tell(&evaluate(estimator, testing, None)?, listener).map(|()| true),
     }
 }
 
@@ -89,6 +90,7 @@ pub struct OnSave {
     directory: String,
     sender: SyncSender<String>,
     has_begun: Arc<AtomicBool>,
+    leave_out_next: bool,
 }
 
 impl CheckpointSaverListener for OnSave {
@@ -99,8 +101,8 @@ impl CheckpointSaverListener for OnSave {
     }
 
     fn after_save(&mut self, _session: &Session, step: i64) -> Result<bool> {
-        // The first values have been evaluated before.
-        if step == 0 {
+        // The first values have been evaluated before; another worker may have done its first steps with them since.
+        if std::mem::take(&mut self.leave_out_next) || step == 0 {
             return Ok(false);
         }
         let Some(checkpoint) = latest_checkpoint(&self.directory)? else { return Ok(false) };

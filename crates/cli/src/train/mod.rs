@@ -42,6 +42,10 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     // An evaluator's lines are those of the library; all others have their own.
     let usual = match &place {
         Some(place) if place.job == EVALUATOR => "warn,ferroflow=info",
+        // Within this process, workers wait for the chief no longer than it takes to initialize the variables.
+        None if !flags.processes => {
+            "warn,ferroflow=info,ferroflow::estimator=warn,ferroflow::train::session_manager=warn"
+        }
         _ => "warn,ferroflow=info,ferroflow::estimator=warn",
     };
     crate::log::start(usual, flags.status.log_format)?;
@@ -143,7 +147,7 @@ fn start_embedded(flags: &Flags) -> Result<(ClusterSpec, EmbeddedCluster)> {
 
 /// Prints the results of the training; the accuracy is last.
 fn conclude(progress: &Progress, trained: &Trained, flags: &Flags) {
-    progress.finish();
+    progress.finish((!trained.is_interrupted).then_some(trained.steps));
     let seconds = progress.seconds();
     if let (Some(checkpoint), Some(logdir)) = (&trained.checkpoint, &flags.logdir) {
         crate::say!("checkpoint {checkpoint}; look into it with: ferroflow checkpoint ls {checkpoint}");

@@ -50,7 +50,7 @@ pub fn run(flags: &Flags, recipe: &dyn Recipe) -> Result<(), Failure> {
     match job.run(&incoming)? {
         Outcome::Trained(trained) => conclude(&job.progress, &trained, flags),
         Outcome::Abandoned => {
-            job.progress.finish();
+            job.progress.finish(None);
             drop(job);
             eprintln!("ended at once; the steps since the last checkpoint are lost");
             std::process::exit(130);

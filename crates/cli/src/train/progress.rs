@@ -63,6 +63,12 @@ pub enum Whose {
     },
 }
 
+/// What the bar looks like: as wide as the terminal, with room for the ^C that a terminal shows, since a line that wraps there tears it.
+const STYLE: &str = "{wide_bar} {pos}/{len} {msg} [{elapsed}, {eta} left]   ";
+
+/// The same when nothing is left to wait for.
+const STYLE_ENDED: &str = "{wide_bar} {pos}/{len} {msg} [{elapsed}]   ";
+
 /// How often a line is printed where there is no terminal.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -72,8 +78,7 @@ impl Progress {
         let bar = std::io::stdout().is_terminal().then(|| {
             let length = u64::try_from(last_step).unwrap_or(0);
             let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stdout());
-            let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} [{elapsed}, {eta} left]");
-            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+            bar.with_style(style(STYLE))
         });
         crate::log::print_above(bar.as_ref());
         Progress {
@@ -123,7 +128,7 @@ impl Progress {
                 let total = self.shares.iter().sum::<u64>();
                 let shares: Vec<String> =
                     self.shares.iter().map(|&steps| format!("{:.0} %", percent(steps, total))).collect();
-                format!("workers' shares {}", shares.join(" "))
+                format!("workers {}", shares.join(" "))
             }
             Whose::One { task, gradients } => {
                 let own = self.shares.get(task as usize).copied().unwrap_or(0);
@@ -153,9 +158,13 @@ impl Progress {
         }
     }
 
-    /// Ends the bar, where it is: training may have been interrupted.
-    pub fn finish(&self) {
+    /// Ends the bar, where it is, since training may have been interrupted, or at the step that it has reached.
+    pub fn finish(&self, reached: Option<i64>) {
         if let Some(bar) = &self.bar {
+            bar.set_style(style(STYLE_ENDED));
+            if let Some(step) = reached {
+                bar.set_position(u64::try_from(step.min(self.last_step)).unwrap_or(0));
+            }
             bar.abandon();
             crate::log::print_above(None);
         }
@@ -172,6 +181,10 @@ impl Progress {
     }
 }
 
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,7 +195,7 @@ mod tests {
         for (task, count) in [(0, 3), (1, 1)] {
             all.take(Steps { task, count, step: 4, loss: 0.5 });
         }
-        assert_eq!(all.shares(4), "workers' shares 75 % 25 %");
+        assert_eq!(all.shares(4), "workers 75 % 25 %");
         for (gradients, expected) in [(1, "worker 1's share 50 %"), (2, "worker 1's share 25 %")] {
             let mut one = Progress::new(100, 2, Whose::One { task: 1, gradients });
             one.take(Steps { task: 1, count: 10, step: 20, loss: 0.5 });

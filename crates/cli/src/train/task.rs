@@ -284,7 +284,7 @@ fn work(
     match trained {
         Some(trained) if is_reporting => line(&to_line(&trained)),
         Some(trained) => conclude(&progress.lock(), &trained, flags),
-        None => progress.lock().finish(),
+        None => progress.lock().finish(None),
     }
     Ok(if wish.should_stop() { Ended::Told } else { Ended::Trained })
 }

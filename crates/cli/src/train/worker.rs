@@ -171,12 +171,10 @@ impl Worker {
         };
         let mut evaluations = None;
         if let Some(testing) = &testing {
-            if self.flags.logdir.is_some() {
-                evaluate_untrained(&estimator, testing, &self.listener)?;
-            }
-            let (wish, listener) = (&self.stop, self.listener.clone());
+            let is_new = self.flags.logdir.is_some() && evaluate_untrained(&estimator, testing, &self.listener)?;
+            let (wish, listener, has_begun) = (&self.stop, self.listener.clone(), under_way.has_begun.clone());
             let (started, on_save) =
-                Evaluations::start(&estimator, testing.clone(), wish, listener, under_way.has_begun.clone())?;
+                Evaluations::start(&estimator, testing.clone(), wish, listener, has_begun, is_new)?;
             options.saving_listeners.push(Box::new(on_save));
             evaluations = Some(started);
         }

@@ -227,6 +227,7 @@ fn optimizer(given: &Option<OptimizerFn>, default: impl FnOnce() -> Box<dyn Opti
 trait Canned: Clone + Send + Sync + 'static {
     fn spec(&self, features: &Features, labels: Option<&Output>, mode: Mode, head: &Head) -> Result<EstimatorSpec>;
 
+    #[track_caller]
     fn estimator(self, head: Head, config: RunConfig) -> Result<Estimator> {
         Estimator::new(
             |features, labels, mode, (model, head): &(Self, Head)| model.spec(features, labels, mode, head),
@@ -389,6 +390,7 @@ macro_rules! estimators {
             ///
             #[doc = concat!("assert!(", $example, ".build(RunConfig::new(\"\")).is_err());")]
             /// ```
+            #[track_caller]
             pub fn build(self, config: RunConfig) -> Result<Estimator> {
                 let model: fn($name) -> _ = $model;
                 let head = self.head.clone();

@@ -9,6 +9,7 @@ use crate::variable::create_global_step;
 use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::panic::Location;
 use std::sync::Arc;
 use storage::bundle::BundleReader;
 use storage::file_system::{FileSystem, FileSystems, path};
@@ -59,6 +60,8 @@ pub struct Estimator {
     pub(super) config: RunConfig,
     model_dir: String,
     pub(super) warm_start: Option<WarmStartSettings>,
+    /// Where it was made, for mistakes of models that are built inside the library.
+    caller: &'static Location<'static>,
     /// One event file for each directory, however often it is evaluated.
     writers: Arc<Mutex<BTreeMap<String, FileWriter>>>,
 }
@@ -84,6 +87,7 @@ impl Estimator {
     /// # std::fs::remove_dir(estimator.model_dir()).unwrap();
     /// # Ok::<(), ferroflow::Status>(())
     /// ```
+    #[track_caller]
     pub fn new<P: Send + Sync + 'static>(
         model_fn: impl Fn(&Features, Option<&Output>, Mode, &P) -> Result<EstimatorSpec> + Send + Sync + 'static,
         params: P,
@@ -101,6 +105,7 @@ impl Estimator {
             config,
             model_dir,
             warm_start: None,
+            caller: Location::caller(),
             writers: Arc::default(),
         })
     }
@@ -219,7 +224,7 @@ impl Estimator {
         labels: Option<&Output>,
         mode: Mode,
     ) -> Result<EstimatorSpec> {
-        match (self.model_fn)(features, labels, mode) {
+        match graph.called_from(self.caller, |_| (self.model_fn)(features, labels, mode)) {
             Ok(spec) => spec.check(graph, mode),
             // A mistake that is in the graph was first, and has the line of the model function.
             Err(status) => graph.finish().and(Err(status)),

@@ -1,6 +1,7 @@
 //! Metrics of several classes, each counted by itself.
 
-use super::metric::{Metric, MetricBuilder, assign_add, metric_variable};
+use super::metric::{Metric, MetricBuilder};
+use super::parts::{assign_add, metric_variable};
 use crate::compose::{self, cast, check_same_shape, node, reduce, reduce_all, reshape, with_number};
 use crate::layers::check_positive;
 use crate::losses::to_float;

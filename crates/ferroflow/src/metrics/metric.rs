@@ -1,24 +1,12 @@
 //! [`MetricBuilder`], which knows what all metrics can be told, and the metrics that are means or counts.
 
-use crate::compose::{self, cast, check_same_shape, kept_as, node, number_with, reduce, reduce_all, with_number};
-use crate::losses::{Labels, Predictions, broadcast_weights, check_weights, to_float, without_last_axis};
+use super::parts::fitted_weights;
+use crate::compose::{self, cast, check_same_shape, kept_as, node, number_with, reduce, with_number};
+use crate::losses::{Labels, Predictions, to_float, without_last_axis};
 use crate::train::Number;
-use crate::variable::{Kind, Variable, collections};
 use crate::variable_scope::VariableScope;
 use graph::{Graph, Output};
-use tensor::{DType, Result, Shape, Status, Tensor};
-
-/// The collection of the variables of metrics, which are local variables too.
-///
-/// ```
-/// use ferroflow::metrics::{METRIC_VARIABLES, mean};
-/// use ferroflow::{Graph, Tensor};
-///
-/// let g = Graph::new();
-/// mean(&g.constant_tensor(&Tensor::scalar(1f32))).build();
-/// assert_eq!(g.collection(METRIC_VARIABLES).len(), 2);
-/// ```
-pub const METRIC_VARIABLES: &str = "metric_variables";
+use tensor::{DType, Result};
 
 /// A metric in the graph.
 ///
@@ -58,11 +46,37 @@ pub enum Curve {
     PrecisionRecall,
 }
 
+/// How [`auc`] sums up the area between two thresholds.
+///
+/// ```
+/// use ferroflow::losses::{Labels, Predictions};
+/// use ferroflow::metrics::{Curve, Summation, auc};
+/// use ferroflow::{Graph, Tensor};
+///
+/// let g = Graph::new();
+/// let x = g.constant_tensor(&Tensor::vector(&[0f32, 1.0]));
+/// auc(Labels(&x), Predictions(&x)).curve(Curve::PrecisionRecall).summation(Summation::CarefulInterpolation).build();
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Summation {
+    /// By the mean of both ends.
+    #[default]
+    Trapezoidal,
+    /// Along the curve between the ends, which is not straight where it is of precision over recall.
+    CarefulInterpolation,
+    /// By the lower end: at most the area.
+    Minoring,
+    /// By the upper end: at least the area.
+    Majoring,
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum MetricKind {
     Mean,
+    MeanTensor,
     Accuracy,
     MeanAbsoluteError,
+    MeanRelativeError { normalizer: Output },
     MeanCosineDistance { axis: i64 },
     MeanSquaredError,
     RootMeanSquaredError,
@@ -80,6 +94,9 @@ pub(super) enum MetricKind {
     MeanIou { num_classes: i64 },
     PrecisionAtK { k: i64 },
     RecallAtK { k: i64 },
+    AveragePrecisionAtK { k: i64 },
+    PrecisionAtTopK,
+    RecallAtTopK,
 }
 
 /// Which of the four kinds of right and wrong.
@@ -132,6 +149,8 @@ pub struct MetricBuilder {
     pub(super) weights: Option<Number>,
     pub(super) num_thresholds: usize,
     pub(super) curve: Curve,
+    pub(super) summation: Summation,
+    pub(super) class_id: Option<i64>,
     name: Option<String>,
     metrics_collection: Option<String>,
     updates_collection: Option<String>,
@@ -148,6 +167,19 @@ pub struct MetricBuilder {
 /// ```
 pub fn mean(values: &Output) -> MetricBuilder {
     MetricBuilder::new(MetricKind::Mean, values, values)
+}
+
+/// The mean of each element of values, whose shape must be known.
+///
+/// ```
+/// use ferroflow::{Graph, PartialShape, Tensor, metrics};
+///
+/// let g = Graph::new();
+/// let metric = metrics::mean_tensor(&g.constant_tensor(&Tensor::vector(&[0.5f32, 2.0]))).build();
+/// assert_eq!(metric.value.shape(), PartialShape::from([2]));
+/// ```
+pub fn mean_tensor(values: &Output) -> MetricBuilder {
+    MetricBuilder::new(MetricKind::MeanTensor, values, values)
 }
 
 /// How many per cent, as a fraction, of values are below a threshold.
@@ -189,6 +221,9 @@ metrics! {
     accuracy() => MetricKind::Accuracy;
     /// The mean distance of predictions from labels.
     mean_absolute_error() => MetricKind::MeanAbsoluteError;
+    /// The mean distance of predictions from labels, over what is normal for each; one that is 0 counts as no error.
+    mean_relative_error(normalizer: &Output = "&predictions") =>
+        MetricKind::MeanRelativeError { normalizer: normalizer.clone() };
     /// One minus the mean cosine of the angle between unit vectors along an axis.
     mean_cosine_distance(axis: i64 = "1") => MetricKind::MeanCosineDistance { axis };
     /// The mean squared distance of predictions from labels.
@@ -239,6 +274,12 @@ metrics! {
     precision_at_k(k: i64 = "1") => MetricKind::PrecisionAtK { k };
     /// The fraction of labels that are among the `k` most likely classes.
     recall_at_k(k: i64 = "1") => MetricKind::RecallAtK { k };
+    /// The mean of the [precision](precision_at_k) at each of the `k` most likely classes that is a label.
+    average_precision_at_k(k: i64 = "1") => MetricKind::AveragePrecisionAtK { k };
+    /// [`precision_at_k`] where the predictions are the most likely classes already.
+    precision_at_top_k() => MetricKind::PrecisionAtTopK;
+    /// [`recall_at_k`] where the predictions are the most likely classes already.
+    recall_at_top_k() => MetricKind::RecallAtTopK;
 }
 
 impl MetricBuilder {
@@ -250,6 +291,8 @@ impl MetricBuilder {
             weights: None,
             num_thresholds: 200,
             curve: Curve::Roc,
+            summation: Summation::Trapezoidal,
+            class_id: None,
             name: None,
             metrics_collection: None,
             updates_collection: None,
@@ -314,6 +357,36 @@ impl MetricBuilder {
         self
     }
 
+    /// Sets how [`auc`] sums up the area between two thresholds.
+    ///
+    /// ```
+    /// use ferroflow::losses::{Labels, Predictions};
+    /// use ferroflow::{Graph, Tensor, metrics};
+    ///
+    /// let g = Graph::new();
+    /// let x = g.constant_tensor(&Tensor::vector(&[0f32, 1.0]));
+    /// metrics::auc(Labels(&x), Predictions(&x)).summation(metrics::Summation::Minoring).build();
+    /// ```
+    pub fn summation(mut self, summation: Summation) -> Self {
+        self.summation = summation;
+        self
+    }
+
+    /// Has [`precision_at_k`] and [`recall_at_k`] count one class only.
+    ///
+    /// ```
+    /// use ferroflow::losses::{Labels, Predictions};
+    /// use ferroflow::{Graph, metrics};
+    ///
+    /// let g = Graph::new();
+    /// let (labels, scores) = (g.placeholder::<i64>([-1]), g.placeholder::<f32>((None, 5)));
+    /// metrics::recall_at_k(Labels(&labels), Predictions(&scores), 2).class_id(4).build();
+    /// ```
+    pub fn class_id(mut self, class_id: i64) -> Self {
+        self.class_id = Some(class_id);
+        self
+    }
+
     /// Adds the value to a collection.
     ///
     /// ```
@@ -359,9 +432,10 @@ impl MetricBuilder {
 
     fn default_name(&self) -> String {
         let name = match &self.kind {
-            MetricKind::Mean => "mean",
+            MetricKind::Mean | MetricKind::MeanTensor => "mean",
             MetricKind::Accuracy => "accuracy",
             MetricKind::MeanAbsoluteError => "mean_absolute_error",
+            MetricKind::MeanRelativeError { .. } => "mean_relative_error",
             MetricKind::MeanCosineDistance { .. } => "mean_cosine_distance",
             MetricKind::MeanSquaredError => "mean_squared_error",
             MetricKind::RootMeanSquaredError => "root_mean_squared_error",
@@ -376,8 +450,11 @@ impl MetricBuilder {
             MetricKind::SpecificityAtSensitivity { .. } => "specificity_at_sensitivity",
             MetricKind::MeanPerClassAccuracy { .. } => "mean_accuracy",
             MetricKind::MeanIou { .. } => "mean_iou",
-            MetricKind::PrecisionAtK { k } => return format!("precision_at_{k}"),
-            MetricKind::RecallAtK { k } => return format!("recall_at_{k}"),
+            MetricKind::PrecisionAtK { k } => return self.name_at_k("precision", Some(*k)),
+            MetricKind::RecallAtK { k } => return self.name_at_k("recall", Some(*k)),
+            MetricKind::AveragePrecisionAtK { k } => return format!("average_precision_at_{k}"),
+            MetricKind::PrecisionAtTopK => return self.name_at_k("precision", None),
+            MetricKind::RecallAtTopK => return self.name_at_k("recall", None),
         };
         name.to_owned()
     }
@@ -401,6 +478,7 @@ impl MetricBuilder {
     fn add_here(&self, graph: &Graph) -> Result<Metric> {
         match &self.kind {
             MetricKind::Mean => self.mean_of(&self.predictions, self.weights_output(graph)?),
+            MetricKind::MeanTensor => self.mean_of_each(graph),
             MetricKind::PercentageBelow { threshold } => {
                 let below = with_number("Less", &self.predictions, *threshold)?;
                 self.mean_of(&to_float(&below)?, self.weights_output(graph)?)
@@ -413,6 +491,15 @@ impl MetricBuilder {
             MetricKind::MeanAbsoluteError => {
                 let (labels, predictions, weights) = self.fitted(graph, Some(DType::Float))?;
                 self.mean_of(&node("Abs", &[&compose::sub(&predictions, &labels)?])?, weights)
+            }
+            MetricKind::MeanRelativeError { normalizer } => {
+                let (labels, predictions, weights) = self.fitted(graph, Some(DType::Float))?;
+                let (predictions, normalizer) = without_last_axis(&predictions, &cast(normalizer, DType::Float)?, 0)?;
+                check_same_shape(&predictions, &normalizer)?;
+                let distances = node("Abs", &[&compose::sub(&labels, &predictions)?])?;
+                let relative = compose::div(&distances, &normalizer)?;
+                let is_nothing = with_number("Equal", &normalizer, 0.0)?;
+                self.mean_of(&node("Select", &[&is_nothing, &node("ZerosLike", &[&labels])?, &relative])?, weights)
             }
             MetricKind::MeanSquaredError | MetricKind::RootMeanSquaredError => {
                 let (labels, predictions, weights) = self.fitted(graph, Some(DType::Float))?;
@@ -427,16 +514,16 @@ impl MetricBuilder {
                 let product = reduce("Sum", &compose::mul(&predictions, &labels)?, &[*axis as i32], true)?;
                 self.mean_of(&product, weights)?.map(|x| number_with("Sub", 1.0, x))
             }
-            MetricKind::Counted(what) => {
-                let (labels, predictions, weights) = self.fitted(graph, Some(DType::Bool))?;
-                count(graph, *what, &labels, &predictions, weights.as_ref())
-            }
+            MetricKind::Counted(what) => self.count(graph, *what),
             MetricKind::Precision => self.ratio(graph, Count::TruePositives, Count::FalsePositives),
             MetricKind::Recall => self.ratio(graph, Count::TruePositives, Count::FalseNegatives),
             MetricKind::MeanPerClassAccuracy { num_classes } => self.mean_per_class_accuracy(graph, *num_classes),
             MetricKind::MeanIou { num_classes } => self.mean_iou(graph, *num_classes),
-            MetricKind::PrecisionAtK { k } => self.at_k(graph, *k, ("false_positive", "a-b")),
-            MetricKind::RecallAtK { k } => self.at_k(graph, *k, ("false_negative", "b-a")),
+            MetricKind::PrecisionAtK { k } => self.at_k(graph, Some(*k), Count::FalsePositives),
+            MetricKind::RecallAtK { k } => self.at_k(graph, Some(*k), Count::FalseNegatives),
+            MetricKind::PrecisionAtTopK => self.at_k(graph, None, Count::FalsePositives),
+            MetricKind::RecallAtTopK => self.at_k(graph, None, Count::FalseNegatives),
+            MetricKind::AveragePrecisionAtK { k } => self.average_precision(graph, *k),
             _ => self.at_thresholds(graph),
         }
     }
@@ -459,101 +546,10 @@ impl MetricBuilder {
         };
         Ok((labels, predictions, weights))
     }
-
-    fn mean_of(&self, values: &Output, weights: Option<Output>) -> Result<Metric> {
-        let graph = values.graph();
-        let values = to_float(values)?;
-        let total = metric_variable(graph, "total", &[], DType::Float)?;
-        let number = metric_variable(graph, "count", &[], DType::Float)?;
-        let (values, num_values) = match weights {
-            None => (values.clone(), to_float(&node("Size", &[&values])?)?),
-            Some(weights) => {
-                let weights = broadcast_weights(&fitted_weights(&weights, &values)?, &values)?;
-                (compose::mul(&values, &weights)?, reduce_all("Sum", &weights)?)
-            }
-        };
-        let new_total = assign_add(&total, &reduce_all("Sum", &values)?)?;
-        let new_number =
-            graph.control_dependencies(std::slice::from_ref(&values.op), |_| assign_add(&number, &num_values))?;
-        let divide =
-            |total: &Output, number: &Output| compose::div_no_nan(total, &with_number("Maximum", number, 0.0)?);
-        Ok(Metric { value: divide(&total.read(), &number.read())?, update: divide(&new_total, &new_number)? })
-    }
-
-    /// Adds `right / (right + wrong)`, or 0 when there is neither.
-    fn ratio(&self, graph: &Graph, right: Count, wrong: Count) -> Result<Metric> {
-        let (labels, predictions, weights) = self.fitted(graph, Some(DType::Bool))?;
-        let counted = |what: Count| {
-            let scope = VariableScope::with_default_name(what.name());
-            scope.run(graph, |graph| count(graph, what, &labels, &predictions, weights.as_ref()))
-        };
-        let (right, wrong) = (counted(right)?, counted(wrong)?);
-        let divide = |right: &Output, wrong: &Output| {
-            let sum = compose::add(right, wrong)?;
-            let any = with_number("Greater", &sum, 0.0)?;
-            node("SelectV2", &[&any, &compose::div(right, &sum)?, &compose::scalar(graph, DType::Float, 0.0)?])
-        };
-        Ok(Metric { value: divide(&right.value, &wrong.value)?, update: divide(&right.update, &wrong.update)? })
-    }
 }
 
 impl Metric {
     fn map(self, change: impl Fn(&Output) -> Result<Output>) -> Result<Metric> {
         Ok(Metric { value: change(&self.value)?, update: change(&self.update)? })
     }
-}
-
-/// Adds a count of one of the four kinds of right and wrong.
-fn count(
-    graph: &Graph,
-    what: Count,
-    labels: &Output,
-    predictions: &Output,
-    weights: Option<&Output>,
-) -> Result<Metric> {
-    let (label, prediction) = what.label_and_prediction();
-    let side = |x: &Output, wanted: bool| if wanted { Ok(x.clone()) } else { node("LogicalNot", &[x]) };
-    let both = node("LogicalAnd", &[&side(labels, label)?, &side(predictions, prediction)?])?;
-    let number = metric_variable(graph, "count", &[], DType::Float)?;
-    let mut values = to_float(&both)?;
-    if let Some(weights) = weights {
-        values = weighted(&values, weights)?;
-    }
-    Ok(Metric { value: number.read(), update: assign_add(&number, &reduce_all("Sum", &values)?)? })
-}
-
-/// Adds values times their weights, which must fit them.
-pub(super) fn weighted(values: &Output, weights: &Output) -> Result<Output> {
-    let multiply = || compose::mul(values, &cast(weights, values.dtype())?);
-    match check_weights(weights, values)? {
-        Some(check) => values.graph().control_dependencies(&[check], |_| multiply()),
-        None => multiply(),
-    }
-}
-
-/// Adds weights with as many axes as values, where they have one more or one less.
-fn fitted_weights(weights: &Output, values: &Output) -> Result<Output> {
-    match (weights.shape().rank(), values.shape().rank()) {
-        (Some(0), _) => Ok(weights.clone()),
-        (Some(ours), Some(theirs)) if ours == theirs + 1 => compose::squeeze(weights, -1),
-        (Some(ours), Some(theirs)) if ours + 1 == theirs => compose::expand_dims(weights, -1),
-        _ => Ok(weights.clone()),
-    }
-}
-
-/// Makes a local variable of zeros.
-pub(super) fn metric_variable(graph: &Graph, name: &str, dims: &[i64], dtype: DType) -> Result<Variable> {
-    let shape = Shape::new(dims)?;
-    let collections = [collections::LOCAL_VARIABLES, METRIC_VARIABLES];
-    let builder = Variable::in_graph(graph, name).trainable(false).collections(&collections);
-    builder.try_build(|graph| Ok(graph.constant_tensor(&Tensor::zeros(dtype, shape)?)))
-}
-
-/// Adds to a variable; returns the new value.
-pub(super) fn assign_add(variable: &Variable, delta: &Output) -> Result<Output> {
-    if variable.kind() == Kind::Resource {
-        return Err(Status::internal("the variables of metrics are refs"));
-    }
-    let graph = variable.graph();
-    Ok(graph.op("AssignAdd").input(variable.handle()).input(delta).try_build()?.output(0))
 }

@@ -22,7 +22,10 @@
 
 mod at_k;
 mod classes;
+mod means;
 mod metric;
+mod parts;
 mod thresholds;
 
 pub use metric::*;
+pub use parts::METRIC_VARIABLES;

@@ -1,8 +1,9 @@
 //! Metrics of predictions between 0 and 1 that are counted above each of several thresholds.
 
-use super::metric::{Count, Curve, Metric, MetricBuilder, MetricKind, assign_add, metric_variable};
+use super::metric::{Count, Curve, Metric, MetricBuilder, MetricKind, Summation};
+use super::parts::{assign_add, metric_variable};
 use crate::compose::{
-    self, assert, cast, div, expand_dims, node, number_with, reduce, reduce_all, reshape, rows, with_number,
+    self, assert, cast, div, div_no_nan, expand_dims, node, number_with, reduce, reduce_all, reshape, rows, with_number,
 };
 use crate::losses::broadcast_weights;
 use graph::{Graph, Output};
@@ -110,8 +111,11 @@ impl MetricBuilder {
         })
     }
 
-    /// Adds the area under a curve, by trapezoids.
+    /// Adds the area under a curve.
     fn area(&self, tp: &Output, fneg: &Output, tn: &Output, fp: &Output) -> Result<Output> {
+        if (self.curve, self.summation) == (Curve::PrecisionRecall, Summation::CarefulInterpolation) {
+            return interpolated_area(tp, fneg, fp);
+        }
         /// What TensorFlow adds to counts of curves.
         const COUNT_EPSILON: f64 = 1e-6;
         let more = |x: &Output| with_number("AddV2", x, COUNT_EPSILON);
@@ -123,12 +127,34 @@ impl MetricBuilder {
                 (recall, precision)
             }
         };
-        let (width, sum) = (
-            compose::sub(&rows(&x, 0, Some(-1))?, &rows(&x, 1, None)?)?,
-            compose::add(&rows(&y, 0, Some(-1))?, &rows(&y, 1, None)?)?,
-        );
-        reduce_all("Sum", &compose::mul(&width, &with_number("RealDiv", &sum, 2.0)?)?)
+        let width = compose::sub(&rows(&x, 0, Some(-1))?, &rows(&x, 1, None)?)?;
+        let (left, right) = (rows(&y, 0, Some(-1))?, rows(&y, 1, None)?);
+        let height = match self.summation {
+            Summation::Minoring => node("Minimum", &[&left, &right])?,
+            Summation::Majoring => node("Maximum", &[&left, &right])?,
+            _ => with_number("RealDiv", &compose::add(&left, &right)?, 2.0)?,
+        };
+        reduce_all("Sum", &compose::mul(&width, &height)?)
     }
+}
+
+/// Adds the area under the curve of precision over recall, between whose points true positives grow linearly with positives, as Davis
+/// and Goadrich show.
+fn interpolated_area(tp: &Output, fneg: &Output, fp: &Output) -> Result<Output> {
+    let positives = compose::add(tp, fp)?;
+    let (first, next) = (|x: &Output| rows(x, 0, Some(-1)), |x: &Output| rows(x, 1, None));
+    let no_less_than_zero = |x: &Output| with_number("Maximum", x, 0.0);
+    let (tp_next, p_first, p_next) = (next(tp)?, first(&positives)?, next(&positives)?);
+    let more_tp = compose::sub(&first(tp)?, &tp_next)?;
+    let slope = div_no_nan(&more_tp, &no_less_than_zero(&compose::sub(&p_first, &p_next)?)?)?;
+    let intercept = compose::sub(&tp_next, &compose::mul(&slope, &p_next)?)?;
+    let are_some = |x: &Output| with_number("Greater", x, 0.0);
+    let are_both = node("LogicalAnd", &[&are_some(&p_first)?, &are_some(&p_next)?])?;
+    let ratio = div_no_nan(&p_first, &no_less_than_zero(&p_next)?)?;
+    let ratio = node("Select", &[&are_both, &ratio, &node("OnesLike", &[&p_next])?])?;
+    let area = compose::add(&more_tp, &compose::mul(&intercept, &node("Log", &[&ratio])?)?)?;
+    let labels = no_less_than_zero(&compose::add(&tp_next, &next(fneg)?)?)?;
+    reduce_all("Sum", &div_no_nan(&compose::mul(&slope, &area)?, &labels)?)
 }
 
 fn check_fraction(value: f64, what: &str) -> Result<()> {
