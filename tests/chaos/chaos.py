@@ -16,8 +16,8 @@ import statistics
 import sys
 import time
 
-import network
-from network import harness
+import hosts
+from hosts import harness
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -364,13 +364,13 @@ def main():
     parser.add_argument("--forwarder", required=True, help="the program that forwards packets")
     parser.add_argument("--out", required=True, help="a directory for logs and results")
     arguments = parser.parse_args()
-    network.enter()
+    hosts.enter()
     global LOGS
     LOGS = pathlib.Path(arguments.out)
     LOGS.mkdir(parents=True, exist_ok=True)
     directory = harness.tempfile.mkdtemp(prefix="ferroflow-chaos-")
     chance, failures, results = random.Random(arguments.seed), Failures(), []
-    net = network.Network([f"ps{i}" for i in range(NUM_PS)] + [f"worker{i}" for i in range(NUM_WORKERS)], arguments.forwarder,
+    net = hosts.Network([f"ps{i}" for i in range(NUM_PS)] + [f"worker{i}" for i in range(NUM_WORKERS)], arguments.forwarder,
                           seed=arguments.seed)
     cluster = Cluster(net, directory)
     try:
@@ -426,5 +426,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         sys.exit(130)
-    except network.Unsupported as error:
+    except hosts.Unsupported as error:
         sys.exit(f"chaos: {error}")
