@@ -85,7 +85,8 @@ def render():
     DOCS.mkdir(parents=True, exist_ok=True)
     notes = page.read_text().split(MARK, 1)[1] if page.exists() and MARK in page.read_text() else "\n"
     lines = [HEAD]
-    for section in (cluster_section, rust_section, core_section, data_section, sessions_section, sweep_section, bandwidth_section):
+    for section in (cluster_section, rust_section, core_section, data_section, sessions_section, sweep_section, bandwidth_section,
+                    network_section):
         lines += section()
     page.write_text("\n".join(lines) + MARK + notes)
 
@@ -248,6 +249,25 @@ def bandwidth_section():
     return lines + [""]
 
 
+def network_section():
+    results = load("network")
+    if not results:
+        return []
+    lines = ["## Across a network", "",
+             "One ps and two workers on hosts of their own, which are network namespaces: `tc tbf` limits what each of them sends, and a",
+             "forwarder of ours delays packets, half of the delay in each direction. *Line*: what one plain TCP connection carried there.",
+             "*Share*: the bytes that the ps sends of the rate of its link, in which headers of packets are 4 %.", "", *how(results),
+             "| case | rate, Gbit/s | delay, ms | line, Gbit/s | TensorFlow, steps/s | Ferroflow, steps/s | ratio (spread) | share of the link "
+             "| server CPU a step, ms | GB a CPU second |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
+    for r in results:
+        t, o = r["tensorflow"], r["ours"]
+        share = f"{r['tensorflow_share']:.2f} → {r['ours_share']:.2f}" if "ours_share" in r else "–"
+        per_second = f"{part(r['tensorflow_gb_per_cpu_s'], 1)} → {part(r['ours_gb_per_cpu_s'], 1)}" if "ours_share" in r else "–"
+        lines.append(f"| {r['name']} | {r['gbit']:g} | {r['delay_ms']:g} | {r['probe']['bits'] / 1e9:.2f} | {t['rate']:,.1f} | {o['rate']:,.1f} "
+                     f"| {ratio(r)} | {share} | {t['cpu_ms']:,.2f} → {o['cpu_ms']:,.2f} | {per_second} |")
+    return lines + [""]
+
+
 def how(results):
     """Says on what and how long was measured, once for all results that agree."""
     texts = []
@@ -299,7 +319,7 @@ def speed(rate):
 def print_short():
     """Prints every case with its ratio and what is asked of it."""
     print(f"{'part':10} {'case':44} {'ratio':>8} {'spread':>15} {'at least':>9}")
-    for name in ("cluster", "rust", "core", "data", "sessions", "sweep", "bandwidth"):
+    for name in ("cluster", "rust", "core", "data", "sessions", "sweep", "bandwidth", "network"):
         results = load(name)
         for r in in_order(results) if name == "cluster" else results:
             if "ratio" in r:

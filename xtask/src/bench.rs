@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: builds the release binaries and runs the drivers of `bench/` in the venv.
 
 use crate::interop::{self, Profile};
-use crate::{after_dashes, process, venv};
+use crate::{after_dashes, chaos, process, venv};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use std::process::Command;
 const PARTS: [&str; 7] = ["cluster", "rust", "core", "data", "sessions", "sweep", "bandwidth"];
 
 /// The parts that are run only when they are named: they compare with other libraries, or take long.
-const NAMED_PARTS: [&str; 3] = ["allreduce", "peers", "tls"];
+const NAMED_PARTS: [&str; 4] = ["allreduce", "network", "peers", "tls"];
 
 /// The part that builds for itself, and writes a page of its own.
 const BUILDS_ITSELF: &str = "peers";
@@ -36,6 +36,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         println!("== {part}");
         let mut command = script(&python, &format!("{part}.py"));
         command.args(rest);
+        if part == "network" {
+            command.arg("--forwarder").arg(chaos::build_forwarder()?);
+        }
         if part == "peers" && wants_torch(rest) {
             // Without it, what needs PyTorch is named and left out.
             match venv::torch() {

@@ -4,8 +4,8 @@
 use crate::{interop, process, venv};
 
 /// The targets, as in `testkit::outside::TARGETS`.
-const TARGETS: [&str; 8] =
-    ["tensor-proto", "graph-def", "text-format", "checkpoint", "records", "events", "rpc", "stream"];
+const TARGETS: [&str; 9] =
+    ["tensor-proto", "graph-def", "text-format", "checkpoint", "records", "events", "rpc", "stream", "saved-model"];
 
 /// Builds the fuzzer and runs it for the given time from a seed on: half of it with graphs made from the definitions of ops, half
 /// with mutated graphs of the interop tests. Without Python, only the former. Each named target, or each of `all`, runs for the

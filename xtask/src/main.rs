@@ -2,6 +2,7 @@
 
 mod bench;
 mod browser;
+mod chaos;
 mod dist;
 mod fresh;
 mod fuzz;
@@ -44,6 +45,10 @@ cargo xtask COMMAND
   bench tls [-- --megabytes N]
         Measures what encryption, the proxy and the flight recorder cost, beside the bounds that they have.
         Writes bench/results/tls.json.
+  bench network [-- --rates=GBIT,… --delays=MS,… CASES]
+        Measures 1 ps and 2 workers on hosts of their own (network namespaces): links of 1, 10 and 25 Gbit/s, delays of
+        0, 0.5 and 5 ms in each round trip, beside TensorFlow's servers. Where the system allows no namespaces, it says so. Writes
+        bench/results/network.json and, when run whole, a section of docs/performance.md.
   bench allreduce [-- --ranks=N,… --bytes=N,…]
         Measures an all-reduce among ranks that are processes of this machine, beside TensorFlow's, and PyTorch's gloo
         and OpenMPI's where they are installed. Writes docs/allreduce.md.
@@ -55,11 +60,17 @@ cargo xtask COMMAND
         Runs random graphs on an embedded server: nothing may panic or hang.
   fuzz TARGET... | all [--seconds N] [--seed N]
         Gives changed bytes to what takes some from outside: tensor-proto, graph-def, text-format, checkpoint,
-        records, events, rpc, stream. Inputs with an outcome of their own are kept below target/fuzz.
+        records, events, rpc, stream, saved-model. Inputs with an outcome of their own are kept below target/fuzz.
   attack [--seconds N] [--rounds N]
         Attacks a release build in every known way at once, twice, while a real client trains on it.
         As root the attackers are another user. Fails when the training, a server, a descriptor or
         memory is lost.
+  chaos [--minutes N] [--seed N] [--only TEXT]
+        Trains on a release build, 2 ps and 4 workers on hosts of their own (network namespaces), while tasks are
+        killed and stopped and hosts are cut off, for ten minutes; --only chooses faults by their names. Fails when an
+        update is lost or applied twice, a host that is cut off goes unnoticed for 15 s, or memory or descriptors grow.
+        Needs root or namespaces for users, and /dev/net/tun; elsewhere it says so and does nothing. A run of five
+        minutes or more writes its table into docs/faults.md.
   simulate [--seeds N] [--from N] [--seed N]
         Runs whole clusters on one thread each, on a clock of their own, with faults that a seed decides: 1,000
         seeds after those that were run before, or from one on; --seed runs one again and shows what it found.
@@ -103,6 +114,7 @@ fn main() -> ExitCode {
         "opdef" => interop::run_script("opdef.py", rest),
         "fuzz" => fuzz::run(rest),
         "attack" => interop::run_attack(after_dashes(rest)),
+        "chaos" => chaos::run(after_dashes(rest)),
         "ops-document" => interop::run_document(),
         "proxy" => interop::run_script("wire_proxy.py", rest),
         "python" => interop::run_python(rest),

@@ -1,7 +1,10 @@
 //! Helpers for tests of the whole system: random graphs made from the op definitions, a loop that runs them on an embedded
-//! server, one that feeds mutated bytes to everything that reads input from outside, and a simulation of whole clusters.
+//! server, one that feeds mutated bytes to everything that reads input from outside, a simulation of whole clusters, and a forwarder
+//! of packets that disturbs a network.
 
 pub mod deep_graph;
+#[cfg(target_os = "linux")]
+pub mod forwarder;
 pub mod fuzz;
 pub mod mutated_graph;
 pub mod outside;

@@ -16,10 +16,10 @@ use storage::table::{Table, TableOptions, TableWriter};
 use tensor::{Result, Shape, Tensor};
 
 /// A directory that is removed with its target.
-struct Directory(PathBuf);
+pub(super) struct Directory(PathBuf);
 
 impl Directory {
-    fn new() -> Directory {
+    pub(super) fn new() -> Directory {
         static NUM_MADE: AtomicU64 = AtomicU64::new(0);
         let number = NUM_MADE.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("ferroflow-outside-{}-{number}", std::process::id()));
@@ -27,12 +27,12 @@ impl Directory {
         Directory(path)
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(super) fn file(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
 
     /// Writes a file, and returns its path.
-    fn with(&self, name: &str, content: &[u8]) -> String {
+    pub(super) fn with(&self, name: &str, content: &[u8]) -> String {
         let path = self.file(name);
         std::fs::write(&path, content).expect("a file can be written");
         path

@@ -6,6 +6,7 @@
 mod files;
 mod messages;
 mod mutate;
+mod saved_model;
 mod server;
 mod stream;
 
@@ -34,8 +35,8 @@ const OUTCOME_BYTES_MAX: usize = 80;
 const INTERNAL_IN_TENSORFLOW: &str = "CompleteGroupRequest device_attributes is not set";
 
 /// The names of the targets.
-pub const TARGETS: [&str; 8] =
-    ["tensor-proto", "graph-def", "text-format", "checkpoint", "records", "events", "rpc", "stream"];
+pub const TARGETS: [&str; 9] =
+    ["tensor-proto", "graph-def", "text-format", "checkpoint", "records", "events", "rpc", "stream", "saved-model"];
 
 /// Something that reads bytes from outside.
 trait Target {
@@ -163,6 +164,7 @@ fn target(name: &str) -> Result<Box<dyn Target>, String> {
         "events" => Box::new(files::Events::new()),
         "rpc" => Box::new(server::Calls::new()),
         "stream" => Box::new(stream::Streams::new()),
+        "saved-model" => Box::new(saved_model::SavedModels::new()),
         _ => return Err(format!("unknown target `{name}`: {}", TARGETS.join(", "))),
     })
 }
