@@ -7,7 +7,7 @@ use graph::{Graph, Output};
 use tensor::{DType, Result, Status};
 
 impl MetricBuilder {
-    /// Adds `right / (right + wrong)`, where the wrong ones are a difference of the sets of classes.
+    /// Adds `right / (right + wrong)`, where the wrong ones are a set difference of classes.
     pub(super) fn at_k(&self, graph: &Graph, k: i64, (wrong, difference): (&str, &str)) -> Result<Metric> {
         check_positive(&[k], "k")?;
         let top = graph.op("TopKV2").input(&self.predictions).input(&compose::int(graph, k as i32)).try_build()?;
@@ -45,7 +45,7 @@ impl MetricBuilder {
     }
 }
 
-/// Adds the sizes of the sets that an operation makes of the rows of two tensors.
+/// Adds the sizes of a set operation's results on the rows of two tensors.
 fn set_size(graph: &Graph, a: &Output, b: &Output, operation: &str) -> Result<Output> {
     let op = graph.op("DenseToDenseSetOperation").input(a).input(b).attr("set_operation", operation).try_build()?;
     let parts = [op.output(0), op.output(1), op.output(2)];
