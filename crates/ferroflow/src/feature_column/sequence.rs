@@ -1,4 +1,4 @@
-//! Columns of sequences: [`sequence_input_layer`] makes of each row a sequence of numbers for a recurrent network.
+//! Sequence columns: [`sequence_input_layer`] turns each row into a sequence of numbers for a recurrent network.
 
 use super::categorical::CategoricalColumn;
 use super::column::{FeatureColumn, in_order};
@@ -13,7 +13,7 @@ use crate::variable_scope::VariableScope;
 use graph::{Graph, Output};
 use tensor::{DType, PartialShape, Result, Status};
 
-/// A column of sequences of numbers, as `tf.feature_column.sequence_numeric_column` describes it. Its feature is sparse.
+/// A column of sequences of numbers, as in `tf.feature_column.sequence_numeric_column`. Its feature is sparse.
 ///
 /// ```
 /// use ferroflow::feature_column::{SequenceNumericColumn, sequence_numeric_column};
@@ -30,7 +30,7 @@ pub struct SequenceNumericColumn {
     normalizer: Option<Normalizer>,
 }
 
-/// Describes a column of sequences of numbers, one at a time.
+/// Returns a column of sequences with one number per time step.
 ///
 /// ```
 /// assert_eq!(ferroflow::feature_column::sequence_numeric_column("speed").name(), "speed");
@@ -40,7 +40,7 @@ pub fn sequence_numeric_column(key: &str) -> SequenceNumericColumn {
 }
 
 impl SequenceNumericColumn {
-    /// Sets the shape of the numbers of a time.
+    /// Sets the shape of the numbers of one time step.
     ///
     /// ```
     /// let position = ferroflow::feature_column::sequence_numeric_column("position").shape(&[3]);
@@ -58,7 +58,7 @@ impl SequenceNumericColumn {
         SequenceNumericColumn { dtype, ..self }
     }
 
-    /// Sets the number behind the end of a sequence; zero unless told otherwise.
+    /// Sets the padding value after the end of a sequence; zero by default.
     ///
     /// ```
     /// let speed = ferroflow::feature_column::sequence_numeric_column("speed").default_value(-1.0);
@@ -67,7 +67,7 @@ impl SequenceNumericColumn {
         SequenceNumericColumn { default: value, ..self }
     }
 
-    /// Sets what is made of the numbers first. What stands behind the end of a sequence stays as it is.
+    /// Sets a transformation of the numbers, which doesn't apply to the padding.
     ///
     /// ```
     /// use ferroflow::feature_column::sequence_numeric_column;
@@ -79,7 +79,7 @@ impl SequenceNumericColumn {
         SequenceNumericColumn { normalizer: Some(normalizer), ..self }
     }
 
-    /// Returns the name, which is that of the feature.
+    /// Returns the name, that of the feature.
     ///
     /// ```
     /// assert_eq!(ferroflow::feature_column::sequence_numeric_column("speed").name(), "speed");
@@ -107,7 +107,7 @@ impl SequenceNumericColumn {
         }
     }
 
-    /// Adds the numbers of each row and time, and how long each row is.
+    /// Adds the numbers of each row and time step, and each row's length.
     fn dense(&self, made: &mut Transformations<'_>) -> Result<(Output, Output)> {
         let Feature::Sparse(sparse) = made.feature(&self.key)? else {
             return Err(Status::invalid_argument(format!(
@@ -137,7 +137,7 @@ impl SequenceNumericColumn {
     }
 }
 
-/// Reshapes to the batch, time, and so many numbers of a time.
+/// Reshapes to the batch, time, and the numbers of each time step.
 fn by_time(x: &Output, num_elements: i64) -> Result<Output> {
     let width = i32::try_from(num_elements)
         .map_err(|_| Status::invalid_argument(format!("{num_elements} numbers of a time are too many")))?;
@@ -149,7 +149,7 @@ fn by_time(x: &Output, num_elements: i64) -> Result<Output> {
     Ok(reshaped)
 }
 
-/// Makes a column of sequences of a column of ids: the second axis of its feature is time. It goes into an embedding or indicator
+/// Turns a categorical column into a sequence column: the second axis of its feature is time. Use it in an embedding or indicator
 /// column.
 ///
 /// ```
@@ -163,8 +163,8 @@ pub fn sequence_categorical_column(column: &CategoricalColumn) -> CategoricalCol
     CategoricalColumn { id: ColumnId::new(), is_sequence: true, ..column.clone() }
 }
 
-/// Adds the numbers that columns of sequences make of features: for each row of the batch and each time the numbers of all columns side
-/// by side, and for each row how long its sequence is. Its variables are `sequence_input_layer/NAME/embedding_weights`.
+/// Adds the numbers of sequence columns: for each row of the batch and each time step the concatenated numbers of all columns,
+/// and for each row the length of its sequence. Its variables are `sequence_input_layer/NAME/embedding_weights`.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -230,7 +230,7 @@ fn added(features: &Features, columns: &[FeatureColumn]) -> Result<(Output, Outp
     })
 }
 
-/// Adds the first of some lengths, which fails when another has something else.
+/// Adds the first of several length vectors, with a check that the others are equal.
 fn all_equal(graph: &Graph, columns: &[&FeatureColumn], lengths: &[Output]) -> Result<Output> {
     let [first, others @ ..] = lengths else { return Err(Status::internal("sequences without lengths")) };
     let mut checks = Vec::new();
@@ -246,7 +246,7 @@ fn all_equal(graph: &Graph, columns: &[&FeatureColumn], lengths: &[Output]) -> R
     }
 }
 
-/// Adds what is the same for a whole row to each time of its sequence.
+/// Repeats a row's values at each time step of its sequence.
 ///
 /// ```
 /// use ferroflow::feature_column::concatenate_context_input;
