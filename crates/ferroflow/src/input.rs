@@ -497,7 +497,7 @@ fn make_batches(
 ) -> Result<Vec<Output>> {
     let first = sources.first().copied().unwrap_or_default();
     let Some(graph) = first.first().map(|tensor| tensor.graph().clone()) else {
-        return Err(Status::invalid_argument("there is nothing to make batches of"));
+        return Err(Status::invalid_argument("there are no tensors to batch"));
     };
     if options.batch_size < 1 || options.num_threads < 1 {
         return Err(Status::invalid_argument("batch_size and num_threads must be positive"));
@@ -568,7 +568,7 @@ fn new_queue(
     shapes: &[PartialShape],
 ) -> Result<graph::builder::OpBuilder> {
     if capacity == 0 {
-        return Err(Status::invalid_argument("a queue without room"));
+        return Err(Status::invalid_argument("a queue without capacity"));
     }
     Ok(graph.op(op).name(name).attr("component_types", types).attr("shapes", shapes).attr("capacity", capacity))
 }

@@ -526,17 +526,17 @@ impl VariableRequest<'_> {
         if counts.len() != whole.rank() {
             let (count, rank) = (counts.len(), whole.rank());
             return Err(Status::invalid_argument(format!(
-                "the partitioner cuts {count} axes of {whole}, which has {rank}"
+                "the partitioner returned {count} axes for {whole}, which has {rank}"
             )));
         }
         let mut cut: Vec<(usize, i64)> = counts.iter().copied().enumerate().filter(|(_, parts)| *parts > 1).collect();
         let (axis, parts) = match cut.len() {
             0 => (0, 1),
             1 => cut.remove(0),
-            _ => return Err(Status::invalid_argument("a variable can be cut along one axis only")),
+            _ => return Err(Status::invalid_argument("a variable can be partitioned along one axis only")),
         };
         if whole.rank() == 0 || parts > whole.dim(axis) {
-            return Err(Status::invalid_argument(format!("{whole} can't be cut into {parts} parts")));
+            return Err(Status::invalid_argument(format!("{whole} can't be split into {parts} parts")));
         }
         let scope = OpenScope::current(self.graph);
         self.take_defaults(&scope);

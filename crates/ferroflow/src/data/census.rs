@@ -160,7 +160,7 @@ impl Census {
         if fields.len() <= TEST_ROWS {
             let count = fields.len();
             return Err(Status::invalid_argument(format!(
-                "{name}: {count} rows, and the first {TEST_ROWS} are there to test on"
+                "{name}: {count} rows, and the first {TEST_ROWS} are test rows"
             )));
         }
         let (test, train) = fields.split_at(TEST_ROWS);

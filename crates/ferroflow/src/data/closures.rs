@@ -143,7 +143,7 @@ fn checked(element: Vec<Tensor>, results: &[(DType, PartialShape)]) -> Result<Ve
     let found: Vec<String> = element.iter().map(|tensor| format!("{} {}", tensor.dtype(), tensor.shape())).collect();
     let promised: Vec<String> = results.iter().map(|(dtype, shape)| format!("{dtype} {shape}")).collect();
     Err(Status::invalid_argument(format!(
-        "the function of a dataset returned {}, and it was to return {}",
+        "the function of a dataset returned {}, but it declared {}",
         found.join(", "),
         promised.join(", ")
     )))

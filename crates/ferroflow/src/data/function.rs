@@ -97,7 +97,7 @@ fn ancestors(nodes: &NodeGraph, of: NodeId) -> Result<Vec<NodeId>> {
         let is_shared = node.output_types.iter().any(|slot| slot.is_ref || slot.dtype == DType::Resource);
         if is_shared || node.op().starts_with("Placeholder") {
             return Err(Status::invalid_argument(format!(
-                "a one-shot iterator has no place for the state of '{}' (op {}): make an initializable one",
+                "a one-shot iterator can't depend on '{}' (op {}), which has state or is fed: use an initializable iterator",
                 node.name,
                 node.op()
             )));

@@ -99,7 +99,7 @@ pub fn watch(
     let device = device(job, task);
     let watch = move || drop(over.send(wait(&server, device, workers, grace)));
     let spawned = std::thread::Builder::new().name("wait for the workers".to_owned()).spawn(watch);
-    spawned.map_err(|error| Status::resource_exhausted(format!("no thread to wait for the workers: {error}")))?;
+    spawned.map_err(|error| Status::resource_exhausted(format!("can't start a thread to wait for the workers: {error}")))?;
     Ok(told)
 }
 
@@ -160,12 +160,12 @@ pub fn tell_all(target: &Target, worker: u32, own: &str, devices: &[String]) {
         let (target, told, own, device) = (target.clone(), told.clone(), own.to_owned(), device.clone());
         let tell = move || {
             if let Err(status) = tell_one(&target, worker, &own, &device) {
-                tracing::debug!("{device} can't be told that worker {worker} is done: {status}");
+                tracing::debug!("can't tell {device} that worker {worker} is done: {status}");
             }
             let _ = told.send(());
         };
         if let Err(error) = std::thread::Builder::new().name("tell that it is done".to_owned()).spawn(tell) {
-            tracing::debug!("nobody can be told that worker {worker} is done: {error}");
+            tracing::debug!("can't tell the other tasks that worker {worker} is done: {error}");
         }
     }
     drop(told);

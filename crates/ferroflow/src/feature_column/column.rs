@@ -142,7 +142,7 @@ pub(super) fn check_no_sequence(column: &FeatureColumn) -> Result<()> {
     match is_sequence {
         false => Ok(()),
         true => Err(Status::invalid_argument(format!(
-            "column {} is one of sequences: use it in sequence_input_layer, or one that is not of sequences here",
+            "column {} is a sequence column: use it in sequence_input_layer, or use another column here",
             column.name()
         ))),
     }

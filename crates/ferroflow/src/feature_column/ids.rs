@@ -104,7 +104,7 @@ impl Transformations<'_> {
             feature.values = as_text_or_id(&feature.values)?;
         }
         let Some(first) = sparse.first().map(|feature| &feature.values).or(dense.first()) else {
-            return Err(Status::invalid_argument("a cross of nothing"));
+            return Err(Status::invalid_argument("a cross without inputs"));
         };
         let sparse_types: Vec<DType> = sparse.iter().map(|feature| feature.values.dtype()).collect();
         let dense_types: Vec<DType> = dense.iter().map(Output::dtype).collect();

@@ -136,7 +136,7 @@ pub(super) fn dense(
             _ => Err(Status::internal(format!("column {} is not dense", column.name()))),
         },
         FeatureColumn::SequenceNumeric(column) => {
-            Err(Status::internal(format!("column {} is of sequences", column.name())))
+            Err(Status::internal(format!("column {} is a sequence column", column.name())))
         }
     }
 }

@@ -65,7 +65,7 @@ fn added(features: &Features, columns: &[FeatureColumn], options: &LinearModelOp
     let (graph, columns) = (graph_of(features)?, in_order(columns)?);
     columns.iter().try_for_each(|column| check_no_sequence(column))?;
     if options.units < 1 {
-        return Err(Status::invalid_argument(format!("a linear model of {} units", options.units)));
+        return Err(Status::invalid_argument(format!("a linear model with {} units", options.units)));
     }
     let outside = made_outside(graph, &columns, options.trainable)?;
     VariableScope::with_default_name("linear_model").run(graph, |graph| {

@@ -111,13 +111,13 @@ impl SequenceNumericColumn {
     fn dense(&self, made: &mut Transformations<'_>) -> Result<(Output, Output)> {
         let Feature::Sparse(sparse) = made.feature(&self.key)? else {
             return Err(Status::invalid_argument(format!(
-                "column {} is of sequences, and its feature is dense: it must be a SparseTensor",
+                "column {} is a sequence column, but its feature is dense: it must be a SparseTensor",
                 self.key
             )));
         };
         if !sparse.values.dtype().is_floating() && !sparse.values.dtype().is_integer() {
             return Err(Status::invalid_argument(format!(
-                "column {} is of numbers, and its feature of type {}",
+                "column {} is numeric, but its feature has type {}",
                 self.key,
                 sparse.values.dtype()
             )));

@@ -70,7 +70,7 @@ impl<'a> Transformations<'a> {
         };
         if !values.dtype().is_floating() && !values.dtype().is_integer() && values.dtype() != DType::Bool {
             return Err(Status::invalid_argument(format!(
-                "column {key} is of numbers, and its feature of type {}",
+                "column {key} is numeric, but its feature has type {}",
                 values.dtype()
             )));
         }

@@ -47,7 +47,7 @@ impl Assets {
 /// Returns the path in a constant.
 fn path_of(tensor: &Output) -> Result<String> {
     let not_a_path =
-        |what: String| Status::invalid_argument(format!("'{}' is no path of an asset: {what}", tensor.name()));
+        |what: String| Status::invalid_argument(format!("'{}' is not the path of an asset: {what}", tensor.name()));
     if tensor.op.op_type() != "Const" || tensor.dtype() != DType::String {
         return Err(not_a_path(format!(
             "it is a {} of type {}, not a constant string",

@@ -95,7 +95,7 @@ macro_rules! tuples {
             fn from_tensors(tensors: &[Tensor]) -> Result<Self> {
                 if tensors.len() != $count {
                     return Err(Status::invalid_argument(format!(
-                        "{} values were asked for, but {} are fetched", $count, tensors.len()
+                        "{} values were requested, but {} are fetched", $count, tensors.len()
                     )));
                 }
                 Ok(($($ty::from_tensor(&tensors[$index])?,)*))

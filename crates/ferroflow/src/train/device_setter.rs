@@ -173,7 +173,7 @@ impl PlacementStrategy for GreedyLoadBalancingStrategy {
 pub fn byte_size_load(op: &PsOp<'_>) -> Result<f64> {
     let bytes = op.bytes.ok_or_else(|| {
         Status::invalid_argument(format!(
-            "the size of '{}' ({}) isn't known, so its load can't be told",
+            "the size of '{}' ({}) is unknown, so its load can't be computed",
             op.name, op.op
         ))
     })?;

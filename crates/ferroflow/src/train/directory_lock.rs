@@ -34,7 +34,7 @@ impl DirectoryLock {
             Locking::Taken(who) => {
                 let who = if who.is_empty() { "another process" } else { &who };
                 return Err(Status::failed_precondition(format!(
-                    "{who} saves its checkpoints in {directory} (see {file}). Choose another directory, or end it first"
+                    "{who} saves its checkpoints in {directory} (see {file}). Choose another directory, or stop it first"
                 )));
             }
             Locking::Unsupported => {

@@ -302,7 +302,7 @@ impl SessionRunHook for CheckpointSaverHook {
     fn begin(&mut self, graph: &Graph) -> Result<()> {
         self.step = Some(needed_global_step(graph, "CheckpointSaverHook")?);
         std::fs::create_dir_all(&self.directory)
-            .map_err(|error| Status::permission_denied(format!("can't make {}: {error}", self.directory)))?;
+            .map_err(|error| Status::permission_denied(format!("can't create {}: {error}", self.directory)))?;
         self.lock = Some(DirectoryLock::take(&self.directory)?);
         self.listeners.iter_mut().try_for_each(|listener| listener.begin(graph))
     }

@@ -312,7 +312,7 @@ impl MonitoredSession {
             if !is_recoverable(&status) || self.stop.should_stop() {
                 return Err(status);
             }
-            tracing::warn!("A task was lost; the session is made again. {status}");
+            tracing::warn!("A task was lost; recreating the session. {status}");
             self.recoveries += 1;
             self.abandon();
         }

@@ -330,7 +330,7 @@ impl Saver {
                 result => return result,
             }
         }
-        tracing::info!("{prefix}: not written by {} themselves, but sent", transfer.devices().join(", "));
+        tracing::info!("{prefix}: written by the chief, since {} can't write there", transfer.devices().join(", "));
         run(&transfer.save)
     }
 
@@ -349,7 +349,7 @@ impl Saver {
                 result => return result,
             }
         }
-        tracing::info!("{prefix}: not read by {} themselves, but sent", transfer.devices().join(", "));
+        tracing::info!("{prefix}: read by the chief, since {} can't read there", transfer.devices().join(", "));
         run(&transfer.restore)
     }
 
@@ -376,7 +376,7 @@ impl Saver {
         // Until now the file was open, and so locked: otherwise another process could sweep it as a leftover.
         drop(file);
         if let Err(status) = self.files.delete_file(&name) {
-            tracing::warn!("{name} stays: {status}");
+            tracing::warn!("can't delete {name}: {status}");
         }
         seen
     }
@@ -491,7 +491,7 @@ impl Saver {
         {
             for file in self.files.glob(&pattern).unwrap_or_default() {
                 if let Err(status) = self.files.delete_file(&file) {
-                    tracing::warn!("old checkpoint file {file} stays: {status}");
+                    tracing::warn!("can't delete the old checkpoint file {file}: {status}");
                 }
             }
         }

@@ -342,7 +342,7 @@ impl SessionManager {
             None => Ok(()),
         });
         if let Err(status) = told {
-            tracing::debug!("waiting workers can't be told, but look by themselves: {status}");
+            tracing::debug!("can't notify the waiting workers, which poll anyway: {status}");
         }
     }
 

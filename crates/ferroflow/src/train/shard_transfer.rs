@@ -151,12 +151,12 @@ fn copy(
             copies.insert(op.id(), copy);
         }
         if later.len() == before {
-            return Err(Status::invalid_argument("the nodes of a saver need each other in a circle"));
+            return Err(Status::invalid_argument("the nodes of the saver form a cycle"));
         }
         left = later;
     }
     let copy = copies.remove(&last.id());
-    copy.ok_or_else(|| Status::invalid_argument(format!("the saver's node '{}' has no part in files", last.name())))
+    copy.ok_or_else(|| Status::invalid_argument(format!("the saver's node '{}' doesn't access files", last.name())))
 }
 
 /// Adds a copy of an operation on another device.

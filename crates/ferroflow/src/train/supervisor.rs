@@ -375,7 +375,7 @@ impl Supervisor {
         }
         if let (false, Some(saver), Some(prefix)) = (self.save_model.is_zero(), &self.saver, &self.save_path) {
             std::fs::create_dir_all(logdir)
-                .map_err(|error| Status::permission_denied(format!("can't make {logdir}: {error}")))?;
+                .map_err(|error| Status::permission_denied(format!("can't create {logdir}: {error}")))?;
             let (saver, prefix, session) = (saver.clone(), prefix.clone(), session.clone());
             let (writer, step) = (self.writer.clone(), self.global_step.clone());
             let mut is_first = true;
@@ -415,7 +415,7 @@ impl Supervisor {
         let mut lock = self.lock.lock();
         if let (None, Some(_), Some(logdir)) = (&*lock, &self.saver, &self.logdir) {
             std::fs::create_dir_all(logdir)
-                .map_err(|error| Status::permission_denied(format!("can't make {logdir}: {error}")))?;
+                .map_err(|error| Status::permission_denied(format!("can't create {logdir}: {error}")))?;
             *lock = Some(DirectoryLock::take(logdir)?);
         }
         Ok(())
