@@ -1,4 +1,4 @@
-//! `ferroflow checkpoint ls|show`: what is in a checkpoint.
+//! `ferroflow checkpoint ls|show`: prints the contents of a checkpoint.
 
 use crate::Failure;
 use clap::Subcommand;
@@ -7,12 +7,12 @@ use storage::bundle::BundleReader;
 use storage::file_system::{FileSystem, FileSystems};
 use tensor::{DType, Tensor};
 
-/// What to do with a checkpoint.
+/// A command on a checkpoint.
 #[derive(Subcommand)]
 pub enum Command {
     /// Lists the tensors of a checkpoint.
     Ls {
-        /// A checkpoint's prefix (`model.ckpt-100`), or a directory, whose latest checkpoint is taken.
+        /// A checkpoint's prefix (`model.ckpt-100`), or a directory for its latest checkpoint.
         path: String,
     },
     /// Prints a tensor of a checkpoint.
@@ -54,7 +54,7 @@ fn open(files: &Arc<dyn FileSystem>, path: &str) -> Result<BundleReader, Failure
     Ok(BundleReader::open(files.clone(), &prefix)?)
 }
 
-/// Returns the prefix of a checkpoint, one of whose files may be named instead, as a shell completes it.
+/// Returns the prefix of a checkpoint. The name of one of its files is accepted too, since shells complete those.
 fn prefix_of(path: &str) -> &str {
     if let Some(prefix) = [".index", ".meta"].into_iter().find_map(|ending| path.strip_suffix(ending)) {
         return prefix;
@@ -65,7 +65,7 @@ fn prefix_of(path: &str) -> &str {
     }
 }
 
-/// Prints the elements, a row of the innermost dimension to a line, cut where it would fill the screen.
+/// Prints the elements, one line per row of the innermost dimension, truncated to fit the screen.
 fn print_values(value: &Tensor) {
     const ROWS: usize = 20;
     const COLUMNS: usize = 10;
