@@ -335,10 +335,10 @@ def print_short():
 MARK = "<!-- Below this line the page is written by hand. -->\n"
 HEAD = """# Performance
 
-The same TensorFlow client and the same graphs, on servers of TensorFlow 2.15.1 and on ours, in turns within one run: a ratio
-says more than a figure, because machines differ. `cargo xtask bench` measures everything, in twenty to thirty minutes, and makes
+The same TensorFlow client runs the same graphs on TensorFlow 2.15.1's servers and on ours, in turns within one run. Machines
+differ, so the ratios say more than the figures. `cargo xtask bench` measures everything in twenty to thirty minutes, and writes
 the tables and plots of this page; `cargo xtask bench cluster`, `rust`, `core`, `data`, `sessions`, `sweep` or `bandwidth` measures one
-part, and `cargo xtask bench cluster -- MLP` some cases of it. The raw figures are in `bench/results`.
+part, and `cargo xtask bench cluster -- MLP` some of its cases. The raw figures are in `bench/results`.
 """
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ or, inside a program and before its first use of TensorFlow:
     import ferroflow
     ferroflow.patch()
 
-Afterwards `import tensorflow as tf` has TensorFlow 1's names, with its behaviour, and each `tf.train.Server` is a process
-of `ferroflow server`.
+Afterwards `import tensorflow as tf` provides TensorFlow 1's names and behaviour, and each `tf.train.Server` is a process of
+`ferroflow server`.
 """
 
 import os
@@ -21,12 +21,12 @@ _patched = False
 
 
 def patch():
-    """Gives `tensorflow` the names of TensorFlow 1 and our servers. Calling it again changes nothing."""
+    """Sets TensorFlow 1's names and our servers on `tensorflow`. Calling it again changes nothing."""
     global _patched
     if _patched:
         return
     _patched = True
-    # Notes about the CPU's instructions, before every program's output, help nobody.
+    # TensorFlow's notes about CPU instructions at every start are of no use to programs.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     from ferroflow import names
 

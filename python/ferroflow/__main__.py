@@ -41,18 +41,18 @@ def main():
         print(USAGE, file=sys.stderr)
         return 2
     if arguments[0] != "-m" and arguments[0].startswith("--"):
-        print(f"python -m ferroflow: there is no option {arguments[0]}\n\n{USAGE}", file=sys.stderr)
+        print(f"python -m ferroflow: unknown option {arguments[0]}\n\n{USAGE}", file=sys.stderr)
         return 2
     if arguments[0] == "-m" and len(arguments) < 2:
         print(USAGE, file=sys.stderr)
         return 2
     if arguments[0] != "-m" and not os.path.exists(arguments[0]):
-        print(f"python -m ferroflow: there is no file {arguments[0]}", file=sys.stderr)
+        print(f"python -m ferroflow: no such file: {arguments[0]}", file=sys.stderr)
         return 2
     if importlib.util.find_spec("tensorflow") is None:
         print(WITHOUT_TENSORFLOW.format(executable=sys.executable), file=sys.stderr)
         return 1
-    # It needs absl, which comes along with TensorFlow.
+    # This module needs absl, which is installed with TensorFlow.
     from ferroflow import light
 
     if light.is_for_a_parameter_server(arguments):
@@ -84,7 +84,7 @@ def main():
 
 
 def sessions_option(arguments):
-    """Returns whether sessions without a target are redirected, the target if one is given, and the arguments that are left."""
+    """Returns whether sessions without a target are redirected, the target if one is given, and the remaining arguments."""
     name, equals, target = arguments[0].partition("=")
     if name != "--sessions" or (equals and not target):
         return False, None, arguments
@@ -102,7 +102,7 @@ def run(arguments):
 
 
 def run_script(arguments):
-    """Runs a script as Python itself does: its arguments, its directory first on the path, and `__main__` its own."""
+    """Runs a script as Python itself does: with its arguments, its directory first on the path, and as `__main__`."""
     script = arguments[0]
     sys.argv = arguments
     sys.path[0] = os.path.dirname(os.path.abspath(script))
@@ -116,7 +116,7 @@ def run_script(arguments):
 
 
 def versions():
-    """Yields a line for each part that a report of a problem should name."""
+    """Yields the lines that a bug report should contain, one for each component."""
     try:
         binary = ferroflow.binary_path()
         yield subprocess.run([binary, "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.rstrip()
@@ -128,7 +128,7 @@ def versions():
 
 
 def installed(*names):
-    """Returns the version of the first of these packages that is there."""
+    """Returns the version of the first of these packages that is installed."""
     for name in names:
         try:
             return importlib.metadata.version(name)

@@ -1,9 +1,9 @@
-"""Serves this program's Python functions to the server that its session is on: `tf.py_func`, `tf.numpy_function` and
+"""Serves this program's Python functions to its session's server, for `tf.py_func`, `tf.numpy_function` and
 `Dataset.from_generator`.
 
-Their ops run in a server, which has no Python. So this process opens a connection to the server, says which functions it has, and
-asks for calls: the server never dials a client. Each function's token is followed by an id that this process has drawn at random,
-so that the functions of two programs are never taken for each other.
+The ops of these functions run in a server, which has no Python. So this process connects to the server, lists its functions, and
+asks for calls; the server never connects to a client. Each function's token is followed by a random id of this process, so that
+the functions of two programs are never confused.
 """
 
 import os
@@ -19,16 +19,16 @@ ATTEND = "/ferroflow.CallbackService/Attend"
 EXCHANGE = "/ferroflow.CallbackService/Exchange"
 SEPARATOR = "@"
 
-# As many functions may run at once; a further call waits for one of them to return.
+# The most functions that run at once; a further call waits until one of them returns.
 THREADS_MAX = 64
 
-# The codes that TensorFlow gives exceptions of such functions; what is not here is UNKNOWN.
+# The codes that TensorFlow gives to exceptions of such functions; other exceptions are UNKNOWN.
 CODES = ((ValueError, 3), (TypeError, 3), (StopIteration, 11), (MemoryError, 8), (NotImplementedError, 12))
 UNKNOWN = 2
 
 
 def install():
-    """Makes functions that graphs call known to the servers of sessions. Calling it again changes nothing."""
+    """Announces functions that graphs call to the servers of sessions. Calling it again changes nothing."""
     from tensorflow.python.client import session
     from tensorflow.python.ops import script_ops
 
@@ -68,22 +68,22 @@ class Clients:
         self._targets = {}
 
     def add(self, target):
-        """Takes note of a session's server; it is connected to once there are functions to serve."""
+        """Records a session's server; the connection is opened when there are functions to serve."""
         target = target.decode() if isinstance(target, bytes) else target
         if not target or not target.startswith("grpc://"):
             return
         with self._lock:
             client = self._targets.get(target)
-            # A server that is gone may be back.
+            # A lost server may be back.
             if client is None or client.is_over:
                 self._targets[target] = None
         if self._registry.size() > 0:
             self.serve()
 
     def serve(self):
-        """Connects to the servers that are not connected yet."""
+        """Connects to the servers that have no connection yet."""
         if os.getpid() != self._pid:
-            # A child that was forked has its parent's tokens, and none of its threads.
+            # A forked child has its parent's tokens, but none of its threads.
             return
         with self._lock:
             for target, client in self._targets.items():
@@ -92,10 +92,10 @@ class Clients:
 
 
 class Client:
-    """A connection to one server, on which calls come and results go."""
+    """A connection to one server, which receives calls and returns results."""
 
     def __init__(self, target, client_id, registry):
-        # Threads of gRPC that are not there after a fork would be spoken of on every start of a process.
+        # gRPC would log, at every start of a process, that its threads don't exist after a fork.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
         import grpc
 
@@ -109,7 +109,7 @@ class Client:
         self._threads = 0
         self._channel = grpc.insecure_channel(target[len("grpc://"):], options=[
             ("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0),
-            # A connection of its own, whatever else in this process speaks gRPC with this server.
+            # A separate connection, even if other code in this process uses gRPC with this server.
             ("grpc.use_local_subchannel_pool", 1)])
         request, response = self._messages
         self._exchange, attend = (self._channel.unary_unary(
@@ -124,9 +124,9 @@ class Client:
     def _end(self, future):
         self.is_over = True
         code = None if future.cancelled() else future.code()
-        # A server of TensorFlow has no such call: it will say for itself what it can't run.
+        # A TensorFlow server doesn't have this call; it reports itself which ops it can't run.
         if code not in (None, self._grpc.StatusCode.OK, self._grpc.StatusCode.UNAVAILABLE, self._grpc.StatusCode.UNIMPLEMENTED):
-            print(f"ferroflow: a server does not take this program's Python functions: {future.details()}", file=sys.stderr)
+            print(f"ferroflow: a server refuses this program's Python functions: {future.details()}", file=sys.stderr)
 
     def _start_thread(self):
         self._threads += 1
@@ -134,7 +134,7 @@ class Client:
         threading.Thread(target=self._serve, name="ferroflow-callbacks", daemon=True).start()
 
     def _serve(self):
-        """Asks for a call, makes it, and asks for the next with its result."""
+        """Asks for a call, runs it, and asks for the next one with its result."""
         request, _ = self._messages
         result = request(client=self._id)
         while not self.is_over:
@@ -142,18 +142,18 @@ class Client:
                 call = self._exchange(result, wait_for_ready=True)
             except self._grpc.RpcError as error:
                 if error.code() == self._grpc.StatusCode.FAILED_PRECONDITION and not self.is_over:
-                    # The server has not heard yet that this client attends.
+                    # The server hasn't yet registered this client.
                     result = request(client=self._id)
                     threading.Event().wait(0.01)
                     continue
                 if error.code() in (self._grpc.StatusCode.RESOURCE_EXHAUSTED, self._grpc.StatusCode.INVALID_ARGUMENT) and result.call:
-                    # The result itself was refused, such as one that is too large.
+                    # The result itself was refused, for example because it is too large.
                     result = request(client=self._id, call=result.call, code=["8"], message=[error.details()])
                     continue
                 return
             with self._lock:
                 self._idle -= 1
-                # Functions may wait for each other, so somebody keeps asking while this one runs.
+                # Functions may wait for each other, so another thread asks for calls while this one runs.
                 if self._idle == 0 and self._threads < THREADS_MAX:
                     self._start_thread()
             result = self._run(call)
@@ -161,7 +161,7 @@ class Client:
                 self._idle += 1
 
     def _run(self, call):
-        """Returns the result of a call, or what went wrong, as the next request."""
+        """Returns the result of a call, or its error, as the next request."""
         from tensorflow.python.framework import tensor_util
 
         request, _ = self._messages
@@ -181,12 +181,12 @@ class Client:
 
 
 def is_none(value):
-    """Returns whether a function returned nothing, which TensorFlow's registry may have made an array of."""
+    """Returns whether a function returned nothing, which TensorFlow's registry may have converted to an array."""
     return value is None or getattr(value, "dtype", None) == object and value.shape == () and value.item() is None
 
 
 def to_array(tensor):
-    """Returns the array of a TensorProto. TensorFlow's own function doesn't read strings that came as `tensor_content`."""
+    """Returns the array of a TensorProto. TensorFlow's own function doesn't read strings in `tensor_content`."""
     import numpy as np
     from tensorflow.core.framework import types_pb2
     from tensorflow.python.framework import tensor_util
@@ -212,8 +212,8 @@ def to_array(tensor):
 
 
 def describe(error):
-    """Returns what TensorFlow says of an exception: its kind, its message and where it came from."""
-    # The first two frames are this module's and TensorFlow's registry.
+    """Returns TensorFlow's description of an exception: its class, its message and its traceback."""
+    # The first two frames are those of this module and of TensorFlow's registry.
     frames = traceback.extract_tb(error.__traceback__)[2:] or traceback.extract_tb(error.__traceback__)
     places = "".join(traceback.format_list(frames))
     return f"{type(error).__name__}: {error}\nTraceback (most recent call last):\n\n{places}\n"
@@ -223,7 +223,8 @@ _messages = None
 
 
 def messages():
-    """Returns the classes of a request and of a response: the fields of RunStep, which TensorFlow's wheel has no classes for."""
+    """Returns the message classes of a request and a response: the fields of RunStep, for which TensorFlow's wheel has no
+    classes."""
     global _messages
     if _messages is None:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

@@ -1,6 +1,6 @@
 """`python -m ferroflow.check GRAPH SCRIPT.py ARGUMENTS`: runs a program up to its first step, and writes its graph to a file.
 
-`ferroflow check SCRIPT.py` is what calls it. No server is started, and nothing is computed.
+`ferroflow check SCRIPT.py` runs this module. It starts no server and computes nothing.
 """
 
 import os
@@ -12,11 +12,11 @@ from ferroflow import python2
 
 
 class Built(BaseException):
-    """The program wants to run a step: its graph is there. Not an Exception, so that no program takes it for one of its own."""
+    """Raised when the program runs a step: its graph is complete. Not an Exception, so that no program catches it."""
 
 
 class Server:
-    """`tf.train.Server` that starts nothing."""
+    """A `tf.train.Server` that starts nothing."""
 
     target = "grpc://checked.invalid:1"
 
@@ -33,7 +33,7 @@ class Server:
         pass
 
     def join(self):
-        print("ferroflow: this task only serves: check one that builds a graph, such as --job_name=worker", file=sys.stderr)
+        print("ferroflow: this task only starts a server: check one that builds a graph, such as --job_name=worker", file=sys.stderr)
         raise Built
 
 
@@ -43,7 +43,7 @@ def main():
         return 2
     output, arguments = sys.argv[1], sys.argv[2:]
     if not os.path.exists(arguments[0]):
-        print(f"ferroflow check: there is no file {arguments[0]}", file=sys.stderr)
+        print(f"ferroflow check: no such file: {arguments[0]}", file=sys.stderr)
         return 2
     ferroflow.Server = Server
     ferroflow.patch()

@@ -1,6 +1,6 @@
-"""Estimators under `TF_CONFIG`: every session of a task runs on its server, and an evaluator ends with the chief.
+"""Estimators under `TF_CONFIG`: every session of a task runs on its server, and an evaluator exits with the chief.
 
-The modules of tf.estimator are loaded when a program first uses them, and changed then.
+The modules of tf.estimator are patched when a program first imports them.
 """
 
 import importlib.abc
@@ -18,7 +18,7 @@ EVALUATOR = "evaluator"
 
 
 def install():
-    """Has the modules changed as soon as they are loaded."""
+    """Patches the modules as soon as they are loaded."""
     changes = {PACKAGE + "training": change_training, PACKAGE + "run_config": change_run_config}
     for name in [name for name in changes if name in sys.modules]:
         changes.pop(name)(sys.modules[name])
@@ -27,7 +27,7 @@ def install():
 
 
 def task():
-    """Returns the task and the cluster that TF_CONFIG says; who reads it later finds what is wrong with it."""
+    """Returns the task and the cluster of TF_CONFIG. Mistakes in it are reported by those who parse it later."""
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
         return config.get("task") or {}, config.get("cluster") or {}
@@ -36,7 +36,7 @@ def task():
 
 
 class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Calls a function with each of some modules when it has been loaded."""
+    """Calls a function with each of some modules once it is loaded."""
 
     def __init__(self, changes):
         self._changes = changes
@@ -62,7 +62,7 @@ class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def change_training(training):
-    """Workers start when the chief is ready, and waits of an evaluator end with the training."""
+    """Starts workers when the chief is ready, and ends an evaluator's waits with the training."""
     training._DELAY_SECS_PER_WORKER = 0
     training.time = TimeUntilDone()
     listener = training._ContinuousEvalListener
@@ -73,7 +73,7 @@ def change_training(training):
 
     def after_eval(self, eval_result):
         if getattr(self, "_was_done", False):
-            print("ferroflow: the chief is done, and its last checkpoint is evaluated", file=sys.stderr, flush=True)
+            print("ferroflow: the chief is done: evaluating its last checkpoint", file=sys.stderr, flush=True)
             return False
         return True
 
@@ -83,7 +83,7 @@ def change_training(training):
 
     def evaluate_last(self):
         if server.CHIEF_DONE.is_set() and not self._is_final_export_triggered:
-            # Training may end before its last step, and the checkpoint it ends with is the one for final exporters.
+            # Training may end before its last step; final exporters export the checkpoint that it ends with.
             self._max_training_steps = 1
             if self._eval_spec.exporters:
                 self._previous_ckpt_path = None
@@ -92,16 +92,16 @@ def change_training(training):
             try:
                 return evaluate_and_export(self)
             except (ValueError, training.tf.errors.OpError):
-                # A chief that is fast removes old checkpoints while one of them is being read.
+                # A fast chief may remove an old checkpoint while it is being read.
                 if not path or training.tf.compat.v1.train.checkpoint_exists(path):
                     raise
-                print(f"ferroflow: {path} has given way to newer checkpoints: evaluating the newest", file=sys.stderr, flush=True)
+                print(f"ferroflow: {path} was removed after newer checkpoints:  evaluating the newest", file=sys.stderr, flush=True)
 
     evaluator.evaluate_and_export = evaluate_last
 
 
 class TimeUntilDone:
-    """The module `time`, whose `sleep` ends when the chief is done."""
+    """The module `time`, with a `sleep` that ends when the chief is done."""
 
     def __getattr__(self, name):
         return getattr(time, name)
@@ -112,7 +112,7 @@ class TimeUntilDone:
 
 
 def change_run_config(run_config):
-    """Sessions that evaluate run on a server of their own: in the cluster they would overwrite what is being trained."""
+    """Runs sessions that evaluate on a server of their own: in the cluster they would overwrite the variables being trained."""
     evaluation_master = run_config.RunConfig.evaluation_master.fget
 
     def on_own_server(self):
@@ -124,7 +124,7 @@ def change_run_config(run_config):
 
 
 class EvaluationServer:
-    """The server for evaluations of this process; it is started when somebody asks for it."""
+    """The server for evaluations of this process, started on first use."""
 
     def __init__(self):
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """`tf.app.flags` and `tf.app.run` as TensorFlow 1 had them, on absl.
 
-TensorFlow 1 came without the flags that absl's logging and its `run` define, so that programs could define `log_dir`, `v` or
-`help` for themselves. Flags that are there before the program starts give way to the program's own.
+TensorFlow 1 didn't have the flags that absl's logging and `run` define, so programs could define `log_dir`, `v` or `help`
+themselves. A program's own flags replace those that exist before it starts.
 """
 
 import sys
@@ -14,8 +14,8 @@ _RENAMED = {"flag_name": "name", "default_value": "default", "docstring": "help"
 
 
 def install():
-    """Makes absl's own flags give way. Calling it again changes nothing."""
-    # Whoever imports absl's logging later would define its flags over the program's.
+    """Lets a program's flags replace absl's. Calling it again changes nothing."""
+    # Otherwise a later import of absl's logging would redefine its flags over the program's.
     from absl import logging
 
     for name in _flags.FLAGS:
@@ -25,7 +25,7 @@ def install():
     own_verbosity, use_absl_handler = _flags.FLAGS["verbosity"], logging.use_absl_handler
 
     def use_handler_of_own_flags():
-        # It asks its own flag for the level, and the program's is another one.
+        # absl's logging reads its own flag for the level, and the program's is a different one.
         if _flags.FLAGS["verbosity"] is own_verbosity:
             use_absl_handler()
 
@@ -46,7 +46,7 @@ def install():
 
 
 class _Values:
-    """absl's `FLAGS`, which parses the command line when a flag is read before anybody has parsed it."""
+    """absl's `FLAGS`, which parses the command line when a flag is read before anything has parsed it."""
 
     def __init__(self, values):
         self.__dict__["__wrapped"] = values
@@ -106,7 +106,7 @@ _flags.disclaim_key_flags()
 
 
 def run(main=None, argv=None):
-    """Parses the flags, lets unknown ones be, and ends the process with what `main` returns."""
+    """Parses the flags, ignores unknown ones, and exits with the return value of `main`."""
     main = main or sys.modules["__main__"].main
     _app.run(main=main, argv=argv,
              flags_parser=lambda argv: FLAGS(sys.argv if argv is None else argv, known_only=True))

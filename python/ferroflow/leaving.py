@@ -1,8 +1,9 @@
-"""Waiting and leaving: who waits says for what, who is done is not waited for, and a worker ends when the chief has.
+"""Waiting and exiting: waiting tasks say what they wait for, finished tasks are not waited for, and a worker exits after its
+chief.
 
-TensorFlow's workers look for the chief every 30 seconds, its synchronous training waits 120 seconds for threads that never end, and a
-worker that waits for a chief that has left waits forever. Here a server tells its program when the chief's program has ended well, and
-steps that then still wait are cancelled.
+TensorFlow's workers poll the chief every 30 seconds, its synchronous training waits 120 seconds for threads that never end, and a
+worker that waits for a chief that has exited waits forever. Here a server tells its program when the chief's program has
+finished, and steps that still wait after that are cancelled.
 """
 
 import contextlib
@@ -13,26 +14,26 @@ import traceback
 
 from ferroflow import server
 
-# A worker that waits for the chief looks again after so many seconds, and less and less often.
+# The first delay, in seconds, between polls of the chief; the delay grows.
 FIRST_LOOK_SECS, LAST_LOOK_SECS = 0.1, 1.0
-# How often it says for what it waits.
+# The interval, in seconds, at which a worker logs what it waits for.
 SAYING_SECS = 30
-# How long threads that only fill queues may take to end: they wait in steps that the session's end cancels.
+# How long threads that only fill queues may take to end: they wait in steps that are cancelled when the session closes.
 QUEUE_RUNNERS_SECS = 2
 
-# How long a step may take when the chief is done before it counts as one that waits for it.
+# How long a step may still take when the chief is done; after that it counts as waiting for the chief.
 LAST_STEP_SECS = 5
 
-# The exit code for a lost task, which tells a cluster manager that another start may help.
+# The exit code for a lost task, which tells a cluster manager that a restart may help.
 PEER_LOST = 138
 
 CHIEF_HAS_LEFT = "the chief is done and has left"
-# Set when this task's training has ended because of that.
+# Set when this task's training has ended for that reason.
 CHIEFS_LEAVE = threading.Event()
 
 
 class Steps:
-    """The steps that this process waits for. When the chief is done, those that go on for long wait for it, and are cancelled."""
+    """The steps that this process waits for. When the chief is done, those that keep waiting are cancelled."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -68,7 +69,7 @@ class Steps:
             waiting = [session for me, (session, step) in now.items() if me in before and before[me][1] is step]
             for session in waiting:
                 self.are_cancelled = True
-                # The step ends with an error, and the error with the training.
+                # The error ends the step, and the training.
                 with contextlib.suppress(Exception):
                     session.close()
             before = now
@@ -79,20 +80,21 @@ STEPS = Steps()
 
 
 def install():
-    """Changes TensorFlow's classes in place."""
+    """Patches TensorFlow's classes in place."""
     from tensorflow.python.client import session
     from tensorflow.python.framework import errors
     from tensorflow.python.training import coordinator, session_manager
 
     session_manager.SessionManager.wait_for_session = wait_for_session
     coordinator.Coordinator.join = joining(coordinator.Coordinator.join)
-    # Cancelled is what a step gets whose session another thread has closed.
+    # A step gets Cancelled if another thread has closed its session.
     lost = (errors.UnavailableError, errors.AbortedError, errors.CancelledError)
     session.BaseSession.run = running(session.BaseSession.run, lost)
 
 
 def exit_code(error):
-    """Returns the exit code for an error that ends a program, after a line or a traceback, or none for one that Python shows."""
+    """Returns the exit code for an error that ends a program, after printing a line or a traceback; None if Python prints the
+    error."""
     if is_chiefs_leave(error):
         return 0
     kind = type(error)
@@ -103,13 +105,14 @@ def exit_code(error):
 
 
 def is_chiefs_leave(error):
-    """Returns whether an error means only that the chief has left. `Supervisor.managed_session` swallows ours and yields no session."""
+    """Returns whether an error means only that the chief has exited. `Supervisor.managed_session` swallows ours and yields no
+    session."""
     is_swallowed = isinstance(error, RuntimeError) and "generator didn't yield" in str(error)
     return CHIEF_HAS_LEFT in str(getattr(error, "message", "")) or (is_swallowed and CHIEFS_LEAVE.is_set())
 
 
 def chief_has_left():
-    """Returns the error by which a worker's training ends. Sessions take it for the end of the input."""
+    """Returns the error that ends a worker's training. Sessions treat it as the end of the input."""
     from tensorflow.python.framework import errors
 
     if not CHIEFS_LEAVE.is_set():
@@ -119,7 +122,7 @@ def chief_has_left():
 
 
 def wait_for_session(self, master, config=None, max_wait_secs=float("Inf")):
-    """Waits until the chief has initialized the variables, and returns a session. In place of `SessionManager.wait_for_session`."""
+    """Replaces `SessionManager.wait_for_session`: waits until the chief has initialized the variables, and returns a session."""
     from tensorflow.python.client import session
     from tensorflow.python.framework import errors
 
@@ -148,7 +151,7 @@ def wait_for_session(self, master, config=None, max_wait_secs=float("Inf")):
 
 
 def joining(original):
-    """Returns `Coordinator.join` that doesn't wait long for threads that only fill queues."""
+    """Returns a `Coordinator.join` that doesn't wait long for threads that only fill queues."""
 
     def join(self, threads=None, stop_grace_period_secs=120, ignore_live_threads=False):
         threads = list(threads or ())
@@ -165,7 +168,7 @@ def joining(original):
             runners_until = min(until, time.monotonic() + QUEUE_RUNNERS_SECS)
             for thread in everyone:
                 join_until(thread, runners_until)
-            # They end with the session, and are no reason for an error.
+            # They end with the session; this is not an error.
             ignore_live_threads = True
         return original(self, threads, stop_grace_period_secs=0, ignore_live_threads=ignore_live_threads)
 
@@ -173,7 +176,7 @@ def joining(original):
 
 
 def join_until(thread, until):
-    # One that wasn't started, or that asks for itself, can't be waited for.
+    # A thread that wasn't started, or the current one, can't be joined.
     if thread.is_alive() and thread is not threading.current_thread():
         thread.join(max(0.0, until - time.monotonic()))
 
@@ -183,7 +186,7 @@ def is_queue_runner(thread):
 
 
 def running(original, lost):
-    """Returns `Session.run` that ends the training of a worker whose chief is done and whose steps fail."""
+    """Returns a `Session.run` that ends a worker's training if the chief is done and the worker's steps fail."""
 
     def run(self, *args, **kwargs):
         if not server.is_training() or not self.sess_str:
@@ -192,7 +195,7 @@ def running(original, lost):
             with STEPS.step(self):
                 return original(self, *args, **kwargs)
         except (*lost, RuntimeError) as error:
-            # A session that was closed meanwhile is a RuntimeError.
+            # A session that was closed in the meantime raises RuntimeError.
             if not server.CHIEF_DONE.is_set() or (isinstance(error, RuntimeError) and not STEPS.are_cancelled):
                 raise
             raise chief_has_left() from error

@@ -1,8 +1,8 @@
-"""`tensorflow` for a parameter server: its script runs without TensorFlow until it uses more than flags and servers.
+"""`tensorflow` for a parameter server: its script runs without TensorFlow as long as it uses only flags and servers.
 
 A parameter server defines flags, starts a `tf.train.Server` and joins it. Importing TensorFlow for that takes seconds and half a
-gigabyte, so such a task gets a module that has just these names. Whatever else the script touches loads TensorFlow, and from then
-on the module passes everything on.
+gigabyte, so such a task gets a module with just these names. Any other name loads TensorFlow, and from then on the module
+forwards everything to it.
 """
 
 import ast
@@ -25,7 +25,7 @@ SPECS = weakref.WeakSet()
 
 
 def is_for_a_parameter_server(arguments):
-    """Returns whether a command line, or the environment, says that this task is a parameter server."""
+    """Returns whether the command line or the environment says that this task is a parameter server."""
     if any(word == JOB or word.endswith("=" + JOB) for word in arguments[1:]):
         return True
     if os.environ.get("JOB_NAME") == JOB:
@@ -38,9 +38,9 @@ def is_for_a_parameter_server(arguments):
 
 
 def serve_for_estimator(script):
-    """Serves as the parameter server of an Estimator's job until it ends, and returns whether this is one.
+    """Serves as a parameter server of an Estimator's job until the job ends. Returns whether this task is one.
 
-    All that `train_and_evaluate` does on such a task is to start the server that TF_CONFIG describes and to join it.
+    On such a task `train_and_evaluate` only starts the server that TF_CONFIG describes and joins it.
     """
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
@@ -58,7 +58,7 @@ def serve_for_estimator(script):
 
 
 def install():
-    """Puts the stand-in where `import tensorflow` finds it."""
+    """Installs the stand-in, so that `import tensorflow` finds it."""
     LIGHT.update({
         "app": Names("app", flags=flags, run=flags.run),
         "flags": flags,
@@ -71,7 +71,7 @@ def install():
     sys.meta_path.insert(0, Submodules())
     from ferroflow import mnist
 
-    # Its module, and those on the way to it: most scripts import the digits at their top.
+    # The MNIST module and its parents: most scripts import the digits at the top.
     for name in ("examples", "examples.tutorials", "examples.tutorials.mnist"):
         sys.modules["tensorflow." + name] = types.ModuleType("tensorflow." + name)
         sys.modules["tensorflow." + name].__path__ = []
@@ -80,7 +80,7 @@ def install():
 
 
 class StandIn(types.ModuleType):
-    """The module `tensorflow` until TensorFlow is needed, and a view of it afterwards."""
+    """The module `tensorflow` until TensorFlow is needed, and a view of the real one afterwards."""
 
     def __getattr__(self, name):
         if "real" not in self.__dict__ and name in LIGHT:
@@ -110,7 +110,7 @@ class StandIn(types.ModuleType):
 
 
 class Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Hands out what loading TensorFlow has imported: whoever asked for a submodule has the stand-in load all of it."""
+    """Returns modules that loading TensorFlow has imported: an import of a submodule makes the stand-in load TensorFlow."""
 
     def find_spec(self, name, path=None, target=None):
         if not name.startswith("tensorflow.") or name not in sys.modules:
@@ -127,7 +127,7 @@ class Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class ClusterSpec:
-    """`tf.train.ClusterSpec` of plain dictionaries; it becomes TensorFlow's own as soon as that is there."""
+    """`tf.train.ClusterSpec` of plain dictionaries, which turns into TensorFlow's own class once TensorFlow is loaded."""
 
     def __new__(cls, cluster):
         if isinstance(cluster, ClusterSpec):
@@ -156,7 +156,7 @@ class ClusterSpec:
         return self.addresses[job_name][task_index]
 
     def become_real(self):
-        """Makes this object one of TensorFlow's class."""
+        """Converts this object to TensorFlow's class."""
         real = sys.modules["tensorflow"].train.ClusterSpec
         addresses = self.addresses
         self.__class__ = real
@@ -176,7 +176,7 @@ def is_plain(cluster):
 
 
 class Names(types.ModuleType):
-    """A module below the stand-in: a few names, and TensorFlow's own for the rest."""
+    """A module below the stand-in: it has a few names, and takes the rest from TensorFlow."""
 
     def __init__(self, path, **names):
         super().__init__("tensorflow." + path)
@@ -192,7 +192,7 @@ class Names(types.ModuleType):
 
 
 def light_logging():
-    """Returns `tf.logging`, as far as Python's own logging is enough for it."""
+    """Returns `tf.logging`, as far as Python's own logging can do it."""
     logger = logging.getLogger("tensorflow")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
@@ -207,5 +207,5 @@ def light_logging():
 
 light_logging.handlers = []
 
-# What the stand-in has itself; filled when it is installed.
+# The stand-in's own names, filled when it is installed.
 LIGHT = {}

@@ -1,4 +1,4 @@
-"""The MNIST reader that TensorFlow 1 carried as `tensorflow.examples.tutorials.mnist.input_data`."""
+"""The MNIST reader of TensorFlow 1's `tensorflow.examples.tutorials.mnist.input_data`."""
 
 import collections
 import gzip
@@ -15,7 +15,7 @@ FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3
 
 def read_data_sets(train_dir, fake_data=False, one_hot=False, dtype=None, reshape=True, validation_size=5000, seed=None,
                    source_url=None):
-    """Returns the digits of `train_dir`, or the ones that come with the project when it holds none."""
+    """Returns the digits of `train_dir`, or the bundled ones if it has none."""
     del source_url
     if fake_data:
         empty = DataSet(np.zeros((0, 28, 28, 1), np.uint8), np.zeros(0, np.uint8), one_hot, dtype, reshape, seed)
@@ -37,7 +37,7 @@ def read_data_sets(train_dir, fake_data=False, one_hot=False, dtype=None, reshap
 
 
 class DataSet:
-    """Images and labels, handed out in shuffled batches."""
+    """Images and labels, returned in shuffled batches."""
 
     def __init__(self, images, labels, one_hot=False, dtype=None, reshape=True, seed=None):
         name = getattr(dtype, "name", "float32") if dtype is not None else "float32"
@@ -59,7 +59,7 @@ class DataSet:
     epochs_completed = property(lambda self: self._epochs_completed)
 
     def next_batch(self, batch_size, fake_data=False, shuffle=True):
-        """Returns the next `batch_size` images and labels; a batch at the end of an epoch reaches into the next one."""
+        """Returns the next `batch_size` images and labels; a batch at the end of an epoch continues into the next one."""
         del fake_data
         if batch_size > self.num_examples:
             raise ValueError(f"a batch of {batch_size} from {self.num_examples} examples")
@@ -84,7 +84,7 @@ class DataSet:
 
 
 def dense_to_one_hot(labels, num_classes):
-    """Returns float64 rows with a one at each label, as TensorFlow 1's function of this name does."""
+    """Returns one-hot rows of float64, as TensorFlow 1's function of this name does."""
     return np.eye(num_classes)[labels]
 
 
@@ -108,14 +108,14 @@ def find_file(directory, name):
 
 
 def read_idx(directory, name):
-    """Returns the array of an idx file of bytes; a file that is cut or of another kind is an error that names it."""
+    """Returns the array of an idx file of bytes. A truncated file, or one of another kind, is an error that names it."""
     path = find_file(directory, name)
     data = path.read_bytes()
     if path.suffix == ".gz":
         data = gzip.decompress(data)
     expected_ndims = 3 if "idx3" in name else 1
     if len(data) < 4 + 4 * expected_ndims or data[:3] != b"\0\0\x08" or data[3] != expected_ndims:
-        raise ValueError(f"{path} is no idx file of {expected_ndims} dimensions of bytes")
+        raise ValueError(f"{path} is not an idx file of {expected_ndims} dimensions of bytes")
     dims = np.frombuffer(data, ">u4", expected_ndims, 4).astype(np.int64)
     body = np.frombuffer(data, np.uint8, -1, 4 + 4 * expected_ndims)
     if body.size != int(np.prod(dims)):

@@ -1,4 +1,4 @@
-"""TensorFlow 1's names on the `tensorflow` module, those that TensorFlow 2.15 renamed or dropped among them."""
+"""TensorFlow 1's names on the `tensorflow` module, including those that TensorFlow 2.15 renamed or removed."""
 
 import functools
 import importlib
@@ -8,7 +8,7 @@ import warnings
 
 from ferroflow import callbacks, contrib, estimator, flags, leaving, mnist, quiet
 
-# What a program may call, and where TensorFlow 2.15's v1 module has it. A name that it still has is left alone.
+# TensorFlow 1's names, and where TensorFlow 2.15's v1 module has them. Names that still exist are left alone.
 RENAMED = {
     # Variables and initialization.
     "all_variables": "global_variables",
@@ -58,12 +58,12 @@ RENAMED = {
     "GIT_VERSION": "version.GIT_VERSION",
 }
 
-# The types that NumPy 1.24 dropped and programs of that time use.
+# The types that NumPy 1.24 removed and old programs use.
 NUMPY_ALIASES = {"bool": bool, "int": int, "float": float, "complex": complex, "object": object, "str": str}
 
 
 def install(server_class):
-    """Changes `tensorflow` in place; the modules below it stay what they are."""
+    """Changes `tensorflow` in place; its submodules stay unchanged."""
     import numpy
     import tensorflow
     import tensorflow.compat.v1 as v1
@@ -100,7 +100,7 @@ def install(server_class):
 
 
 class Root:
-    """Sets dotted names on `tensorflow` and on the v1 module that it now shows."""
+    """Sets dotted names on `tensorflow` and on the v1 module that it now exposes."""
 
     def __init__(self, tensorflow, v1):
         self._tensorflow = tensorflow
@@ -117,7 +117,7 @@ class Root:
             return False
 
     def put(self, path, value):
-        """Sets a name, making the modules on the way to it."""
+        """Sets a name, and creates missing modules along its path."""
         holder_path, _, name = path.rpartition(".")
         if not holder_path:
             setattr(self._tensorflow, name, value)
@@ -128,7 +128,7 @@ class Root:
         setattr(self.get(holder_path), name, value)
 
     def add_module(self, name, module=None):
-        """Makes `import NAME` work, and the attribute of that name on its parent."""
+        """Makes `import NAME` work, and sets the attribute on the parent module."""
         module = module or types.ModuleType(name, "TensorFlow 1's module of this name, as far as it is there.")
         if not hasattr(module, "__path__") and module is not mnist:
             module.__path__ = []
@@ -143,7 +143,7 @@ class Root:
 
 
 def adapted(v1):
-    """Returns the names whose arguments changed, each with a function that takes the old ones and the new ones."""
+    """Returns the names whose arguments changed, each with a function that accepts both the old and the new arguments."""
     concat, split, softmax, sigmoid, sparse_softmax = (
         v1.concat, v1.split, v1.nn.softmax_cross_entropy_with_logits, v1.nn.sigmoid_cross_entropy_with_logits,
         v1.nn.sparse_softmax_cross_entropy_with_logits)
@@ -152,7 +152,7 @@ def adapted(v1):
     def concat_both_ways(values, axis=None, name="concat", concat_dim=None):
         if concat_dim is not None:
             return concat(values if axis is None else axis, concat_dim, name)
-        # Before 1.0 the axis came first.
+        # Before 1.0 the axis was the first argument.
         if is_axis(values) and isinstance(axis, (list, tuple)):
             values, axis = axis, values
         return concat(values, axis, name)
@@ -170,7 +170,7 @@ def adapted(v1):
     def by_position(function):
         @functools.wraps(function)
         def wrapper(*args, **kwargs):
-            # Before 1.0 the logits and the labels came by position, in this order.
+            # Before 1.0 the logits and the labels were passed by position, in this order.
             names = ("logits", "labels")
             kwargs.update(zip(names, (value for value in args if value is not None)))
             return function(**kwargs)
@@ -187,7 +187,7 @@ def adapted(v1):
         __doc__ = v1.train.SyncReplicasOptimizer.__doc__
 
         def __init__(self, opt, replicas_to_aggregate, *args, replica_id=None, **kwargs):
-            # The first version took the replica's number; the tokens have made it needless since.
+            # The first version had an argument for the replica's number, which the token queue made unnecessary.
             del replica_id
             super().__init__(opt, replicas_to_aggregate, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""Sessions on servers that take TLS only: TensorFlow's client speaks plain text, and `ferroflow proxy` carries it on."""
+"""Sessions on servers that require TLS: TensorFlow's client speaks plain text, and `ferroflow proxy` forwards it over TLS."""
 
 import os
 import re
@@ -10,12 +10,12 @@ from ferroflow import server
 READY = re.compile(r"proxy ready: (grpc://\S+) for ")
 SCHEME = "grpc://"
 LOCK = threading.Lock()
-# By target, the process that stands for it and the target that it has.
+# By the server's target: its proxy process, and the proxy's own target.
 PROXIES = {}
 
 
 def through(target):
-    """Returns the target by which a session reaches a server: with FERROFLOW_TLS_CERT, a proxy's that ends with this process."""
+    """Returns the target to use for a server. With FERROFLOW_TLS_CERT it is that of a proxy, which exits with this process."""
     text = target.decode() if isinstance(target, bytes) else target
     if not text or not text.startswith(SCHEME) or not os.environ.get("FERROFLOW_TLS_CERT"):
         return target
@@ -31,7 +31,7 @@ def through(target):
 
 def _start(address):
     command = [server.binary_path(), "proxy", "--attached", address]
-    # Its standard input ends with this process.
+    # The proxy's standard input closes when this process ends.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     line = process.stdout.readline().decode(errors="replace")
     match = READY.search(line)

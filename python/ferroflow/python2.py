@@ -1,8 +1,8 @@
-"""Loads Python 2 sources: what Python 3 can't compile, or what can't have run on it, is translated first.
+"""Loads Python 2 sources: those that Python 3 can't compile, or that can't be meant for it, are translated first.
 
-The grammar is lib2to3's, which every Python that TensorFlow 2.15 has wheels for brings along (`fissix`, its successor, where a
-distribution leaves it out). Two things it does not do are done here: tabs and spaces that only Python 2 takes for the same
-indentation, and the division of two integers, which Python 2 rounds down.
+The grammar is lib2to3's, which is part of every Python that TensorFlow 2.15 has wheels for (or that of its successor `fissix`,
+where a distribution leaves lib2to3 out). This module adds two things: indentation that mixes tabs and spaces as only Python 2
+accepts, and division of two integers, which Python 2 rounds down.
 """
 
 import ast
@@ -18,7 +18,7 @@ import warnings
 
 TAB = 8
 
-# Names and methods that only Python 2 has. A source that uses one and does not define it was never meant for Python 3.
+# Names and methods that only Python 2 has. A source that uses one without defining it was not written for Python 3.
 NAMES = frozenset({"xrange", "raw_input", "unicode", "basestring", "long", "unichr", "execfile", "cmp"})
 METHODS = frozenset({"iteritems", "itervalues", "iterkeys", "has_key"})
 MODULES = frozenset({"cPickle", "Queue", "StringIO", "cStringIO", "urllib2", "urlparse", "ConfigParser", "HTMLParser", "Tkinter"})
@@ -34,7 +34,7 @@ DIVIDE = "__ferroflow_python2_divide__"
 
 
 def install():
-    """Makes imports of the program's own modules translate them, too."""
+    """Makes imports of the program's own modules translate them as well."""
     loader = importlib.machinery.SourceFileLoader
     original = loader.get_code
 
@@ -42,14 +42,14 @@ def install():
         path = self.get_filename(fullname)
         if not is_of_the_program(path):
             return original(self, fullname)
-        # Nothing is kept in __pycache__: a plain `python` must not find a translation there.
+        # Nothing is cached in __pycache__: a plain `python` must not find a translation there.
         return compile_source(self.get_data(path), path, is_in_package="." in fullname)
 
     loader.get_code = get_code
 
 
 def is_of_the_program(path):
-    """Returns whether a source is neither Python's own nor an installed package's."""
+    """Returns whether a source belongs neither to Python itself nor to an installed package."""
     path = os.path.abspath(path)
     return not any(path.startswith(directory + os.sep) for directory in INSTALLED)
 
@@ -57,7 +57,7 @@ def is_of_the_program(path):
 def _installed_directories():
     found = {os.path.dirname(os.path.abspath(__file__)), *sysconfig.get_paths().values(), site.getusersitepackages()}
     found.update(getattr(site, "getsitepackages", list)())
-    # Where these lie is no directory of packages: a checkout may have its environment inside.
+    # The directory that contains them is not a directory of packages: a checkout may contain its environment.
     found -= {sysconfig.get_path("data"), sysconfig.get_path("scripts")}
     return tuple(os.path.abspath(path) for path in found)
 
@@ -65,7 +65,7 @@ def _installed_directories():
 INSTALLED = _installed_directories()
 
 
-# Whether the program's main source is Python 2: its other sources then are, too, whatever Python 3 would make of them.
+# Whether the program's main source is Python 2. If so, its other sources are, too, even those that Python 3 could read.
 _main_is_python2 = False
 
 
@@ -75,12 +75,12 @@ def compile_main(data, path):
 
 
 def compile_source(data, path, is_in_package=False, is_main=False):
-    """Returns the code of a source, translated when it is Python 2's."""
+    """Returns the code of a source, translated if it is Python 2."""
     global _main_is_python2
     tree = error = None
     try:
         with warnings.catch_warnings():
-            # Such as an invalid escape in a string: Python says so when it compiles the source in earnest.
+            # Such as an invalid escape in a string; Python warns about it when it compiles the source for real.
             warnings.simplefilter("ignore")
             tree = compile(data, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
         reason = reason_for_python2(tree) or ("as the program is" if _main_is_python2 else None)
@@ -94,7 +94,7 @@ def compile_source(data, path, is_in_package=False, is_main=False):
         tree = compile(text, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     except Exception as failure:
         if error is not None:
-            # As little Python 2 as 3: what Python says of it is what helps.
+            # Not valid Python 2 either: Python's own error message is the most useful one.
             raise error from None
         print(f"ferroflow: {path} uses Python 2 ({reason}) but can't be translated: {failure}", file=sys.stderr)
         return compile(data, path, "exec", dont_inherit=True)
@@ -107,7 +107,7 @@ def compile_source(data, path, is_in_package=False, is_main=False):
 
 
 def reason_for_python2(tree):
-    """Returns what in a source that Python 3 can parse only Python 2 has, or none."""
+    """Returns the first sign of Python 2 in a source that Python 3 can parse, or None."""
     defined = set()
     guarded = set()
     for node in ast.walk(tree):
@@ -120,7 +120,7 @@ def reason_for_python2(tree):
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             defined.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
         elif isinstance(node, ast.Try) or (isinstance(node, ast.If) and asks_for_version(node.test)):
-            # Sources for both versions ask first, one way or the other.
+            # Sources for both versions check the version first, in one way or another.
             guarded.update(id(inner) for inner in ast.walk(node) if isinstance(inner, (ast.Import, ast.Name)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in NAMES and node.id not in defined and id(node) not in guarded:
@@ -142,7 +142,7 @@ def asks_for_version(test):
 
 
 def decode(data):
-    """Returns the text of a source; one that names no encoding may be in any, as long as it is in comments."""
+    """Returns the text of a source. One without a declared encoding may be in any, as long as only comments need it."""
     try:
         return importlib.util.decode_source(data)
     except (SyntaxError, UnicodeDecodeError):
@@ -150,7 +150,7 @@ def decode(data):
 
 
 def translate(text, path="<string>", is_in_package=False):
-    """Returns a source of Python 2 as one of Python 3."""
+    """Returns a Python 2 source translated to Python 3."""
     refactor, package = load_refactor()
     text = expand_tabs(text if text.endswith("\n") else text + "\n")
     fixes = FIXES + ((FIX_OF_PACKAGES,) if is_in_package else ())
@@ -163,9 +163,9 @@ def translate(text, path="<string>", is_in_package=False):
 
 
 def load_refactor():
-    """Returns lib2to3's refactoring module, or its successor's, and the package that it is in."""
+    """Returns the refactoring module of lib2to3 or its successor, and the package that contains it."""
     with warnings.catch_warnings():
-        # It is deprecated, and still there in every version that TensorFlow 2.15 runs on.
+        # lib2to3 is deprecated, but still part of every version that TensorFlow 2.15 runs on.
         warnings.simplefilter("ignore")
         try:
             from lib2to3 import refactor
@@ -181,7 +181,7 @@ def load_refactor():
 
 
 def expand_tabs(text):
-    """Returns a source whose indentation has no tabs: to Python 2 one reaches to the next multiple of eight columns."""
+    """Returns a source with tabs in its indentation expanded: in Python 2 a tab reaches the next multiple of eight columns."""
     lines = text.splitlines(keepends=True)
     inside_strings = set()
     try:
@@ -189,7 +189,7 @@ def expand_tabs(text):
             if token.type == tokenize.STRING:
                 inside_strings.update(range(token.start[0] + 1, token.end[0] + 1))
     except (tokenize.TokenError, SyntaxError):
-        # What was seen until there is what can be known.
+        # Later lines can't be tokenized; the ones so far are enough.
         pass
     for index, line in enumerate(lines):
         indentation = line[:len(line) - len(line.lstrip(" \t"))]
@@ -209,7 +209,7 @@ def divides_as_python3(tree):
 
 
 class Division(ast.NodeTransformer):
-    """Makes `a / b` a call of Python 2's division."""
+    """Turns `a / b` into a call of Python 2's division."""
 
     def visit_BinOp(self, node):
         self.generic_visit(node)
@@ -219,7 +219,7 @@ class Division(ast.NodeTransformer):
 
     def visit_AugAssign(self, node):
         self.generic_visit(node)
-        # A subscript or an attribute of something computed would be computed twice.
+        # The target of a subscript or attribute may be an expression, which would be evaluated twice.
         if not isinstance(node.op, ast.Div) or not isinstance(node.target, ast.Name):
             return node
         value = call_of_divide(ast.Name(node.target.id, ast.Load()), node.value)
@@ -231,7 +231,7 @@ def call_of_divide(left, right):
 
 
 def divide(left, right):
-    """Divides as Python 2 does: two integers, or arrays or tensors of integers, give the quotient rounded down."""
+    """Divides as Python 2 does: integers, or arrays or tensors of integers, give the quotient rounded down."""
     if is_integral(left) and is_integral(right):
         return left // right
     return left / right
@@ -243,7 +243,7 @@ def is_integral(value):
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return False
-    # A tensor's type says so itself, an array's has a letter for it.
+    # A tensor's dtype has a property for it; an array's has a kind letter.
     return getattr(dtype, "is_integer", False) is True or getattr(dtype, "kind", "f") in "iu"
 
 

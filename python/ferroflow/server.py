@@ -17,21 +17,21 @@ import threading
 READY = re.compile(r"server ready: /job:\S+ at (\S+)")
 CHIEF_IS_DONE = "ferroflow server: the chief is done"
 OUTPUT_LINES_KEPT = 50
-# How long a server may take to tell the others that this program is done, and to end.
+# How long a server may take to tell the others that this program is done, and to exit.
 FINISHING_SECS = 30
-# Is set when the program of the chief has ended well, in the processes of the other tasks.
+# In the processes of the other tasks: set when the chief's program has finished.
 CHIEF_DONE = threading.Event()
 SERVERS = []
 # Loaded here, because little is safe between fork and exec.
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
-# In place of a cluster: the server is the one that TF_CONFIG describes.
+# Used in place of a cluster: the server is the one that TF_CONFIG describes.
 TF_CONFIG = object()
 
 
 def binary_path():
-    """Returns the path of the `ferroflow` binary: FERROFLOW_BIN, the one that was installed with this module, the PATH, or what
-    cargo built in this checkout."""
+    """Returns the path of the `ferroflow` binary: FERROFLOW_BIN, the one installed with this module, the one on the PATH, or the
+    one that cargo built in this checkout."""
     named = os.environ.get("FERROFLOW_BIN")
     if named:
         if not os.access(named, os.X_OK):
@@ -50,19 +50,19 @@ def binary_path():
 
 
 def installed_binary():
-    """Returns the path of the binary of the wheel that this module is from; none in a checkout."""
+    """Returns the path of the binary in this module's wheel; None in a checkout."""
     module = pathlib.Path(__file__).resolve()
     for distribution in importlib.metadata.distributions(name="ferroflow"):
         files = distribution.files or ()
         paths = [pathlib.Path(distribution.locate_file(file)).resolve() for file in files]
-        # Another copy of the module may be installed, and its binary may be of another version.
+        # Another copy of the module may be installed, with a binary of another version.
         if module in paths:
             return next((str(path) for path in paths if path.name == "ferroflow" and path.is_file()), None)
     return None
 
 
 class Server:
-    """Takes what `tf.train.Server` takes, and is used like it; the server itself is a process that dies with this one."""
+    """Has the interface of `tf.train.Server`; the server itself is a child process that dies with this one."""
 
     def __init__(self, server_or_cluster_def, job_name=None, task_index=None, protocol=None, config=None, start=True):
         arguments = (server_or_cluster_def, job_name, task_index, protocol, config)
@@ -81,13 +81,13 @@ class Server:
 
     @staticmethod
     def create_local_server(config=None, start=True):
-        """Returns a server that is a cluster of one, on a free port."""
+        """Returns a server that is a cluster of its own, on a free port."""
         return Server({"localhost": ["localhost:0"]}, job_name="localhost", task_index=0, protocol="grpc", config=config,
                       start=start)
 
     @staticmethod
     def of_tf_config():
-        """Returns the server that TF_CONFIG describes: for an evaluator outside of the cluster, a cluster of its own."""
+        """Returns the server that TF_CONFIG describes; for an evaluator outside of the cluster, a cluster of its own."""
         return Server(TF_CONFIG)
 
     @property
@@ -99,11 +99,11 @@ class Server:
 
     @property
     def target(self):
-        """The string to pass to `tf.Session`."""
+        """The target to pass to `tf.Session`."""
         if self._address is None:
             return ""
         own = self._own_address()
-        # The cluster's name for this task is right for everybody, the address bound to need not be.
+        # Everybody can use the task's address in the cluster, but perhaps not the address that the server binds.
         return "grpc://" + (self._address if own.endswith(":0") else own)
 
     def start(self):
@@ -117,10 +117,10 @@ class Server:
             raise RuntimeError(self._failure)
 
     def join(self):
-        """Blocks until the server ends; Ctrl-C ends the wait and with it the program."""
+        """Blocks until the server exits; Ctrl-C ends the wait and the program."""
         if self._process is None:
             raise RuntimeError("the server has not been started")
-        # A worker that only serves is needed as long as the chief is.
+        # A worker that only serves is needed as long as the chief runs.
         _wait(self._ended, CHIEF_DONE)
         if not self._ended.is_set():
             print("ferroflow: the chief is done and has left: this task ends, too", file=sys.stderr, flush=True)
@@ -137,7 +137,7 @@ class Server:
             _wait(self._ended)
 
     def finish(self):
-        """Says that this program has ended well: the server tells the others and ends."""
+        """Reports that this program has finished: the server tells the others and exits."""
         if self._process is None or self._ended.is_set():
             return
         with contextlib.suppress(OSError, ValueError):
@@ -148,7 +148,7 @@ class Server:
 
     @property
     def is_in_cluster(self):
-        """Whether the server is a task beside others, and not the only one of its cluster."""
+        """Whether the server is a task of a cluster with other tasks."""
         if self._by_tf_config:
             return False
         if self._plain:
@@ -166,12 +166,12 @@ class Server:
         return ""
 
     def _run(self, command):
-        # The kernel ends the child with the thread that started it, so this thread stays until the child is gone.
+        # The kernel ends the child with the thread that started it, so this thread stays until the child has exited.
         try:
             environment, definition = dict(os.environ), None
             task = ["--attached"]
             if is_by_tf_config():
-                # The job is one of a cluster manager's: it ends when the chief is done, and its parameter servers, too.
+                # The job belongs to a cluster manager: all its tasks, including parameter servers, exit when the chief is done.
                 task.append("--exit_when_done")
             if not self._by_tf_config:
                 environment.pop("TF_CONFIG", None)
@@ -208,12 +208,12 @@ class Server:
 
 
 def is_training():
-    """Returns whether this process has the server of a task that others may wait for."""
+    """Returns whether this process runs the server of a task that others may wait for."""
     return any(server.is_in_cluster for server in SERVERS)
 
 
 def finish_all():
-    """Says that this program has ended well."""
+    """Reports that this program has finished."""
     for server in SERVERS:
         server.finish()
 
@@ -227,8 +227,8 @@ def is_by_tf_config():
 
 
 def make_server_def(server_or_cluster_def, job_name, task_index, protocol, config):
-    """Returns the ServerDef that TensorFlow's own function makes, so that it takes and refuses what TensorFlow does."""
-    # Through the package, which may have to be loaded first.
+    """Returns the ServerDef that TensorFlow's own function builds, so that it accepts and refuses what TensorFlow does."""
+    # Imported through the package, which may have to be loaded first.
     import tensorflow
 
     tensorflow.train.ClusterDef
@@ -243,7 +243,7 @@ def make_server_def(server_or_cluster_def, job_name, task_index, protocol, confi
 
 
 class PlainTask:
-    """A task that flags can describe: starting it needs no TensorFlow."""
+    """A task that flags can describe, so that it starts without TensorFlow."""
 
     def __init__(self, addresses, job_name, task_index, protocol):
         self.addresses = addresses
@@ -253,7 +253,7 @@ class PlainTask:
 
     @staticmethod
     def of(cluster, job_name, task_index, protocol, config):
-        """Returns the task, or none when only TensorFlow can tell what is meant, or what is wrong with it."""
+        """Returns the task, or None if only TensorFlow can tell what the arguments mean, or what is wrong with them."""
         addresses = getattr(cluster, "addresses", cluster)
         if not isinstance(addresses, dict) or config is not None or protocol not in (None, "grpc"):
             return None
@@ -272,14 +272,14 @@ class PlainTask:
 
 
 def _wait(event, other=None):
-    # A Ctrl-C that comes just before Python begins to wait is handled only when that wait is over, so none is long.
+    # Python handles a Ctrl-C that arrives just before a wait only after that wait, so no wait is long.
     while not event.wait(0.5):
         if other is not None and other.is_set():
             return
 
 
 def _in_memory(data):
-    """Returns a file without a name that a child reads: one with a name would outlive a program that is killed."""
+    """Returns an unnamed file for a child to read: a named one would outlive a program that is killed."""
     made = os.memfd_create("ferroflow")
     with os.fdopen(os.dup(made), "wb") as file:
         file.write(data)
@@ -287,6 +287,6 @@ def _in_memory(data):
 
 
 def _prepare_child():
-    # Ctrl-C is for the program: it may still want to close its session in order.
+    # Ctrl-C is meant for the program, which may still want to close its session.
     os.setpgid(0, 0)
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

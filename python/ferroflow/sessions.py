@@ -1,7 +1,7 @@
-"""`--sessions`: sessions that name no server run on a server of ours, as sessions that name one do.
+"""`--sessions`: runs sessions that name no server on a Ferroflow server.
 
-A program that makes plain `tf.Session()`s computes inside its own process, with TensorFlow's runtime. With this, each such session goes
-to one server that is started for the program, or to a given one, and keeps its variables to itself, as a local session does.
+A program's plain `tf.Session()`s compute in its own process, with TensorFlow's runtime. With this option each such session uses a
+server that is started for the program, or a given one, with variables of its own, as in a local session.
 """
 
 import functools
@@ -10,12 +10,13 @@ import threading
 from ferroflow import server
 
 _lock = threading.Lock()
-# By the number of CPU devices that sessions asked for.
+# By the number of CPU devices that sessions request.
 _servers = {}
 
 
 def install(destination=None):
-    """Redirects sessions without a target to `destination`, by default to a server that this program starts with its first session."""
+    """Redirects sessions without a target to `destination`, by default to a server that is started with the program's first
+    session."""
     from tensorflow.core.protobuf import config_pb2
     from tensorflow.python.client import session
 
@@ -28,7 +29,7 @@ def install(destination=None):
         isolated = config_pb2.ConfigProto()
         if config is not None:
             isolated.CopyFrom(config)
-        # Sessions in one process share no variables, and sessions of one server do unless they say otherwise.
+        # Local sessions share no variables, but sessions on one server do unless they are isolated.
         isolated.isolate_session_state = True
         return make(self, destination or _local_target(isolated.device_count.get("CPU", 1)), graph, isolated)
 
@@ -36,7 +37,7 @@ def install(destination=None):
 
 
 def _local_target(cpus):
-    """Returns the target of the server with so many CPU devices, and starts it when it is asked for first."""
+    """Returns the target of the server with this many CPU devices, and starts it on first use."""
     from tensorflow.core.protobuf import config_pb2
 
     with _lock:

@@ -130,4 +130,4 @@ def test_ferroflow_run_starts_all_tasks_and_ends_with_them(processes, tmp_path):
     assert harness.results(output)[-1]["accuracy"] >= 0.85, output
     for line in ("chief 0     | DONE chief", "worker 0    | DONE worker", "evaluator 0 | DONE evaluator", "ferroflow run: chief 0 is done"):
         assert line in output, output
-    assert "told to end" not in output and "ended with" not in output, output
+    assert "asking them to stop" not in output and "ended with" not in output, output

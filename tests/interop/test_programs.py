@@ -37,7 +37,7 @@ def test_a_program_finds_what_it_finds_in_tensorflow(processes, tmp_path, name):
     job = harness.Process("ferroflow run", command, environment).start()
     processes.extend([alone, job])
     expected, output = found(alone.expect_success(ENDING_SECS)), job.expect_success(ENDING_SECS)
-    assert "ended with" not in output and "told to end" not in output, output
+    assert "ended with" not in output and "asking them to stop" not in output, output
     ours = found(output)
     assert sorted(ours) == sorted(expected)
     for key, value in expected.items():

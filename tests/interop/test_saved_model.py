@@ -145,7 +145,7 @@ def test_ours_runs_in_ours(ours, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "out/scores.npy"), ours.scores, rtol=1e-6)
     assert [name.decode() for name in np.load(tmp_path / "out/names.npy")] == ours.names
     again = refused(ours.directory, "x=[[1,2]]", 'words=["a"]', *flags)
-    assert "it exists already; --overwrite replaces it" in again
+    assert "it exists already; use --overwrite to replace it" in again
 
 
 def test_ours_with_a_sparse_input_runs_in_both(tool, tmp_path):
@@ -205,7 +205,7 @@ def test_a_builder_of_tensorflow_1_with_main_op_and_text_form_runs_in_ours(vocab
     outputs = run(directory, "--signature_def=score", "--tag_set=cpu,serve", x=X.tolist(), words=WORDS)
     np.testing.assert_allclose(outputs["scores"], expected, rtol=1e-5)
     assert "no graph with the tags {serve}; it has {serve, cpu}" in refused(directory, "--tag_set=serve")
-    assert "there is no signature 'serving_default'; there are: score" in refused(directory)
+    assert "there is no signature 'serving_default'; the signatures are: score" in refused(directory)
 
 
 def test_functions_of_tensorflow_2_run_in_ours(tmp_path):
@@ -244,7 +244,7 @@ def test_a_model_runs_on_a_server(cluster, ours):
     (["x=[[1,2],[3]]", 'words=["a"]'], "one has 1 elements, others 2"),
     (["x=@/no/such/file", 'words=["a"]'], "can't read /no/such/file"),
     (["x"], "'x' is not NAME=VALUE"),
-    (["--signature_def=nothing"], "there is no signature 'nothing'; there are: serving_default"),
+    (["--signature_def=nothing"], "there is no signature 'nothing'; the signatures are: serving_default"),
     (["--tag_set=nothing"], "no graph with the tags {nothing}; it has {serve}, {train, gpu}"),
 ])
 def test_what_is_wrong_is_told(ours, arguments, words):

@@ -1,5 +1,5 @@
-//! A server that a program has started: the program writes to its standard input when it has ended well, and the server prints when the
-//! chief has, so that no task waits for one that won't return.
+//! A server that a program has started (`--attached`). The program writes to the server's standard input when it has finished,
+//! and the server prints a line when the chief has finished, so that no task waits for one that won't return.
 
 use crate::{Failure, say};
 use cluster::{ClusterSpec, Server, TfConfig};
@@ -12,13 +12,13 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What the program writes when it has ended well.
+/// Written by the program when it has finished.
 const DONE: &str = "done";
 
-/// What is printed when the chief has ended well.
+/// Printed when the chief has finished.
 const CHIEF_IS_DONE: &str = "ferroflow server: the chief is done";
 
-/// How long to wait before a chief is asked again that can't be reached.
+/// The delay before an unreachable chief is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A task as its program sees it.
@@ -31,12 +31,12 @@ pub struct Attached {
     pub job: String,
     /// The number of the task.
     pub index: u32,
-    /// Whether parameter servers end when all workers are done: then each worker tells them.
+    /// Whether parameter servers exit when all workers are done; if so, each worker tells them.
     pub tells_parameter_servers: bool,
 }
 
 impl Attached {
-    /// Follows the program and the chief; what is returned says why the server is to stop.
+    /// Follows the program and the chief; returns the reason why the server is to stop.
     pub fn follow(self, tf_config: Option<&str>) -> Result<oneshot::Receiver<&'static str>, Failure> {
         let (stop, stopped) = oneshot::channel();
         let (ended, program_ended) = channel::<()>();
@@ -58,7 +58,7 @@ impl Attached {
         Ok(stopped)
     }
 
-    /// Waits until the program has ended, well or not.
+    /// Waits until the program has ended, successfully or not.
     fn follow_program(self, stop: oneshot::Sender<&'static str>, _ended: Sender<()>) {
         let mut lines = std::io::stdin().lines().map_while(std::result::Result::ok);
         if !lines.any(|line| line == DONE) {
@@ -105,5 +105,5 @@ impl Attached {
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-    spawned.map(drop).map_err(|error| Status::resource_exhausted(format!("no thread to {name}: {error}")))
+    spawned.map(drop).map_err(|error| Status::resource_exhausted(format!("can't start a thread to {name}: {error}")))
 }

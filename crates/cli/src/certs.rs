@@ -1,4 +1,4 @@
-//! `ferroflow certs`: an authority of one's own, and the certificates of a cluster's tasks and clients.
+//! `ferroflow certs`: creates a certificate authority, and issues the certificates of a cluster's tasks and clients.
 
 use crate::Failure;
 use clap::Subcommand;
@@ -18,27 +18,27 @@ use time::{Duration, OffsetDateTime};
 const CA_CERT: &str = "ca.pem";
 const CA_KEY: &str = "ca.key";
 
-/// The file that keeps the name of the authority's cluster.
+/// The file with the name of the authority's cluster.
 const CLUSTER: &str = "cluster";
 
-/// Clocks of machines differ.
+/// Certificates are valid from a while ago, since the clocks of machines differ.
 const BEFORE_NOW: Duration = Duration::hours(1);
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Makes an authority: DIR/ca.pem, which every task and client gets, and DIR/ca.key, which stays where it is.
+    /// Creates an authority: DIR/ca.pem, which every task and client needs, and DIR/ca.key, which must stay private.
     Init {
         /// The directory.
         #[arg(default_value = "certs")]
         dir: PathBuf,
-        /// The name of the cluster, which its certificates have in them.
+        /// The name of the cluster, which its certificates contain.
         #[arg(long, default_value = "ferroflow", value_parser = name)]
         cluster: String,
-        /// For how many days the authority is good.
+        /// The number of days for which the authority is valid.
         #[arg(long, default_value_t = 3650, value_parser = clap::value_parser!(u16).range(1..))]
         days: u16,
     },
-    /// Makes the certificate of every task of a cluster, DIR/JOB-INDEX.pem with the key DIR/JOB-INDEX.key, and those of clients.
+    /// Issues the certificate of every task of a cluster, DIR/JOB-INDEX.pem with the key DIR/JOB-INDEX.key, and those of clients.
     Issue {
         /// The directory with the authority.
         #[arg(default_value = "certs")]
@@ -55,30 +55,30 @@ pub enum Command {
         /// The whole cluster: 'ps|host:port;host:port,worker|host:port'.
         #[arg(long = "cluster_spec", value_name = "SPEC", conflicts_with_all = ["ps_hosts", "worker_hosts", "chief_hosts"])]
         cluster_spec: Option<String>,
-        /// In place of hosts: so many parameter servers on this machine, as `ferroflow train --processes` starts them.
+        /// In place of hosts: the number of parameter servers on this machine, as `ferroflow train --processes` starts them.
         #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=64),
               conflicts_with_all = ["ps_hosts", "worker_hosts", "chief_hosts", "cluster_spec"])]
         ps: u32,
-        /// In place of hosts: so many workers on this machine.
+        /// In place of hosts: the number of workers on this machine.
         #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=64),
               conflicts_with_all = ["ps_hosts", "worker_hosts", "chief_hosts", "cluster_spec"])]
         workers: u32,
-        /// A client, who gets DIR/client-NAME.pem.
+        /// A client's name; its certificate is DIR/client-NAME.pem.
         #[arg(long = "client", value_name = "NAME", value_parser = name)]
         clients: Vec<String>,
-        /// An admin, who may also reset a cluster, and gets DIR/admin-NAME.pem.
+        /// An admin's name; its certificate is DIR/admin-NAME.pem. Admins may also reset a cluster.
         #[arg(long = "admin", value_name = "NAME", value_parser = name)]
         admins: Vec<String>,
-        /// For how many days the certificates are good.
+        /// The number of days for which the certificates are valid.
         #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u16).range(1..))]
         days: u16,
-        /// Replaces certificates that are there. Servers read them again by themselves.
+        /// Replaces existing certificates. Running servers read the new ones automatically.
         #[arg(long)]
         renew: bool,
     },
 }
 
-/// Takes a name that can be a part of a file's name and of a URI.
+/// Parses a name that can be part of a file name and of a URI.
 fn name(text: &str) -> Result<String, String> {
     let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
     match !text.is_empty() && text.len() <= 64 && !text.starts_with('.') && text.chars().all(is_good) {
@@ -110,7 +110,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
                 None => ClusterSpec::from_hosts(&[("ps", ps_hosts), ("worker", worker_hosts), ("chief", chief_hosts)])?,
             };
             if cluster.is_empty() && clients.is_empty() && admins.is_empty() {
-                return Err(Failure::new("nobody to issue a certificate to: name a cluster, a --client or an --admin"));
+                return Err(Failure::new("no certificate to issue: name a cluster, a --client or an --admin"));
             }
             let authority = Authority::read(dir, *days, *renew)?;
             for (job, index, address) in cluster.tasks() {
@@ -126,7 +126,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
     }
 }
 
-/// Returns a cluster on this machine. Certificates say nothing of ports.
+/// Returns a cluster on this machine. Certificates don't contain ports.
 fn local_cluster(ps: u32, workers: u32) -> Result<ClusterSpec, Failure> {
     let addresses = |count: u32, from: u32| -> Vec<String> {
         (from..from + count).map(|port| format!("127.0.0.1:{}", port + 1)).collect()
@@ -141,10 +141,10 @@ fn local_cluster(ps: u32, workers: u32) -> Result<ClusterSpec, Failure> {
 }
 
 fn init(dir: &Path, cluster: &str, days: u16) -> Result<(), Failure> {
-    std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("can't make {}: {error}", dir.display())))?;
+    std::fs::create_dir_all(dir).map_err(|error| Failure::new(format!("can't create {}: {error}", dir.display())))?;
     let key = KeyPair::generate().map_err(cannot_make)?;
     let certificate = authority_params(cluster, days)?.self_signed(&key).map_err(cannot_make)?;
-    // The key first: who finds the others finds it, too.
+    // The key is written first: if the certificates exist, so does the key.
     write_new(&dir.join(CA_KEY), &key.serialize_pem(), true)?;
     write_new(&dir.join(CA_CERT), &certificate.pem(), false)?;
     write_new(&dir.join(CLUSTER), cluster, false)?;
@@ -189,13 +189,13 @@ impl Authority<'_> {
         };
         let cluster = name(read(CLUSTER)?.trim()).map_err(Failure::new)?;
         let key = KeyPair::from_pem(&read(CA_KEY)?)
-            .map_err(|error| Failure::new(format!("{} is no private key: {error}", dir.join(CA_KEY).display())))?;
+            .map_err(|error| Failure::new(format!("{} is not a private key: {error}", dir.join(CA_KEY).display())))?;
         read(CA_CERT)?;
         let issuer = Issuer::new(authority_params(&cluster, days)?, key);
         Ok(Authority { dir, cluster, issuer, days, renew })
     }
 
-    /// Makes a certificate and its key; the address is that of a task.
+    /// Issues a certificate with its key; the address is that of a task.
     fn issue(&self, file: &str, path: &str, address: Option<&str>) -> Result<(), Failure> {
         let mut params = params(file, &format!("spiffe://{}/{path}", self.cluster), self.days)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -224,7 +224,7 @@ impl Authority<'_> {
     }
 }
 
-/// Writes a file that is not there yet.
+/// Writes a file that must not exist yet.
 fn write_new(path: &Path, text: &str, is_secret: bool) -> Result<(), Failure> {
     let mode = if is_secret { 0o600 } else { 0o644 };
     let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
@@ -232,21 +232,21 @@ fn write_new(path: &Path, text: &str, is_secret: bool) -> Result<(), Failure> {
     written.map_err(|error| {
         let path = path.display();
         Failure::new(match error.kind() {
-            ErrorKind::AlreadyExists => format!("{path} is there already, and is left as it is"),
+            ErrorKind::AlreadyExists => format!("{path} exists already, and is left unchanged"),
             _ => format!("can't write {path}: {error}"),
         })
     })
 }
 
-/// Writes a file in place of the one that may be there, which is whole at any time.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str, is_secret: bool) -> Result<(), Failure> {
     let new = path.with_extension("new");
-    // Left by a run that was killed.
+    // Left over from a run that was killed.
     let _ = std::fs::remove_file(&new);
     write_new(&new, text, is_secret)?;
     std::fs::rename(&new, path).map_err(|error| Failure::new(format!("can't replace {}: {error}", path.display())))
 }
 
 fn cannot_make(error: impl std::fmt::Display) -> Failure {
-    Failure::new(format!("a certificate can't be made: {error}"))
+    Failure::new(format!("can't create a certificate: {error}"))
 }

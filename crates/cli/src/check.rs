@@ -1,4 +1,4 @@
-//! `ferroflow check FILE`: what is in a GraphDef, MetaGraphDef or SavedModel, and what of it we can't run.
+//! `ferroflow check FILE`: describes a GraphDef, MetaGraphDef or SavedModel, and lists the ops that can't run.
 
 use crate::Failure;
 use graph::{AttrMap, Node, NodeGraph, OpLookup};
@@ -7,29 +7,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tensor::{DType, PartialShape};
 
-/// What was found to be wrong.
+/// The problems found.
 #[derive(Default)]
 struct Problems {
-    /// How many ops can't be run.
+    /// The number of ops that can't run.
     ops: usize,
-    /// How many graphs are none.
+    /// The number of invalid graphs.
     graphs: usize,
 }
 
-/// What a file turned out to be.
+/// The content of a file.
 enum Contents {
     Graph(Box<GraphDef>),
     MetaGraph(Box<MetaGraphDef>),
     SavedModel(Box<SavedModel>),
 }
 
-/// Prints what is in the file; fails when it has ops that we can't run.
+/// Describes the file; fails if it has ops that can't run.
 pub fn run(path: &Path) -> Result<(), Failure> {
     let file = if path.is_dir() { saved_model_in(path)? } else { path.to_owned() };
     run_as(&file, &file.display().to_string())
 }
 
-/// As [`run`], of one file, which is spoken of by another name.
+/// As [`run`], with another name for the file in the output.
 pub fn run_as(file: &Path, name: &str) -> Result<(), Failure> {
     let bytes = std::fs::read(file).map_err(|error| Failure::new(format!("can't read {name}: {error}")))?;
     let contents = recognize(&bytes)
@@ -62,7 +62,8 @@ pub fn run_as(file: &Path, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells the three messages apart: field 1 is a number in a SavedModel, a node in a GraphDef, and neither in a MetaGraphDef.
+/// Detects which of the three messages it is: field 1 is a number in a SavedModel, a node in a GraphDef, and neither in a
+/// MetaGraphDef.
 fn recognize(bytes: &[u8]) -> Option<Contents> {
     if let Ok(model) = SavedModel::decode(bytes)
         && !model.meta_graphs.is_empty()
@@ -79,7 +80,7 @@ fn recognize(bytes: &[u8]) -> Option<Contents> {
     meta.graph_def.is_some().then(|| Contents::MetaGraph(Box::new(meta)))
 }
 
-/// Reads the text form of whichever of the three messages the text looks like; says why it can't.
+/// Parses the text form of whichever message the text looks like; the error says why it isn't one.
 fn recognize_text(bytes: &[u8]) -> Result<Contents, String> {
     let text = std::str::from_utf8(bytes)
         .ok()
@@ -95,7 +96,7 @@ fn recognize_text(bytes: &[u8]) -> Result<Contents, String> {
     read.map_err(|error| format!("it is not the binary form, and as text it is wrong at {error}"))
 }
 
-/// Returns the file of a SavedModel's directory: the binary one, unless there is only a text.
+/// Returns the file in a SavedModel's directory: the binary one, unless there is only the text form.
 fn saved_model_in(directory: &Path) -> Result<PathBuf, Failure> {
     let files = ["saved_model.pb", "saved_model.pbtxt"].map(|name| directory.join(name));
     let none = || Failure::new(format!("{} has no saved_model.pb or saved_model.pbtxt", directory.display()));
@@ -169,7 +170,7 @@ fn describe_graph(graph: &GraphDef, found: &mut Problems) {
         crate::say!("  can't run: {problem}; nodes {}{more}", nodes[..nodes.len().min(SHOWN)].join(", "));
     }
     found.ops += problems.len();
-    // With ops that are unknown it can't be looked at as a whole.
+    // A graph with unknown ops can't be checked as a whole.
     if problems.is_empty()
         && let Err(status) = NodeGraph::from_graph_def(graph, ops::registry())
     {
@@ -178,7 +179,7 @@ fn describe_graph(graph: &GraphDef, found: &mut Problems) {
     }
 }
 
-/// Says why a node can't be run. A function's body has attributes that only a call fills in, so there only the op counts.
+/// Returns why a node can't run. Some attributes in a function's body are set only by a call, so there only the op is checked.
 fn problem_of(def: &NodeDef, in_body: bool) -> Option<String> {
     let registry = ops::registry();
     let Some(info) = registry.op(&def.op) else {

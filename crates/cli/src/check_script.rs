@@ -1,16 +1,16 @@
-//! `ferroflow check SCRIPT.py`: lets a TensorFlow 1 program build its graph, and says what of it we can't run.
+//! `ferroflow check SCRIPT.py`: has a TensorFlow 1 program build its graph, and lists the ops that can't run.
 
 use crate::{Failure, check};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The Python that runs the program, when it is not the first `python3` of the path.
+/// Names the Python that runs the program, if it is not the first `python3` on the path.
 const PYTHON: &str = "FERROFLOW_PYTHON";
 
-/// Runs the program up to its first step, and checks the graph that it has made by then.
+/// Runs the program up to its first step, and checks the graph that it has built by then.
 pub fn run(script: &Path, arguments: &[OsString]) -> Result<(), Failure> {
-    let directory = tempfile::tempdir().map_err(|error| Failure::new(format!("can't make a directory: {error}")))?;
+    let directory = tempfile::tempdir().map_err(|error| Failure::new(format!("can't create a directory: {error}")))?;
     let graph = directory.path().join("graph.pb");
     let python = std::env::var_os(PYTHON).unwrap_or_else(|| "python3".into());
     let mut command = Command::new(&python);
@@ -27,7 +27,7 @@ pub fn run(script: &Path, arguments: &[OsString]) -> Result<(), Failure> {
     check::run_as(&graph, &format!("the graph of {}", script.display()))
 }
 
-/// Returns the path on which Python finds the package: where it is said to be, and in the checkout that this binary was built in.
+/// Returns Python's search path with the package: the configured one, and that of the checkout in which this binary was built.
 fn python_path() -> Option<OsString> {
     let binary = std::env::current_exe().ok()?;
     let checkout =

@@ -1,4 +1,4 @@
-//! `ferroflow checkpoint ls|show`: what is in a checkpoint.
+//! `ferroflow checkpoint ls|show`: prints the contents of a checkpoint.
 
 use crate::Failure;
 use clap::Subcommand;
@@ -8,7 +8,7 @@ use storage::bundle::BundleReader;
 use storage::file_system::{FileSystem, FileSystems};
 use tensor::{DType, Tensor};
 
-/// What to do with a checkpoint.
+/// A command on a checkpoint.
 #[derive(Subcommand)]
 pub enum Command {
     /// Lists the tensors of a checkpoint.
@@ -85,7 +85,7 @@ fn prefix_of(path: &str) -> &str {
     }
 }
 
-/// Prints the elements, a row of the innermost dimension to a line, cut where it would fill the screen.
+/// Prints the elements, one line per row of the innermost dimension, truncated to fit the screen.
 fn print_values(value: &Tensor) {
     const ROWS: usize = 20;
     const COLUMNS: usize = 10;

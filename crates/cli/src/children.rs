@@ -1,14 +1,14 @@
-//! What commands that start other processes share: free ports, the lines of a process, and how it ended.
+//! Helpers for commands that start other processes: free ports, a process's output lines, and its exit status.
 
 use crate::Failure;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// How much of a line is kept.
+/// The most bytes of a line that are kept.
 const LINE_BYTES: u64 = 64 << 10;
 
-/// Says how a process ended.
+/// Describes how a process ended.
 pub fn describe(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("ended with signal {signal}"),
@@ -31,7 +31,7 @@ pub fn read_lines(from: impl Read, mut take: impl FnMut(String) -> bool) {
     }
 }
 
-/// Returns addresses on which nothing listens now.
+/// Returns local addresses with ports that are free now.
 pub fn free_addresses(count: usize) -> Result<Vec<String>, Failure> {
     cluster::unused_addresses(count).map_err(|error| Failure::new(format!("no free ports: {error}")))
 }

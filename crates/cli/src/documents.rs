@@ -1,4 +1,4 @@
-//! `ferroflow completions` and `ferroflow man`: what shells and `man` read, made from the flags themselves.
+//! `ferroflow completions` and `ferroflow man`: completion scripts and man pages, generated from the flags.
 
 use crate::{Arguments, Failure};
 use clap::{Command, CommandFactory};
@@ -6,11 +6,11 @@ use clap_complete::Shell;
 use std::io::Write;
 use std::path::Path;
 
-/// Prints the script by which a shell completes the command line.
+/// Prints a shell's completion script.
 pub fn complete(shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "ferroflow", &mut script);
-    // A reader that has seen enough, such as `head`, is no failure.
+    // A reader that closes the pipe early, such as `head`, is not a failure.
     match std::io::stdout().write_all(&script) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("can't write the script: {error}")))
@@ -19,13 +19,13 @@ pub fn complete(shell: Shell) -> Result<(), Failure> {
     }
 }
 
-/// Writes the man pages, one for each command, into a directory, which is made when it isn't there.
+/// Writes the man pages, one for each command, into a directory, which is created if it doesn't exist.
 pub fn write_man_pages(directory: &Path) -> Result<(), Failure> {
     let written = std::fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(command(), directory));
     written.map_err(|error| Failure::new(format!("can't write the man pages to {}: {error}", directory.display())))
 }
 
-/// Returns the command without what depends on the machine: the pages are made on one and read on others.
+/// Returns the command without machine-dependent defaults, since the pages are read on other machines.
 fn command() -> Command {
     Arguments::command().long_version(env!("CARGO_PKG_VERSION"))
 }

@@ -1,33 +1,33 @@
-//! The exit codes by which a cluster manager decides whether to start a task again: codes up to 127 mean that another start would fail
-//! the same way, those above that it may help.
+//! The exit codes by which a cluster manager decides whether to restart a task: after codes up to 127 a restart would fail in the
+//! same way, after those above it may help.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::{Code, Status};
 
-/// Another start would fail the same way; the parser of flags uses 2 for the same.
+/// A restart would fail in the same way; the flag parser also uses 2.
 pub const FAILED: u8 = 1;
 
-/// Another task was lost: a start may help.
+/// Another task was lost: a restart may help.
 pub const PEER_LOST: u8 = 138;
 
-/// SIGTERM ended the process, as a shell counts signals.
+/// SIGTERM ended the process; 128 plus the signal's number, as in shells.
 const TERMINATED: u8 = 143;
 
-/// Whether SIGTERM was received.
+/// Whether the process received SIGTERM.
 static IS_TERMINATED: AtomicBool = AtomicBool::new(false);
 
-/// Records that SIGTERM was received, so that the exit code says so even after an orderly stop.
+/// Records that the process received SIGTERM, so that the exit code says so even after an orderly stop.
 pub fn note_sigterm() {
     IS_TERMINATED.store(true, Ordering::Relaxed);
 }
 
-/// Returns the code of a process that has succeeded.
+/// Returns the exit code of a process that has succeeded.
 pub fn code_of_success() -> ExitCode {
     if IS_TERMINATED.load(Ordering::Relaxed) { ExitCode::from(TERMINATED) } else { ExitCode::SUCCESS }
 }
 
-/// Returns the code for an error.
+/// Returns the exit code for an error.
 pub fn code_of(status: &Status) -> u8 {
     match status.code() {
         Code::Unavailable | Code::Aborted => PEER_LOST,

@@ -1,4 +1,4 @@
-//! `--file_root` and `--read_only`: which files the ops that clients send may touch.
+//! `--file_root` and `--read_only`: the files that ops of clients may access.
 
 use crate::Failure;
 use clap::Args;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use storage::file_system::{FileRoot, FileSystems, ObservedFileSystem, Observer};
 
-/// Which files ops may touch. With none of these: all that the server's user may.
+/// Restrictions on the files that ops may access. Without them, ops may access all files that the server's user may.
 #[derive(Args, Debug, Default)]
 pub struct FileFlags {
     /// A directory that ops may use, with everything beneath it; DIR:ro to read only. May be given several times. Every other path
@@ -20,7 +20,7 @@ pub struct FileFlags {
 }
 
 impl FileFlags {
-    /// Confines the ops of this process, and has what they change written down where there is an audit log.
+    /// Confines the ops of this process, and writes their changes to the audit log if there is one.
     pub fn apply(&self, audit_log: Option<&Path>) -> Result<(), Failure> {
         if self.file_root.is_empty() && !self.read_only && audit_log.is_none() {
             return Ok(());

@@ -6,7 +6,7 @@ use cluster::{Server, ServerConfig};
 use ferroflow::session::runtime;
 use ferroflow::{Graph, Session, Tensor, ops};
 
-/// Starts a server of a cluster of one task, connects to it, runs a constant there and prints its value.
+/// Starts the server of a cluster of one task, connects to it, runs a constant on it and prints its value.
 pub fn run(flags: &TlsFlags) -> Result<(), Failure> {
     let mut config = ServerConfig::local(0)?;
     config.tls = flags.files_of_task(&config.job, config.task_index)?;

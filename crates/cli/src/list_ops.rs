@@ -1,10 +1,10 @@
-//! `ferroflow ops`: the ops that there are, with their types, whether they have a gradient, and how many cases of the
-//! differential tests run them.
+//! `ferroflow ops`: lists the supported ops with their types, whether they have a gradient, and the number of cases that test
+//! them against TensorFlow.
 
 use kernel::{Gradient, Op};
 use std::collections::BTreeMap;
 
-/// How many cases there are of each op. The test that writes it, and `docs/ops.md`, holds it to them.
+/// The number of test cases of each op. The test that writes this file and `docs/ops.md` checks that both are current.
 const CASES: &str = include_str!("op_cases.txt");
 
 /// Prints one line per op, as a table or as Markdown.
@@ -31,7 +31,7 @@ pub fn run(filter: Option<&str>, markdown: bool) {
     }
 }
 
-/// Returns how many cases test each op.
+/// Returns the number of test cases of each op.
 fn cases() -> BTreeMap<&'static str, &'static str> {
     CASES.lines().filter_map(|line| line.split_once(' ')).collect()
 }

@@ -1,4 +1,4 @@
-//! The lines on standard error that say what a task does and waits for; the last ones are kept for the status page.
+//! The log on standard error, which says what a task does and waits for; the last lines are kept for the status page.
 
 use crate::Failure;
 use clap::ValueEnum;
@@ -16,28 +16,28 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Names the variable that says which lines are printed: `debug`, or `warn,cluster=debug`.
+/// The environment variable that sets the log levels: `debug`, or `warn,cluster=debug`.
 const VARIABLE: &str = "FERROFLOW_LOG";
 
-/// What lines look like.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text.
     #[default]
     Text,
-    /// One JSON object in each line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The bar that is drawn now, above which lines are printed.
+/// The progress bar that is currently shown; log lines are printed above it.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Has lines be printed above a bar, which they would tear otherwise; without one, as they come.
+/// Sets the progress bar above which lines are printed, so that they don't tear it; `None` if there is none.
 pub fn print_above(bar: Option<&ProgressBar>) {
     *BAR.lock() = bar.cloned();
 }
 
-/// Standard error, beside a bar. A write is a whole line.
+/// Standard error, coordinated with the progress bar. Each write is a whole line.
 pub struct Lines;
 
 impl std::io::Write for Lines {
@@ -49,7 +49,7 @@ impl std::io::Write for Lines {
     }
 
     fn write_fmt(&mut self, arguments: std::fmt::Arguments<'_>) -> std::io::Result<()> {
-        // A line in one piece, or the bar would be drawn between its pieces.
+        // Writes a line in one piece; otherwise the bar would be drawn between its pieces.
         self.write_all(arguments.to_string().as_bytes())
     }
 
@@ -58,7 +58,7 @@ impl std::io::Write for Lines {
     }
 }
 
-/// Begins to print lines; `usual` says which ones when the variable isn't set.
+/// Starts the log; `usual` sets the levels if the variable isn't set.
 pub fn start(usual: &str, format: LogFormat) -> Result<(), Failure> {
     let wanted = std::env::var(VARIABLE).unwrap_or_else(|_| usual.to_owned());
     let filter: Targets = wanted.parse().map_err(|error| {
@@ -88,7 +88,7 @@ impl<S: Subscriber> tracing_subscriber::Layer<S> for Keep {
     }
 }
 
-/// Writes an event as a JSON object in a line.
+/// Formats an event as a JSON object on one line.
 struct JsonLine;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for JsonLine {

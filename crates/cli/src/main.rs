@@ -65,16 +65,16 @@ enum Command {
     Run(run::Flags),
     /// Trains a classifier of digits, on a cluster inside this process or as one task of a cluster.
     Train(train::Flags),
-    /// Makes an authority, and certificates for the tasks and clients of a cluster.
+    /// Creates a certificate authority, and certificates for the tasks and clients of a cluster.
     #[command(subcommand)]
     Certs(certs::Command),
-    /// Stands on loopback for servers that take TLS only, for clients that speak plain text only, such as TensorFlow's.
+    /// Forwards clients that speak plain text only, such as TensorFlow's, from loopback to servers that require TLS.
     Proxy(proxy::Flags),
-    /// Tells how the tasks of a cluster are.
+    /// Shows the state of the tasks of a cluster.
     Status(status::StatusArguments),
-    /// Shows how the tasks of a cluster are, in the terminal, as long as it runs.
+    /// Shows the state of the tasks of a cluster live in the terminal.
     Top(status::TargetFlags),
-    /// Ends the tasks of a cluster in order: workers, the chief, then parameter servers.
+    /// Stops the tasks of a cluster in order: workers, the chief, then parameter servers.
     Stop(status::TargetFlags),
     /// Inspects checkpoints.
     #[command(subcommand)]
@@ -82,7 +82,7 @@ enum Command {
     /// Inspects SavedModels, and runs them.
     #[command(subcommand, name = "saved_model", alias = "saved-model")]
     SavedModel(saved_model::Command),
-    /// Prints the script by which a shell completes this command: `source <(ferroflow completions bash)`.
+    /// Prints the completion script of a shell: `source <(ferroflow completions bash)`.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -94,14 +94,14 @@ enum Command {
     },
 }
 
-/// Why a command failed, for people, and the exit code for programs.
+/// A command's failure: a message for people, and an exit code for programs.
 pub struct Failure {
     message: String,
     code: u8,
 }
 
 impl Failure {
-    /// Makes a failure with a message.
+    /// Returns a failure with a message.
     pub fn new(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: exit::FAILED }
     }
@@ -168,7 +168,7 @@ fn run(command: &Command) -> Result<(), Failure> {
     }
 }
 
-/// What `--version` prints after the name: the version, and the instruction sets that a report of a problem needs.
+/// The output of `--version` after the name: the version, and the instruction sets, which bug reports need.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let available: Vec<&str> = cpu::available().iter().map(|level| level.name()).collect();
     let used = cpu::requested().map_or_else(|message| message, |level| level.to_string());

@@ -1,4 +1,4 @@
-//! `ferroflow proxy`: a way for clients that speak plain text only, such as TensorFlow's, to servers that take TLS only.
+//! `ferroflow proxy`: forwards clients that speak plain text only, such as TensorFlow's, to servers that require TLS.
 
 use crate::Failure;
 use crate::tls::TlsFlags;
@@ -7,26 +7,26 @@ use cluster::{PeerPolicy, Proxy};
 use std::io::Write;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// For which servers to stand, and with which certificate.
+/// The servers to forward to, and the certificate to use.
 #[derive(Args, Debug)]
 pub struct Flags {
     /// The servers: host:port.
     #[arg(required = true, value_name = "HOST:PORT")]
     servers: Vec<String>,
-    /// The port on loopback for the first of them; the others have the next ones. Without it, ports that are free.
+    /// The port on loopback for the first server; the others get the following ones. By default, ports that are free.
     #[arg(long, default_value_t = 0)]
     port: u16,
     #[command(flatten)]
     tls: TlsFlags,
-    /// Serves these users of this machine, too: names or numbers, with commas between them; '*' means all.
+    /// Also serves these users of this machine: names or numbers, separated by commas; '*' means all.
     #[arg(long = "allow_users", value_name = "USERS")]
     allow_users: Vec<String>,
-    /// Ends with the standard input.
+    /// Exits when its standard input closes.
     #[arg(long, hide = true)]
     attached: bool,
 }
 
-/// Carries connections until it is told to stop.
+/// Forwards connections until it is told to stop.
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     crate::log::start("info", crate::log::LogFormat::default())?;
     let files = flags.tls.files()?.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! [`say!`](crate::say!): a line on standard output. A reader that leaves early, as `head` does, must end neither a training nor
-//! a list with an error, which `println!` would.
+//! [`say!`](crate::say!): prints a line on standard output. If the reader closes the pipe early, as `head` does, this is not an
+//! error, whereas `println!` would end the training or list.
 
 use std::fmt;
 use std::io::Write;
@@ -10,7 +10,7 @@ macro_rules! say {
     ($($text:tt)*) => { $crate::say::line(format_args!($($text)*)) };
 }
 
-/// Prints a line, if anybody reads it.
+/// Prints a line, and ignores a closed pipe.
 pub fn line(text: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }

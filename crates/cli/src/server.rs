@@ -16,10 +16,10 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// How long a server that was told to stop may take, at most: three times as long as it gives what is under way.
+/// The longest that a server may take to stop: three times the time that it gives to pending calls.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Which task of which cluster to be. With none of these it is a cluster of one, job `localhost`.
+/// The task to run. Without any of these flags it is a cluster of one, with the job `localhost`.
 #[derive(Args, Debug, Default)]
 pub struct Flags {
     /// The parameter servers: host:port,host:port.
@@ -43,34 +43,34 @@ pub struct Flags {
     /// The job of this task.
     #[arg(long = "job_name", value_name = "JOB")]
     job_name: Option<String>,
-    /// The number of this task in its job.
+    /// The index of this task in its job.
     #[arg(long = "task_index", value_name = "INDEX")]
     task_index: Option<u32>,
-    /// The port to listen on, in place of the one in the cluster; alone, the port of a cluster of one.
+    /// The port to listen on, in place of the one in the cluster; without a cluster, the port of a cluster of one.
     #[arg(long)]
     port: Option<u16>,
     #[command(flatten)]
     listen: ListenFlags,
-    /// How tensors go to other tasks of ours: auto, shm, unix, tcp or grpc.
+    /// The transport to other Ferroflow tasks: auto, shm, unix, tcp or grpc.
     #[arg(long, value_name = "TRANSPORT", default_value = "auto")]
     transport: Transport,
-    /// How many CPU devices the task has.
+    /// The number of CPU devices of the task.
     #[arg(long = "device_count", value_name = "COUNT")]
     device_count: Option<u32>,
-    /// How many sessions clients may have at once. One client leaves an eighth of them to others.
+    /// The most sessions that clients may have open. One client always leaves an eighth of them to others.
     #[arg(long = "max_sessions", value_name = "COUNT", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..))]
     max_sessions: u32,
-    /// Ends a session that nobody has used for as many seconds and whose client's connection is gone; 0 means never.
+    /// Ends a session that has not been used for this many seconds and whose client's connection is closed; 0 means never.
     #[arg(long = "session_gc_seconds", value_name = "SECONDS", default_value_t = 0)]
     session_gc_seconds: u64,
-    /// Ends when `ferroflow train` workers, as many as the cluster has, have said that they are done.
+    /// Exits when all of the cluster's `ferroflow train` workers have reported that they are done.
     #[arg(long = "exit_when_done")]
     exit_when_done: bool,
-    /// Follows the program that has started this: it writes `done` to the standard input when it has ended well.
+    /// Follows the program that has started this server: it writes `done` to the standard input when it has finished.
     #[arg(long, hide = true)]
     attached: bool,
-    /// How many threads serve calls and run short steps; half as many as there are cores if not given. What takes long
-    /// runs on as many threads as there are cores. Each task of this machine that asks this one has one more.
+    /// The number of threads that serve calls and run short steps; by default half the number of cores. Expensive nodes run on as
+    /// many threads as there are cores. Each peer on this machine adds a thread of its own.
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
     #[command(flatten)]
@@ -91,13 +91,13 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     let runtime = cluster::serving_runtime(flags.threads)
         .map_err(|error| Failure::new(format!("can't start the server's threads: {error}")))?;
     let (job, index) = (config.job.clone(), config.task_index);
-    // A worker's server has one worker only.
+    // A worker's server has only one worker.
     let workers = if job == "worker" { 1 } else { done::trainers(&config.cluster) };
     let (cluster, allowed_users) = (config.cluster.clone(), config.allowed_users.clone());
     let server = Arc::new(Server::start(config, ops::registry(), runtime.handle().clone())?);
     flags.status.serve(vec![server.status()], allowed_users, runtime.handle())?;
     let grace = if flags.attached { done::GRACE_OF_PROGRAMS } else { done::GRACE };
-    // Attached workers tell it themselves, when their program is done.
+    // Attached workers tell the parameter servers themselves when their program is done.
     let mut over = match flags.exit_when_done && (job == "ps" || !flags.attached) {
         true => Some(done::watch(server.clone(), &job, index, workers, grace)?),
         false => None,
@@ -142,7 +142,7 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
             () = status.told_to_stop() => Ok("`ferroflow stop`"),
         };
         match stop {
-            Ok(signal) => tracing::info!("{signal}: stopping once the calls under way have ended"),
+            Ok(signal) => tracing::info!("{signal}: stopping once pending calls have ended"),
             Err(error) => tracing::error!("signals can't be received: {error}"),
         }
         server.stop().await;
@@ -151,7 +151,7 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the value of `TF_CONFIG`, when it has one.
+/// Returns the value of `TF_CONFIG`, if it is set.
 pub fn tf_config() -> Result<Option<String>, Failure> {
     match std::env::var("TF_CONFIG") {
         Ok(text) => Ok(Some(text).filter(|text| !text.trim().is_empty())),
@@ -160,7 +160,7 @@ pub fn tf_config() -> Result<Option<String>, Failure> {
     }
 }
 
-/// Says what the server listens on, where the task's address in the cluster doesn't say it.
+/// Describes where the server listens, if the task's address in the cluster doesn't say it.
 fn bound_elsewhere(server: &Server) -> String {
     let Some(first) = server.bound().first() else { return String::new() };
     let (host, port) = server.address().rsplit_once(':').unwrap_or((server.address(), ""));
@@ -177,12 +177,12 @@ fn bound_elsewhere(server: &Server) -> String {
     if is_same_host && is_same_port { String::new() } else { format!(" (listening on {first})") }
 }
 
-/// Waits for a signal to stop, on a thread of its own: whatever the others are at, it is heard. Should they not even come to an
-/// end after that, the process ends without them.
+/// Waits for a stop signal on a separate thread, which receives it whatever the other threads do. If they don't stop after that,
+/// the process exits anyway.
 fn wait_for_signals() -> Result<oneshot::Receiver<std::io::Result<&'static str>>, Failure> {
     let failed = |error| Failure::new(format!("signals can't be received: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    // Before this returns, since whoever is told that the server is ready may send a signal at once.
+    // Before this returns, since a signal may arrive as soon as the server is reported ready.
     let listening = runtime.block_on(async { StopSignals::listen() }).map_err(failed)?;
     let (sender, receiver) = oneshot::channel();
     let wait = move || {
@@ -199,7 +199,7 @@ fn wait_for_signals() -> Result<oneshot::Receiver<std::io::Result<&'static str>>
     Ok(receiver)
 }
 
-/// Logs how the server is whenever it gets SIGUSR1.
+/// Logs the state of the server on SIGUSR1.
 async fn tell_when_asked(server: Arc<Server>) {
     let mut asked = match signal(SignalKind::user_defined1()) {
         Ok(asked) => asked,
@@ -209,7 +209,7 @@ async fn tell_when_asked(server: Arc<Server>) {
         for (client, latency) in server.latencies() {
             tracing::info!("steps of {client}: {latency}");
         }
-        // The last line, so that who asked knows that it has all.
+        // The last line, so that a reader knows that the output is complete.
         tracing::info!("{}", cluster::memory_state());
     }
 }
@@ -221,7 +221,7 @@ struct StopSignals {
 }
 
 impl StopSignals {
-    /// Receives the signals from now on.
+    /// Starts to receive the signals.
     fn listen() -> std::io::Result<StopSignals> {
         Ok(StopSignals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
@@ -239,7 +239,7 @@ impl StopSignals {
 }
 
 impl Flags {
-    /// Works out what to be. Flags win over `TF_CONFIG`.
+    /// Determines the task to run. Flags override `TF_CONFIG`.
     fn config(&self, tf_config: Option<&str>) -> Result<ServerConfig, Failure> {
         let read = |path: &PathBuf| {
             std::fs::read(path).map_err(|error| Failure::new(format!("can't read {}: {error}", path.display())))
@@ -285,7 +285,7 @@ impl Flags {
         self.finish(config, self.port)
     }
 
-    /// Says what of `TF_CONFIG` is used, beside flags.
+    /// Logs which parts of `TF_CONFIG` are used, beside flags.
     fn what_is_used(&self, source: Option<&str>) -> String {
         match (source, self.job_name.is_some() || self.task_index.is_some()) {
             (Some(flag), _) => format!("the cluster is that of {flag}; TF_CONFIG is set, too, and not used"),
@@ -321,7 +321,7 @@ impl Flags {
     }
 }
 
-/// Returns the arguments of `server` with its flags spelled with `_`, since people write them both ways.
+/// Returns the arguments of `server` with `_` in the names of flags, which can be written with `-` as well.
 pub fn with_underscores(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let arguments: Vec<OsString> = arguments.collect();
     if arguments.get(1).is_none_or(|command| command != "server") {

@@ -33,7 +33,7 @@ fn wrong_flags_and_files_that_are_there() {
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     let before = text(&key);
     let (succeeded, said) = certs(&["init", path]);
-    assert!(!succeeded && said.contains("is there already"), "{said}");
+    assert!(!succeeded && said.contains("exists already"), "{said}");
     assert_eq!(text(&key), before);
     for (wrong, why) in [
         (vec!["issue", path], "nobody to issue"),
@@ -49,7 +49,7 @@ fn wrong_flags_and_files_that_are_there() {
     assert!(certs(&["issue", path, "--client=ann"]).0);
     let first = text(&dir.join("client-ann.pem"));
     let (succeeded, said) = certs(&["issue", path, "--client=ann"]);
-    assert!(!succeeded && said.contains("client-ann.key is there already"), "{said}");
+    assert!(!succeeded && said.contains("client-ann.key exists already"), "{said}");
     assert_eq!(text(&dir.join("client-ann.pem")), first);
     assert!(certs(&["issue", path, "--client=ann", "--renew"]).0);
     assert_ne!(text(&dir.join("client-ann.pem")), first);

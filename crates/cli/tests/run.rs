@@ -41,7 +41,7 @@ fn who_failed_is_said_and_its_exit_code_passed_on() {
     let mut job = run_shell(&["--workers=2"], "if [ $job = worker ]; then echo oh; exit 7; fi; sleep 1000");
     let status = job.wait();
     assert_eq!(status.code(), Some(7), "{:?}", job.seen);
-    assert_eq!(count(&job.seen, "worker 0 ended with exit code 7; ending the others"), 1, "{:?}", job.seen);
+    assert_eq!(count(&job.seen, "worker 0 ended with exit code 7; stopping the others"), 1, "{:?}", job.seen);
     assert_eq!(job.seen.last().map(String::as_str), Some("ferroflow: worker 0 ended with exit code 7"));
     let mut job = run_shell(&["--workers=1"], "if [ $job = chief ]; then kill -SEGV $$; fi; sleep 1000");
     assert_eq!(job.wait().code(), Some(139), "{:?}", job.seen);
@@ -52,7 +52,7 @@ fn who_failed_is_said_and_its_exit_code_passed_on() {
 fn workers_that_go_on_after_the_chief_are_told_to_end() {
     let mut job = run_shell(&["--grace=1", "--ps=0"], "if [ $job = worker ]; then sleep 1000; fi");
     let lines = job.wait_for_success();
-    assert_eq!(count(lines, "worker 0 still going 1 s after the chief: told to end"), 1, "{lines:?}");
+    assert_eq!(count(lines, "worker 0 still running 1 s after the chief: asking them to stop"), 1, "{lines:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The small steps that layers, losses and metrics are made of. Each adds a node or a few to the graph of its inputs and
-//! returns what is wrong with them; [`kept`] and [`kept_as`] keep such a mistake in the graph, with the line of the user's call.
+//! The building blocks of layers, losses and metrics. Each adds one or a few nodes to the graph of its inputs, and returns an
+//! error if they don't fit; [`kept`] and [`kept_as`] keep such a mistake in the graph, with the line of the user's call.
 
 pub(crate) use crate::kept::{kept, kept_as};
 
@@ -9,13 +9,13 @@ use graph::builder::{LoopOptions, scalar_tensor};
 use graph::{Graph, Operation, Output};
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
-/// Adds a node; its graph is that of the first input.
+/// Adds a node to the graph of its first input.
 pub(crate) fn node(op: &str, inputs: &[&Output]) -> Result<Output> {
     let Some(first) = inputs.first() else { return Err(Status::internal(format!("{op} without inputs"))) };
     Ok(first.graph().op(op).inputs(inputs.iter().copied()).try_build()?.output(0))
 }
 
-/// Adds a scalar of some type.
+/// Adds a scalar of the given type.
 pub(crate) fn scalar(graph: &Graph, dtype: DType, value: f64) -> Result<Output> {
     Ok(graph.constant_tensor(&scalar_tensor(dtype, value)?))
 }
@@ -30,7 +30,7 @@ pub(crate) fn number_with(op: &str, value: f64, x: &Output) -> Result<Output> {
     node(op, &[&scalar(x.graph(), x.dtype(), value)?, x])
 }
 
-/// Adds a number that a program gave, in a type.
+/// Adds a number of the program as a constant of the given type.
 pub(crate) fn number(graph: &Graph, value: &Number, dtype: DType) -> Result<Output> {
     match value {
         Number::Value(value) => scalar(graph, dtype, *value),
@@ -54,7 +54,7 @@ pub(crate) fn div(a: &Output, b: &Output) -> Result<Output> {
     node("RealDiv", &[a, b])
 }
 
-/// Adds `a / b`, which is 0 where `b` is.
+/// Adds `a / b`, which is 0 where `b` is 0.
 pub(crate) fn div_no_nan(a: &Output, b: &Output) -> Result<Output> {
     node("DivNoNan", &[a, b])
 }
@@ -66,23 +66,23 @@ pub(crate) fn cast(x: &Output, dtype: DType) -> Result<Output> {
     Ok(x.graph().op("Cast").input(x).attr("DstT", dtype).try_build()?.output(0))
 }
 
-/// Adds a vector of numbers, such as axes or a shape.
+/// Adds a constant vector of integers, such as axes or a shape.
 pub(crate) fn ints(graph: &Graph, values: &[i32]) -> Output {
     named_constant(graph, "Const", &Tensor::vector(values))
 }
 
-/// Adds one number, such as an axis.
+/// Adds a constant integer, such as an axis.
 pub(crate) fn int(graph: &Graph, value: i32) -> Output {
     named_constant(graph, "Const", &Tensor::scalar(value))
 }
 
-/// Reduces over axes.
+/// Adds a reduction over axes.
 pub(crate) fn reduce(op: &str, x: &Output, axes: &[i32], keep_dims: bool) -> Result<Output> {
     let axes = ints(x.graph(), axes);
     Ok(x.graph().op(op).input(x).input(&axes).attr("keep_dims", keep_dims).try_build()?.output(0))
 }
 
-/// Reduces over all axes.
+/// Adds a reduction over all axes.
 pub(crate) fn reduce_all(op: &str, x: &Output) -> Result<Output> {
     let graph = x.graph();
     match x.shape().rank() {
@@ -99,7 +99,7 @@ pub(crate) fn shape_of(x: &Output) -> Result<Output> {
     node("Shape", &[x])
 }
 
-/// Adds the size of one axis as a scalar: a constant when it is known.
+/// Adds the size of one axis as a scalar: a constant if it is known.
 pub(crate) fn size_of_axis(x: &Output, axis: usize) -> Result<Output> {
     let graph = x.graph();
     if let Some(size) = x.shape().dim(axis).and_then(|size| i32::try_from(size).ok()) {
@@ -115,7 +115,7 @@ pub(crate) fn at(x: &Output, index: i32) -> Result<Output> {
     Ok(op.input(&ints(graph, &[1])).attr("shrink_axis_mask", 1i64).try_build()?.output(0))
 }
 
-/// Adds `x[begin:end]` along the first axis; a negative `end` counts from the end, and none is the end itself.
+/// Adds `x[begin:end]` along the first axis; a negative `end` counts from the end, and `None` is the end itself.
 pub(crate) fn rows(x: &Output, begin: i32, end: Option<i32>) -> Result<Output> {
     let graph = x.graph();
     let op = graph.op("StridedSlice").input(x).input(&ints(graph, &[begin])).input(&ints(graph, &[end.unwrap_or(0)]));
@@ -146,7 +146,7 @@ pub(crate) fn concat(values: &[&Output], axis: i32) -> Result<Output> {
     Ok(op.attr("N", values.len() as i64).try_build()?.output(0))
 }
 
-/// Adds the vector of some scalars.
+/// Adds the vector of the given scalars.
 pub(crate) fn pack(values: &[&Output]) -> Result<Output> {
     node("Pack", values)
 }
@@ -162,12 +162,12 @@ pub(crate) fn matmul(a: &Output, b: &Output) -> Result<Output> {
     node("MatMul", &[a, b])
 }
 
-/// Adds a tensor of some dimensions, given as a vector, with one number everywhere.
+/// Adds a tensor filled with one number, whose dimensions are given as a vector.
 pub(crate) fn fill(dims: &Output, dtype: DType, value: f64) -> Result<Output> {
     node("Fill", &[dims, &scalar(dims.graph(), dtype, value)?])
 }
 
-/// Adds what one of two branches makes, as a predicate says.
+/// Adds a conditional with two branches.
 pub(crate) fn cond(
     graph: &Graph,
     predicate: &Output,
@@ -234,7 +234,7 @@ pub(crate) fn known_dim(x: &Output, axis: usize, what: &str) -> Result<i64> {
     })
 }
 
-/// Returns an axis counted from the front.
+/// Returns an axis as an index from the front.
 pub(crate) fn axis_of(axis: i64, rank: usize) -> Result<usize> {
     let from_front = if axis < 0 { axis + rank as i64 } else { axis };
     match usize::try_from(from_front) {
@@ -243,7 +243,7 @@ pub(crate) fn axis_of(axis: i64, rank: usize) -> Result<usize> {
     }
 }
 
-/// Fails unless two shapes can be the same.
+/// Fails unless the two shapes are compatible.
 pub(crate) fn check_same_shape(a: &Output, b: &Output) -> Result<PartialShape> {
     a.shape().merge(&b.shape()).map_err(|_| {
         Status::invalid_argument(format!(

@@ -42,7 +42,7 @@ pub fn create_local_server() -> Result<Server> {
 /// Starts the server of the task that the environment variable `TF_CONFIG` describes: a chief, master, worker or parameter server
 /// of a cluster, or an evaluator, which may be outside of it.
 ///
-/// A program whose cluster manager sets the variable needs to know nothing else of its cluster:
+/// If a cluster manager sets the variable, a program needs no other configuration:
 ///
 /// ```no_run
 /// use ferroflow::distributed::{TfConfig, join, server_from_env};
@@ -73,7 +73,7 @@ pub fn start_server(cluster: &ClusterSpec, job: &str, task_index: u32) -> Result
     start_server_with(ServerConfig::new(cluster.clone(), job, task_index)?)
 }
 
-/// Starts the server of a task with settings.
+/// Starts the server of a task with the given settings.
 ///
 /// ```
 /// use ferroflow::SessionConfig;
@@ -106,7 +106,7 @@ pub fn join(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Stops a server once its calls have ended.
+/// Stops a server after its pending calls have ended.
 ///
 /// ```
 /// use ferroflow::distributed::{create_local_server, stop};
@@ -126,7 +126,7 @@ pub fn stop(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Starts all tasks of a cluster in this process; they talk without sockets.
+/// Starts all tasks of a cluster in this process; they communicate without sockets.
 ///
 /// ```
 /// use ferroflow::distributed::{ClusterSpec, start_embedded};

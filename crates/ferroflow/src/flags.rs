@@ -1,11 +1,11 @@
-//! [`Flags`]: what a program is told on its command line, as TensorFlow's scripts take it.
+//! [`Flags`]: a program's command-line flags, in the syntax of TensorFlow's scripts.
 
 use crate::distributed::{ClusterSpec, Server, join, start_server};
 use std::collections::HashMap;
 use std::str::FromStr;
 use tensor::{Result, Status};
 
-/// Flags such as `--task_index=1`, as `tf.app.flags` reads them; one without a value is true.
+/// Flags such as `--task_index=1`, as `tf.app.flags` reads them; a flag without a value is true.
 ///
 /// ```
 /// use ferroflow::flags::Flags;
@@ -31,7 +31,7 @@ impl Flags {
         Flags::new(std::env::args().skip(1))
     }
 
-    /// Reads flags.
+    /// Reads flags from the given arguments.
     ///
     /// ```
     /// let flags = ferroflow::flags::Flags::new(["--logdir=/tmp/logs"]);
@@ -47,7 +47,7 @@ impl Flags {
         Flags(arguments.into_iter().map(pair).collect())
     }
 
-    /// Returns a number or a `bool`, or its default when the flag isn't there.
+    /// Returns a number or a `bool`, or the default if the flag is not set.
     ///
     /// ```
     /// let flags = ferroflow::flags::Flags::new(["--steps=many"]);
@@ -59,7 +59,7 @@ impl Flags {
         text.to_lowercase().parse().map_err(wrong)
     }
 
-    /// Returns a text, or its default.
+    /// Returns a string, or the default.
     ///
     /// ```
     /// assert_eq!(ferroflow::flags::Flags::default().text("job_name", "worker"), "worker");
@@ -82,8 +82,8 @@ impl Flags {
         ClusterSpec::new().with_job("ps", &hosts("ps_hosts"))?.with_job("worker", &hosts("worker_hosts"))
     }
 
-    /// Starts the server of the task that `--job_name` and `--task_index` name. A parameter server serves until it is stopped; on
-    /// another task `work` runs, and what it returns is returned.
+    /// Starts the server of the task that `--job_name` and `--task_index` name. A parameter server serves until it is stopped;
+    /// any other task runs `work` and returns its result.
     ///
     /// ```no_run
     /// use ferroflow::flags::Flags;

@@ -1,4 +1,4 @@
-//! First values of variables, as TensorFlow's initializers build them.
+//! Initial values of variables, as TensorFlow's initializers compute them.
 
 use crate::compose::{fill, mul, node, transpose, with_number};
 use crate::train::Number;
@@ -9,7 +9,8 @@ use graph::{Graph, Output};
 use std::sync::Arc;
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// Builds a first value of a type and shape. Partitioned variables are given the shape of the part and that of the whole.
+/// Builds an initial value of a type and shape. For partitioned variables, it is called with the shape of the part and that of
+/// the whole.
 ///
 /// ```
 /// use ferroflow::initializers::Initializer;
@@ -27,7 +28,7 @@ use tensor::{DType, Result, Shape, Status, Tensor};
 /// ```
 pub type Initializer = Arc<dyn Fn(&Graph, &Shape, DType) -> Result<Output> + Send + Sync>;
 
-/// Starts with zeros.
+/// Returns an initializer that fills with zeros.
 ///
 /// ```
 /// use ferroflow::{DType, Graph, Session, Shape, initializers};
@@ -44,7 +45,7 @@ pub fn zeros() -> Initializer {
     })
 }
 
-/// Starts with ones.
+/// Returns an initializer that fills with ones.
 ///
 /// ```
 /// use ferroflow::{DType, Graph, Session, Shape, initializers};
@@ -58,7 +59,7 @@ pub fn ones() -> Initializer {
     Arc::new(|graph, shape, dtype| filled(graph, "ones", 1.0, dtype, shape))
 }
 
-/// Starts with one number everywhere.
+/// Returns an initializer that fills with a number.
 ///
 /// ```
 /// use ferroflow::layers::{Apply, Dense};
@@ -76,7 +77,7 @@ pub fn constant(value: f64) -> Initializer {
     Arc::new(move |graph, shape, dtype| filled_constant(graph, "Const", value, dtype, shape))
 }
 
-/// Starts with a given value.
+/// Returns an initializer with a given value.
 ///
 /// ```
 /// use ferroflow::{DType, Graph, Session, Shape, Tensor, initializers};
@@ -97,7 +98,7 @@ pub fn tensor(value: Tensor) -> Initializer {
     })
 }
 
-/// Starts with normally distributed numbers.
+/// Returns an initializer that draws from a normal distribution.
 ///
 /// ```
 /// use ferroflow::{DType, Graph, Session, Shape, initializers};
@@ -114,7 +115,7 @@ pub fn random_normal(mean: f64, stddev: f64, seed: Option<i64>) -> Initializer {
     })
 }
 
-/// Starts with normally distributed numbers no farther from the mean than two standard deviations.
+/// Returns an initializer that draws from a normal distribution truncated at two standard deviations.
 ///
 /// ```
 /// use ferroflow::{DType, Graph, Session, Shape, initializers};
@@ -131,7 +132,7 @@ pub fn truncated_normal(mean: f64, stddev: f64, seed: Option<i64>) -> Initialize
     })
 }
 
-/// Starts with numbers between two others.
+/// Returns an initializer that draws uniformly from a range.
 ///
 /// ```
 /// use ferroflow::{DType, Graph, Session, Shape, initializers};
@@ -146,7 +147,7 @@ pub fn random_uniform(minimum: f64, maximum: f64, seed: Option<i64>) -> Initiali
     Arc::new(move |graph, shape, dtype| uniform(graph, minimum, maximum, seed, shape, dtype))
 }
 
-/// Which side of a layer [`variance_scaling`] looks at.
+/// The fan that [`variance_scaling`] divides by.
 ///
 /// ```
 /// use ferroflow::initializers::{Distribution, FanMode, variance_scaling};
@@ -157,15 +158,15 @@ pub fn random_uniform(minimum: f64, maximum: f64, seed: Option<i64>) -> Initiali
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FanMode {
-    /// The inputs.
+    /// The number of inputs.
     In,
-    /// The outputs.
+    /// The number of outputs.
     Out,
     /// The mean of both.
     Average,
 }
 
-/// How [`variance_scaling`] draws.
+/// The distribution that [`variance_scaling`] draws from.
 ///
 /// ```
 /// use ferroflow::initializers::{Distribution, FanMode, variance_scaling};
@@ -175,7 +176,7 @@ pub enum FanMode {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
-    /// A normal distribution, cut off at two standard deviations.
+    /// A normal distribution, truncated at two standard deviations.
     TruncatedNormal,
     /// A normal distribution.
     UntruncatedNormal,
@@ -183,7 +184,7 @@ pub enum Distribution {
     Uniform,
 }
 
-/// Starts with numbers whose variance is `scale` over the size of the layer.
+/// Returns an initializer whose values have the variance `scale` divided by the layer's fan.
 ///
 /// ```
 /// use ferroflow::initializers::{Distribution, FanMode, variance_scaling};
@@ -198,7 +199,7 @@ pub enum Distribution {
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub fn variance_scaling(scale: f64, mode: FanMode, distribution: Distribution, seed: Option<i64>) -> Initializer {
-    /// The standard deviation of a unit normal distribution that is cut off at two.
+    /// The standard deviation of a unit normal distribution that is truncated at two.
     const TRUNCATED_STDDEV: f64 = 0.879_625_661_034_239_8;
     Arc::new(move |graph, shape, dtype| {
         let (fan_in, fan_out) = fans(shape);
@@ -224,7 +225,7 @@ pub fn variance_scaling(scale: f64, mode: FanMode, distribution: Distribution, s
     })
 }
 
-/// Starts with uniform numbers as Glorot and Bengio advise; variables do unless told otherwise.
+/// Returns Glorot and Bengio's uniform initializer, which is the default for variables.
 ///
 /// ```
 /// use ferroflow::{DType, Graph, Session, Shape, initializers};
@@ -240,7 +241,7 @@ pub fn glorot_uniform(seed: Option<i64>) -> Initializer {
     variance_scaling(1.0, FanMode::Average, Distribution::Uniform, seed)
 }
 
-/// Starts with normal numbers as Glorot and Bengio advise.
+/// Returns Glorot and Bengio's normal initializer.
 ///
 /// ```
 /// use ferroflow::{DType, Graph, Session, Shape, initializers};

@@ -1,6 +1,6 @@
-//! Input by queues: file names in, records out, records in, batches out, each step on threads of its own.
+//! Input pipelines of queues: file names, then records, then batches, each stage on its own threads.
 //!
-//! The runners of the queues are the graph's: [`start_queue_runners`](crate::train::start_queue_runners), a
+//! The queue runners are added to the graph; [`start_queue_runners`](crate::train::start_queue_runners), a
 //! [`Supervisor`](crate::train::Supervisor) or a [`MonitoredSession`](crate::train::MonitoredSession) starts them.
 //!
 //! ```
@@ -24,7 +24,7 @@ use bytes::Bytes;
 use graph::{Graph, Output};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
-/// How the elements of a tensor are given out.
+/// Options of a queue that produces the elements of a tensor.
 ///
 /// ```
 /// use ferroflow::input::{InputOptions, range_input_producer};
@@ -37,15 +37,15 @@ use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 /// ```
 #[derive(Clone, Debug)]
 pub struct InputOptions {
-    /// How often each element is given out; without it, for ever.
+    /// The number of times that each element is produced; `None` means without end.
     pub num_epochs: Option<i64>,
-    /// Whether every epoch has another order.
+    /// Whether every epoch is shuffled.
     pub shuffle: bool,
-    /// What decides the orders.
+    /// The seed of the shuffles.
     pub seed: Option<i64>,
-    /// How many elements wait at most.
+    /// The queue's capacity in elements.
     pub capacity: i64,
-    /// The name under which sessions share the queue; empty for none.
+    /// The name under which sessions share the queue; empty if they don't.
     pub shared_name: String,
 }
 
@@ -55,7 +55,7 @@ impl Default for InputOptions {
     }
 }
 
-/// Adds a queue of strings, such as names of files, and its runner.
+/// Adds a queue of strings, such as file names, and its runner.
 ///
 /// ```
 /// use ferroflow::input::{InputOptions, string_input_producer};
@@ -112,7 +112,7 @@ pub fn input_producer(rows: &Output, options: &InputOptions) -> Queue {
     kept_as("input_producer", &[rows], add, standing_queue)
 }
 
-/// Adds a queue of the numbers below a limit, and its runner.
+/// Adds a queue of the integers from 0 up to a limit, and its runner.
 ///
 /// ```
 /// use ferroflow::input::{InputOptions, range_input_producer};
@@ -141,7 +141,7 @@ pub fn range_input_producer(graph: &Graph, limit: i32, options: &InputOptions) -
     kept_in(graph, "range_input_producer", &[], add, standing_queue)
 }
 
-/// Returns a queue that does nothing, of an output that does nothing.
+/// Returns a queue made of an inert output, in place of one that could not be built.
 fn standing_queue(mistaken: &Output) -> Queue {
     Queue::new(mistaken.clone())
 }
@@ -163,8 +163,8 @@ fn input_producer_in(graph: &Graph, rows: &Output, options: &InputOptions) -> Re
     Ok(queue)
 }
 
-/// Returns a tensor that can be read so many times, after which reading it is the end of the input (`OutOfRange`). The
-/// count is a local variable.
+/// Returns a tensor that can be read `num_epochs` times; further reads are the end of the input (`OutOfRange`). The count is a
+/// local variable.
 ///
 /// ```
 /// use ferroflow::input::limit_epochs;
@@ -230,7 +230,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Adds a reader of TFRecords.
+    /// Adds a reader of TFRecord files.
     ///
     /// ```
     /// use ferroflow::input::{Compression, Reader};
@@ -243,7 +243,7 @@ impl Reader {
         Reader { handle: graph.op("TFRecordReaderV2").attr("compression_type", compression.attr()).output() }
     }
 
-    /// Adds a reader of the lines of text files, without the first few.
+    /// Adds a reader of the lines of text files, which skips the first lines.
     ///
     /// ```
     /// use ferroflow::input::Reader;
@@ -257,7 +257,7 @@ impl Reader {
         Reader { handle: graph.op("TextLineReaderV2").attr("skip_header_lines", skip_header_lines).output() }
     }
 
-    /// Adds a reader of records of as many bytes each, between a header and a footer.
+    /// Adds a reader of fixed-length records, between a header and a footer.
     ///
     /// ```
     /// use ferroflow::input::Reader;
@@ -273,7 +273,7 @@ impl Reader {
         Reader { handle: op.attr("header_bytes", header_bytes).attr("footer_bytes", footer_bytes).output() }
     }
 
-    /// Adds a reader whose records are whole files.
+    /// Adds a reader that returns each file as one record.
     ///
     /// ```
     /// use ferroflow::input::Reader;
@@ -286,7 +286,7 @@ impl Reader {
         Reader { handle: graph.op("WholeFileReaderV2").output() }
     }
 
-    /// Returns the handle.
+    /// Returns the reader's handle.
     ///
     /// ```
     /// use ferroflow::{DType, Graph, input::Reader};
@@ -298,7 +298,8 @@ impl Reader {
         &self.handle
     }
 
-    /// Adds the next record, as its key and its content; names of files are taken from the queue when one is at its end.
+    /// Adds an op that reads the next record as a key and a value; when a file ends, the reader takes the next file name from the
+    /// queue.
     ///
     /// ```
     /// use ferroflow::input::{InputOptions, Reader, string_input_producer};
@@ -315,7 +316,7 @@ impl Reader {
         (op.output(0), op.output(1))
     }
 
-    /// Adds up to so many next records, as vectors of keys and of contents.
+    /// Adds an op that reads up to a number of records, as vectors of keys and values.
     ///
     /// ```
     /// use ferroflow::input::{Compression, InputOptions, Reader, string_input_producer};
@@ -335,7 +336,7 @@ impl Reader {
     }
 }
 
-/// How batches are made.
+/// Options of batches.
 ///
 /// ```
 /// use ferroflow::Graph;
@@ -348,19 +349,19 @@ impl Reader {
 /// ```
 #[derive(Clone, Debug)]
 pub struct BatchOptions {
-    /// Elements in a batch.
+    /// The number of elements in a batch.
     pub batch_size: i32,
-    /// How many threads put elements into the queue.
+    /// The number of threads that fill the queue.
     pub num_threads: usize,
-    /// How many elements wait at most.
+    /// The queue's capacity in elements.
     pub capacity: i64,
-    /// Whether the tensors are batches of elements already.
+    /// Whether the input tensors are already batches of elements.
     pub enqueue_many: bool,
     /// Whether elements of different sizes are padded to the largest of their batch.
     pub dynamic_pad: bool,
     /// Whether the last batch may be smaller.
     pub allow_smaller_final_batch: bool,
-    /// The name under which sessions share the queue; empty for none.
+    /// The name under which sessions share the queue; empty if they don't.
     pub shared_name: String,
 }
 
@@ -378,7 +379,7 @@ impl Default for BatchOptions {
     }
 }
 
-/// How batches are shuffled.
+/// Options of shuffled batches.
 ///
 /// ```
 /// use ferroflow::Graph;
@@ -392,13 +393,13 @@ impl Default for BatchOptions {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShuffleOptions {
-    /// How many elements stay in the queue, so that they mix.
+    /// The number of elements that stay in the queue for shuffling.
     pub min_after_dequeue: i64,
-    /// What decides the order.
+    /// The seed of the shuffle.
     pub seed: Option<i64>,
 }
 
-/// Adds batches of tensors, in their order, by a queue with its runner.
+/// Adds batches of tensors in order, through a queue with its runner.
 ///
 /// ```
 /// use ferroflow::input::{BatchOptions, InputOptions, batch, range_input_producer};
@@ -439,7 +440,7 @@ pub fn shuffle_batch(tensors: &[Output], options: &BatchOptions, shuffle: &Shuff
     kept_batches("shuffle_batch", &[tensors], options, Some(shuffle))
 }
 
-/// Adds batches of what several sources give, each of which has a thread.
+/// Adds batches from several sources, each of which has a thread.
 ///
 /// ```
 /// use ferroflow::input::{BatchOptions, batch_join};
@@ -455,7 +456,7 @@ pub fn batch_join(sources: &[&[Output]], options: &BatchOptions) -> Vec<Output> 
     kept_batches("batch_join", sources, options, None)
 }
 
-/// Adds batches of what several sources give, in a random order.
+/// Adds batches from several sources in a random order.
 ///
 /// ```
 /// use ferroflow::input::{BatchOptions, ShuffleOptions, shuffle_batch_join};
@@ -473,8 +474,8 @@ pub fn shuffle_batch_join(sources: &[&[Output]], options: &BatchOptions, shuffle
     kept_batches("shuffle_batch_join", sources, options, Some(shuffle))
 }
 
-/// Adds batches. Where they can't be made there are as many outputs that do nothing as there would be batches, and one at
-/// least, which carries the mistake to where it is used.
+/// Adds batches. If they can't be built, returns as many inert outputs as there would be batches, but at least one, which carries
+/// the mistake to its users.
 #[track_caller]
 fn kept_batches(
     name: &str,
@@ -496,7 +497,7 @@ fn make_batches(
 ) -> Result<Vec<Output>> {
     let first = sources.first().copied().unwrap_or_default();
     let Some(graph) = first.first().map(|tensor| tensor.graph().clone()) else {
-        return Err(Status::invalid_argument("there is nothing to make batches of"));
+        return Err(Status::invalid_argument("there are no tensors to batch"));
     };
     if options.batch_size < 1 || options.num_threads < 1 {
         return Err(Status::invalid_argument("batch_size and num_threads must be positive"));
@@ -567,12 +568,12 @@ fn new_queue(
     shapes: &[PartialShape],
 ) -> Result<graph::builder::OpBuilder> {
     if capacity == 0 {
-        return Err(Status::invalid_argument("a queue without room"));
+        return Err(Status::invalid_argument("a queue without capacity"));
     }
     Ok(graph.op(op).name(name).attr("component_types", types).attr("shapes", shapes).attr("capacity", capacity))
 }
 
-/// Adds a summary of how full the queue is.
+/// Adds a summary of the fraction of the queue that is full.
 fn note_fraction(graph: &Graph, queue: &Queue, capacity: i64) -> Result<()> {
     if capacity < 0 {
         return Ok(());

@@ -1,17 +1,17 @@
-//! Keeps the mistakes of functions that build several nodes in the graph, with the line of the user's call.
+//! Keeps mistakes of functions that build several nodes in the graph, with the line of the user's call.
 
 use graph::builder::mistaken_output;
 use graph::{Graph, Operation, Output};
 use tensor::Result;
 
-/// Returns what `build` builds of `inputs`. A mistake is kept in the graph of the first input with the line of the user's call, and
-/// what is returned then does nothing. `what` says what is built, such as "layer Dense".
+/// Returns the result of `build` on `inputs`. A mistake is kept in the graph of the first input, with the line of the user's
+/// call, and the result is an inert output. `what` names what is built, such as "layer Dense".
 #[track_caller]
 pub(crate) fn kept(what: &str, inputs: &[&Output], build: impl FnOnce() -> Result<Output>) -> Output {
     kept_as(what, inputs, build, Output::clone)
 }
 
-/// As [`kept`], for what is more than an output: `instead` makes it of an output that does nothing.
+/// As [`kept`], for results other than a single output: `instead` makes the result of an inert output.
 #[track_caller]
 pub(crate) fn kept_as<T>(
     what: &str,
@@ -20,7 +20,7 @@ pub(crate) fn kept_as<T>(
     instead: impl FnOnce(&Output) -> T,
 ) -> T {
     let Some(first) = inputs.first() else {
-        // Nothing says which graph it would be in; whatever uses the result takes the mistake there.
+        // Without inputs there is no graph to keep the mistake in; the inert result carries it to its users.
         return match build() {
             Ok(built) => built,
             Err(status) => instead(&mistaken_output(what, status)),
@@ -29,7 +29,7 @@ pub(crate) fn kept_as<T>(
     kept_in(first.graph(), what, inputs, build, instead)
 }
 
-/// As [`kept_as`], in a graph that is known although there may be no inputs.
+/// As [`kept_as`], in a given graph, for which `inputs` may be empty.
 #[track_caller]
 pub(crate) fn kept_in<T>(
     graph: &Graph,

@@ -1,13 +1,13 @@
-//! Distributed TensorFlow in Rust: build a graph, run it in this process or on a cluster, train.
+//! Distributed TensorFlow in Rust: build a graph, run it in this process or on a cluster, train a model.
 //!
 //! This page is a tutorial in five steps: [tensors](#1-tensors), [graphs](#2-a-graph), [training](#3-training),
-//! [checkpoints](#4-a-checkpoint) and [clusters](#5-a-cluster). [`layers`], [`losses`] and [`metrics`] have what larger models are
-//! made of.
+//! [checkpoints](#4-a-checkpoint) and [clusters](#5-a-cluster). [`layers`], [`losses`] and [`metrics`] are the building blocks of
+//! larger models.
 //!
 //! # 1. Tensors
 //!
-//! A [`Tensor`] is a value: elements of one type in a shape. Numbers, strings, arrays, slices and vectors become tensors
-//! wherever one is expected, and come out of one again.
+//! A [`Tensor`] is a value: elements of one type in a shape. Numbers, strings, arrays, slices and vectors convert to tensors
+//! wherever one is expected, and tensors convert back.
 //!
 //! ```
 //! use ferroflow::prelude::*;
@@ -21,8 +21,8 @@
 //!
 //! # 2. A graph
 //!
-//! A [`Graph`] says what is to be computed, and a [`Session`] computes it. An [`Output`] is what will be a tensor when the graph
-//! runs; operators and methods make further ones of it. A placeholder is fed in every run, and `None` is a size that isn't known yet.
+//! A [`Graph`] describes a computation, and a [`Session`] runs it. An [`Output`] stands for a tensor that a run computes;
+//! operators and methods derive further outputs from it. A placeholder is fed in every run, and `None` is an unknown size.
 //!
 //! ```
 //! use ferroflow::prelude::*;
@@ -40,10 +40,10 @@
 //!
 //! # 3. Training
 //!
-//! A [`Variable`] keeps its value from run to run. An [optimizer](train) adds the gradients and the operation that changes the
-//! variables, and a run with that operation as its target is one step.
+//! A [`Variable`] keeps its value between runs. An [optimizer](train) adds the gradients and an operation that updates the
+//! variables; a run with that operation as its target is one step.
 //!
-//! A program that fits a line:
+//! This program fits a line:
 //!
 //! ```
 //! use ferroflow::prelude::*;
@@ -69,8 +69,8 @@
 //!
 //! # 4. A checkpoint
 //!
-//! A [`Saver`](train::Saver) writes the variables to files, and reads them. The files are TensorFlow's, and so are the names of
-//! the variables: a model trained here is restored there, and the other way round.
+//! A [`Saver`](train::Saver) writes the variables to files, and restores them. The files are TensorFlow's, and so are the names
+//! of the variables: TensorFlow restores a model that was trained here, and the other way round.
 //!
 //! ```
 //! use ferroflow::prelude::*;
@@ -91,14 +91,14 @@
 //! # Ok::<(), Status>(())
 //! ```
 //!
-//! [`Supervisor`](train::Supervisor) and [`MonitoredSession`](train::MonitoredSession) save by themselves, and go on from the newest
-//! checkpoint after a restart.
+//! [`Supervisor`](train::Supervisor) and [`MonitoredSession`](train::MonitoredSession) save automatically, and resume from the
+//! newest checkpoint after a restart.
 //!
 //! # 5. A cluster
 //!
-//! A cluster is a set of jobs, each of which has tasks: parameter servers hold the variables, and workers compute. A device
-//! scope says which task a node belongs to. Here all tasks are in this process. With `ferroflow server` on each machine it is the same
-//! program with [`Session::connect`] and `grpc://host:port`, or one with [`distributed::start_server`].
+//! A cluster is a set of jobs, each of which has tasks: parameter servers hold the variables, and workers compute. A device scope
+//! assigns nodes to a task. Here all tasks are in this process. With `ferroflow server` on each machine, the program is the same
+//! except for [`Session::connect`] and `grpc://host:port`; or a program starts its own task with [`distributed::start_server`].
 //!
 //! ```
 //! use ferroflow::distributed::{ClusterSpec, start_embedded};
@@ -126,8 +126,8 @@
 //!
 //! # Mistakes
 //!
-//! Building neither panics nor needs `?`. The first mistake stays in the graph, what is built after it does nothing, and whatever runs
-//! or differentiates the graph returns it:
+//! Building a graph neither panics nor needs `?`. The graph keeps the first mistake, what is built after it is inert, and
+//! everything that runs or differentiates the graph returns the mistake:
 //!
 //! ```
 //! use ferroflow::prelude::*;
@@ -139,8 +139,8 @@
 //! assert!(mistake.message().contains("op MatMul of Placeholder:0 float [?,784], Const:0 float [100,10]"));
 //! ```
 //!
-//! What only a run finds out, such as a variable without a value or a feed of another shape, is returned by the run. It names the lines
-//! that added the node, fed the value and asked for the run:
+//! Errors that only a run can detect, such as an uninitialized variable or a feed of another shape, are returned by the run. They
+//! name the lines that added the node, fed the value and started the run:
 //!
 //! ```text
 //! FAILED_PRECONDITION: Attempting to use uninitialized value w
@@ -152,7 +152,7 @@
 //! - `census`, on by default: `data::census::Census::builtin`, the rows of the Adult census set. It adds 0.6 MB to a program.
 //! - `digits`, on by default: `data::mnist::Mnist::builtin`, 17,500 digits of MNIST. It adds 2.8 MB to a program; without it
 //!   (`default-features = false`) digits are read from files.
-//! - `ndarray`: arrays of the crate `ndarray` are fed, made constants, and fetched as numbers and slices are.
+//! - `ndarray`: arrays of the crate `ndarray` can be fed, made constants, and fetched, like numbers and slices.
 #![warn(missing_docs)]
 
 mod compose;
@@ -268,11 +268,11 @@ pub use variable::Variable;
 /// The functions that add ops to a graph.
 pub use ops;
 
-/// The crate whose arrays can be fed and fetched, in the version that fits.
+/// The `ndarray` crate, in the version whose arrays can be fed and fetched.
 #[cfg(feature = "ndarray")]
 pub use ndarray;
 
-/// TensorFlow's messages, for programs that have some: `From` leads from them to what the functions here take, and back.
+/// TensorFlow's messages, for programs that use them: `From` converts between them and the types of this crate.
 pub use proto;
 
 #[linkme::distributed_slice(::graph::LIBRARIES)]

@@ -1,14 +1,15 @@
-//! Tables that are filled once, from a vocabulary: words to numbers and back, with the nodes that TensorFlow's tables have.
+//! Tables that are filled once, from a vocabulary: words to ids and back, with the same nodes as TensorFlow's tables.
 //!
-//! A table is filled by its initializer. [`Supervisor`](crate::train::Supervisor), [`MonitoredSession`](crate::train::MonitoredSession)
-//! and a loaded [`SavedModel`](crate::saved_model) run it by themselves; with a plain session the program does.
+//! A table is filled by its initializer. [`Supervisor`](crate::train::Supervisor),
+//! [`MonitoredSession`](crate::train::MonitoredSession) and a loaded [`SavedModel`](crate::saved_model) run it automatically;
+//! with a plain session, the program must run it.
 
 use crate::compose::cast;
 use crate::variable::{collections, named_constant};
 use graph::{Graph, Operation, Output};
 use tensor::{DType, IntoTensor, PartialShape, Result, Status, Tensor};
 
-/// The number of a line in a vocabulary file, as a key or a value.
+/// The line number in a vocabulary file, as a key or a value.
 const LINE_NUMBER: i64 = -1;
 
 /// The text of a line in a vocabulary file, as a key or a value.
@@ -37,10 +38,10 @@ pub struct LookupTable {
 }
 
 impl LookupTable {
-    /// Adds a table from the lines of a file to their numbers. What isn't in the file is -1, or with `num_oov_buckets` one of so
-    /// many further numbers, by its hash.
+    /// Adds a table from the lines of a file to their line numbers. Words that aren't in the file map to -1, or with
+    /// `num_oov_buckets` to one of that many further ids, by their hash.
     ///
-    /// The file is an asset: it goes along when the graph is exported as a [`SavedModel`](crate::saved_model).
+    /// The file is an asset: it is copied when the graph is exported as a [`SavedModel`](crate::saved_model).
     ///
     /// ```
     /// use ferroflow::lookup::LookupTable;
@@ -68,8 +69,8 @@ impl LookupTable {
         })
     }
 
-    /// Adds a table from the elements of a list, strings or integers, to their positions. What isn't in the list is -1, or with
-    /// `num_oov_buckets` one of so many further numbers, by its hash.
+    /// Adds a table from the elements of a list, strings or integers, to their positions. Words that aren't in the list map to
+    /// -1, or with `num_oov_buckets` to one of that many further ids, by their hash.
     ///
     /// ```
     /// use ferroflow::lookup::LookupTable;
@@ -94,7 +95,7 @@ impl LookupTable {
         })
     }
 
-    /// Adds a table from the numbers of a file's lines to the lines; other numbers are `default_value`.
+    /// Adds a table from line numbers of a file to the lines; other ids map to `default_value`.
     ///
     /// ```
     /// use ferroflow::lookup::LookupTable;
@@ -119,7 +120,7 @@ impl LookupTable {
         })
     }
 
-    /// Adds a table from positions in a list to its elements; other numbers are `default_value`.
+    /// Adds a table from positions in a list to its elements; other ids map to `default_value`.
     ///
     /// ```
     /// use ferroflow::lookup::LookupTable;
@@ -142,7 +143,7 @@ impl LookupTable {
         })
     }
 
-    /// Returns the values of keys.
+    /// Adds a lookup of keys.
     ///
     /// ```
     /// use ferroflow::lookup::LookupTable;
@@ -158,7 +159,7 @@ impl LookupTable {
         let graph = self.handle.graph();
         let find = |graph: &Graph| {
             let found = ops::lookup::lookup_table_find(&self.handle, keys, &self.default_value);
-            // Keys and values have the same shape, which the op can't tell where values could be vectors.
+            // Keys and values have the same shape, which the op can't infer since values could be vectors.
             graph.kept(found.set_shape(&keys.shape()), || ());
             found
         };
@@ -177,7 +178,7 @@ impl LookupTable {
         })
     }
 
-    /// Returns how many keys the table has.
+    /// Adds the number of keys in the table.
     ///
     /// ```
     /// use ferroflow::lookup::LookupTable;
@@ -220,7 +221,7 @@ impl LookupTable {
         let name = named_constant(graph, "asset_path", &Tensor::string(path.to_owned()));
         graph.add_to_collection(collections::ASSET_FILEPATHS, &name);
         let default_value = graph.constant_tensor(default_value);
-        // Tables of one file that a process has several times are one.
+        // A process has only one table for each file.
         let shared_name = format!("hash_table_{path}_{}_{}", columns[0], columns[1]);
         let handle = ops::lookup::hash_table(graph, types[0], types[1], &shared_name);
         let initializer = graph.name_scope("table_init", |_| {
@@ -229,8 +230,7 @@ impl LookupTable {
         LookupTable::made(handle, default_value, initializer)
     }
 
-    /// Adds a table from words to their positions, where other words have the number `default_value`, or are hashed into further
-    /// ones.
+    /// Adds a table from words to their positions. Other words map to `default_value`, or are hashed into further ids.
     pub(crate) fn index_from_words(
         graph: &Graph,
         words: Tensor,
@@ -239,7 +239,7 @@ impl LookupTable {
     ) -> Result<LookupTable> {
         graph.name_scope("hash_table", |graph| {
             let keys = graph.constant_tensor(&words);
-            // Integers are looked up as the larger ones of two types.
+            // Integers are looked up as int64.
             let keys = match words.dtype() {
                 DType::Int32 => cast(&keys, DType::Int64)?,
                 _ => keys,
@@ -250,7 +250,8 @@ impl LookupTable {
         })
     }
 
-    /// As [`index_from_words`](Self::index_from_words), from the first `vocabulary_size` lines of a file, which must have as many.
+    /// As [`index_from_words`](Self::index_from_words), from the first `vocabulary_size` lines of a file, which must have
+    /// that many.
     pub(crate) fn index_from_lines(
         graph: &Graph,
         path: &str,
@@ -290,13 +291,13 @@ impl LookupTable {
 
 fn from_tensors(graph: &Graph, keys: &Output, values: &Output, default_value: &Tensor) -> LookupTable {
     let default_value = graph.constant_tensor(default_value);
-    // Without a name of its own the table has its node's: one for each session.
+    // Without a shared name, the table is identified by its node's name, and each session has its own.
     let handle = ops::lookup::hash_table(graph, keys.dtype(), values.dtype(), "");
     let initializer = graph.name_scope("table_init", |_| ops::lookup::lookup_table_import(&handle, keys, values));
     LookupTable::made(handle, default_value, initializer)
 }
 
-/// Returns the positions of a vector's elements; none when it is no vector, which the nodes that take both then refuse.
+/// Returns the positions of a vector's elements; none if it isn't a vector, which the nodes that take both then refuse.
 fn positions(vocabulary: &Output) -> Vec<i64> {
     let len =
         Some(vocabulary.shape()).filter(|shape: &PartialShape| shape.rank() == Some(1)).and_then(|shape| shape.dim(0));

@@ -1,4 +1,4 @@
-//! [`MetaGraph`]: a graph with its collections and its saver, in the form in which TensorFlow keeps it in files.
+//! [`MetaGraph`]: a graph with its collections and its saver, TensorFlow's file format for both.
 
 use prost::Message;
 use proto::MetaGraphDef;
@@ -23,7 +23,7 @@ use tensor::{Result, Status};
 pub struct MetaGraph(pub(crate) MetaGraphDef);
 
 impl MetaGraph {
-    /// Reads the content of a file.
+    /// Parses the content of a file.
     ///
     /// ```
     /// use ferroflow::train::meta_graph::MetaGraph;
@@ -46,7 +46,8 @@ impl MetaGraph {
         self.0.encode_to_vec()
     }
 
-    /// Forgets the devices of all nodes, as `clear_devices=True` does in TensorFlow: what was built for a cluster then runs anywhere.
+    /// Removes the devices of all nodes, as `clear_devices=True` does in TensorFlow, so that a graph that was built for a cluster
+    /// runs anywhere.
     ///
     /// ```
     /// use ferroflow::train::meta_graph::{export_meta_graph, import_meta_graph};

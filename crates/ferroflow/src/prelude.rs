@@ -1,4 +1,4 @@
-//! What most programs use: `use ferroflow::prelude::*;`.
+//! The names that most programs use: `use ferroflow::prelude::*;`.
 //!
 //! ```
 //! use ferroflow::prelude::*;

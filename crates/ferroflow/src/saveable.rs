@@ -1,19 +1,19 @@
-//! [`Saveable`]: what is saved in checkpoints besides variables, such as the positions of iterators.
+//! [`Saveable`]: state other than variables that is saved in checkpoints, such as the positions of iterators.
 
 use graph::{Edge, Graph, Operation, Output};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::{DType, Result};
 
-/// Adds an operation that takes a value back which was saved.
+/// Adds an operation that restores a saved value.
 type Restore = Arc<dyn Fn(&Graph, &Output) -> Result<Operation> + Send + Sync>;
 
-/// Something that has a value under a name in checkpoints.
+/// State that has a value under a name in checkpoints.
 #[derive(Clone)]
 pub(crate) struct Saveable {
     /// The name in checkpoints.
     pub(crate) name: String,
-    /// What it belongs to, and is saved where that is.
+    /// The operation that it belongs to; it is saved on the same device.
     pub(crate) owner: Edge,
     /// The value.
     pub(crate) value: Edge,
@@ -21,11 +21,11 @@ pub(crate) struct Saveable {
     pub(crate) restore: Restore,
 }
 
-/// What savers of a graph save besides variables.
+/// The state other than variables that a graph's savers save.
 #[derive(Default)]
 struct Saveables(Mutex<Vec<Saveable>>);
 
-/// Has something saved by the savers that are made from now on. Once is enough: a name that is there is not added again.
+/// Adds to the state that savers created from now on save. A name that was added before is not added again.
 pub(crate) fn add(graph: &Graph, saveable: Saveable) {
     let saveables = graph.extension::<Saveables>();
     let mut saveables = saveables.0.lock();
@@ -34,7 +34,7 @@ pub(crate) fn add(graph: &Graph, saveable: Saveable) {
     }
 }
 
-/// Returns what is saved besides variables.
+/// Returns the state to save besides variables.
 pub(crate) fn of(graph: &Graph) -> Vec<Saveable> {
     graph.extension::<Saveables>().0.lock().clone()
 }

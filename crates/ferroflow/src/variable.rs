@@ -1,4 +1,4 @@
-//! [`Variable`]: state that training changes, with its initializer, as TensorFlow 1 builds it.
+//! [`Variable`]: mutable state with an initializer, in the graph nodes that TensorFlow 1 uses.
 
 use graph::{Edge, Graph, NodeId, Operation, Output};
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 /// assert_eq!(g.collection(collections::TRAINABLE_VARIABLES)[0].name(), w.handle().name());
 /// ```
 pub mod collections {
-    /// All variables that are saved and shared.
+    /// All variables that are saved and shared among workers.
     ///
     /// ```
     /// assert_eq!(ferroflow::variable::collections::GLOBAL_VARIABLES, "variables");
@@ -27,7 +27,7 @@ pub mod collections {
     /// assert_eq!(ferroflow::variable::collections::TRAINABLE_VARIABLES, "trainable_variables");
     /// ```
     pub const TRAINABLE_VARIABLES: &str = "trainable_variables";
-    /// Variables of one worker only.
+    /// Variables that each worker has for itself.
     ///
     /// ```
     /// assert_eq!(ferroflow::variable::collections::LOCAL_VARIABLES, "local_variables");
@@ -39,13 +39,13 @@ pub mod collections {
     /// assert_eq!(ferroflow::variable::collections::GLOBAL_STEP, "global_step");
     /// ```
     pub const GLOBAL_STEP: &str = "global_step";
-    /// Variables of which a moving average is kept.
+    /// Variables that have a moving average.
     ///
     /// ```
     /// assert_eq!(ferroflow::variable::collections::MOVING_AVERAGE_VARIABLES, "moving_average_variables");
     /// ```
     pub const MOVING_AVERAGE_VARIABLES: &str = "moving_average_variables";
-    /// The operations that train.
+    /// The train operations.
     ///
     /// ```
     /// assert_eq!(ferroflow::variable::collections::TRAIN_OP, "train_op");
@@ -57,7 +57,7 @@ pub mod collections {
     /// assert_eq!(ferroflow::variable::collections::SUMMARIES, "summaries");
     /// ```
     pub const SUMMARIES: &str = "summaries";
-    /// The operations that fill tables.
+    /// The operations that initialize tables.
     ///
     /// ```
     /// assert_eq!(ferroflow::variable::collections::TABLE_INITIALIZERS, "table_initializer");
@@ -71,7 +71,7 @@ pub mod collections {
     pub const ASSET_FILEPATHS: &str = "asset_filepaths";
 }
 
-/// How a variable is kept.
+/// How a variable is represented in the graph.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -83,10 +83,10 @@ pub mod collections {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// Behind a ref edge (`VariableV2`), as TensorFlow 1 does by default.
+    /// By reference (`VariableV2`), TensorFlow 1's default.
     #[default]
     Ref,
-    /// Behind a resource handle (`VarHandleOp`).
+    /// By resource handle (`VarHandleOp`).
     Resource,
 }
 
@@ -118,7 +118,7 @@ pub struct Variable {
     slice: Option<SaveSlice>,
 }
 
-/// Which part of a partitioned variable a variable is.
+/// The position of a part within its partitioned variable.
 ///
 /// ```
 /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
@@ -132,16 +132,16 @@ pub struct Variable {
 pub struct SaveSlice {
     /// The name of the whole.
     pub full_name: String,
-    /// The shape of the whole.
+    /// The shape of the whole variable.
     pub full_shape: Shape,
-    /// Where the part begins.
+    /// The offset of the part.
     pub offset: Vec<i64>,
     /// The shape of the part.
     pub shape: Shape,
 }
 
 impl SaveSlice {
-    /// Returns the specification that the save and restore ops take, such as `10 20 0,5:0,20`.
+    /// Returns the specification for the save and restore ops, such as `10 20 0,5:0,20`.
     ///
     /// ```
     /// use ferroflow::Shape;
@@ -164,7 +164,7 @@ impl SaveSlice {
     }
 }
 
-/// What is known of a graph's variables beyond their nodes. It holds no handle to the graph, which keeps it.
+/// Information about a graph's variables that their nodes don't hold. It has no handle to the graph, which owns it.
 #[derive(Default)]
 struct Known(Mutex<Vec<Record>>);
 
@@ -177,7 +177,7 @@ struct Record {
     slice: Option<SaveSlice>,
 }
 
-/// A variable about to be added.
+/// Builds a variable.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -201,13 +201,13 @@ pub struct VariableBuilder<'a> {
 }
 
 impl Variable {
-    /// Keeps a mistake in the graph, and returns a variable that stands for the one that couldn't be added.
+    /// Keeps a mistake in the graph, and returns an inert variable in place of the one that couldn't be added.
     #[track_caller]
     pub(crate) fn mistaken(graph: &Graph, kind: Kind, status: Status) -> Variable {
         Variable::standing_for(&graph.mistaken_output("Variable", status), kind)
     }
 
-    /// Returns a variable that does nothing, of an output that does nothing.
+    /// Returns a variable made of an inert output.
     pub(crate) fn standing_for(mistaken: &Output, kind: Kind) -> Variable {
         let handle = mistaken.clone();
         Variable {
@@ -223,7 +223,7 @@ impl Variable {
         }
     }
 
-    /// Starts a variable.
+    /// Returns a builder of a variable.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -236,7 +236,7 @@ impl Variable {
         Variable::in_graph(graph, name)
     }
 
-    /// As [`builder`](Self::builder), for code that has the inner builder only.
+    /// As [`builder`](Self::builder), for code that has only the inner builder.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -256,7 +256,7 @@ impl Variable {
         }
     }
 
-    /// Makes a trainable variable with an initial value.
+    /// Adds a trainable variable with an initial value.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -273,7 +273,7 @@ impl Variable {
         Variable::builder(graph, name).build_from(initial_value)
     }
 
-    /// Returns the variable that a collection holds the handle of.
+    /// Returns the variable whose handle is in a collection.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -340,8 +340,8 @@ impl Variable {
         self.handle.graph()
     }
 
-    /// Returns the value at the place where the program is: for a resource variable a read of its own, as TensorFlow adds
-    /// one wherever a variable is used.
+    /// Returns the value at this point of the program: for a resource variable a new read op, as TensorFlow adds one wherever a
+    /// variable is used.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -365,13 +365,13 @@ impl Variable {
         }
     }
 
-    /// As [`read`](Self::read), placed as the scopes say.
+    /// As [`read`](Self::read), placed by the current device scopes.
     #[track_caller]
     pub(crate) fn read_op(&self, graph: &Graph) -> Output {
         graph.op("ReadVariableOp").input(&self.handle).attr("dtype", self.dtype).output()
     }
 
-    /// Returns which part of a partitioned variable this is.
+    /// Returns the variable's position within a partitioned variable, if it is a part of one.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -384,7 +384,7 @@ impl Variable {
         self.slice.as_ref()
     }
 
-    /// Says which part of a partitioned variable this is.
+    /// Sets the variable's position within a partitioned variable.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -419,7 +419,7 @@ impl Variable {
         &self.handle
     }
 
-    /// Returns the value, read when it is needed.
+    /// Returns the value; the read op is added when it is needed.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -436,7 +436,7 @@ impl Variable {
         &self.value
     }
 
-    /// Returns the operation that sets the initial value.
+    /// Returns the initializer, the operation that sets the initial value.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -472,7 +472,7 @@ impl Variable {
         &self.initial_value
     }
 
-    /// Returns how the variable is kept.
+    /// Returns how the variable is represented in the graph.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -614,7 +614,7 @@ impl Variable {
 }
 
 impl VariableBuilder<'_> {
-    /// Sets whether optimizers change the variable; they do unless told otherwise.
+    /// Sets whether optimizers change the variable; by default they do.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -628,7 +628,7 @@ impl VariableBuilder<'_> {
         self
     }
 
-    /// Sets how the variable is kept.
+    /// Sets how the variable is represented in the graph.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -643,7 +643,7 @@ impl VariableBuilder<'_> {
         self
     }
 
-    /// Sets the collections, instead of `variables` (and `trainable_variables`).
+    /// Sets the collections, in place of `variables` (and `trainable_variables`).
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -659,7 +659,7 @@ impl VariableBuilder<'_> {
         self
     }
 
-    /// Sets whether later values must have the initial value's shape; they must unless told otherwise.
+    /// Sets whether assigned values must have the initial value's shape; by default they must.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -673,7 +673,7 @@ impl VariableBuilder<'_> {
         self
     }
 
-    /// Adds the variable; `initial_value` builds its first value in the variable's name scope, placed with it.
+    /// Adds the variable; `initial_value` builds its initial value in the variable's name scope, on the variable's device.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -688,7 +688,7 @@ impl VariableBuilder<'_> {
         added(graph, kind, self.add(|graph, scope| Ok(in_initializer(graph, scope, initial_value))))
     }
 
-    /// As [`build`](Self::build), but adds no variable when `initial_value` fails.
+    /// As [`build`](Self::build), but adds no variable if `initial_value` fails.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -703,7 +703,7 @@ impl VariableBuilder<'_> {
         self.add(|graph, scope| in_initializer(graph, scope, initial_value))
     }
 
-    /// Adds the variable with a first value that is in the graph already.
+    /// Adds the variable with an initial value that is already in the graph.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -718,7 +718,7 @@ impl VariableBuilder<'_> {
         added(graph, kind, self.add(|_, _| Ok(initial_value.clone())))
     }
 
-    /// Adds the variable with a constant as its first value.
+    /// Adds the variable with a constant as its initial value.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -741,7 +741,8 @@ impl VariableBuilder<'_> {
     #[track_caller]
     fn add(self, initial_value: impl FnOnce(&Graph, &str) -> Result<Output>) -> Result<Variable> {
         let graph = self.graph;
-        // A variable made in a branch or a loop's body is there, and can be initialized, whatever is run of these.
+        // A variable that is created in a branch or a loop's body exists, and can be initialized, even if the branch or body
+        // never runs.
         let variable = graph.outside_control_flow(|graph| {
             graph.name_scope(&self.name, |graph| {
                 let scope = graph.current_name_scope();
@@ -774,7 +775,7 @@ impl VariableBuilder<'_> {
         let shape = if self.validate_shape { initial_value.shape() } else { PartialShape::unknown() };
         // The variable's own node has the scope's name, as in TensorFlow.
         let whole_name = format!("{scope}/");
-        // A first value built for the variable is placed with it before there is a node to be placed with.
+        // The initial value must be on the variable's device, but the variable's node doesn't exist yet.
         let built_here = initial_value.op.name().starts_with(&format!("{whole_name}Initializer/"));
         let in_class = |graph: &Graph, build: &dyn Fn(&Graph) -> Output| {
             if built_here || self.kind == Kind::Resource {
@@ -851,7 +852,7 @@ fn in_initializer<R>(graph: &Graph, scope: &str, build: impl FnOnce(&Graph) -> R
     })
 }
 
-/// Adds a constant under a name.
+/// Adds a constant with a name.
 #[track_caller]
 pub(crate) fn named_constant(graph: &Graph, name: &str, value: &Tensor) -> Output {
     let constant = graph.op("Const").name(name).attr("dtype", value.dtype());
@@ -877,7 +878,7 @@ pub fn variables_in(graph: &Graph, collection: &str) -> Result<Vec<Variable>> {
     graph.collection(collection).iter().map(Variable::from_handle).collect()
 }
 
-/// Returns all variables that are saved and shared.
+/// Returns all variables that are saved and shared among workers.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -911,7 +912,7 @@ pub fn trainable_variables(graph: &Graph) -> Result<Vec<Variable>> {
     variables_in(graph, collections::TRAINABLE_VARIABLES)
 }
 
-/// Returns the variables of one worker only.
+/// Returns the variables that each worker has for itself.
 ///
 /// ```
 /// use ferroflow::metrics;
@@ -928,7 +929,7 @@ pub fn local_variables(graph: &Graph) -> Result<Vec<Variable>> {
     variables_in(graph, collections::LOCAL_VARIABLES)
 }
 
-/// Returns the `global_step` variable, when there is one.
+/// Returns the `global_step` variable, if there is one.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -950,7 +951,7 @@ pub fn get_global_step(graph: &Graph) -> Result<Option<Variable>> {
     }
 }
 
-/// Returns a `global_step` variable: an `int64` scalar that starts at 0 and isn't trained.
+/// Adds a `global_step` variable: an `int64` scalar that starts at 0 and isn't trained.
 ///
 /// ```
 /// use ferroflow::prelude::*;

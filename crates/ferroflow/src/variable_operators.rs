@@ -1,10 +1,10 @@
-//! Variables in arithmetic: `&x * &w + &b`. A [`Variable`] stands for its value wherever an output is wanted.
+//! Operators on variables: `&x * &w + &b`. A [`Variable`] can be used wherever an output is expected.
 
 use crate::variable::Variable;
 use graph::{IntoOperand, Output};
 use std::ops::{Add, Deref, Div, Mul, Neg, Rem, Sub};
 
-/// A variable has the methods of its [value](Variable::value), and goes where an output is wanted.
+/// A variable has the methods of its [value](Variable::value), and can be used as an output.
 ///
 /// ```
 /// use ferroflow::prelude::*;

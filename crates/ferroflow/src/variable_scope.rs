@@ -1,4 +1,4 @@
-//! Variables by name: [`get_variable`] makes one or finds it again, [`variable_scope`] puts names before theirs.
+//! Variables by name: [`get_variable`] creates one or finds an existing one, and [`variable_scope`] prefixes their names.
 
 use crate::initializers::{Initializer, glorot_uniform, zeros};
 use crate::kept::kept_in;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Shape, Status};
 
-/// Makes a scalar loss of a variable's value.
+/// Computes a scalar loss from a variable's value.
 ///
 /// ```
 /// use ferroflow::layers::Dense;
@@ -23,7 +23,7 @@ use tensor::{DType, PartialShape, Result, Shape, Status};
 /// ```
 pub type Regularizer = Arc<dyn Fn(&Output) -> Output + Send + Sync>;
 
-/// Whether a scope makes variables or finds those that are there.
+/// Whether a scope creates variables or finds existing ones.
 ///
 /// ```
 /// use ferroflow::variable_scope::{Reuse, get_variable, variable_scope};
@@ -40,12 +40,12 @@ pub type Regularizer = Arc<dyn Fn(&Output) -> Output + Send + Sync>;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reuse {
-    /// A name that is taken is an error.
+    /// A name that exists already is an error.
     #[default]
     New,
-    /// A name that isn't taken is an error.
+    /// A name that doesn't exist is an error.
     Existing,
-    /// Finds what is there and makes the rest.
+    /// Finds existing variables, and creates the others.
     Auto,
 }
 
@@ -53,11 +53,11 @@ pub enum Reuse {
 struct Store {
     scopes: Mutex<Vec<OpenScope>>,
     variables: Mutex<HashMap<String, Edge>>,
-    /// How often each scope was opened since the scope around it was.
+    /// The number of times that each scope was opened since its enclosing scope was.
     opened: Mutex<HashMap<String, usize>>,
 }
 
-/// A scope that a program is in.
+/// An open scope.
 #[derive(Clone, Default)]
 pub(crate) struct OpenScope {
     name: String,
@@ -66,7 +66,7 @@ pub(crate) struct OpenScope {
     regularizer: Option<Regularizer>,
 }
 
-/// Runs `body` with `name/` before the names of the variables that it gets, and in a name scope of that name.
+/// Runs `body` in a variable scope and a name scope: `name/` is prefixed to the names of its variables.
 ///
 /// ```
 /// use ferroflow::variable_scope::{Reuse, get_variable, variable_scope};
@@ -81,7 +81,7 @@ pub fn variable_scope<R>(graph: &Graph, name: &str, reuse: Reuse, body: impl FnO
     VariableScope::new(name).reuse(reuse).run(graph, body)
 }
 
-/// A variable scope with more to say than its name.
+/// A variable scope with options.
 ///
 /// ```
 /// use ferroflow::layers::{Dense, regularizers};
@@ -106,7 +106,7 @@ pub struct VariableScope {
 }
 
 impl VariableScope {
-    /// Starts a scope of this name.
+    /// Returns a scope of this name.
     ///
     /// ```
     /// use ferroflow::variable_scope::{VariableScope, get_variable};
@@ -125,7 +125,7 @@ impl VariableScope {
         }
     }
 
-    /// Starts a scope of this name, or with a number behind it when the name is taken in the scope around it.
+    /// Returns a scope of this name, with a number appended if the enclosing scope already has one of this name.
     ///
     /// ```
     /// use ferroflow::variable_scope::{VariableScope, get_variable};
@@ -140,7 +140,7 @@ impl VariableScope {
         VariableScope { is_default: true, ..VariableScope::new(name) }
     }
 
-    /// Sets whether the scope makes variables or finds them; without it, as the scope around it does.
+    /// Sets whether the scope creates or finds variables; by default as in the enclosing scope.
     ///
     /// ```
     /// use ferroflow::variable_scope::{Reuse, VariableScope, get_variable};
@@ -155,7 +155,7 @@ impl VariableScope {
         self
     }
 
-    /// Sets the first value of variables that don't say another.
+    /// Sets the default initializer of variables.
     ///
     /// ```
     /// use ferroflow::variable_scope::{VariableScope, get_variable};
@@ -172,7 +172,7 @@ impl VariableScope {
         self
     }
 
-    /// Sets the regularizer of variables that don't say another.
+    /// Sets the default regularizer of variables.
     ///
     /// ```
     /// use ferroflow::layers::regularizers;
@@ -210,7 +210,7 @@ impl VariableScope {
         });
         let result = graph.name_scope(&name, body);
         store.scopes.lock().pop();
-        // The names inside are free again, as in TensorFlow: who opens the scope once more gets the same ones.
+        // The inner names are free again, as in TensorFlow: a program that reopens the scope gets the same ones.
         let inside = format!("{full}/");
         store.opened.lock().retain(|name, _| !name.starts_with(&inside));
         result
@@ -218,18 +218,17 @@ impl VariableScope {
 }
 
 impl OpenScope {
-    /// Returns the scope that the program is in.
+    /// Returns the innermost open scope.
     pub(crate) fn current(graph: &Graph) -> OpenScope {
         graph.extension::<Store>().scopes.lock().last().cloned().unwrap_or_default()
     }
 
-    /// Returns the whole name.
+    /// Returns the full name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs `body` in this scope again, wherever the program is, without a name scope of its own. It finds variables
-    /// that are there.
+    /// Reopens this scope for `body`, from any scope, without a name scope. It finds existing variables.
     pub(crate) fn again<R>(&self, graph: &Graph, body: impl FnOnce(&Graph) -> R) -> R {
         let store = graph.extension::<Store>();
         let opened = store.opened.lock().clone();
@@ -254,7 +253,7 @@ fn joined(outer: &str, name: &str) -> String {
     if outer.is_empty() { name.to_owned() } else { format!("{outer}/{name}") }
 }
 
-/// A variable about to be made or found.
+/// Builds or finds a variable.
 ///
 /// ```
 /// use ferroflow::variable_scope::get_variable;
@@ -268,7 +267,7 @@ fn joined(outer: &str, name: &str) -> String {
 pub struct VariableRequest<'a> {
     graph: &'a Graph,
     name: String,
-    /// What is wrong with the dimensions is told when the variable is made.
+    /// Wrong dimensions are reported when the variable is built.
     shape: Result<Shape>,
     dtype: DType,
     initializer: Option<Initializer>,
@@ -279,8 +278,8 @@ pub struct VariableRequest<'a> {
     constraint: Option<Constraint>,
 }
 
-/// Starts a variable of a name in the current variable scope: `float`, trainable, with Glorot's uniform initializer
-/// (zeros when it isn't floating), unless told otherwise.
+/// Returns a builder of the variable with a name in the current variable scope. By default it is `float` and trainable, with
+/// Glorot's uniform initializer (zeros for other than floating types).
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -321,7 +320,7 @@ impl VariableRequest<'_> {
         self
     }
 
-    /// Sets the first value.
+    /// Sets the initializer.
     ///
     /// ```
     /// use ferroflow::variable_scope::get_variable;
@@ -339,7 +338,7 @@ impl VariableRequest<'_> {
         self
     }
 
-    /// Sets whether optimizers change it.
+    /// Sets whether optimizers change the variable.
     ///
     /// ```
     /// use ferroflow::variable_scope::get_variable;
@@ -352,7 +351,7 @@ impl VariableRequest<'_> {
         self
     }
 
-    /// Sets how it is kept.
+    /// Sets how the variable is represented in the graph.
     ///
     /// ```
     /// use ferroflow::variable::Kind;
@@ -382,7 +381,7 @@ impl VariableRequest<'_> {
         self
     }
 
-    /// Sets what is added to the regularization losses when the variable is made.
+    /// Sets the regularizer, whose loss is added to the regularization losses when the variable is created.
     ///
     /// ```
     /// use ferroflow::layers::regularizers;
@@ -398,7 +397,7 @@ impl VariableRequest<'_> {
         self
     }
 
-    /// Sets what an optimizer makes of the variable's value after it has changed it.
+    /// Sets a constraint, which is applied to the variable's value after each update by an optimizer.
     ///
     /// ```
     /// use ferroflow::layers::constraints;
@@ -420,7 +419,7 @@ impl VariableRequest<'_> {
         self
     }
 
-    /// Makes the variable, or finds it.
+    /// Creates the variable, or finds it.
     ///
     /// ```
     /// use ferroflow::variable_scope::get_variable;
@@ -434,7 +433,7 @@ impl VariableRequest<'_> {
         kept_in(graph, &what, &[], || self.try_get(), |instead| Variable::standing_for(instead, kind))
     }
 
-    /// As [`get`](Self::get), but returns what is wrong, for layers that say more about it.
+    /// As [`get`](Self::get), but returns an error, for layers that add to its message.
     pub(crate) fn try_get(mut self) -> Result<Variable> {
         let scope = OpenScope::current(self.graph);
         self.take_defaults(&scope);
@@ -442,7 +441,7 @@ impl VariableRequest<'_> {
         self.get_as(&full, scope.reuse)
     }
 
-    /// Says what is made, for a mistake in it.
+    /// Describes the variable, for an error message.
     fn what(&self) -> String {
         format!("variable {}", self.name)
     }
@@ -482,7 +481,7 @@ impl VariableRequest<'_> {
         }
         let default = || if self.dtype.is_floating() { glorot_uniform(None) } else { zeros() };
         let initializer = self.initializer.clone().unwrap_or_else(default);
-        // The name scope has no part in the name of a variable.
+        // Name scopes don't affect the names of variables.
         let variable = self.graph.in_name_scope("", |graph| {
             let mut builder = Variable::in_graph(graph, full).kind(self.kind).trainable(self.trainable);
             if let Some(collections) = &self.collections {
@@ -501,7 +500,7 @@ impl VariableRequest<'_> {
         Ok(variable)
     }
 
-    /// Makes the variable, or finds it, in parts along one axis, as `partitioner` says.
+    /// Creates or finds the variable in parts along one axis, as `partitioner` decides.
     ///
     /// ```
     /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
@@ -527,22 +526,22 @@ impl VariableRequest<'_> {
         if counts.len() != whole.rank() {
             let (count, rank) = (counts.len(), whole.rank());
             return Err(Status::invalid_argument(format!(
-                "the partitioner cuts {count} axes of {whole}, which has {rank}"
+                "the partitioner returned {count} axes for {whole}, which has {rank}"
             )));
         }
         let mut cut: Vec<(usize, i64)> = counts.iter().copied().enumerate().filter(|(_, parts)| *parts > 1).collect();
         let (axis, parts) = match cut.len() {
             0 => (0, 1),
             1 => cut.remove(0),
-            _ => return Err(Status::invalid_argument("a variable can be cut along one axis only")),
+            _ => return Err(Status::invalid_argument("a variable can be partitioned along one axis only")),
         };
         if whole.rank() == 0 || parts > whole.dim(axis) {
-            return Err(Status::invalid_argument(format!("{whole} can't be cut into {parts} parts")));
+            return Err(Status::invalid_argument(format!("{whole} can't be split into {parts} parts")));
         }
         let scope = OpenScope::current(self.graph);
         self.take_defaults(&scope);
         let full = joined(&scope.name, &self.name);
-        // The first parts are one larger where it doesn't come out even.
+        // If the size isn't divisible, the first parts are larger by one.
         let size = whole.dim(axis);
         let (each, extra) = (size / parts, size % parts);
         let mut made = Vec::new();
@@ -573,7 +572,7 @@ impl VariableRequest<'_> {
     }
 }
 
-/// Decides how a variable is cut.
+/// Decides how a variable is partitioned.
 ///
 /// ```
 /// use ferroflow::variable_scope::{Partitioner, get_variable};
@@ -594,11 +593,11 @@ impl VariableRequest<'_> {
 /// assert_eq!(get_variable(&g, "table", &[3, 8]).get_partitioned(&Rows).parts().len(), 3);
 /// ```
 pub trait Partitioner {
-    /// Returns the number of parts along each axis; more than one along one axis at most.
+    /// Returns the number of parts along each axis; only one axis may have more than one.
     fn parts(&self, shape: &Shape, dtype: DType) -> Vec<i64>;
 }
 
-/// Cuts every variable into as many parts along one axis.
+/// Splits every variable into a fixed number of parts along one axis.
 ///
 /// ```
 /// use ferroflow::PartialShape;
@@ -625,7 +624,7 @@ impl Partitioner for FixedSizePartitioner {
     }
 }
 
-/// Cuts variables so that no part has more bytes than this.
+/// Splits variables into parts of at most a number of bytes.
 ///
 /// ```
 /// use ferroflow::variable_scope::{VariableAxisSizePartitioner, get_variable};
@@ -640,7 +639,7 @@ pub struct VariableAxisSizePartitioner {
     pub max_shard_bytes: i64,
     /// The axis.
     pub axis: usize,
-    /// The largest number of parts, when there is one.
+    /// The most parts, if there is a limit.
     pub max_shards: Option<i64>,
 }
 
@@ -648,7 +647,7 @@ impl Partitioner for VariableAxisSizePartitioner {
     fn parts(&self, shape: &Shape, dtype: DType) -> Vec<i64> {
         let mut parts = vec![1; shape.rank()];
         let Some(count) = parts.get_mut(self.axis) else { return parts };
-        // Strings are taken for 16 bytes each, as in TensorFlow.
+        // A string counts as 16 bytes, as in TensorFlow.
         let element_bytes = if dtype == DType::String { 16 } else { dtype.size() as i64 };
         let rows = shape.dim(self.axis).max(1);
         let row_bytes = (shape.num_elements() as i64 / rows).saturating_mul(element_bytes).max(1);
@@ -659,7 +658,7 @@ impl Partitioner for VariableAxisSizePartitioner {
     }
 }
 
-/// Cuts variables into at most so many parts, none smaller than a number of bytes.
+/// Splits variables into up to a number of parts, none smaller than a number of bytes.
 ///
 /// ```
 /// use ferroflow::variable_scope::{MinMaxVariablePartitioner, get_variable};
@@ -669,7 +668,7 @@ impl Partitioner for VariableAxisSizePartitioner {
 /// assert_eq!(get_variable(&g, "table", &[6, 8]).get_partitioned(&partitioner).parts().len(), 2);
 /// ```
 pub struct MinMaxVariablePartitioner {
-    /// The largest number of parts.
+    /// The most parts.
     pub max_partitions: i64,
     /// The axis.
     pub axis: usize,
@@ -689,7 +688,7 @@ impl Partitioner for MinMaxVariablePartitioner {
     }
 }
 
-/// A variable in parts.
+/// A partitioned variable.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -721,7 +720,7 @@ impl PartitionedVariable {
         &self.parts
     }
 
-    /// Returns the name of the whole.
+    /// Returns the name of the whole variable.
     ///
     /// ```
     /// use ferroflow::variable_scope::{FixedSizePartitioner, get_variable};
@@ -734,7 +733,7 @@ impl PartitionedVariable {
         &self.name
     }
 
-    /// Adds the value of the whole.
+    /// Adds the value of the whole variable.
     ///
     /// ```
     /// use ferroflow::prelude::*;

@@ -1,4 +1,4 @@
-//! [`WorkerGroup`]: the workers that train together as equals, and which of them this task is.
+//! [`WorkerGroup`]: the workers that train together as equals, and this task's rank among them.
 
 use crate::session::SessionConfig;
 use cluster::{ClusterSpec, ServerConfig, TfConfig};
@@ -8,8 +8,8 @@ use tensor::{Result, Status};
 /// The jobs whose tasks train, in the order of their ranks.
 const TRAINING_JOBS: [&str; 3] = ["chief", "master", "worker"];
 
-/// The workers that train together as equals: all tasks of the jobs `chief`, `master` and `worker`. The first one is the chief, which
-/// also leads the collective groups.
+/// The workers that train together as equals: all tasks of the jobs `chief`, `master` and `worker`. The first one is the chief,
+/// which also leads the collective groups.
 ///
 /// ```
 /// use ferroflow::distributed::{ClusterSpec, ServerConfig, WorkerGroup};
@@ -33,7 +33,7 @@ pub struct WorkerGroup {
 }
 
 impl WorkerGroup {
-    /// Finds the workers of a cluster, of which this task must be one.
+    /// Returns the workers of a cluster that includes this task.
     ///
     /// ```
     /// use ferroflow::distributed::{ClusterSpec, WorkerGroup};
@@ -56,7 +56,7 @@ impl WorkerGroup {
         Ok(WorkerGroup { tasks, rank, bounds: None, has_ps: cluster.num_tasks("ps") > 0 })
     }
 
-    /// Finds the workers that `TF_CONFIG` describes.
+    /// Returns the workers of the cluster that `TF_CONFIG` describes.
     ///
     /// ```
     /// use ferroflow::distributed::{TfConfig, WorkerGroup};
@@ -70,7 +70,7 @@ impl WorkerGroup {
         WorkerGroup::new(&config.cluster, &config.job, config.task_index)
     }
 
-    /// Returns the group of a program that trains alone, in its own process.
+    /// Returns the group of a single worker: a program that trains alone, in its own process.
     ///
     /// ```
     /// use ferroflow::distributed::WorkerGroup;
@@ -117,7 +117,7 @@ impl WorkerGroup {
         self.bounds
     }
 
-    /// Returns how many workers there are.
+    /// Returns the number of workers.
     ///
     /// ```
     /// use ferroflow::distributed::WorkerGroup;
@@ -129,7 +129,7 @@ impl WorkerGroup {
         self.tasks.len()
     }
 
-    /// Returns the number of this worker, from 0.
+    /// Returns this worker's rank, from 0.
     ///
     /// ```
     /// use ferroflow::distributed::WorkerGroup;
@@ -140,7 +140,8 @@ impl WorkerGroup {
         self.rank
     }
 
-    /// Returns whether this worker gives the others the first values of the variables, and saves checkpoints.
+    /// Returns whether this worker is the chief, which gives the others the initial values of the variables and saves
+    /// checkpoints.
     ///
     /// ```
     /// use ferroflow::distributed::WorkerGroup;
@@ -151,7 +152,7 @@ impl WorkerGroup {
         self.rank == 0
     }
 
-    /// Returns the device of this worker, on which its graph and its variables are.
+    /// Returns this worker's device, which holds its graph and its variables.
     ///
     /// ```
     /// use ferroflow::distributed::{ClusterSpec, WorkerGroup};

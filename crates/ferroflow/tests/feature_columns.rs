@@ -67,7 +67,7 @@ mistakes! {
     no_columns: "feature_columns must not be empty", |g| layer(g, &[]);
     two_columns_of_a_name: "Duplicate feature column name found for columns: x",
         |g| layer(g, &[numeric_column("x").into(), numeric_column("x").into()]);
-    numbers_of_texts: "column word is of numbers, and its feature of type string", |g| layer(g, &[numeric_column("word").into()]);
+    numbers_of_texts: "column word is numeric, but its feature has type string", |g| layer(g, &[numeric_column("word").into()]);
     numbers_that_are_sparse: "SparseTensor is not supported. key: words", |g| layer(g, &[numeric_column("words").into()]);
     numbers_of_another_shape: "column xs has 3 numbers in a row, and its feature has the shape [2,2]",
         |g| layer(g, &[numeric_column("xs").shape(&[3]).into()]);
@@ -119,7 +119,7 @@ mistakes! {
     a_sequence_in_an_input_layer: "use it in sequence_input_layer",
         |g| layer(g, &[indicator_column(&sequence_categorical_column(&id())).into()]);
     a_sequence_of_what_is_none: "column id_indicator is not one of sequences", |g| sequences(g, &[indicator_column(&id()).into()]);
-    a_sequence_of_dense_numbers: "column xs is of sequences, and its feature is dense",
+    a_sequence_of_dense_numbers: "column xs is a sequence column, but its feature is dense",
         |g| sequences(g, &[sequence_numeric_column("xs").into()]);
 }
 

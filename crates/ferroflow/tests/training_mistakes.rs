@@ -92,7 +92,7 @@ mistakes! {
     rows_of_a_scalar: "input_producer of Placeholder:0 float []", |g| input_producer(&x(g, &[]), &InputOptions { shuffle: false, ..InputOptions::default() }).size();
     numbers_for_no_epoch: "num_epochs must be > 0 not 0.", |g| range_input_producer(g, 3, &no_epochs()).handle().clone();
     a_limit_of_no_epochs: "limit_epochs of ", |g| limit_epochs(&x(g, &[]), Some(0));
-    a_queue_without_room: "a queue without room", |g| range_input_producer(g, 3, &InputOptions { capacity: 0, ..InputOptions::default() }).size();
+    a_queue_without_room: "a queue without capacity", |g| range_input_producer(g, 3, &InputOptions { capacity: 0, ..InputOptions::default() }).size();
     batches_of_unknown_sizes: "All shapes must be fully defined", |g| batch(&[x(g, &[-1])], &BatchOptions::default()).remove(0);
     batches_without_elements: "must be positive", |g| batch(&[x(g, &[])], &BatchOptions { batch_size: 0, ..BatchOptions::default() }).remove(0);
     batches_of_rows_that_arent_there: "must have rows", |g| batch(&[x(g, &[])], &BatchOptions { enqueue_many: true, ..BatchOptions::default() }).remove(0);
@@ -109,10 +109,10 @@ mistakes! {
     gradients_that_are_integers: "clip_by_global_norm of ", |g| clip_by_global_norm(&[Some(g.placeholder::<i32>([2]).into())], 1.0).1;
     rates_without_boundaries: "The length of boundaries should be 1 less", |g| piecewise_constant(&create_global_step(g), &[], &[]);
     a_rate_that_is_a_text: "learning rate CosineDecay of ", |g| cosine_decay(g.constant("fast"), &create_global_step(g), 10.0, 0.0);
-    a_table_in_too_many_parts: "can't be cut into 7 parts", |g| in_parts(g, &[3, 2], &Always(&[7, 1]));
+    a_table_in_too_many_parts: "can't be split into 7 parts", |g| in_parts(g, &[3, 2], &Always(&[7, 1]));
     a_table_cut_along_both_axes: "along one axis only", |g| in_parts(g, &[3, 2], &Always(&[2, 2]));
-    a_table_cut_along_axes_that_arent_there: "the partitioner cuts 3 axes", |g| in_parts(g, &[3, 2], &Always(&[1, 1, 2]));
-    a_number_cut_into_parts: "can't be cut into 1 parts", |g| in_parts(g, &[], &FixedSizePartitioner { num_shards: 2, axis: 0 });
+    a_table_cut_along_axes_that_arent_there: "the partitioner returned 3 axes", |g| in_parts(g, &[3, 2], &Always(&[1, 1, 2]));
+    a_number_cut_into_parts: "can't be split into 1 parts", |g| in_parts(g, &[], &FixedSizePartitioner { num_shards: 2, axis: 0 });
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_name_of_another_shape() {
 
 #[test]
 fn batches_of_nothing_spoil_what_uses_them() {
-    check("there is nothing to make batches of", "batch(&[], &BatchOptions::default())", |g| {
+    check("there are no tensors to batch", "batch(&[], &BatchOptions::default())", |g| {
         assert!((x(g, &[]) + &batch(&[], &BatchOptions::default())[0]).op.is_mistaken());
     });
 }

@@ -1,7 +1,7 @@
-"""`tf.contrib`: what programs use of it, on tf_slim where that has it, and on TensorFlow's v1 names elsewhere.
+"""`tf.contrib`: the names that programs use, from tf_slim where it has them, and from TensorFlow's v1 names elsewhere.
 
-A module is imported when a program first touches it. `tensorflow.contrib.X.python.Y.Z`, the paths of its sources, lead to
-`tensorflow.contrib.X`. What is not there says so, by name.
+A module is imported on first use. `tensorflow.contrib.X.python.Y.Z`, the paths of its sources, resolve to `tensorflow.contrib.X`.
+A missing name is an error that names it.
 """
 
 import importlib
@@ -12,9 +12,9 @@ import types
 
 PREFIX = "tensorflow.contrib."
 OWN = __name__ + "."
-READ_ON = "docs/limits-of-compatibility.md says what there is and what to use instead"
+READ_ON = "docs/limits-of-compatibility.md lists what is available, and alternatives"
 
-# Modules of this package, by their names in tf.contrib; a name with a dot in its target lies elsewhere.
+# Modules of this package, by their names in tf.contrib; a target with a dot is outside of this package.
 MODULES = {name: OWN + name for name in (
     "crf", "data", "distribute", "estimator", "factorization", "framework", "image", "layers", "learn", "legacy_seq2seq", "lookup", "losses", "metrics", "opt",
     "rnn", "seq2seq", "slim", "summary", "training", "util")}
@@ -36,23 +36,23 @@ MODULES.update({
 
 
 def install(tensorflow, v1):
-    """Sets `tensorflow.contrib`, and makes imports of what lies below it work."""
+    """Sets `tensorflow.contrib`, and makes imports of its submodules work."""
     contrib = Contrib("tensorflow.contrib", __doc__)
     contrib.__path__ = []
     sys.modules["tensorflow.contrib"] = contrib
     tensorflow.contrib = v1.contrib = contrib
     sys.meta_path.insert(0, Finder())
-    # Asked last, when nobody has such a module.
+    # Last in the list, so it is asked only if no other finder has the module.
     sys.meta_path.append(Missing())
 
 
 def no_such(path):
-    """Returns what is said of a name that isn't there."""
+    """Returns the message for a missing name."""
     return f"ferroflow has no tf.contrib.{path}: {READ_ON}"
 
 
 def missing_from(name):
-    """Returns the `__getattr__` of a module of this package."""
+    """Returns a `__getattr__` for a module of this package."""
     path = name[len(OWN):]
 
     def __getattr__(attribute):
@@ -62,7 +62,7 @@ def missing_from(name):
 
 
 def needs_slim(path):
-    """Returns the error of what only tf_slim has, where that is not installed."""
+    """Returns the error for names that need tf_slim if it is not installed."""
     return ImportError(f"tf.contrib.{path} needs tf_slim, which is not installed: run `{sys.executable} -m pip install tf_slim==1.1.0`")
 
 
@@ -81,7 +81,7 @@ class Contrib(types.ModuleType):
 
 
 def find(path):
-    """Returns the module for a path below tf.contrib, or none."""
+    """Returns the module for a path below tf.contrib, or None."""
     path = without_sources(path)
     target = "tf_" + path if path.startswith("slim.nets.") else MODULES.get(path)
     if target is None:
@@ -102,7 +102,7 @@ def find(path):
 
 
 def without_sources(path):
-    """Returns the path of a module for that of its sources: `slim.nets` for `slim.python.slim.nets`."""
+    """Returns a module's public path for the path of its source: `slim.nets` for `slim.python.slim.nets`."""
     base, has_sources, rest = path.partition(".python")
     parts = rest.split(".")[1:] if has_sources else []
     for index in range(len(parts)):
@@ -113,7 +113,7 @@ def without_sources(path):
 
 
 def alias(path):
-    """Returns a module of a few names that lie elsewhere."""
+    """Returns a module of a few names that are defined elsewhere."""
     import tensorflow as tf
 
     module = types.ModuleType(PREFIX + path)
@@ -158,7 +158,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return spec.loader_state[0]
 
     def exec_module(self, module):
-        # The import system has just written its own over it.
+        # The import system has just replaced it with its own.
         state = module.__spec__.loader_state
         module.__spec__ = state[1]
         if not hasattr(module, "__path__"):
@@ -166,7 +166,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Missing(importlib.abc.MetaPathFinder):
-    """Says which name of tf.contrib isn't there, for `from tensorflow.contrib.X import Y`."""
+    """Raises an error that names what tf.contrib lacks, for `from tensorflow.contrib.X import Y`."""
 
     def find_spec(self, name, path=None, target=None):
         if name.startswith(OWN):

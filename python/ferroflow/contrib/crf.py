@@ -17,13 +17,13 @@ def crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params)
 
 
 def crf_unary_score(tag_indices, sequence_lengths, inputs):
-    """Returns the sum of the scores of the tags themselves."""
+    """Returns the sum of the unary scores of the tags."""
     scores = tf.gather(inputs, tf.cast(tag_indices, tf.int32), axis=2, batch_dims=2)
     return tf.reduce_sum(scores * tf.sequence_mask(sequence_lengths, tf.shape(inputs)[1], inputs.dtype), 1)
 
 
 def crf_binary_score(tag_indices, sequence_lengths, transition_params):
-    """Returns the sum of the scores of the steps from tag to tag."""
+    """Returns the sum of the transition scores."""
     tag_indices = tf.cast(tag_indices, tf.int32)
     steps = tf.stack([tag_indices[:, :-1], tag_indices[:, 1:]], axis=2)
     scores = tf.gather_nd(transition_params, steps)
@@ -43,7 +43,7 @@ def crf_log_norm(inputs, sequence_lengths, transition_params):
         return tf.where(tf.tile((time < lengths)[:, None], [1, tf.shape(state)[1]]), after, state)
 
     times = tf.range(1, tf.shape(inputs)[1])
-    # Without a second step there is nothing to scan.
+    # With a single step there is nothing to scan.
     alphas = tf.cond(tf.equal(tf.shape(rest)[0], 0), lambda: first,
                      lambda: tf.foldl(step, (rest, times), initializer=first))
     norm = tf.reduce_logsumexp(alphas, axis=1)
@@ -51,7 +51,7 @@ def crf_log_norm(inputs, sequence_lengths, transition_params):
 
 
 def crf_log_likelihood(inputs, tag_indices, sequence_lengths, transition_params=None):
-    """Returns the log likelihood of the tags, and the transition scores, which it makes a variable of when it is given none."""
+    """Returns the log likelihood of the tags, and the transition scores; creates a variable for them if none is given."""
     if transition_params is None:
         tags = inputs.shape[2]
         transition_params = tf.get_variable("transitions", [tags, tags])

@@ -1,4 +1,4 @@
-"""`tf.contrib.data`: what `tf.data` and `tf.data.experimental` took over, and the few names that they dropped."""
+"""`tf.contrib.data`: the names that moved to `tf.data` and `tf.data.experimental`, and the few that were removed."""
 
 import tensorflow as tf
 
@@ -33,7 +33,7 @@ def sloppy_interleave(map_func, cycle_length, block_length=1):
 
 
 def assert_element_shape(expected_shapes):
-    """Returns a function for `Dataset.apply` that gives each component its shape, and fails where it has another."""
+    """Returns a function for `Dataset.apply` that sets each component's shape, and fails if it has another one."""
     def ensure(*components):
         found = components[0] if len(components) == 1 else components
         return tf.nest.map_structure(
@@ -44,7 +44,7 @@ def assert_element_shape(expected_shapes):
 
 
 def reduce_dataset(dataset, reducer):
-    """Returns what a reducer makes of all elements."""
+    """Returns the result of a reducer over all elements."""
     state = dataset.reduce(reducer.init_func(tf.constant(0, tf.int64)), reducer.reduce_func)
     return reducer.finalize_func(state)
 

@@ -1,4 +1,4 @@
-"""`tf.contrib.distribute`: the strategies that TensorFlow has kept in `tf.distribute`, with the arguments of that time."""
+"""`tf.contrib.distribute`: the strategies that are still in `tf.distribute`, with their old arguments."""
 
 import tensorflow as tf
 
@@ -14,7 +14,7 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
 
     def __init__(self, devices=None, num_gpus=None, num_gpus_per_worker=None, cross_device_ops=None, auto_shard_dataset=False,
                  cross_tower_ops=None):
-        # Each worker reads its own part of a dataset here anyway.
+        # Each worker here reads its own part of a dataset in any case.
         del auto_shard_dataset
         gpus = num_gpus if num_gpus is not None else num_gpus_per_worker
         if devices is None and gpus is not None:
@@ -23,7 +23,7 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
 
 
 def AllReduceCrossDeviceOps(all_reduce_alg="nccl", num_packs=1, agg_small_grads_max_bytes=0, agg_small_grads_max_group=10):
-    """Returns what reduces over devices by an algorithm of that name."""
+    """Returns the cross-device operations for the algorithm of that name."""
     del agg_small_grads_max_bytes, agg_small_grads_max_group
     if all_reduce_alg == "nccl":
         return tf.distribute.NcclAllReduce(num_packs)

@@ -1,4 +1,4 @@
-"""`tf.contrib.factorization`: k-means, by the ops and the Estimator that TensorFlow has kept under other names."""
+"""`tf.contrib.factorization`: k-means, with the ops and the Estimator that TensorFlow still has under other names."""
 
 import tensorflow as tf
 from tensorflow.python.ops import clustering_ops

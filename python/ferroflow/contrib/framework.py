@@ -65,12 +65,12 @@ def convert_to_tensor_or_sparse_tensor(value, dtype=None, name=None):
 
 
 def zero_initializer(ref, use_locking=True, name="zero_initializer"):
-    """Returns the op that sets a variable to zeros."""
+    """Returns an op that sets a variable to zeros."""
     return tf.assign(ref, tf.zeros(ref.shape, ref.dtype.base_dtype), use_locking=use_locking, name=name)
 
 
 def with_shape(expected_shape, tensor):
-    """Returns the tensor, after asserting its shape."""
+    """Returns the tensor, with its shape asserted."""
     tensor = tf.convert_to_tensor(tensor)
     if not isinstance(expected_shape, tf.Tensor):
         tensor.shape.assert_is_compatible_with(expected_shape)

@@ -7,7 +7,7 @@ from ferroflow import contrib
 
 
 def transform(images, transforms, interpolation="NEAREST", output_shape=None, name=None):
-    """Applies to each image the transform of eight numbers that maps points of the output to points of the input."""
+    """Applies a transform of eight numbers, which maps output points to input points, to each image."""
     with tf.name_scope(name, "transform"):
         images = tf.convert_to_tensor(images)
         transforms = tf.convert_to_tensor(transforms, tf.float32)
@@ -25,7 +25,7 @@ def transform(images, transforms, interpolation="NEAREST", output_shape=None, na
 
 
 def angles_to_projective_transforms(angles, image_height, image_width, name=None):
-    """Returns the transforms that rotate images about their middle."""
+    """Returns the transforms that rotate images about their centre."""
     with tf.name_scope(name, "angles_to_projective_transforms"):
         angles = tf.convert_to_tensor(angles, tf.float32)
         angles = angles[None] if angles.shape.ndims == 0 else angles
@@ -47,13 +47,13 @@ def rotate(images, angles, interpolation="NEAREST", name=None):
 
 
 def translate(images, translations, interpolation="NEAREST", name=None):
-    """Moves images by (dx, dy)."""
+    """Translates images by (dx, dy)."""
     with tf.name_scope(name, "translate"):
         return transform(images, translations_to_projective_transforms(translations), interpolation)
 
 
 def translations_to_projective_transforms(translations, name=None):
-    """Returns the transforms that move images by (dx, dy)."""
+    """Returns the transforms that translate images by (dx, dy)."""
     moves = tf.convert_to_tensor(translations, tf.float32)
     moves = moves[None] if moves.shape.ndims == 1 else moves
     ones, zeros = tf.ones_like(moves[:, 0]), tf.zeros_like(moves[:, 0])

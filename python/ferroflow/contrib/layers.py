@@ -1,6 +1,6 @@
-"""`tf.contrib.layers`: tf_slim's layers, and those on TensorFlow's feature columns and embeddings.
+"""`tf.contrib.layers`: tf_slim's layers, feature columns and embeddings.
 
-Without tf_slim the few that need only `tf.layers` are there all the same.
+Without tf_slim, the few layers that need only `tf.layers` are still available.
 """
 
 import importlib
@@ -93,7 +93,7 @@ def embedding_lookup_unique(params, ids, partition_strategy="mod", name=None):
 safe_embedding_lookup_sparse = tf.nn.safe_embedding_lookup_sparse
 
 
-# Feature columns by their first names.
+# Feature columns under their old names.
 def real_valued_column(column_name, dimension=1, default_value=None, dtype=tf.float32, normalizer=None):
     return tf.feature_column.numeric_column(column_name, (dimension,), default_value, dtype, normalizer)
 

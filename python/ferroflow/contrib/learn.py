@@ -21,7 +21,7 @@ TaskType = collections.namedtuple("TaskType", ("MASTER", "PS", "WORKER"))("maste
 
 
 class ModeKeys:
-    """What a model is built for."""
+    """The purpose that a model is built for."""
 
     TRAIN, EVAL, INFER = "train", "eval", "infer"
 
@@ -46,7 +46,7 @@ class RunConfig(tf.estimator.RunConfig):
 
 
 class Experiment:
-    """An estimator, what it is trained on and what it is evaluated on."""
+    """An estimator with its training and evaluation inputs."""
 
     def __init__(self, estimator, train_input_fn, eval_input_fn, eval_metrics=None, train_steps=None, eval_steps=100,
                  train_monitors=None, eval_hooks=None, local_eval_frequency=None, eval_delay_secs=120, continuous_eval_throttle_secs=60,
@@ -82,7 +82,7 @@ class Experiment:
 
 
 def run(experiment_fn, output_dir=None, schedule=None, run_config=None, hparams=None):
-    """Makes an experiment and runs its schedule: the one that the task is for when none is named."""
+    """Creates an experiment and runs its schedule; by default the one for this task."""
     if output_dir is not None and run_config is not None:
         raise ValueError("Cannot provide both `output_dir` and `run_config`")
     experiment = experiment_fn(output_dir) if run_config is None else experiment_fn(run_config, hparams)
@@ -106,7 +106,7 @@ class _Preprocessing:
 
 
 class CategoricalVocabulary:
-    """Words and their numbers; zero stands for what is unknown."""
+    """Words and their ids; id zero stands for unknown words."""
 
     def __init__(self, unknown_token="<UNK>", support_reverse=True):
         self._mapping = {unknown_token: 0}
@@ -133,7 +133,7 @@ class CategoricalVocabulary:
             self._counts[category] += count
 
     def trim(self, min_frequency, max_frequency=-1):
-        """Keeps what occurred more often than `min_frequency`, and less often than `max_frequency`; the frequent come first."""
+        """Keeps words that occur more often than `min_frequency` and less often than `max_frequency`, most frequent first."""
         kept = [word for word, count in sorted(sorted(self._counts.items()), key=lambda item: item[1], reverse=True)
                 if count > min_frequency and (max_frequency <= 0 or count < max_frequency)]
         self._counts = collections.Counter({word: self._counts[word] for word in kept})
@@ -145,7 +145,7 @@ class CategoricalVocabulary:
 
 
 class VocabularyProcessor:
-    """Turns texts into rows of word numbers."""
+    """Turns texts into rows of word ids."""
 
     def __init__(self, max_document_length, min_frequency=0, vocabulary=None, tokenizer_fn=None):
         self.max_document_length = max_document_length
@@ -200,7 +200,7 @@ def infer_real_valued_columns_from_input(x):
 def __getattr__(name):
     if name == "datasets":
         return importlib.import_module("tensorflow.contrib.learn.datasets")
-    # What sources of contrib import by module: `learn_runner.run`, `run_config.RunConfig`, `model_fn.ModeKeys`.
+    # The modules that code imports from contrib's sources: `learn_runner.run`, `run_config.RunConfig`, `model_fn.ModeKeys`.
     if name in ("learn_runner", "run_config", "model_fn", "experiment", "estimators", "text"):
         return sys.modules[__name__]
     raise AttributeError(contrib.no_such("learn." + name))

@@ -6,7 +6,7 @@ from ferroflow import contrib
 
 
 def rnn_decoder(decoder_inputs, initial_state, cell, loop_function=None, scope=None):
-    """Runs a cell over a list of inputs; with a loop function each input after the first is made of the last output."""
+    """Runs a cell over a list of inputs; with a loop function, each input after the first is computed from the last output."""
     with tf.variable_scope(scope or "rnn_decoder"):
         state, outputs, previous = initial_state, [], None
         for index, inputs in enumerate(decoder_inputs):
@@ -23,7 +23,7 @@ def rnn_decoder(decoder_inputs, initial_state, cell, loop_function=None, scope=N
 
 
 def basic_rnn_seq2seq(encoder_inputs, decoder_inputs, cell, dtype=tf.float32, scope=None):
-    """Encodes one list with a cell, and decodes the other from its state."""
+    """Encodes one list with a cell, and decodes the other from the encoder's state."""
     import copy
 
     with tf.variable_scope(scope or "basic_rnn_seq2seq"):

@@ -11,12 +11,12 @@ from ferroflow import contrib
 
 def string_to_index_table_from_file(vocabulary_file=None, num_oov_buckets=0, vocab_size=None, default_value=-1, hasher_spec=None,
                                     name=None):
-    """`index_table_from_file` by its first name."""
+    """`index_table_from_file` under its old name."""
     return index_table_from_file(vocabulary_file, num_oov_buckets, vocab_size, default_value, name=name)
 
 
 def string_to_index_table_from_tensor(mapping, num_oov_buckets=0, default_value=-1, hasher_spec=None, name=None):
-    """`index_table_from_tensor` by its first name."""
+    """`index_table_from_tensor` under its old name."""
     return index_table_from_tensor(mapping, num_oov_buckets, default_value, name=name)
 
 

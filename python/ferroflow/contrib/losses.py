@@ -1,4 +1,4 @@
-"""`tf.contrib.losses`: tf_slim's, which takes the predictions first."""
+"""`tf.contrib.losses`: tf_slim's, whose first argument is the predictions."""
 
 import importlib
 

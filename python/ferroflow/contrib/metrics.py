@@ -1,4 +1,4 @@
-"""`tf.contrib.metrics`: the streaming metrics, which took the predictions first."""
+"""`tf.contrib.metrics`: the streaming metrics, whose first argument is the predictions."""
 
 import tensorflow as tf
 
@@ -37,7 +37,7 @@ def streaming_mean_cosine_distance(predictions, labels, dim, *args, **kwargs):
 
 
 def accuracy(predictions, labels, weights=None, name=None):
-    """Returns the share of predictions that are right."""
+    """Returns the fraction of correct predictions."""
     with tf.name_scope(name, "accuracy"):
         right = tf.cast(tf.equal(predictions, labels), tf.float32)
         if weights is None:

@@ -1,4 +1,4 @@
-"""`tf.contrib.opt`: the optimizers that programs took from it."""
+"""`tf.contrib.opt`: the optimizers that programs commonly use."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from ferroflow import contrib
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
-    """Adam that updates, for a sparse gradient, only the rows that it has."""
+    """Adam that, for a sparse gradient, updates only the rows in it."""
 
     def _apply_sparse(self, grad, var):
         return self._lazily(grad.values, var, grad.indices, tf.scatter_update, tf.scatter_sub)
@@ -27,7 +27,7 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
 
 
 class MovingAverageOptimizer(tf.train.Optimizer):
-    """An optimizer that also keeps the moving averages of what it trains."""
+    """An optimizer that also maintains moving averages of the trained variables."""
 
     def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
         super().__init__(False, "MovingAverageOptimizer")
@@ -58,7 +58,7 @@ class MovingAverageOptimizer(tf.train.Optimizer):
 
 
 class AdamWOptimizer(tf.train.AdamOptimizer):
-    """Adam with weight decay that the gradient's moments don't see."""
+    """Adam with weight decay that doesn't affect the moments."""
 
     def __init__(self, weight_decay, *args, **kwargs):
         super().__init__(*args, **kwargs)

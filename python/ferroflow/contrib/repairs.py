@@ -1,4 +1,4 @@
-"""What tf_slim looks for in TensorFlow's own modules and TensorFlow 2.15 has elsewhere."""
+"""Names that tf_slim expects in TensorFlow's modules, and that TensorFlow 2.15 has elsewhere."""
 
 import importlib
 
@@ -10,7 +10,7 @@ MOVED = {
 
 
 def install(tf):
-    """Puts it back. Calling it again changes nothing."""
+    """Restores these names. Calling it again changes nothing."""
     for path, names in MOVED.items():
         module = importlib.import_module("tensorflow.python." + path)
         for name in names:
@@ -19,7 +19,7 @@ def install(tf):
     scope = importlib.import_module("tensorflow.python.ops.variable_scope")
     if not hasattr(scope, "variable"):
         scope.variable = tf.Variable
-    # Its own would come from a package that a TensorFlow 2.15 does not bring along.
+    # tf_slim's own would come from a package that TensorFlow 2.15 doesn't include.
     normalization = importlib.import_module("tensorflow.python.layers.normalization")
     normalization.BatchNormalization = normalization.BatchNorm = tf.layers.BatchNormalization
     normalization.batch_normalization = normalization.batch_norm = tf.layers.batch_normalization

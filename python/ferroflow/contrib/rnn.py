@@ -1,4 +1,4 @@
-"""`tf.contrib.rnn`: TensorFlow's cells, and those that it dropped."""
+"""`tf.contrib.rnn`: TensorFlow's cells, and those that it removed."""
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ static_rnn, static_bidirectional_rnn, static_state_saving_rnn = (
 
 
 class _Wrapper(RNNCell):
-    """A cell around another, with that one's state."""
+    """A cell around another one, with the inner cell's state."""
 
     def __init__(self, cell):
         super().__init__()
@@ -65,7 +65,7 @@ class InputProjectionWrapper(_Wrapper):
 
 
 class EmbeddingWrapper(_Wrapper):
-    """Takes ids, and gives the cell their embeddings."""
+    """Takes ids, and passes their embeddings to the cell."""
 
     def __init__(self, cell, embedding_classes, embedding_size, initializer=None, reuse=None):
         super().__init__(cell)
@@ -80,7 +80,7 @@ class EmbeddingWrapper(_Wrapper):
 
 
 class LayerNormBasicLSTMCell(RNNCell):
-    """An LSTM whose gates and new state are normalized, with dropout on what it adds to its state."""
+    """An LSTM whose gates and new state are normalized, with dropout on the additions to its state."""
 
     def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True, norm_gain=1.0,
                  norm_shift=0.0, dropout_keep_prob=1.0, dropout_prob_seed=None, reuse=None):
@@ -126,7 +126,7 @@ class LayerNormBasicLSTMCell(RNNCell):
 
 
 class LSTMBlockCell(LSTMCell):
-    """An LSTM with the names of the cell that one op computed; here several ops do."""
+    """An LSTM with the variable names of the cell that was a single op; here it is several ops."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, dtype=None, reuse=None, name="lstm_cell"):
         super().__init__(num_units, use_peepholes=use_peephole, cell_clip=None if cell_clip is None or cell_clip <= 0 else cell_clip,
@@ -134,7 +134,7 @@ class LSTMBlockCell(LSTMCell):
 
 
 class LSTMBlockFusedCell(tf.layers.Layer):
-    """An LSTM over whole sequences (time, batch, depth) by one op."""
+    """An LSTM over whole sequences (time, batch, depth), in one op."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, reuse=None, dtype=None, name="lstm_fused_cell"):
         super().__init__(name=name, dtype=dtype, _reuse=reuse)
@@ -196,25 +196,25 @@ class TimeReversedFusedRNN:
 
 
 class GRUBlockCellV2(GRUCell):
-    """A GRU with the names of the cell that one op computed; here several ops do."""
+    """A GRU with the variable names of the cell that was a single op; here it is several ops."""
 
     def __init__(self, num_units=None, reuse=None, name="gru_cell"):
         super().__init__(num_units, reuse=reuse, name=name)
 
 
 class GRUBlockCell(GRUBlockCellV2):
-    """`GRUBlockCellV2` by its first name."""
+    """`GRUBlockCellV2` under its old name."""
 
     def __init__(self, num_units=None, cell_size=None, reuse=None, name="gru_cell"):
         super().__init__(num_units if cell_size is None else cell_size, reuse=reuse, name=name)
 
 
 class AttentionCellWrapper(_Wrapper):
-    """Lets a cell look back at its own last states."""
+    """Lets a cell attend to its own last states."""
 
     def __init__(self, cell, attn_length, attn_size=None, attn_vec_size=None, input_size=None, state_is_tuple=True, reuse=None):
         if not state_is_tuple:
-            raise ValueError("ferroflow's AttentionCellWrapper has states that are tuples only")
+            raise ValueError("ferroflow's AttentionCellWrapper supports tuple states only")
         super().__init__(cell)
         self._attn_length = attn_length
         self._attn_size = attn_size or cell.output_size
@@ -257,7 +257,7 @@ class AttentionCellWrapper(_Wrapper):
 
 def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_fw=None, initial_states_bw=None, dtype=None,
                                     sequence_length=None, parallel_iterations=None, time_major=False, scope=None, swap_memory=False):
-    """Runs layers of two cells each, one forwards and one backwards; a layer sees both outputs of the one below."""
+    """Runs layers of two cells each, one forward and one backward; a layer's input is both outputs of the one below."""
     _check_layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
     states_fw, states_bw = [], []
     with tf.variable_scope(scope or "stack_bidirectional_rnn"):
@@ -276,7 +276,7 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
 
 def stack_bidirectional_rnn(cells_fw, cells_bw, inputs, initial_states_fw=None, initial_states_bw=None, dtype=None,
                             sequence_length=None, scope=None):
-    """Like `stack_bidirectional_dynamic_rnn`, of lists of tensors."""
+    """Like `stack_bidirectional_dynamic_rnn`, for lists of tensors."""
     _check_layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
     states_fw, states_bw = [], []
     with tf.variable_scope(scope or "stack_bidirectional_rnn"):

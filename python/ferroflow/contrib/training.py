@@ -27,7 +27,7 @@ except ModuleNotFoundError:
 
 
 class RandomStrategy:
-    """Places each op on a task that is drawn at random, the same ones for the same seed."""
+    """Places each op on a random task; the same seed gives the same tasks."""
 
     def __init__(self, num_ps_tasks, seed=0):
         self._num_ps_tasks = num_ps_tasks
@@ -38,7 +38,7 @@ class RandomStrategy:
 
 
 class GreedyLoadBalancingStrategy:
-    """Places each op on the task that has the least load so far; `load_fn` says how much an op adds."""
+    """Places each op on the least loaded task; `load_fn` returns the load that an op adds."""
 
     def __init__(self, num_tasks, load_fn):
         self._load_fn = load_fn
@@ -51,7 +51,7 @@ class GreedyLoadBalancingStrategy:
 
 
 def byte_size_load_fn(op):
-    """Returns how many bytes an op's output has, which must be known."""
+    """Returns the size of an op's output in bytes, whose shape must be known."""
     elements = op.outputs[0].shape.num_elements()
     if elements is None:
         raise ValueError(f"the shape of {op.name} is not known, so neither is its size")
@@ -72,7 +72,7 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name, value):
-        """Adds a parameter; a name that is taken is an error."""
+        """Adds a parameter; a name that exists is an error."""
         if getattr(self, name, None) is not None:
             raise ValueError(f"Hyperparameter name is reserved: {name}")
         if isinstance(value, (list, tuple)):
@@ -98,7 +98,7 @@ class HParams:
             del self._types[name]
 
     def parse(self, values):
-        """Sets parameters from `name=value,name=[value,value],name[1]=value`."""
+        """Sets parameters from a string `name=value,name=[value,value],name[1]=value`."""
         position, found, single = 0, {}, {}
         while position < len(values):
             match = _ASSIGNMENT.match(values, position)
@@ -139,7 +139,7 @@ class HParams:
         return self
 
     def parse_json(self, values_json):
-        """Sets parameters from an object in JSON."""
+        """Sets parameters from a JSON object."""
         return self.override_from_dict(json.loads(values_json))
 
     def values(self):
@@ -179,7 +179,7 @@ class HParams:
 
 
 def _parse(name, kind, text):
-    """Returns the value of a text."""
+    """Parses a value."""
     try:
         if kind is bool:
             lowered = {"true": True, "1": True, "false": False, "0": False}
@@ -190,7 +190,7 @@ def _parse(name, kind, text):
 
 
 def _cast(name, kind, value):
-    """Returns a value as one of the parameter's type; where that would lose something it is an error."""
+    """Converts a value to the parameter's type; a conversion that would lose something is an error."""
     refused = ValueError(f"Could not cast hparam '{name}' of type '{kind.__name__}' from value {value!r}")
     if kind is type(None) or callable(value) or value is None or isinstance(value, kind) and not (
             isinstance(value, bool) and kind is not bool):

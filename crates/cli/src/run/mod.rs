@@ -1,5 +1,5 @@
-//! `ferroflow run`: a cluster of any program on this machine. Every task is a process with its `TF_CONFIG`; their lines come with the
-//! task's name, they end together, and who failed is said.
+//! `ferroflow run`: a cluster of any program on this machine. Every task is a process with its own `TF_CONFIG`; their output
+//! lines are prefixed with the task's name, they stop together, and a line says which one failed.
 
 mod output;
 mod task;
@@ -16,35 +16,35 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use task::{Event, Role, Task};
 
-/// Which tasks to start, and of what.
+/// The tasks to start, and their program.
 #[derive(Args, Debug)]
 pub struct Flags {
-    /// How many parameter servers to start.
+    /// The number of parameter servers.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=64))]
     ps: u32,
-    /// How many workers to start, the chief among them.
+    /// The number of workers, including the chief.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: u32,
-    /// Starts an evaluator, too. TF_CONFIG has it outside of the cluster.
+    /// Also starts an evaluator. In its TF_CONFIG it is outside of the cluster.
     #[arg(long)]
     evaluator: bool,
-    /// The job of the chief. Estimators take chief or master; with worker it is worker 0.
+    /// The chief's job. Estimators accept chief or master; with worker, the chief is worker 0.
     #[arg(long, value_enum, default_value = "chief", value_name = "JOB")]
     chief: ChiefJob,
-    /// How long the other tasks may go on when the chief is done, before they are told to end.
+    /// How long the other tasks may continue when the chief is done, before they are asked to stop.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     grace: u64,
     #[command(flatten)]
     tls: crate::tls::TlsFlags,
-    /// The process that this one ends with.
+    /// The parent process; when it exits, this one does too.
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<u32>,
-    /// The program and its arguments, behind `--`.
+    /// The program and its arguments, after `--`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
-/// What the job of the chief is called.
+/// The name of the chief's job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ChiefJob {
     Chief,
@@ -52,10 +52,10 @@ enum ChiefJob {
     Worker,
 }
 
-/// How long tasks may take that were told to end before they are killed.
+/// How long tasks that were asked to stop may take before they are killed.
 const LEAVING: Duration = Duration::from_secs(10);
 
-/// How long parameter servers have to end by themselves when nobody else is left.
+/// How long parameter servers may take to exit by themselves when no other task is left.
 const BY_THEMSELVES: Duration = Duration::from_secs(5);
 
 /// Starts all tasks and waits for them.
@@ -78,7 +78,7 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     job.outcome()
 }
 
-/// Makes the tasks, with addresses on which nothing listens.
+/// Creates the tasks, with addresses whose ports are free.
 fn tasks(flags: &Flags) -> Result<Vec<Task>, Failure> {
     let mut jobs: Vec<(&'static str, Role, u32)> = Vec::new();
     match flags.chief {
@@ -109,31 +109,32 @@ fn tasks(flags: &Flags) -> Result<Vec<Task>, Failure> {
     Ok(tasks.collect())
 }
 
-/// What all are about.
+/// The stage of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
     Running,
-    /// The chief is done; the others have until then, or are killed then when they were told to end.
+    /// The chief is done; the others have until this deadline, when they are asked to stop, or killed if they were already asked.
     ChiefDone {
         until: Instant,
         is_told: bool,
     },
-    /// Only parameter servers are left; they have until then, or are killed then when they were told to end.
+    /// Only parameter servers are left; they have until this deadline, when they are asked to stop, or killed if they were
+    /// already asked.
     ServersEnd {
         until: Instant,
         is_told: bool,
     },
-    /// All were told to end, and those left are killed then.
+    /// All were asked to stop, and those left are killed at this deadline.
     Leaving(Instant),
 }
 
-/// The tasks, which end with this.
+/// The tasks; dropping them ends their processes.
 struct Job {
     tasks: Vec<Task>,
     printer: Printer,
     stage: Stage,
     failed: Option<Failure>,
-    /// The signal that this process got.
+    /// The signal that this process has received.
     told: Option<Signal>,
     grace: u64,
 }
@@ -190,7 +191,7 @@ impl Job {
             let is_needed = role != Role::ParameterServer || self.stage == Stage::Running;
             let what = format!("{name} {}", describe(status));
             if is_needed && self.failed.is_none() && self.told.is_none() {
-                self.printer.note(&format!("{what}; ending the others"));
+                self.printer.note(&format!("{what}; stopping the others"));
                 self.failed = Some(Failure::new(what).with_code(code_of(status)));
                 self.tell(|_| true, Signal::TERM);
                 self.stage = Stage::Leaving(Instant::now() + LEAVING);
@@ -205,7 +206,7 @@ impl Job {
         Ok(())
     }
 
-    /// Goes to the next stage when this one is over.
+    /// Enters the next stage when this one is over.
     fn advance(&mut self) {
         let now = Instant::now();
         let are_servers_alone = self.tasks.iter().all(|task| task.role == Role::ParameterServer || !task.is_running());
@@ -215,7 +216,7 @@ impl Job {
             }
             Stage::ChiefDone { until, is_told: false } if now >= until => {
                 let names = self.running(|task| task.role != Role::ParameterServer);
-                self.printer.note(&format!("{names} still going {} s after the chief: told to end", self.grace));
+                self.printer.note(&format!("{names} still running {} s after the chief: asking them to stop", self.grace));
                 self.tell(|task| task.role != Role::ParameterServer, Signal::TERM);
                 self.stage = Stage::ChiefDone { until: now + LEAVING, is_told: true };
             }
@@ -228,7 +229,7 @@ impl Job {
             {
                 let names = self.running(|_| true);
                 if !names.is_empty() {
-                    self.printer.note(&format!("{names} didn't end in {} s: killed", LEAVING.as_secs()));
+                    self.printer.note(&format!("{names} didn't stop within {} s: killed", LEAVING.as_secs()));
                 }
                 for task in &mut self.tasks {
                     task.is_told = true;
@@ -240,7 +241,7 @@ impl Job {
         }
     }
 
-    /// Passes a signal on: parameter servers are told last, since the others may want to save. The second one kills.
+    /// Forwards a signal, to parameter servers last, since the others may want to save. A second signal kills.
     fn leave(&mut self, signal: Signal) {
         if self.told.replace(signal).is_some() {
             self.tell(|_| true, Signal::KILL);
@@ -265,13 +266,13 @@ impl Job {
     }
 }
 
-/// Returns the exit code by which a shell knows how a process ended.
+/// Returns the exit code of a process in a shell's convention.
 fn code_of(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(i32::from(exit::FAILED));
     u8::try_from(code).unwrap_or(exit::FAILED)
 }
 
-/// Has signals told to the main thread.
+/// Forwards signals to the main thread.
 fn listen_for_signals(events: &Sender<Event>) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let failed = |error| Failure::new(format!("signals can't be received: {error}"));
@@ -295,7 +296,7 @@ fn listen_for_signals(events: &Sender<Event>) -> Result<(), Failure> {
         });
     };
     let spawned = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
-    spawned.map(drop).map_err(|error| Failure::new(format!("no thread for signals: {error}")))
+    spawned.map(drop).map_err(|error| Failure::new(format!("can't start a thread for signals: {error}")))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The lines of all tasks, each behind the task's name, in colours on a terminal.
+//! The output lines of all tasks, each prefixed with the task's name, in colours on a terminal.
 
 use std::io::{IsTerminal, Write};
 
-/// The colours of tasks, as a terminal numbers them; red is for what went wrong.
+/// The colours of tasks, as terminal codes; red is reserved for failures.
 const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 96];
 
 /// Prints lines of tasks.
@@ -13,14 +13,14 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// Makes a printer for tasks of these names.
+    /// Returns a printer for tasks with these names.
     pub fn new(names: Vec<String>) -> Printer {
         let width = names.iter().map(String::len).max().unwrap_or(0);
         let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Printer { names, width, is_coloured: std::io::stdout().is_terminal() && !wants_none }
     }
 
-    /// Prints a line of a task, where the task printed it. A reader that is gone ends nothing.
+    /// Prints a line of a task to the stream that the task printed it to. A closed pipe is ignored.
     pub fn line(&self, number: usize, is_error: bool, text: &str) {
         let line = self.behind_name(number, text);
         let _ = if is_error {

@@ -9,33 +9,33 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 
-/// What the main thread hears.
+/// Messages to the main thread.
 pub enum Event {
     /// A task has printed a line.
     Line {
         /// Which task.
         number: usize,
-        /// Whether on its standard error.
+        /// Whether the line is from standard error.
         is_error: bool,
         /// The line.
         text: String,
     },
-    /// The outputs of a task have ended.
+    /// A task has closed its outputs.
     Ended(usize),
-    /// This process got a signal.
+    /// This process has received a signal.
     Signal(Signal),
 }
 
-/// What a task is for.
+/// The role of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It leads: when it is done, all is.
+    /// The chief: when it is done, the run is.
     Chief,
-    /// It trains, too.
+    /// A worker.
     Worker,
-    /// It holds variables, and needn't end by itself.
+    /// A parameter server, which needn't exit by itself.
     ParameterServer,
-    /// It evaluates checkpoints.
+    /// An evaluator.
     Evaluator,
 }
 
@@ -43,11 +43,11 @@ pub enum Role {
 pub struct Task {
     job: &'static str,
     index: u32,
-    /// What it is for.
+    /// The task's role.
     pub role: Role,
-    /// The value of `TF_CONFIG` for it.
+    /// The value of its `TF_CONFIG`.
     pub tf_config: String,
-    /// Whether it was told to end: how it ends says nothing then.
+    /// Whether it was asked to stop; if so, its exit code is ignored.
     pub is_told: bool,
     /// The certificate of the task, for the program and its server.
     tls: Option<TlsFiles>,
@@ -55,17 +55,17 @@ pub struct Task {
 }
 
 impl Task {
-    /// Makes a task without a process.
+    /// Returns a task without a process.
     pub fn new(job: &'static str, index: u32, role: Role, tf_config: String) -> Task {
         Task { job, index, role, tf_config, is_told: false, tls: None, child: None }
     }
 
-    /// Gives the task its certificate, where `{job}` and `{task}` in the names stand for it.
+    /// Sets the task's certificate; `{job}` and `{task}` in the names are replaced by its own.
     pub fn use_tls(&mut self, files: &TlsFiles) {
         self.tls = Some(files.for_task(self.job, self.index));
     }
 
-    /// Returns the name for people.
+    /// Returns the name to show.
     pub fn name(&self) -> String {
         format!("{} {}", self.job, self.index)
     }
@@ -74,26 +74,26 @@ impl Task {
     pub fn start(&mut self, number: usize, program: &[OsString], events: &Sender<Event>) -> Result<(), Failure> {
         let name = self.name();
         let own = std::env::current_exe()
-            .map_err(|error| Failure::new(format!("the program's own path can't be found: {error}")))?;
+            .map_err(|error| Failure::new(format!("can't find this program's path: {error}")))?;
         let mut command = Command::new(own);
-        // This program again, which sees to it that the process ends with this one and then becomes the program.
+        // This program again, which makes sure that the process ends with this one, and then becomes the program.
         command.args(["run", "--parent"]).arg(std::process::id().to_string()).arg("--").args(program);
         command.env("TF_CONFIG", &self.tf_config);
         if let Some(files) = &self.tls {
             command.envs(files.to_env());
         }
         if std::env::var_os("PYTHONUNBUFFERED").is_none() {
-            // Lines of several processes make sense only in the order in which they were printed.
+            // The lines of several processes make sense only in the order in which they were printed.
             command.env("PYTHONUNBUFFERED", "1");
         }
-        // In a group of its own it gets no signals of the terminal, which would end parameter servers before the chief has saved.
+        // Its own process group gets no signals from the terminal, which would end parameter servers before the chief has saved.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().map_err(|error| Failure::new(format!("can't start {name}: {error}")))?;
         let outputs = (child.stdout.take(), child.stderr.take());
         self.child = Some(child);
         let (Some(output), Some(errors)) = outputs else { return Err(Failure::new("a process without output")) };
         let (lines, complaints, ended) = (events.clone(), events.clone(), events.clone());
-        let no_thread = |error| Failure::new(format!("no thread for {name}: {error}"));
+        let no_thread = |error| Failure::new(format!("can't start a thread for {name}: {error}"));
         let complain = move || {
             read_lines(errors, |text| complaints.send(Event::Line { number, is_error: true, text }).is_ok());
         };
@@ -107,25 +107,25 @@ impl Task {
         std::thread::Builder::new().name(name.clone()).spawn(read).map(drop).map_err(no_thread)
     }
 
-    /// Returns whether there is a process that nobody has waited for.
+    /// Returns whether the task has a process that hasn't been waited for.
     pub fn is_running(&self) -> bool {
         self.child.is_some()
     }
 
-    /// Waits for the process, whose outputs have ended; returns nothing when there is none.
+    /// Waits for the process, whose outputs have been closed; returns `None` if there is none.
     pub fn wait(&mut self) -> Option<std::io::Result<ExitStatus>> {
         self.child.take().map(|mut child| child.wait())
     }
 
-    /// Sends a signal to the process and to those that it has started, as a terminal does.
+    /// Sends a signal to the process group, as a terminal does.
     pub fn signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
-            // One that has ended already needn't be told.
+            // The signal fails if the process has already exited.
             let _ = kill_process_group(Pid::from_child(child), signal);
         }
     }
 
-    /// Ends the process at once.
+    /// Kills the process.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
         if let Some(child) = &mut self.child {

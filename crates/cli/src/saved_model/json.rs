@@ -1,5 +1,5 @@
-//! Tensors as JSON: nested arrays of numbers, truth values and strings. Bytes that are no text are `{"b64": "…"}`, as TensorFlow
-//! Serving writes them, and numbers that JSON hasn't are the strings `NaN`, `Infinity` and `-Infinity`.
+//! Tensors as JSON: nested arrays of numbers, booleans and strings. Bytes that aren't text are `{"b64": "…"}`, as in TensorFlow
+//! Serving, and numbers that JSON can't represent are the strings `NaN`, `Infinity` and `-Infinity`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use tensor::{DType, Shape, Tensor, bf16, f16};
 
-/// Reads a tensor of a type; without one, the type that the first element suggests.
+/// Parses a tensor of the given type, or of the type that the first element suggests.
 pub fn read(text: &str, dtype: Option<DType>) -> Result<Tensor, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     let (mut dims, mut elements) = (Vec::new(), Vec::new());
@@ -49,13 +49,13 @@ pub fn read(text: &str, dtype: Option<DType>) -> Result<Tensor, String> {
     }
 }
 
-/// Returns one object with a member for each tensor.
+/// Returns an object with a member for each tensor.
 pub fn object(tensors: &BTreeMap<String, Tensor>) -> Value {
     let members: Map<String, Value> = tensors.iter().map(|(name, value)| (name.clone(), to_json(value))).collect();
     Value::Object(members)
 }
 
-/// Collects the elements row by row, and finds the shape, which all rows must share.
+/// Collects the elements row by row, and determines the shape, which must be the same in all rows.
 fn flatten<'a>(
     value: &'a Value,
     depth: usize,
@@ -144,7 +144,7 @@ fn to_json(tensor: &Tensor) -> Value {
     nest(tensor.dims(), &mut elements.into_iter())
 }
 
-/// Puts elements into arrays of a shape.
+/// Arranges elements in nested arrays of a shape.
 fn nest(dims: &[i64], elements: &mut impl Iterator<Item = Value>) -> Value {
     match dims.split_first() {
         Some((&size, inner)) => Value::Array((0..size).map(|_| nest(inner, elements)).collect()),
@@ -152,7 +152,7 @@ fn nest(dims: &[i64], elements: &mut impl Iterator<Item = Value>) -> Value {
     }
 }
 
-/// Returns the shortest number that is this one when it is read as `f32`.
+/// Returns the shortest decimal number that parses to this `f32`.
 fn from_f32(value: f32) -> Value {
     from_f64(value.to_string().parse().unwrap_or(f64::from(value)))
 }

@@ -1,4 +1,4 @@
-//! `ferroflow saved_model ls|run`: what a SavedModel offers, and running it once.
+//! `ferroflow saved_model ls|run`: lists the signatures of a SavedModel, and runs one of them once.
 
 mod json;
 mod npy;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tensor::{DType, Tensor};
 
-/// What to do with a SavedModel.
+/// A command on a SavedModel.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Lists the graphs of a SavedModel, their signatures with inputs and outputs, and the files that go along.
+    /// Lists the graphs of a SavedModel, their signatures with inputs and outputs, and their assets.
     Ls {
         /// The SavedModel's directory.
         directory: String,
@@ -25,7 +25,7 @@ pub enum Command {
     Run {
         /// The SavedModel's directory.
         directory: String,
-        /// An input: NAME=JSON, such as x=[[1,2],[3,4]], or NAME=@FILE with a file of JSON or of NumPy's (.npy). The parts of a sparse
+        /// An input: NAME=JSON, such as x=[[1,2],[3,4]], or NAME=@FILE with a JSON or NumPy (.npy) file. The parts of a sparse
         /// input are NAME/indices, NAME/values and NAME/dense_shape.
         #[arg(value_name = "NAME=VALUE")]
         inputs: Vec<String>,
@@ -34,25 +34,25 @@ pub enum Command {
         /// Prints the outputs as one JSON object.
         #[arg(long)]
         json: bool,
-        /// Writes every output to DIR/NAME.npy, too.
+        /// Also writes every output to DIR/NAME.npy.
         #[arg(long, value_name = "DIR")]
         outdir: Option<String>,
-        /// Lets --outdir replace files.
+        /// Allows --outdir to replace files.
         #[arg(long)]
         overwrite: bool,
-        /// Runs on this server, which then reads the model's files.
+        /// Runs the model on this server, which then reads the model's files.
         #[arg(long, value_name = "grpc://HOST:PORT", default_value = "")]
         worker: String,
     },
 }
 
-/// Which of a SavedModel's graphs and signatures.
+/// The graph and signature of a SavedModel.
 #[derive(Args)]
 pub struct Which {
-    /// The tags of the graph, with commas between them. Without them, it is the only graph, or all are listed.
+    /// The tags of the graph, separated by commas. By default it is the only graph, or all are listed.
     #[arg(long = "tag_set", alias = "tag-set", value_name = "TAGS")]
     tag_set: Option<String>,
-    /// The signature. Without it, it is serving_default, or all are listed.
+    /// The signature. By default it is serving_default, or all are listed.
     #[arg(long = "signature_def", alias = "signature-def", value_name = "NAME")]
     signature_def: Option<String>,
 }
@@ -120,7 +120,7 @@ fn describe(what: &str, name: &str, info: &TensorInfo) {
 fn find<'a>(signatures: &'a BTreeMap<String, Signature>, name: &str) -> Result<&'a Signature, Failure> {
     signatures.get(name).ok_or_else(|| {
         let there: Vec<&str> = signatures.keys().map(String::as_str).collect();
-        Failure::new(format!("there is no signature '{name}'; there are: {}", there.join(", ")))
+        Failure::new(format!("there is no signature '{name}'; the signatures are: {}", there.join(", ")))
     })
 }
 
@@ -140,7 +140,7 @@ fn run_once(
         }
     };
     let name = which.signature_def.as_deref().unwrap_or(signature_names::SERVING_DEFAULT);
-    // What is wrong with the flags is told before anything is loaded.
+    // Mistakes in the flags are reported before anything is loaded.
     let signatures = model.signatures(&tags)?;
     let signature = find(&signatures, name)?;
     let inputs: Vec<(&str, Tensor)> =
@@ -149,7 +149,7 @@ fn run_once(
     Ok(loaded.run(name, inputs)?)
 }
 
-/// Reads an input as its flag gives it.
+/// Parses the flag of an input.
 fn read_input<'a>(signature: &Signature, input: &'a str) -> Result<(&'a str, Tensor), Failure> {
     let (name, text) = input.split_once('=').ok_or_else(|| Failure::new(format!("'{input}' is not NAME=VALUE")))?;
     let failed = |why: String| Failure::new(format!("input '{name}': {why}"));
@@ -161,7 +161,7 @@ fn read_input<'a>(signature: &Signature, input: &'a str) -> Result<(&'a str, Ten
                 return npy::read(&bytes).map(|value| (name, value)).map_err(|why| failed(format!("{file}: {why}")));
             }
             content = String::from_utf8(bytes)
-                .map_err(|_| failed(format!("{file} is neither an array of NumPy's (.npy) nor JSON")))?;
+                .map_err(|_| failed(format!("{file} is neither a NumPy array (.npy) nor JSON")))?;
             &content
         }
         None => text,
@@ -169,7 +169,7 @@ fn read_input<'a>(signature: &Signature, input: &'a str) -> Result<(&'a str, Ten
     json::read(text, dtype_of(signature, name)).map(|value| (name, value)).map_err(failed)
 }
 
-/// Returns the type of an input; none when the model doesn't say, or has no such input, which it is told when it runs.
+/// Returns the type of an input; `None` if the model doesn't say, or has no such input, which is an error when it runs.
 fn dtype_of(signature: &Signature, name: &str) -> Option<DType> {
     if let Some(info) = signature.inputs().get(name) {
         return info.dtype();
@@ -189,7 +189,7 @@ fn write_all(directory: &Path, outputs: &BTreeMap<String, Tensor>, overwrite: bo
     for (name, value) in outputs {
         let path = directory.join(format!("{}.npy", name.replace('/', "_")));
         if !overwrite && path.exists() {
-            return Err(failed(&path, "it exists already; --overwrite replaces it".to_owned()));
+            return Err(failed(&path, "it exists already; use --overwrite to replace it".to_owned()));
         }
         let content = npy::write(value).map_err(|why| failed(&path, why))?;
         std::fs::write(&path, content).map_err(|error| failed(&path, error.to_string()))?;

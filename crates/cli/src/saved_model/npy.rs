@@ -1,18 +1,18 @@
-//! Arrays as NumPy keeps them in files (`.npy`): a header that is a Python dictionary, and the elements.
+//! NumPy's file format for arrays (`.npy`): a header that is a Python dictionary, and the elements.
 
 use tensor::{DType, Shape, Tensor, bf16, f16};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// What the length of the header is padded to.
+/// The alignment to which the header is padded.
 const ALIGNMENT: usize = 64;
 
-/// Returns whether the content of a file is an array.
+/// Returns whether a file's content is a NumPy array.
 pub fn is_array(content: &[u8]) -> bool {
     content.starts_with(MAGIC)
 }
 
-/// Reads an array.
+/// Parses an array.
 pub fn read(content: &[u8]) -> Result<Tensor, String> {
     let cut = || "the file is cut off".to_owned();
     let version = *content.get(MAGIC.len()).ok_or_else(cut)?;
@@ -37,7 +37,7 @@ pub fn read(content: &[u8]) -> Result<Tensor, String> {
     elements(&descr, shape, &content[end..])
 }
 
-/// Returns the content of a file with the array.
+/// Returns the file content for an array.
 pub fn write(tensor: &Tensor) -> Result<Vec<u8>, String> {
     macro_rules! by_type {
         ($($name:ident => $rust:ty, $descr:literal;)*) => {
@@ -51,7 +51,7 @@ pub fn write(tensor: &Tensor) -> Result<Vec<u8>, String> {
                     ("|b1".to_owned(), values.iter().map(|&value| u8::from(value)).collect())
                 }
                 DType::BFloat16 => {
-                    // NumPy has no such type; every value of it is a float.
+                    // NumPy has no bfloat16; every value of it is also a float.
                     let values = tensor.as_slice::<bf16>().map_err(|status| status.message().to_owned())?;
                     ("<f4".to_owned(), values.iter().flat_map(|value| value.to_f32().to_le_bytes()).collect())
                 }
@@ -81,7 +81,7 @@ pub fn write(tensor: &Tensor) -> Result<Vec<u8>, String> {
     Ok([MAGIC, &[1, 0], &len.to_le_bytes(), header.as_bytes(), &data].concat())
 }
 
-/// Reads the elements, whose type NumPy names with the order of its bytes and its size.
+/// Parses the elements, whose type NumPy names with its byte order and size.
 fn elements(descr: &str, shape: Shape, data: &[u8]) -> Result<Tensor, String> {
     let (count, dims) = (shape.num_elements(), shape.dims().to_vec());
     let (order, kind) = descr.split_at_checked(1).ok_or_else(|| format!("'{descr}' is no type"))?;
@@ -118,7 +118,7 @@ fn elements(descr: &str, shape: Shape, data: &[u8]) -> Result<Tensor, String> {
     }
 }
 
-/// Reads strings of one length, of bytes or of characters with four bytes each; what fills them up are zeros.
+/// Parses fixed-length strings, of bytes or of characters with four bytes each, padded with zeros.
 fn strings(
     order: &str,
     kind: &str,
@@ -155,7 +155,7 @@ fn strings(
     Tensor::from_strings(shape, values).map_err(|status| status.message().to_owned())
 }
 
-/// Returns what follows a key of the header.
+/// Returns the text after a key of the header.
 fn value_of<'a>(header: &'a str, key: &str) -> Result<&'a str, String> {
     let (_, rest) = header.split_once(&format!("'{key}':")).ok_or_else(|| format!("the header has no '{key}'"))?;
     Ok(rest.trim_start())

@@ -1,6 +1,6 @@
-//! What a request to the status port is answered with: health, metrics, and a page that shows the cluster live.
+//! Answers to requests to the status port: health, metrics, and a page that shows the cluster live.
 //!
-//! The page is files of this program, and may load nothing else. All that it shows arrives as JSON and is put into it as text.
+//! The page consists of files in this program, and may load nothing else. All data arrives as JSON and is inserted as text.
 
 use super::message::{Answer, Body, Head};
 use cluster::TaskStatus;
@@ -9,13 +9,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Says where a request of a browser comes from.
+/// The headers that say where a browser's request comes from.
 const FETCH_SITE: &str = "sec-fetch-site";
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// What the page consists of.
+/// The files of the page.
 const FILES: [(&str, &str, &str); 5] = [
     ("/", "text/html; charset=utf-8", include_str!("page/page.html")),
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
@@ -95,7 +95,7 @@ fn parameter(head: &Head, name: &str) -> Option<String> {
     pairs.find(|(known, _)| *known == name).map(|(_, value)| unescaped(value))
 }
 
-/// Decodes `%2F` and its like; what is no UTF-8 then becomes question marks.
+/// Decodes percent encoding; invalid UTF-8 becomes replacement characters.
 fn unescaped(value: &str) -> String {
     let mut decoded = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
@@ -128,7 +128,7 @@ async fn readiness(site: &Site) -> Answer {
     }
 }
 
-/// Returns the metrics of the only task, or of the one that is wanted, such as `ps/0`.
+/// Returns the metrics of the only task, or of the requested one, such as `ps/0`.
 async fn metrics(site: &Site, wanted: &str) -> Answer {
     let (job, index) = wanted.split_once('/').unwrap_or_default();
     let name = format!("/job:{job}/replica:0/task:{index}");
@@ -138,17 +138,17 @@ async fn metrics(site: &Site, wanted: &str) -> Answer {
     };
     match task {
         Some(task) => Answer::new(200, OPENMETRICS, Body::Text(task.metrics().await.into())),
-        // A page of metrics is that of one task.
+        // A page of metrics covers a single task.
         None => {
             let names: Vec<&str> = site.tasks.iter().map(|task| task.task()).collect();
-            let why = format!("ask for one task as in /metrics/ps/0; here are {}\n", names.join(", "));
+            let why = format!("request one task, as in /metrics/ps/0; the tasks are {}\n", names.join(", "));
             Answer::text(404, why)
         }
     }
 }
 
-/// Refuses requests that a page of another site has a browser make: those that name another host, which is how a name that was bound to
-/// this address anew looks, and those that come from another origin.
+/// Refuses requests that another site's page has a browser make: those that name another host, which is what DNS rebinding looks
+/// like, and those from another origin.
 fn is_for_us(head: &Head, bound: SocketAddr) -> Result<(), String> {
     let host = head.field("host").unwrap_or_default();
     if !names_an_address(host, bound.ip()) {
@@ -163,7 +163,7 @@ fn is_for_us(head: &Head, bound: SocketAddr) -> Result<(), String> {
     }
 }
 
-/// Returns whether a host is an address, or a name of which nobody else decides what it stands for.
+/// Returns whether a host is an address, or a name that nobody else can redefine.
 fn names_an_address(host: &str, bound: IpAddr) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -174,7 +174,7 @@ fn names_an_address(host: &str, bound: IpAddr) -> bool {
     }
     match name.parse::<IpAddr>() {
         Ok(_) => true,
-        // Names of a cluster, such as those of pods, where the port is open to other machines anyway.
+        // Names in a cluster, such as those of pods, where the port is open to other machines anyway.
         Err(_) => !bound.is_loopback() && !name.is_empty(),
     }
 }

@@ -8,7 +8,7 @@ use cluster::TaskTopic;
 use std::time::{Duration, Instant};
 use tensor::Code;
 
-/// Which cluster to look at.
+/// The cluster to show.
 #[derive(Args)]
 pub struct TargetFlags {
     /// The address of a task (HOST:PORT), or the whole cluster: 'ps|HOST:PORT,worker|HOST:PORT;HOST:PORT'.
@@ -16,17 +16,17 @@ pub struct TargetFlags {
     pub target: String,
 }
 
-/// How to tell.
+/// The output format.
 #[derive(Args)]
 pub struct StatusArguments {
     #[command(flatten)]
     target: TargetFlags,
-    /// Prints everything, as JSON.
+    /// Prints everything as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Prints how a cluster is.
+/// Prints the state of a cluster.
 pub fn status(arguments: &StatusArguments) -> Result<(), Failure> {
     let state = Target::parse(&arguments.target.target)?.state()?;
     if arguments.json {
@@ -42,13 +42,13 @@ pub fn status(arguments: &StatusArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How long the tasks of one stage may take to end: as long as a server takes at most that was told to stop.
+/// How long the tasks of one stage may take to stop: the longest that a server takes.
 const STAGE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// How often to look whether a task has ended, since nobody can tell that it has.
+/// The interval at which to check whether a task has exited.
 const LOOKING: Duration = Duration::from_millis(100);
 
-/// Ends the tasks of a cluster: first those that work, then the chief, which saves, then those that the others need.
+/// Stops the tasks of a cluster: first the workers, then the chief, which saves, then the parameter servers.
 pub fn stop(flags: &TargetFlags) -> Result<(), Failure> {
     let target = Target::parse(&flags.target)?;
     let Some(cluster) = &target.cluster else {
@@ -81,7 +81,7 @@ pub fn stop(flags: &TargetFlags) -> Result<(), Failure> {
                 false => failures.push(format!("{task} at {address} goes on after {} s", STAGE_TIMEOUT.as_secs())),
             }
         }
-        // The rest is left alone: what goes on may need it.
+        // The remaining tasks are left alone: those that still run may need them.
         if !failures.is_empty() {
             return Err(Failure::new(failures.join("; ")).with_code(exit::FAILED));
         }
@@ -93,7 +93,7 @@ fn is_chief_job(job: &str) -> bool {
     matches!(job, "chief" | "master")
 }
 
-/// Waits until nobody listens at an address; returns whether that came before the deadline.
+/// Waits until nothing listens at an address; returns whether that happened before the deadline.
 fn wait_for_end(target: &Target, address: &str, deadline: Instant) -> bool {
     while Instant::now() < deadline {
         if matches!(target.ask(address, TaskTopic::State), Err(status) if status.code() == Code::Unavailable) {

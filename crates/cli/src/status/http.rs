@@ -1,7 +1,7 @@
-//! HTTP/1.1 as far as the status port needs it: one request without a body on a connection, and one answer.
+//! The part of HTTP/1.1 that the status port needs: one request without a body per connection, and one answer.
 //!
-//! `httparse` reads the head. A server library would bring what this port must not have: requests with bodies, connections that are
-//! kept, upgrades; all of which would need bounds.
+//! `httparse` parses the head. A server library would support what this port must not have: requests with bodies, persistent
+//! connections, and upgrades, all of which would need bounds.
 
 use super::answer::{Site, answer};
 use super::message::{Answer, Body, Head};
@@ -14,38 +14,38 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// How many connections there are at once; others wait to be accepted.
+/// The most connections at a time; others wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How many of them may be pages that are told of every change.
+/// The most connections of open pages, which receive every change.
 const PAGES_MAX: usize = 32;
 
 /// How long a request's head may take to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection may take nothing of an answer.
+/// How long a client may go without reading its answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a page is told of changes on one connection; a browser opens another then.
+/// How long a page receives changes on one connection; then the browser opens another.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How often an open page is told how the cluster is.
+/// The interval at which an open page gets the cluster's state.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a head may be, and how many fields it may have.
+/// The largest head in bytes, and the most fields in it.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 
-/// How long what a client still sends is received after an answer, so that it reads the answer rather than an error.
+/// How long to receive further input after an answer, so that the client reads the answer rather than an error.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much of an answer is written at once.
+/// The number of bytes of an answer that are written at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// How long no connection is accepted after one could not be.
+/// The pause after an error in accepting connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a line says that something is wrong with connections.
+/// The interval at which errors of connections are logged.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Serves connections until the runtime ends.
@@ -70,7 +70,7 @@ pub(super) async fn serve(listener: TcpListener, policy: PeerPolicy, bound: Sock
             match gate.check(peer, own).await {
                 Ok(()) => serve_connection(stream, &site).await,
                 Err(status) => complain(&format!(
-                    "a connection to the status port from {peer} is not served: {}",
+                    "a connection to the status port from {peer} is refused: {}",
                     status.message()
                 )),
             }
@@ -82,7 +82,7 @@ async fn serve_connection(mut stream: TcpStream, site: &Site) {
     let answer = match timeout(HEAD_TIMEOUT, receive(&mut stream)).await {
         Ok(Ok(head)) => answer(site, &head).await,
         Ok(Err(Some(refusal))) => refusal,
-        // It left, or was silent.
+        // The client disconnected, or sent nothing.
         Ok(Err(None)) | Err(_) => return,
     };
     if send(&mut stream, answer).await.is_some() && stream.shutdown().await.is_ok() {
@@ -92,7 +92,7 @@ async fn serve_connection(mut stream: TcpStream, site: &Site) {
     }
 }
 
-/// Receives the head of a request. An error is what to answer, if anybody is there to read it.
+/// Receives the head of a request. An error is the answer to send, if the client is still connected.
 async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> Result<Head, Option<Answer>> {
     let mut buffer = Vec::with_capacity(1024);
     loop {
@@ -111,7 +111,7 @@ async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> Result<Head, Option<A
     }
 }
 
-/// Reads a head; `None` when it isn't all there.
+/// Parses a head; `None` if it is incomplete.
 fn parse(buffer: &[u8]) -> Result<Option<Head>, Answer> {
     let mut fields = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut fields);
@@ -121,7 +121,7 @@ fn parse(buffer: &[u8]) -> Result<Option<Head>, Answer> {
         Err(httparse::Error::TooManyHeaders) => {
             return Err(Answer::text(431, format!("a head has at most {HEADERS_MAX} fields\n")));
         }
-        Err(error) => return Err(Answer::text(400, format!("no request: {error}\n"))),
+        Err(error) => return Err(Answer::text(400, format!("not a request: {error}\n"))),
     }
     let target = request.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -130,13 +130,13 @@ fn parse(buffer: &[u8]) -> Result<Option<Head>, Answer> {
     query.clone_into(&mut head.query);
     for field in request.headers.iter() {
         let value =
-            std::str::from_utf8(field.value).map_err(|_| Answer::text(400, "a field is no text\n".to_owned()))?;
+            std::str::from_utf8(field.value).map_err(|_| Answer::text(400, "a header is not text\n".to_owned()))?;
         head.fields.push((field.name.to_ascii_lowercase(), value.to_owned()));
     }
     Ok(Some(head))
 }
 
-/// Sends an answer; `None` when the other end takes it no more.
+/// Sends an answer; `None` if the client doesn't read it any more.
 async fn send(stream: &mut TcpStream, answer: Answer) -> Option<()> {
     let mut head = format!("HTTP/1.1 {} {}\r\nconnection: close\r\n", answer.status, reason(answer.status));
     for (name, value) in &answer.fields {
@@ -154,14 +154,14 @@ async fn send(stream: &mut TcpStream, answer: Answer) -> Option<()> {
         Body::Events(task, _place) => {
             head.push_str("\r\n");
             write(stream, head.as_bytes()).await?;
-            // How long it goes on is bounded, and so is each write: the next state is asked for when this one has left.
+            // Its duration is bounded, and so is each write: the next state is requested only after this one was sent.
             let tell = async {
                 let mut ticks = tokio::time::interval(EVENT_INTERVAL);
                 ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
                 loop {
                     ticks.tick().await;
                     let state = task.cluster().await;
-                    // JSON has no line breaks, which would end an event.
+                    // JSON contains no line breaks, which would end an event.
                     write(stream, b"data: ").await?;
                     write(stream, state.as_bytes()).await?;
                     write(stream, b"\n\n").await?;

@@ -1,7 +1,7 @@
-//! The port for people and their tools (`--http_port`): a page, health checks and metrics over HTTP/1.1, apart from the port of the
-//! cluster.
+//! The status port for people and tools (`--http_port`): a page, health checks and metrics over HTTP/1.1, separate from the
+//! cluster's port.
 //!
-//! It is read-only and bounded: so many connections, so long a head, so much time. On loopback it serves whom the server serves, and no
+//! It is read-only, and connections, head sizes and times are bounded. On loopback it serves the same users as the server, and no
 //! page of another site: a request must name this host, and come from no other origin.
 
 mod answer;
@@ -21,24 +21,24 @@ use clap::Args;
 use cluster::{PeerPolicy, TaskStatus};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Where the task tells how it is.
+/// Options of the status port.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StatusFlags {
-    /// Serves a page that shows the cluster, /healthz, /readyz and /metrics (OpenMetrics) over HTTP at this port; 0 means any. Without
-    /// it nothing is served.
+    /// Serves a page that shows the cluster, /healthz, /readyz and /metrics (OpenMetrics) over HTTP at this port; 0 means any.
+    /// Without this flag nothing is served.
     #[arg(long = "http_port", value_name = "PORT")]
     http_port: Option<u16>,
-    /// The address of that port; loopback if not given, where only those are served whom the server serves. Elsewhere whoever reaches the port
-    /// may read what it tells.
+    /// The address of that port; by default loopback, where it serves the same users as the server. Elsewhere anybody who can
+    /// reach the port can read it.
     #[arg(long = "http_host", value_name = "ADDRESS", requires = "http_port")]
     http_host: Option<IpAddr>,
-    /// What the lines on standard error look like: text, or a JSON object in each.
+    /// The format of the log on standard error: text, or a JSON object per line.
     #[arg(long = "log_format", value_enum, default_value_t)]
     pub log_format: LogFormat,
 }
 
 impl StatusFlags {
-    /// Begins to serve the status of the tasks of this process, if that is asked for. It ends with the runtime.
+    /// Starts to serve the status of the tasks of this process, if requested. It ends with the runtime.
     pub fn serve(
         &self,
         tasks: Vec<TaskStatus>,
@@ -61,7 +61,7 @@ impl StatusFlags {
         Ok(())
     }
 
-    /// Returns the arguments that say the same to the process of a task.
+    /// Returns the same options as arguments for the process of a task.
     pub fn to_arguments(&self) -> Vec<String> {
         let port = self.http_port.map(|port| format!("--http_port={port}"));
         let host = self.http_host.map(|host| format!("--http_host={host}"));

@@ -1,18 +1,18 @@
-//! What `ferroflow status` and `ferroflow top` show of a cluster's state: a row for each task, and what people should look at.
+//! The output of `ferroflow status` and `ferroflow top`: a row for each task, and lines about problems.
 
 use serde_json::Value;
 
-/// How much longer than a moment a wait must be to be shown.
+/// The shortest wait that is shown.
 const WAIT_SHOWN_SECS: f64 = 0.5;
 
-/// What a column is called.
+/// The names of the columns.
 const COLUMNS: [&str; 9] = ["TASK", "STATE", "UP", "STEPS/S", "MEDIAN", "LOSS", "STEP", "VARIABLES", "MEMORY"];
 
 /// A task in a table.
 pub(super) struct Row {
-    /// Its fields, as [`COLUMNS`] calls them.
+    /// Its fields, in the order of [`COLUMNS`].
     pub fields: [String; COLUMNS.len()],
-    /// Whether it answers and waits for nobody.
+    /// Whether it answers, and waits for no other task.
     pub is_well: bool,
 }
 
@@ -50,7 +50,7 @@ fn row(task: &Value) -> Row {
     Row { fields, is_well: waits == 0 }
 }
 
-/// Returns the lines of a table of rows; the first has the names of the columns.
+/// Returns the lines of a table of rows; the first has the column names.
 pub(super) fn table(rows: &[Row]) -> Vec<String> {
     let width = |column: usize| {
         let fields = rows.iter().map(|row| row.fields[column].chars().count());
@@ -100,13 +100,13 @@ fn number(value: &Value, field: &str) -> Option<f64> {
     value.get(field).and_then(Value::as_f64)
 }
 
-/// Returns a task's name as people say it: `worker 0`.
+/// Returns a task's display name: `worker 0`.
 fn short(task: &str) -> String {
     let name = task.strip_prefix("/job:").unwrap_or(task).replace("/replica:0", "").replace("/task:", " ");
     printable(&name)
 }
 
-/// Replaces what would move a terminal's cursor or change its colours: others choose these texts.
+/// Replaces control characters, which could move the terminal's cursor or change its colours: these texts come from others.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
@@ -163,7 +163,7 @@ mod tests {
         assert!(rows_of_nonsense());
     }
 
-    /// Another release, or whoever has taken its port, may answer anything.
+    /// Another release, or another process on its port, may answer anything.
     fn rows_of_nonsense() -> bool {
         [json!(null), json!({"tasks": 7}), json!({"tasks": [7, {"events": 1}, {"task": [], "waits": {}}]})]
             .iter()

@@ -1,4 +1,4 @@
-//! Where `status`, `top` and `stop` find a cluster: the address of one of its tasks, or all of them.
+//! The clusters that `status`, `top` and `stop` address: the address of one task, or all tasks.
 
 use crate::Failure;
 use cluster::{ClusterSpec, TaskQuestion, TaskTopic, ask_address};
@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// How long a task may take to tell how its cluster is; it waits two seconds for others itself.
+/// How long a task may take to report its cluster's state; it waits up to two seconds for the others itself.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// The tasks that may be asked.
+/// The tasks to ask.
 pub(super) struct Target {
     runtime: Runtime,
     /// The cluster, if it was given as a whole.
@@ -18,7 +18,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Reads `HOST:PORT`, or a cluster such as `ps|HOST:PORT,worker|HOST:PORT;HOST:PORT`.
+    /// Parses `HOST:PORT`, or a cluster such as `ps|HOST:PORT,worker|HOST:PORT;HOST:PORT`.
     pub fn parse(text: &str) -> Result<Target, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(format!("can't start a thread: {error}")))?;
@@ -47,12 +47,12 @@ impl Target {
         })
     }
 
-    /// Waits for a while.
+    /// Sleeps.
     pub fn pause(&self, time: Duration) {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    /// Returns how the cluster is, as the first task says that answers.
+    /// Returns the state of the cluster, from the first task that answers.
     pub fn state(&self) -> Result<Value, Failure> {
         let mut failures = Vec::new();
         for address in &self.addresses {

@@ -1,4 +1,4 @@
-//! `ferroflow top`: how a cluster is, in a terminal, until `q` or Ctrl-C.
+//! `ferroflow top`: shows the state of a cluster in a terminal, until `q` or Ctrl-C.
 
 use super::commands::TargetFlags;
 use super::summary::{notes, printable, rows, table};
@@ -9,25 +9,25 @@ use serde_json::Value;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// How often the cluster is asked.
+/// The polling interval.
 const ASKING: Duration = Duration::from_secs(1);
 
-/// What is heard while the picture is shown.
+/// Events while the screen is shown.
 enum News {
-    /// How the cluster is, or why nobody says.
+    /// The state of the cluster, or the error.
     State(Result<Value, String>),
-    /// Somebody has seen enough.
+    /// The user quits.
     End,
 }
 
-/// Shows the cluster until somebody has seen enough.
+/// Shows the cluster until the user quits.
 pub fn run(flags: &TargetFlags) -> Result<(), Failure> {
     let terminal = Term::stdout();
     if !terminal.is_term() {
         return Err(Failure::new("this shows a cluster in a terminal, and there is none: use `ferroflow status`"));
     }
     let target = Target::parse(&flags.target)?;
-    // Asked once before the screen is cleared, so that a wrong address is said where it can be read.
+    // Asked once before the screen is cleared, so that an error in the address stays visible.
     let mut state = target.state()?;
     let (sender, incoming) = channel();
     start("keys", sender.clone(), |sender| {
@@ -64,7 +64,7 @@ fn start(name: &str, sender: Sender<News>, work: impl FnOnce(Sender<News>) + Sen
     spawned.map(drop).map_err(|error| Failure::new(format!("can't start a thread: {error}")))
 }
 
-/// Returns the lines of the picture, as many and as long as the terminal shows.
+/// Returns the lines of the screen, cut to the terminal's size.
 fn picture(state: &Value, trouble: Option<&str>, width: usize, height: usize) -> Vec<String> {
     let rows = rows(state);
     let well = rows.iter().filter(|row| row.is_well).count();

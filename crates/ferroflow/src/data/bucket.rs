@@ -1,4 +1,4 @@
-//! Elements of about the same length in one batch.
+//! Batches of elements of similar length.
 
 use super::{Dataset, PaddedBatch};
 use crate::data::function::Function;
@@ -8,10 +8,10 @@ use ops::math::{bucketize, cast};
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
 impl Dataset {
-    /// Batches elements of about the same length, padded to the longest of the batch.
+    /// Batches elements of similar length, padded to the longest of the batch.
     ///
-    /// `length` returns an element's length, a scalar int32. Elements shorter than the first boundary come together, then those shorter
-    /// than the second, and so on; there is one batch size for each of these groups, one more than there are boundaries.
+    /// `length` returns an element's length, a scalar int32. Elements shorter than the first boundary form one group, those
+    /// shorter than the second the next, and so on. There is one batch size per group, one more than there are boundaries.
     ///
     /// ```
     /// use ferroflow::data::{Dataset, PaddedBatch};

@@ -1,4 +1,4 @@
-//! Functions of this program for the ops of a graph: threads serve their calls as long as the graph is there.
+//! Rust functions for the ops of a graph: threads serve their calls as long as the graph exists.
 
 use cluster::RandomIds;
 use graph::{Graph, Output};
@@ -13,11 +13,11 @@ use tensor::{DType, Result, Status, Tensor};
 /// Answers a call.
 pub(super) type Function = Box<dyn FnMut(&Callback) -> Result<Vec<Tensor>> + Send>;
 
-/// The threads that serve the calls of a graph's ops; they end with it.
+/// The threads that serve the calls of a graph's ops; they end with the graph.
 #[derive(Default)]
 struct Servers(Mutex<Vec<Server>>);
 
-/// Ends a thread that serves calls.
+/// Ends a serving thread when it is dropped.
 struct Server(Sender<Message>);
 
 impl Drop for Server {
@@ -31,7 +31,7 @@ enum Message {
     Stop,
 }
 
-/// Starts a thread for each function, which are all the same to those who call; returns the id by which ops find them.
+/// Starts a thread for each function; any of them may get a call. Returns the id under which ops find them.
 pub(super) fn serve(graph: &Graph, description: &str, functions: Vec<Function>) -> Result<String> {
     let ids = RandomIds::from_system();
     let client = format!("{:016x}{:016x}", ids.next(), ids.next());
@@ -41,20 +41,20 @@ pub(super) fn serve(graph: &Graph, description: &str, functions: Vec<Function>) 
         let (client, sender, attendance) = (client.clone(), calls.clone(), attendance.clone());
         let serve = move || answer_calls(&client, function, &sender, &incoming, &attendance);
         let spawned = std::thread::Builder::new().name("dataset elements".to_owned()).spawn(serve);
-        spawned.map_err(|error| Status::resource_exhausted(format!("no thread for a dataset's elements: {error}")))?;
+        spawned.map_err(|error| Status::resource_exhausted(format!("can't start a thread for a dataset's elements: {error}")))?;
         graph.extension::<Servers>().0.lock().push(Server(calls));
     }
     Ok(client)
 }
 
-/// Adds an op that calls a function; `name` says which call it is.
+/// Adds an op that calls a function under `name`.
 pub(super) fn call(graph: &Graph, client: &str, name: &str, args: &[Output], types: &[DType]) -> Vec<Output> {
     let inputs: Vec<DType> = args.iter().map(Output::dtype).collect();
     let op = graph.op("PyFunc").inputs(args).attr("token", format!("{name}@{client}"));
     op.attr("Tin", &inputs[..]).attr("Tout", types).outputs()
 }
 
-/// Answers calls until the graph is gone. The client attends as long as one of its threads does.
+/// Serves calls until the graph is dropped. The client stays registered as long as one of its threads runs.
 fn answer_calls(
     client: &str,
     mut function: Function,
@@ -67,7 +67,7 @@ fn answer_calls(
         let calls = calls.clone();
         let Ok(_asking) = hub.ask(client, move |call| drop(calls.send(Message::Call(call)))) else { return };
         let Ok(Message::Call(call)) = incoming.recv() else { return };
-        // Whoever called waits for an answer, also of a function that has a bug.
+        // The caller waits for an answer, even if the function panics.
         let answer = catch_unwind(AssertUnwindSafe(|| function(&call)));
         hub.answer(client, call.id, answer.unwrap_or_else(|panic| Err(panicked(&*panic))));
     }

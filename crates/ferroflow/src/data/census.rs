@@ -19,8 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 use tensor::{Result, Shape, Status, Tensor};
 
-/// The features, in the order of a dataset's components: first those that are numbers, then those that are texts. The label, 1 for an
-/// income above 50,000 dollars, is last.
+/// The features, in the order of a dataset's components: first the numeric ones, then the strings. The label, 1 for an income
+/// above 50,000 dollars, is last.
 ///
 /// ```
 /// use ferroflow::data::census::FEATURES;
@@ -43,10 +43,10 @@ pub const FEATURES: [&str; 13] = [
     "native_country",
 ];
 
-/// How many of the features are numbers.
+/// The number of numeric features.
 const NUMBERS: usize = 5;
 
-/// The columns of the file, which spells the features otherwise, and has a weight that is none.
+/// The columns of the file, which spells the features differently, and has a weight that isn't a feature.
 const HEADER: [&str; 15] = [
     "age",
     "workclass",
@@ -65,13 +65,13 @@ const HEADER: [&str; 15] = [
     "income",
 ];
 
-/// Where the features are in a line of the file.
+/// The features' positions in a line of the file.
 const COLUMNS: [usize; 13] = [0, 4, 10, 11, 12, 1, 3, 5, 6, 7, 8, 9, 13];
 
-/// How many rows at the beginning of the file are there to test on.
+/// The number of rows at the beginning of the file that are test rows.
 const TEST_ROWS: usize = 16_281;
 
-/// The most bytes that a file is unpacked to.
+/// The most bytes that a file is decompressed to.
 const UNPACKED_BYTES_MAX: u64 = 256 << 20;
 
 /// The rows of the set.
@@ -89,13 +89,13 @@ const UNPACKED_BYTES_MAX: u64 = 256 << 20;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Census {
-    /// The rows to train on.
+    /// The training rows.
     pub train: Rows,
-    /// The rows to test on.
+    /// The test rows.
     pub test: Rows,
 }
 
-/// Some rows of the set.
+/// A subset of the rows.
 ///
 /// ```
 /// # #[cfg(feature = "census")] {
@@ -110,7 +110,7 @@ pub struct Census {
 pub struct Rows(Arc<[Tensor]>);
 
 impl Census {
-    /// Returns the rows that come with the library.
+    /// Returns the rows that are bundled with the library.
     ///
     /// ```
     /// # #[cfg(feature = "census")] {
@@ -160,7 +160,7 @@ impl Census {
         if fields.len() <= TEST_ROWS {
             let count = fields.len();
             return Err(Status::invalid_argument(format!(
-                "{name}: {count} rows, and the first {TEST_ROWS} are there to test on"
+                "{name}: {count} rows, and the first {TEST_ROWS} are test rows"
             )));
         }
         let (test, train) = fields.split_at(TEST_ROWS);
@@ -197,7 +197,7 @@ impl Rows {
         Ok(Rows(components.into()))
     }
 
-    /// Returns how many rows there are.
+    /// Returns the number of rows.
     ///
     /// ```
     /// # #[cfg(feature = "census")] {
@@ -209,7 +209,7 @@ impl Rows {
         self.0.first().map_or(0, Tensor::num_elements)
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no rows.
     ///
     /// ```
     /// # #[cfg(feature = "census")] {

@@ -1,4 +1,4 @@
-//! Functions of datasets as Rust closures, for sessions of this process: threads of the program run them on tensors.
+//! Rust closures as functions of datasets, for sessions of this process: threads of the program run them on tensors.
 
 use super::Dataset;
 use super::callbacks::{Function, call, serve};
@@ -8,13 +8,13 @@ use kernel::Callback;
 use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
-/// How many threads one function of a dataset may have.
+/// The most threads of one function of a dataset.
 const THREADS_MAX: usize = 256;
 
 impl Dataset {
-    /// Returns what a Rust function makes of each element. `results` says which types and shapes it returns.
+    /// Applies a Rust function to each element. `results` declares the types and shapes that it returns.
     ///
-    /// The function runs on a thread of this program, so the session must be one of this process; on a server elsewhere, the dataset
+    /// The function runs on a thread of this program, so the session must be in this process; on a remote server, the dataset
     /// fails with an error that says so. [`map`](Self::map) takes a function of graph ops instead, which runs anywhere.
     ///
     /// ```
@@ -43,7 +43,7 @@ impl Dataset {
         }
     }
 
-    /// As [`map_fn`](Self::map_fn), for so many elements at once, each on a thread of its own. The order stays.
+    /// As [`map_fn`](Self::map_fn), for several elements in parallel, each on its own thread. The order is preserved.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -74,7 +74,7 @@ impl Dataset {
         }
     }
 
-    /// Returns the elements for which a Rust function returns true. It runs as that of [`map_fn`](Self::map_fn) does.
+    /// Keeps the elements for which a Rust function returns true. It runs as that of [`map_fn`](Self::map_fn).
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -96,7 +96,7 @@ impl Dataset {
         }
     }
 
-    /// Starts the threads that run a function; returns the id by which ops find them.
+    /// Starts the threads that run a function; returns the id under which ops find them.
     fn served<R: IntoElement>(
         &self,
         num_threads: usize,
@@ -121,7 +121,7 @@ impl Dataset {
     }
 }
 
-/// Adds the call of a function, whose results have these types and shapes.
+/// Adds a call of a function whose results have these types and shapes.
 fn returned(client: &str, element: &[Output], results: &[(DType, PartialShape)]) -> Vec<Output> {
     let Some(graph) = element.first().map(Output::graph) else { return Vec::new() };
     let types: Vec<DType> = results.iter().map(|(dtype, _)| *dtype).collect();
@@ -132,7 +132,7 @@ fn returned(client: &str, element: &[Output], results: &[(DType, PartialShape)])
     made
 }
 
-/// Returns an element that is as was promised.
+/// Checks that an element has the declared types and shapes.
 fn checked(element: Vec<Tensor>, results: &[(DType, PartialShape)]) -> Result<Vec<Tensor>> {
     let fits = |(tensor, (dtype, shape)): (&Tensor, &(DType, PartialShape))| {
         tensor.dtype() == *dtype && shape.is_compatible_with(tensor.shape())
@@ -143,7 +143,7 @@ fn checked(element: Vec<Tensor>, results: &[(DType, PartialShape)]) -> Result<Ve
     let found: Vec<String> = element.iter().map(|tensor| format!("{} {}", tensor.dtype(), tensor.shape())).collect();
     let promised: Vec<String> = results.iter().map(|(dtype, shape)| format!("{dtype} {shape}")).collect();
     Err(Status::invalid_argument(format!(
-        "the function of a dataset returned {}, and it was to return {}",
+        "the function of a dataset returned {}, but it declared {}",
         found.join(", "),
         promised.join(", ")
     )))

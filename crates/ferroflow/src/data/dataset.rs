@@ -1,4 +1,4 @@
-//! [`Dataset`]: a pipeline of elements, as `tf.data.Dataset` builds it: its sources, and what needs no function.
+//! [`Dataset`]: a pipeline of elements, as in `tf.data.Dataset`: sources, and transformations without functions.
 
 use super::element::IntoElement;
 use super::function::mistaken;
@@ -8,7 +8,7 @@ use tensor::{DType, PartialShape, Shape, Status, Tensor};
 
 /// A pipeline of elements in a graph. An element has one or more components, each a tensor of a type and a shape.
 ///
-/// The ops are those that TensorFlow's `tf.data` adds, so a pipeline runs wherever its graph runs, draws the same elements in the same
+/// The ops are those of TensorFlow's `tf.data`, so a pipeline runs wherever its graph runs, yields the same elements in the same
 /// order, and its position is saved by the same ops.
 ///
 /// ```
@@ -31,7 +31,7 @@ pub struct Dataset {
     shapes: Vec<PartialShape>,
 }
 
-/// How [`Dataset::padded_batch`] makes elements the same size.
+/// Options of [`Dataset::padded_batch`].
 ///
 /// ```
 /// use ferroflow::data::{Dataset, PaddedBatch};
@@ -45,17 +45,17 @@ pub struct Dataset {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct PaddedBatch {
-    /// The shape of each component; where a size isn't known, it is the largest in the batch. Without shapes, they are those of the
+    /// The shape of each component; an unknown size is padded to the largest in the batch. If empty, the shapes are those of the
     /// dataset.
     pub shapes: Option<Vec<PartialShape>>,
-    /// What to pad each component with, a scalar; zeros and empty texts if not given.
+    /// The padding value of each component, a scalar; by default zero or the empty string.
     pub values: Option<Vec<Tensor>>,
-    /// Whether the last elements are dropped when they are fewer than a batch.
+    /// Whether a last batch that is too small is dropped.
     pub drop_remainder: bool,
 }
 
 impl Dataset {
-    /// Wraps a dataset that an op returned, such as a window of another one.
+    /// Wraps a dataset that an op returned, such as a window of another dataset.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -92,7 +92,7 @@ impl Dataset {
         }
     }
 
-    /// Returns a dataset of one element, whose components are tensors of a graph. There must be one at least.
+    /// Returns a dataset of one element, whose components are tensors of a graph, at least one.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -110,7 +110,7 @@ impl Dataset {
         Dataset::from_components("TensorDataset", components, shapes)
     }
 
-    /// Returns the rows of tensors: as many elements as all of them have rows.
+    /// Returns a dataset of the rows of tensors. All of them must have the same number of rows.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -129,7 +129,7 @@ impl Dataset {
         }
     }
 
-    /// Returns the rows of tensors of a graph, such as placeholders. There must be one at least.
+    /// Returns a dataset of the rows of tensors of a graph, such as placeholders; at least one.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -162,7 +162,7 @@ impl Dataset {
         Dataset { variant, types, shapes }
     }
 
-    /// Returns the numbers from 0 up to, and without, `stop`.
+    /// Returns a dataset of the integers from 0 up to, but excluding, `stop`.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -179,7 +179,7 @@ impl Dataset {
         Dataset::range_by(graph, 0, stop, 1)
     }
 
-    /// Returns the numbers from `start` on, in steps, up to, and without, `stop`.
+    /// Returns a dataset of the integers from `start` in steps of `step` up to, but excluding, `stop`.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -198,7 +198,7 @@ impl Dataset {
         Dataset::built(op, vec![DType::Int64], vec![PartialShape::scalar()])
     }
 
-    /// Returns elements that have the components of one element of each dataset, until one of them ends. There must be one at least.
+    /// Combines the elements of several datasets into one element, until one of them ends. There must be at least one dataset.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -222,7 +222,7 @@ impl Dataset {
         Dataset::built(op.attr("N", datasets.len() as i64), types, shapes)
     }
 
-    /// Returns the elements of this dataset and then those of another one of the same types.
+    /// Appends the elements of another dataset of the same types.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -245,7 +245,7 @@ impl Dataset {
         Dataset::built(op, self.types.clone(), shapes)
     }
 
-    /// Returns the first elements, at most so many; -1 means all.
+    /// Keeps the first `count` elements; -1 keeps all.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -262,7 +262,7 @@ impl Dataset {
         self.with_number("TakeDataset", count)
     }
 
-    /// Returns all but the first elements; -1 leaves out all.
+    /// Skips the first `count` elements; -1 skips all.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -279,7 +279,7 @@ impl Dataset {
         self.with_number("SkipDataset", count)
     }
 
-    /// Returns the elements so many times over; -1 means without end.
+    /// Repeats the dataset `count` times; -1 means without end.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -296,7 +296,7 @@ impl Dataset {
         self.with_number("RepeatDataset", count)
     }
 
-    /// Returns one of `num_shards` elements, beginning at `index`: what one of as many workers reads.
+    /// Keeps every `num_shards`-th element, starting at `index`: the share of one of several workers.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -315,8 +315,8 @@ impl Dataset {
         self.like(op)
     }
 
-    /// Returns the elements in a random order: each is drawn from a buffer of the next ones. With a seed the order is TensorFlow's for
-    /// it; every time through it is another, unless `reshuffle_each_iteration` says no.
+    /// Shuffles the elements: each is drawn from a buffer of the next ones. With a seed, the order is TensorFlow's for this seed;
+    /// every epoch has another one, unless `reshuffle_each_iteration` is false.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -340,7 +340,7 @@ impl Dataset {
         self.like(op.attr("reshuffle_each_iteration", reshuffle_each_iteration))
     }
 
-    /// Keeps the elements from the first time through, in memory, or in files when there is a name for them.
+    /// Caches the elements during the first epoch, in memory, or in files if a name is given.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -358,7 +358,7 @@ impl Dataset {
         self.like(op)
     }
 
-    /// Draws elements ahead, so many; -1 leaves the number to the server.
+    /// Prefetches up to this many elements; -1 lets the server choose the number.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -375,7 +375,7 @@ impl Dataset {
         self.with_number("PrefetchDataset", buffer_size)
     }
 
-    /// Puts a number before each element's components, beginning at `start`.
+    /// Prepends a number to each element's components, counted from `start`.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -392,7 +392,7 @@ impl Dataset {
         Dataset::zip(&[&Dataset::range_by(self.graph(), start, i64::MAX, 1), self])
     }
 
-    /// Stacks so many elements to one; the last may be of fewer, or is dropped.
+    /// Stacks this many elements into one; the last batch may be smaller, or is dropped.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -413,7 +413,7 @@ impl Dataset {
         Dataset::built(op, self.types.clone(), shapes)
     }
 
-    /// Stacks so many elements to one, padded at their ends to the same size.
+    /// Stacks this many elements into one, padded at their ends to the same size.
     ///
     /// ```
     /// use ferroflow::data::{Dataset, PaddedBatch};
@@ -432,7 +432,8 @@ impl Dataset {
         self.padded_batch_by(&size, options.drop_remainder.then_some(batch_size), options)
     }
 
-    /// The same, of a size that a tensor has; `rows` is how many rows every batch is known to have.
+    /// As [`padded_batch`](Self::padded_batch), with the batch size in a tensor; `rows` is the number of rows if it is known to
+    /// be the same in every batch.
     #[track_caller]
     pub(super) fn padded_batch_by(&self, size: &Output, rows: Option<i64>, options: &PaddedBatch) -> Dataset {
         let shapes = options.shapes.as_ref().unwrap_or(&self.shapes);
@@ -450,7 +451,7 @@ impl Dataset {
         }
     }
 
-    /// Returns the sizes and the values that a padded batch takes.
+    /// Returns the shapes and padding values of a padded batch as tensors.
     fn padding(&self, shapes: &[PartialShape], options: &PaddedBatch) -> tensor::Result<(Vec<Output>, Vec<Output>)> {
         let graph = self.graph();
         let values = options.values.as_ref().map_or(self.types.len(), Vec::len);
@@ -475,7 +476,7 @@ impl Dataset {
         Ok((sizes, values))
     }
 
-    /// Returns the rows of each element as elements of their own.
+    /// Splits each element into its rows.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -493,8 +494,8 @@ impl Dataset {
         Dataset::built(self.op("UnbatchDataset"), self.types.clone(), shapes)
     }
 
-    /// Returns windows of `size` elements, each a dataset of its own for every component; `shift` elements lie between the starts of two
-    /// windows and `stride` between two elements of one. [`Dataset::from_variant`] and `flat_map` make elements of them.
+    /// Returns windows of `size` elements, each with one dataset per component. Windows start `shift` elements apart, and their
+    /// elements are `stride` apart. [`Dataset::from_variant`] and `flat_map` turn them back into elements.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -542,7 +543,7 @@ impl Dataset {
         &self.shapes
     }
 
-    /// Returns the tensor that stands for the dataset.
+    /// Returns the variant tensor of the dataset.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -568,13 +569,13 @@ impl Dataset {
         self.variant.graph()
     }
 
-    /// Begins an op of this dataset.
+    /// Begins an op that takes this dataset.
     #[track_caller]
     pub(super) fn op(&self, op: &str) -> OpBuilder {
         self.graph().op(op).input(&self.variant)
     }
 
-    /// Adds an op whose elements are like those of this dataset.
+    /// Adds an op whose elements have the types and shapes of this dataset's.
     #[track_caller]
     pub(super) fn like(&self, op: OpBuilder) -> Dataset {
         Dataset::built(op, self.types.clone(), self.shapes.clone())
@@ -587,7 +588,7 @@ impl Dataset {
         Dataset { variant, types, shapes }
     }
 
-    /// Keeps a mistake in a graph and returns a dataset that stands for what could not be built.
+    /// Keeps a mistake in a graph, and returns an inert dataset in place of the one that could not be built.
     #[track_caller]
     pub(super) fn mistaken(graph: &Graph, op: &str, status: Status) -> Dataset {
         let variant = mistaken(graph, op, status).output(0);
@@ -615,7 +616,7 @@ fn row_shape(shape: &PartialShape) -> PartialShape {
     }
 }
 
-/// Returns what two shapes have in common.
+/// Returns the most specific shape that both shapes are compatible with.
 fn common_shape(one: &PartialShape, two: &PartialShape) -> PartialShape {
     match (one.dims(), two.dims()) {
         (Some(one), Some(two)) if one.len() == two.len() => {

@@ -1,9 +1,9 @@
-//! What an element of a dataset is made of: values in Rust ([`IntoElement`]), or tensors of a graph ([`IntoOutputs`]).
+//! The elements of a dataset: values in Rust ([`IntoElement`]), or tensors of a graph ([`IntoOutputs`]).
 
 use graph::Output;
 use tensor::{IntoTensor, Result, Tensor};
 
-/// Values that are an element: a number, a text, a tensor, a tuple of them, or as many tensors as a vector has.
+/// A value that is an element: a number, a string, a tensor, a tuple of these, or a vector of tensors.
 ///
 /// ```
 /// use ferroflow::data::{Dataset, IntoElement};
@@ -78,7 +78,7 @@ tuple!(A, B);
 tuple!(A, B, C);
 tuple!(A, B, C, D);
 
-/// What the function of a dataset returns: one tensor, or several as a tuple, an array or a vector.
+/// The result of a dataset's function: one tensor, or several as a tuple, an array or a vector.
 ///
 /// ```
 /// use ferroflow::data::Dataset;

@@ -8,7 +8,7 @@ use storage::file_system::{FileSystem, FileSystems};
 use storage::record::{CompressionType, RecordWriter};
 use tensor::Result;
 
-/// Writes examples, each some named features, to a file of TFRecords.
+/// Writes examples, each a set of named features, to a TFRecord file.
 ///
 /// ```
 /// use ferroflow::data::example::ExampleWriter;
@@ -22,7 +22,7 @@ use tensor::Result;
 /// ```
 pub struct ExampleWriter(RecordWriter);
 
-/// A feature of an example: bytes, integers or numbers.
+/// A feature of an example: bytes, integers or floats.
 ///
 /// ```
 /// use ferroflow::data::example::Feature;
@@ -32,7 +32,7 @@ pub struct ExampleWriter(RecordWriter);
 pub struct Feature(Kind);
 
 impl ExampleWriter {
-    /// Makes a file.
+    /// Creates a file.
     ///
     /// ```
     /// use ferroflow::data::example::ExampleWriter;
@@ -60,7 +60,7 @@ impl ExampleWriter {
         self.0.write_record(&Example { features }.encode_to_vec())
     }
 
-    /// Writes what is left and closes the file.
+    /// Flushes and closes the file.
     ///
     /// ```
     /// use ferroflow::data::example::ExampleWriter;

@@ -6,7 +6,7 @@ use graph::Graph;
 use ops::parsing::decode_csv;
 use tensor::{DType, PartialShape, Result, Shape, Tensor};
 
-/// How files are read.
+/// Options for reading files.
 ///
 /// ```
 /// use ferroflow::data::{Dataset, RecordOptions};
@@ -16,9 +16,9 @@ use tensor::{DType, PartialShape, Result, Shape, Tensor};
 /// ```
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
-    /// How they are compressed: `GZIP`, `ZLIB`, or not at all.
+    /// The compression: `GZIP`, `ZLIB`, or none.
     pub compression: String,
-    /// How many bytes are read at once.
+    /// The size of the read buffer in bytes.
     pub buffer_size: i64,
 }
 
@@ -28,7 +28,7 @@ impl Default for RecordOptions {
     }
 }
 
-/// How comma-separated values are read.
+/// Options for reading comma-separated values.
 ///
 /// ```
 /// use ferroflow::data::{CsvOptions, Dataset};
@@ -39,14 +39,14 @@ impl Default for RecordOptions {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct CsvOptions {
-    /// Whether each file begins with a line of names, which is left out.
+    /// Whether each file begins with a header line, which is skipped.
     pub has_header: bool,
     /// How the files are read.
     pub files: RecordOptions,
 }
 
 impl Dataset {
-    /// Returns the lines of text files, one after the other, without their ends.
+    /// Returns a dataset of the lines of text files, without their line ends.
     ///
     /// ```
     /// use ferroflow::data::{Dataset, RecordOptions};
@@ -66,7 +66,7 @@ impl Dataset {
         Dataset::of_files(graph, "TextLineDataset", files, options)
     }
 
-    /// Returns the records of TFRecord files, one after the other. A damaged record is a `DataLoss` with its place.
+    /// Returns a dataset of the records of TFRecord files. A damaged record is a `DataLoss` with its position.
     ///
     /// ```
     /// use ferroflow::data::example::ExampleWriter;
@@ -89,7 +89,7 @@ impl Dataset {
         Dataset::of_files(graph, "TFRecordDataset", files, options)
     }
 
-    /// Returns records of `record_bytes` bytes; a file's first and last bytes, its header and footer, are left out.
+    /// Returns a dataset of records of `record_bytes` bytes; the header and footer of each file are skipped.
     ///
     /// ```
     /// use ferroflow::data::{Dataset, RecordOptions};
@@ -125,8 +125,8 @@ impl Dataset {
         }
     }
 
-    /// Returns the lines of files of comma-separated values. There is a default for each column, which says its type: a scalar, or a
-    /// vector without elements where the column must be there.
+    /// Returns a dataset of the lines of files of comma-separated values. Each column has a default, which defines its type: a
+    /// scalar, or an empty vector if the column is required.
     ///
     /// ```
     /// use ferroflow::data::{CsvOptions, Dataset};

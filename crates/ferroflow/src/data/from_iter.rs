@@ -1,5 +1,5 @@
-//! Datasets of Rust iterators, for sessions of this process: the elements are made by a thread of the program, whenever an iterator of
-//! the dataset asks.
+//! Datasets of Rust iterators, for sessions of this process: a thread of the program produces an element whenever an iterator of
+//! the dataset requests one.
 
 use super::Dataset;
 use super::callbacks::{call, serve};
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use tensor::{DType, IntoTensor, PartialShape, Result, Status, Tensor};
 
 impl Dataset {
-    /// Returns the elements of a Rust iterator, from its beginning each time through.
+    /// Returns a dataset of the elements of a Rust iterator, which restarts in every epoch.
     ///
-    /// The first element says which types and shapes the components have. The elements come from a thread of this program, so the
-    /// session must be one of this process; on a server elsewhere, the dataset fails with an error that says so.
+    /// The first element defines the types and shapes of the components. The elements come from a thread of this program, so the
+    /// session must be in this process; on a remote server, the dataset fails with an error that says so.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -46,7 +46,7 @@ impl Dataset {
 const BEGIN: &str = "from_iter_begin";
 const NEXT: &str = "from_iter_next";
 
-/// How many iterators of one dataset may be under way. One that is left before its end counts until others take its place.
+/// The most open iterators of one dataset. One that is abandoned before its end counts until others displace it.
 const UNDER_WAY_MAX: usize = 1024;
 
 #[track_caller]
@@ -65,7 +65,7 @@ where
         return Err(Status::invalid_argument("an element without components"));
     }
     let client = start(graph, elements, first)?;
-    // An element comes with a flag that says whether there was one: at the end it is made up.
+    // Each element is preceded by a flag that says whether there is one; at the end, the element is a placeholder of zeros.
     let with_flag: Vec<DType> = [DType::Bool].into_iter().chain(types.iter().copied()).collect();
     let flag_and_shapes = || std::iter::once(PartialShape::scalar()).chain(shapes.iter().cloned());
     let next = |number: &Output| {
@@ -80,7 +80,7 @@ where
     }))
 }
 
-/// Starts the thread that makes the elements; returns the id by which ops find it.
+/// Starts the thread that produces the elements; returns the id under which ops find it.
 fn start<I>(graph: &Graph, elements: I, first: Vec<Tensor>) -> Result<String>
 where
     I: IntoIterator + Clone + Send + 'static,
@@ -109,7 +109,7 @@ where
     serve(graph, "an iterator of this program", vec![Box::new(answer)])
 }
 
-/// Returns the answer that there are no more elements.
+/// Returns the answer for the end of the iterator.
 fn made_up(first: &[Tensor]) -> Result<Vec<Tensor>> {
     let zeros = first.iter().map(|tensor| Tensor::zeros(tensor.dtype(), tensor.shape().clone()));
     std::iter::once(Ok(flag(false)?)).chain(zeros).collect()
@@ -119,12 +119,12 @@ fn flag(value: bool) -> Result<Tensor> {
     value.into_tensor()
 }
 
-/// Returns the number of an iterator under way; a call without one begins another.
+/// Returns the number of an open iterator; a call without a number opens one.
 fn number(call: &Callback) -> Option<i64> {
     call.args.first()?.to_scalar().ok()
 }
 
-/// Returns an element that is like the first one, behind the flag that there is one.
+/// Checks that an element has the types and shapes of the first one, and prepends the flag that there is one.
 fn checked(element: Vec<Tensor>, first: &[Tensor]) -> Result<Vec<Tensor>> {
     let described = |element: &[Tensor]| {
         let all: Vec<String> = element.iter().map(|tensor| format!("{} {}", tensor.dtype(), tensor.shape())).collect();

@@ -1,4 +1,4 @@
-//! Functions of datasets: a graph of their own, kept in the library of the graph whose datasets call them.
+//! Functions of datasets: separate graphs in the library of the graph whose datasets call them.
 
 use graph::{Edge, Graph, NodeGraph, NodeId, Operation, Output};
 use proto::op_def::ArgDef;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tensor::{DType, PartialShape, Result, Status};
 
-/// A function that a graph's library has.
+/// A function in a graph's library.
 pub(super) struct Function {
     name: String,
     /// The types of its results.
@@ -17,12 +17,12 @@ pub(super) struct Function {
     pub shapes: Vec<PartialShape>,
 }
 
-/// How many functions a graph and the graphs of its functions have: no two have the same name.
+/// Counts the functions of a graph and of its functions' graphs, so that their names are unique.
 #[derive(Default)]
 struct FunctionCount(OnceLock<Arc<AtomicU64>>);
 
 impl Function {
-    /// Adds a function to a graph's library: `build` gets its arguments and returns its results.
+    /// Adds a function to a graph's library: `build` receives its arguments and returns its results.
     pub(super) fn define(
         graph: &Graph,
         label: &str,
@@ -70,7 +70,7 @@ impl Function {
         Ok(Function { name, types: vec![output.dtype()], shapes: vec![output.shape()] })
     }
 
-    /// Returns the attribute that refers to it.
+    /// Returns the attribute that refers to the function.
     pub(super) fn attr(&self) -> NameAttrList {
         NameAttrList { name: self.name.clone(), ..Default::default() }
     }
@@ -85,7 +85,7 @@ fn add(graph: &Graph, mut library: FunctionDefLibrary, def: FunctionDef) -> Resu
     graph.import(&GraphDef { library: Some(library), ..Default::default() })
 }
 
-/// Returns all nodes that a node needs. Those that wait for a feed, or that have a state which the graph shares, can't be copied.
+/// Returns a node with everything that it depends on. Placeholders, and nodes with state that the graph shares, can't be copied.
 fn ancestors(nodes: &NodeGraph, of: NodeId) -> Result<Vec<NodeId>> {
     let mut pending = vec![of];
     let mut needed = std::collections::BTreeSet::new();
@@ -97,7 +97,7 @@ fn ancestors(nodes: &NodeGraph, of: NodeId) -> Result<Vec<NodeId>> {
         let is_shared = node.output_types.iter().any(|slot| slot.is_ref || slot.dtype == DType::Resource);
         if is_shared || node.op().starts_with("Placeholder") {
             return Err(Status::invalid_argument(format!(
-                "a one-shot iterator has no place for the state of '{}' (op {}): make an initializable one",
+                "a one-shot iterator can't depend on '{}' (op {}), which has state or is fed: use an initializable iterator",
                 node.name,
                 node.op()
             )));
@@ -126,7 +126,7 @@ fn to_def(name: &str, nodes: &NodeGraph, body: Vec<NodeId>, args: &[NodeId], res
         let controls = node.control_inputs.iter().filter(|control| !arguments.contains_key(control));
         input.extend(controls.map(|&control| format!("^{}", nodes.node(control).name)));
         let attr = node.attrs.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-        // Where a function runs is decided where it is called.
+        // The caller's device decides where a function runs.
         node_def.push(NodeDef { name: node.name.clone(), op: node.op().to_owned(), input, attr, ..Default::default() });
     }
     let dtype = |edge: &Edge| nodes.node(edge.node).dtype(edge.port);
@@ -144,7 +144,7 @@ fn to_def(name: &str, nodes: &NodeGraph, body: Vec<NodeId>, args: &[NodeId], res
     Ok(FunctionDef { signature: Some(signature), node_def, ret, ..Default::default() })
 }
 
-/// Returns an output's name inside a function: the node, the output's name in the op's definition, and its number there.
+/// Returns an output's name inside a function: the node, the output's name in the op's definition, and the index within it.
 fn output_name(nodes: &NodeGraph, edge: &Edge) -> Result<String> {
     let node = nodes.node(edge.node);
     for arg in &node.schema.outputs {
@@ -156,7 +156,7 @@ fn output_name(nodes: &NodeGraph, edge: &Edge) -> Result<String> {
     Err(Status::internal(format!("'{}' has no output {}", node.name, edge.port)))
 }
 
-/// Keeps a mistake in a graph and returns an operation that stands for what could not be built.
+/// Keeps a mistake in a graph, and returns an inert operation in place of the one that could not be built.
 #[track_caller]
 pub(super) fn mistaken(graph: &Graph, op: &str, status: Status) -> Operation {
     graph.op(op).mistaken(status)

@@ -1,4 +1,4 @@
-//! What a [`Dataset`] does with functions: they are written with graph ops, and run where the dataset runs.
+//! Transformations of a [`Dataset`] by functions, which are written with graph ops and run where the dataset runs.
 
 use super::Dataset;
 use super::element::IntoOutputs;
@@ -9,9 +9,10 @@ use ops::parsing::{FixedLenFeature, parse_example};
 use tensor::{DType, PartialShape, Result, Status};
 
 impl Dataset {
-    /// Returns what a function makes of each element.
+    /// Applies a function to each element.
     ///
-    /// The function builds a graph of its own, so it can't use tensors from outside: [`map_with`](Self::map_with) hands them in.
+    /// The function builds its own graph, so it can't use tensors from outside: [`map_with`](Self::map_with) passes them as
+    /// arguments.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -28,7 +29,7 @@ impl Dataset {
         self.map_with(&[], |element, _| function(element))
     }
 
-    /// Returns what a function makes of each element and of tensors from outside, which it gets second.
+    /// Applies a function to each element and to tensors from outside, which are its second argument.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -57,7 +58,7 @@ impl Dataset {
         }
     }
 
-    /// As [`map`](Self::map), for so many elements at once; -1 leaves the number to the server. The order stays.
+    /// As [`map`](Self::map), for several elements in parallel; -1 lets the server choose the number. The order is preserved.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -84,7 +85,7 @@ impl Dataset {
         }
     }
 
-    /// Returns the elements for which a function returns true, a scalar.
+    /// Keeps the elements for which a function returns true, a scalar.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -101,7 +102,7 @@ impl Dataset {
         self.filter_with(&[], |element, _| predicate(element))
     }
 
-    /// As [`filter`](Self::filter), with tensors from outside, which the function gets second.
+    /// As [`filter`](Self::filter), with tensors from outside as the function's second argument.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -122,7 +123,7 @@ impl Dataset {
         self.chosen("FilterDataset", outside, predicate)
     }
 
-    /// Returns the elements up to the first for which a function returns false, a scalar.
+    /// Keeps the elements up to the first one for which a function returns false, a scalar.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -152,8 +153,7 @@ impl Dataset {
         }
     }
 
-    /// Returns the elements of the datasets that a function makes of each element, one after the other. It builds them in the graph
-    /// of its arguments.
+    /// Maps each element to a dataset, and concatenates these datasets. The function builds them in the graph of its arguments.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -176,7 +176,7 @@ impl Dataset {
         }
     }
 
-    /// As [`flat_map`](Self::flat_map), with `cycle_length` datasets at a time, of which each gives `block_length` elements in turn.
+    /// As [`flat_map`](Self::flat_map), with `cycle_length` datasets at a time, which yield `block_length` elements each in turn.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -206,7 +206,7 @@ impl Dataset {
         }
     }
 
-    /// Returns the features of serialized examples, which are the only component: those of one example or of a batch of them.
+    /// Parses serialized examples, which must be the only component: one example per element, or a batch of them.
     ///
     /// ```
     /// use ferroflow::data::example::ExampleWriter;
@@ -274,7 +274,7 @@ impl Dataset {
 
     #[track_caller]
     fn mapped(&self, op: OpBuilder, function: &Function) -> Dataset {
-        // A function makes one element of each.
+        // The function returns a single element for each element.
         let op = op.attr("preserve_cardinality", true);
         Dataset::built(op, function.types.clone(), function.shapes.clone())
     }

@@ -1,4 +1,4 @@
-//! [`DatasetIterator`]: draws the elements of a dataset, one in every run.
+//! [`DatasetIterator`]: yields the elements of a dataset, one in every run.
 
 use super::Dataset;
 use super::function::{Function, mistaken};
@@ -7,7 +7,7 @@ use graph::{Graph, Operation, Output};
 use std::sync::Arc;
 use tensor::{DType, PartialShape};
 
-/// Draws the elements of a dataset. At the end a run fails as out of range.
+/// Yields the elements of a dataset. At the end, a run fails with `OutOfRange`.
 ///
 /// ```
 /// use ferroflow::data::{Dataset, DatasetIterator};
@@ -30,7 +30,7 @@ pub struct DatasetIterator {
 }
 
 impl DatasetIterator {
-    /// Returns the operation that starts the iterator at the first element, again and again; a one-shot iterator has none.
+    /// Returns the operation that restarts the iterator at the first element; a one-shot iterator has none.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -44,7 +44,7 @@ impl DatasetIterator {
         self.initializer.as_ref()
     }
 
-    /// Returns the next element's components. Call it once: every call adds an op that draws for itself.
+    /// Returns the next element's components. Call it once: every call adds an op that takes an element of its own.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -59,7 +59,7 @@ impl DatasetIterator {
         ops::dataset::iterator_get_next(&self.resource, &self.types, &self.shapes)
     }
 
-    /// Returns an operation that starts the iterator at the first element of another dataset of the same types.
+    /// Returns an operation that restarts the iterator at the first element of another dataset of the same types.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -79,9 +79,9 @@ impl DatasetIterator {
         ops::dataset::make_iterator(dataset.variant(), &self.resource)
     }
 
-    /// Has the iterator's position saved and restored with the variables, by each saver that is made from now on: training that goes
-    /// on from a checkpoint draws the elements that come next. The iterator must be one with an initializer, which has run before the
-    /// position is restored.
+    /// Adds the iterator's position to what savers created from now on save and restore, so that training that resumes from a
+    /// checkpoint continues with the next elements. The iterator must have an initializer, which must run before the position is
+    /// restored.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -110,7 +110,7 @@ impl DatasetIterator {
         let (resource, graph) = (self.resource.clone(), self.resource.graph());
         let value = graph.colocate_with(&resource.op, |graph| graph.op("SerializeIterator").input(&resource).output());
         let owner = resource.edge();
-        // The name that TensorFlow gives it.
+        // TensorFlow uses this name.
         let name = format!("{}:0-state", resource.op.name());
         let restore = move |graph: &Graph, position: &Output| {
             graph.op("DeserializeIterator").input(&graph.from_edge(owner)).input(position).try_build()
@@ -119,7 +119,7 @@ impl DatasetIterator {
         saveable::add(graph, saveable);
     }
 
-    /// Returns the resource, such as for a saver of positions.
+    /// Returns the iterator resource, for example for a saver of positions.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -134,7 +134,7 @@ impl DatasetIterator {
 }
 
 impl Dataset {
-    /// Returns an iterator that an operation starts, which may depend on what a run is fed.
+    /// Returns an iterator with an initializer, which may depend on fed values.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -158,7 +158,7 @@ impl Dataset {
         DatasetIterator { resource, initializer, types: self.types().to_vec(), shapes: self.shapes().to_vec() }
     }
 
-    /// Returns an iterator that starts by itself and goes through the dataset once. The dataset must not depend on placeholders or
+    /// Returns an iterator that needs no initializer and yields the dataset once. The dataset must not depend on placeholders or
     /// variables.
     ///
     /// ```

@@ -1,9 +1,9 @@
-//! MNIST: handwritten digits in idx files, and the smaller set that comes with the library.
+//! MNIST: handwritten digits in idx files, and the bundled subset.
 //!
-//! Files of a directory are checked before they are used. Where the directory has a `SHA256SUMS`, as `sha256sum` writes it,
-//! a file that it names must have the checksum it names. Any other file that is as large as the full set's must have the
-//! full set's checksum. Digits of your own are of another size, or have a `SHA256SUMS` beside them; gzip has a checksum of
-//! its own, and the sizes in an idx file's header must fit its length, in any case.
+//! Files of a directory are checked before they are used. If the directory has a `SHA256SUMS`, as `sha256sum` writes it, each
+//! file listed in it must have that checksum. Any other file of the same size as the full set's must have the full set's
+//! checksum. Digits of your own have another size, or a `SHA256SUMS`. In any case, gzip's own checksum is verified, and the sizes
+//! in an idx header must match the file's length.
 //!
 //! ```
 //! # #[cfg(feature = "digits")] {
@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
 
-/// Pixels in a row and rows in an image.
+/// The width and height of an image in pixels.
 ///
 /// ```
 /// use ferroflow::data::mnist::{IMAGE_PIXELS, IMAGE_SIZE};
@@ -34,7 +34,7 @@ use tensor::{Result, Status, Tensor};
 /// assert_eq!(IMAGE_SIZE * IMAGE_SIZE, IMAGE_PIXELS);
 /// ```
 pub const IMAGE_SIZE: usize = 28;
-/// Pixels in an image.
+/// The number of pixels of an image.
 ///
 /// ```
 /// use ferroflow::Graph;
@@ -44,7 +44,7 @@ pub const IMAGE_SIZE: usize = 28;
 /// assert_eq!(images.shape(), ferroflow::PartialShape::from([-1, 784]));
 /// ```
 pub const IMAGE_PIXELS: usize = IMAGE_SIZE * IMAGE_SIZE;
-/// Kinds of digits.
+/// The number of classes.
 ///
 /// ```
 /// use ferroflow::data::mnist::NUM_CLASSES;
@@ -59,7 +59,7 @@ const TRAIN_LABELS: &str = "train-labels-idx1-ubyte";
 const TEST_IMAGES: &str = "t10k-images-idx3-ubyte";
 const TEST_LABELS: &str = "t10k-labels-idx1-ubyte";
 
-/// The files of the full set, unpacked: how long they are, and their SHA-256.
+/// The files of the full set, uncompressed: their lengths and SHA-256 checksums.
 const FULL_SET: [(&str, usize, &str); 4] = [
     (TRAIN_IMAGES, 47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
     (TRAIN_LABELS, 60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
@@ -67,13 +67,13 @@ const FULL_SET: [(&str, usize, &str); 4] = [
     (TEST_LABELS, 10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
 ];
 
-/// The file with the checksums of a directory's files.
+/// The file with the checksums of the files in a directory.
 const CHECKSUMS: &str = "SHA256SUMS";
 
-/// A bound on the size of a file once it is unpacked; the full set's largest has 47 MB.
+/// A bound on the uncompressed size of a file; the largest one of the full set has 47 MB.
 const UNPACKED_BYTES_MAX: u64 = 1 << 30;
 
-/// The digits, split as TensorFlow's tutorials split them.
+/// The digits, split as in TensorFlow's tutorials.
 ///
 /// ```
 /// # #[cfg(feature = "digits")] {
@@ -86,11 +86,11 @@ const UNPACKED_BYTES_MAX: u64 = 1 << 30;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mnist {
-    /// The digits to train on.
+    /// The training digits.
     pub train: Digits,
-    /// Digits of the training files that are kept out of training: a twelfth of them.
+    /// The validation digits: a twelfth of the training files, which is not used for training.
     pub validation: Digits,
-    /// The digits to test on.
+    /// The test digits.
     pub test: Digits,
 }
 
@@ -115,8 +115,8 @@ pub struct Digits {
 }
 
 impl Mnist {
-    /// Returns the digits that come with the library: 15,000 to train on and 2,500 to test on. The feature `digits`, which
-    /// is on by default, brings them along.
+    /// Returns the bundled digits: 15,000 for training and 2,500 for tests. They need the feature `digits`, which is on by
+    /// default.
     ///
     /// ```
     /// # #[cfg(feature = "digits")] {
@@ -136,7 +136,7 @@ impl Mnist {
         )
     }
 
-    /// Reads the four idx files of a directory, gzipped or not, and checks them as this module says.
+    /// Reads the four idx files of a directory, gzipped or not, and checks them as described in the [module](self).
     ///
     /// ```
     /// use ferroflow::Code;
@@ -208,7 +208,7 @@ impl Digits {
         Ok(Digits { images: images.into(), labels: labels.into(), first: 0, len: labels.len() })
     }
 
-    /// Returns how many digits there are.
+    /// Returns the number of digits.
     ///
     /// ```
     /// # #[cfg(feature = "digits")] {
@@ -220,7 +220,7 @@ impl Digits {
         self.len
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no digits.
     ///
     /// ```
     /// # #[cfg(feature = "digits")] {
@@ -262,7 +262,7 @@ impl Digits {
         (index < self.len).then(|| self.labels[self.first + index])
     }
 
-    /// Returns batches without end: each epoch has every digit once, in another order that `seed` decides.
+    /// Returns batches without end: each epoch has every digit once, in an order that depends on `seed`.
     ///
     /// ```
     /// # #[cfg(feature = "digits")] {
@@ -303,7 +303,7 @@ impl Digits {
     }
 }
 
-/// Batches of digits, in an order that changes every epoch.
+/// Batches of digits, shuffled in every epoch.
 ///
 /// ```
 /// # #[cfg(feature = "digits")] {
@@ -324,7 +324,7 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Returns the next `size` digits, across the end of an epoch if need be.
+    /// Returns the next `size` digits, continuing into the next epoch if necessary.
     ///
     /// ```
     /// # #[cfg(feature = "digits")] {
@@ -358,10 +358,10 @@ impl Batches {
     }
 }
 
-/// Reads what `sha256sum` writes: a checksum and a file on every line.
+/// Parses the output of `sha256sum`: a checksum and a file on every line.
 fn checksums(text: &str) -> HashMap<String, String> {
     let lines = text.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
-    // A star in front of the name means that the file was read as it is.
+    // A star before the name means that the file was read in binary mode.
     let name = |text: &str| text.trim_start().trim_start_matches('*').trim_start_matches("./").to_owned();
     lines.map(|(sum, file)| (name(file), sum.to_ascii_lowercase())).collect()
 }
@@ -400,7 +400,7 @@ fn idx_labels<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
     Ok(idx(name, bytes, 1)?.1)
 }
 
-/// Reads an idx file of bytes: a magic number with the rank, the sizes, the data.
+/// Parses an idx file of bytes: a magic number with the rank, the sizes, the data.
 fn idx<'a>(name: &str, bytes: &'a [u8], rank: usize) -> Result<(Vec<usize>, &'a [u8])> {
     let damaged = |what: String| Status::data_loss(format!("{name} is not an idx file of digits: {what}"));
     let word = |index: usize| -> Option<u32> {

@@ -1,4 +1,4 @@
-//! Data: [`Dataset`] pipelines as `tf.data` builds them, and the digits of MNIST.
+//! Input data: [`Dataset`] pipelines as in `tf.data`, and the digits of MNIST.
 
 mod bucket;
 mod callbacks;
@@ -18,5 +18,5 @@ pub use dataset::{Dataset, PaddedBatch};
 pub use element::{IntoElement, IntoOutputs};
 pub use files::{CsvOptions, RecordOptions};
 pub use iterator::DatasetIterator;
-/// A feature of fixed length of an example, for [`Dataset::parse_example`].
+/// A fixed-length feature of an example, for [`Dataset::parse_example`].
 pub use ops::parsing::FixedLenFeature;

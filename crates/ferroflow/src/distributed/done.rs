@@ -1,8 +1,9 @@
-//! How the tasks of a cluster learn that training is over. Every worker puts its number into a queue on each parameter server, and
-//! these wait until all have. A queue on the chief is closed when the chief is done: workers and evaluators listen to it.
+//! The protocol by which the tasks of a cluster learn that training is over. Every worker puts its number into a queue on each
+//! parameter server, which waits for the numbers of all workers. The chief closes a queue on its own server when it is done;
+//! workers and evaluators wait for that.
 //!
-//! `ferroflow server`, programs under `python -m ferroflow` and [`train_and_evaluate`](crate::estimator::train_and_evaluate) all do so, and
-//! end together in one cluster.
+//! `ferroflow server`, programs under `python -m ferroflow` and [`train_and_evaluate`](crate::estimator::train_and_evaluate) all
+//! use it, so they end together in one cluster.
 
 use crate::session::{RunOptions, SessionConfig, Target};
 use crate::train::Queue;
@@ -14,36 +15,36 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use tensor::{Code, DType, PartialShape, Result, Status, Tensor};
 
-/// The name under which the tasks share the queue.
+/// The shared name of the queue of workers' numbers.
 const QUEUE: &str = "ferroflow_done";
 
-/// The name of a queue on the chief that holds nothing, and is closed when the chief is done.
+/// The shared name of a queue on the chief that stays empty, and is closed when the chief is done.
 const CHIEF_QUEUE: &str = "ferroflow_chief";
 
-/// How long the other workers may take when the chief is done: what they had to give is in the model already.
+/// How long the other workers may take when the chief is done: their contributions are in the model already.
 ///
 /// ```
 /// assert!(ferroflow::distributed::done::GRACE < ferroflow::distributed::done::GRACE_OF_PROGRAMS);
 /// ```
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// The same for programs that take long to start: a worker that comes when the chief is done already finds nothing to do and leaves.
+/// As [`GRACE`], for programs that start slowly: a worker that starts when the chief is done finds nothing to do and exits.
 ///
 /// ```
 /// assert_eq!(ferroflow::distributed::done::GRACE_OF_PROGRAMS.as_secs(), 60);
 /// ```
 pub const GRACE_OF_PROGRAMS: Duration = Duration::from_secs(60);
 
-/// How long a chief that is done stays for those who listen to it.
+/// How long a chief that is done waits for the tasks that listen to it.
 const LISTENING: Duration = Duration::from_secs(2);
 
-/// How often it looks whether they are still there.
+/// How often the chief checks whether tasks still listen.
 const LOOKING: Duration = Duration::from_millis(10);
 
-/// How long a worker tries to tell.
+/// How long a worker tries to reach the other tasks.
 const TELLING: Duration = Duration::from_secs(5);
 
-/// Returns how many tasks of a cluster train.
+/// Returns the number of tasks of a cluster that train.
 ///
 /// ```
 /// use ferroflow::distributed::{ClusterSpec, done};
@@ -56,7 +57,7 @@ pub fn trainers(cluster: &ClusterSpec) -> u32 {
     ["chief", "master", "worker"].into_iter().map(|job| cluster.num_tasks(job) as u32).sum()
 }
 
-/// Returns the number of a task among those that train, of which the chief is 0.
+/// Returns a task's number among those that train; the chief's is 0.
 ///
 /// ```
 /// use ferroflow::distributed::{ClusterSpec, done};
@@ -73,7 +74,7 @@ pub fn number(cluster: &ClusterSpec, job: &str, index: u32) -> Option<u32> {
     }
 }
 
-/// Starts to wait on a thread of its own; what is returned is there when training is over.
+/// Starts to wait on a separate thread; the returned channel gets the result when training is over.
 ///
 /// ```
 /// use ferroflow::distributed::{create_local_server, done};
@@ -98,11 +99,11 @@ pub fn watch(
     let device = device(job, task);
     let watch = move || drop(over.send(wait(&server, device, workers, grace)));
     let spawned = std::thread::Builder::new().name("wait for the workers".to_owned()).spawn(watch);
-    spawned.map_err(|error| Status::resource_exhausted(format!("no thread to wait for the workers: {error}")))?;
+    spawned.map_err(|error| Status::resource_exhausted(format!("can't start a thread to wait for the workers: {error}")))?;
     Ok(told)
 }
 
-/// Waits until all workers have said that they are done, or the chief has and the others have had their time.
+/// Waits until all workers have reported that they are done, or the chief has and the grace period is over.
 fn wait(server: &Server, device: String, workers: u32, grace: Duration) -> Result<()> {
     let graph = Graph::new();
     let taken = on_queue(&graph, &device, |queue| queue.dequeue(&[DType::Int32])).output(0);
@@ -121,10 +122,10 @@ fn wait(server: &Server, device: String, workers: u32, grace: Duration) -> Resul
     session.close()
 }
 
-/// Tells every parameter server that a worker is done, and then the worker's own server when it is another process: that
-/// one leaves as soon as it knows, and it is the way to the others. One that is gone already needn't be told.
+/// Tells every parameter server that a worker is done, and then the worker's own server if it is another process. The own server
+/// comes last, since it exits at once and the calls to the others go through it. Tasks that have already exited are skipped.
 ///
-/// A worker's number is 0 for the chief; its device is its own.
+/// `worker` is the worker's number, 0 for the chief; `own` is its device.
 ///
 /// ```
 /// use ferroflow::distributed::{create_local_server, done};
@@ -142,7 +143,7 @@ pub fn tell(target: &Target, worker: u32, own: &str, ps: u32, is_existing_server
     }
 }
 
-/// Tells these tasks that a worker is done.
+/// Tells the given tasks that a worker is done.
 ///
 /// ```
 /// use ferroflow::distributed::{create_local_server, done};
@@ -159,12 +160,12 @@ pub fn tell_all(target: &Target, worker: u32, own: &str, devices: &[String]) {
         let (target, told, own, device) = (target.clone(), told.clone(), own.to_owned(), device.clone());
         let tell = move || {
             if let Err(status) = tell_one(&target, worker, &own, &device) {
-                tracing::debug!("{device} can't be told that worker {worker} is done: {status}");
+                tracing::debug!("can't tell {device} that worker {worker} is done: {status}");
             }
             let _ = told.send(());
         };
         if let Err(error) = std::thread::Builder::new().name("tell that it is done".to_owned()).spawn(tell) {
-            tracing::debug!("nobody can be told that worker {worker} is done: {error}");
+            tracing::debug!("can't tell the other tasks that worker {worker} is done: {error}");
         }
     }
     drop(told);
@@ -185,12 +186,13 @@ fn tell_one(target: &Target, worker: u32, own: &str, at: &str) -> Result<()> {
     let filters = filtered(&[at.to_owned(), own.to_owned()]);
     let session = target.session(&graph, &filters)?;
     session.run_ops(&[&put])?;
-    // The server may stop as soon as it knows.
+    // The server may stop as soon as it is told.
     let _ = session.close();
     Ok(())
 }
 
-/// Waits until the chief has said that it is done. An error says that it can't be known, such as while the chief isn't there.
+/// Waits until the chief has reported that it is done. An error means that this can't be determined, for example because the
+/// chief isn't running.
 ///
 /// ```
 /// use ferroflow::distributed::{create_local_server, done};
@@ -256,8 +258,8 @@ pub fn tell_chief_done(target: &Target, own: &str) -> Result<()> {
     target.session(&graph, &filtered(&[own.to_owned()]))?.run_ops(&[&close])
 }
 
-/// Waits, not for long, until those who listened to the chief have heard that it is done and have left its server: one that stops at once
-/// may take the answer along, and who can't hear it takes the chief for lost, which may come back.
+/// Waits briefly until the tasks that listened to the chief have been notified and have closed their sessions. If the server
+/// stopped at once, a listener might not get the notification, and would take the chief for lost and wait for its return.
 ///
 /// ```
 /// use ferroflow::distributed::{create_local_server, done};

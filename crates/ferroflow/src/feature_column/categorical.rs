@@ -1,4 +1,4 @@
-//! Columns of ids: by identity, vocabulary, hash, buckets or a cross of others.
+//! Categorical columns: by identity, vocabulary, hash, buckets, or a cross of others.
 
 use super::numeric::{ColumnId, NumericColumn};
 use std::collections::BTreeSet;
@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use storage::file_system::{FileSystem, FileSystems};
 use tensor::{DType, IntoTensor, Result, Status, Tensor};
 
-/// A column of ids, any number of them in a row. Which id stands for what is up to the function that described it.
+/// A categorical column: any number of ids in each row. The function that created the column determines what the ids stand for.
 ///
-/// A linear model takes it as it is. A network is given [`embedding_column`](super::embedding_column) or
+/// A linear model takes the column itself. A network takes an [`embedding_column`](super::embedding_column) or
 /// [`indicator_column`](super::indicator_column) of it.
 ///
 /// ```
@@ -41,12 +41,12 @@ pub(super) enum Words {
     List(Result<Tensor>),
     File {
         path: String,
-        /// How many lines the file has, once they were counted.
+        /// The number of lines of the file, once they were counted.
         counted: OnceLock<Result<i64>>,
     },
 }
 
-/// What becomes of a value that isn't in a vocabulary, and what a vocabulary file has.
+/// How values outside of a vocabulary are handled, and options of a vocabulary file.
 ///
 /// ```
 /// use ferroflow::feature_column::{VocabularyOptions, categorical_column_with_vocabulary_list_and};
@@ -58,13 +58,13 @@ pub(super) enum Words {
 /// ```
 #[derive(Clone, Debug)]
 pub struct VocabularyOptions {
-    /// The id of other values; -1 leaves them out.
+    /// The id of other values; -1 ignores them.
     pub default_value: i64,
-    /// Into how many further ids other values are hashed instead.
+    /// The number of further ids into which other values are hashed instead.
     pub num_oov_buckets: i64,
-    /// How many lines of a file count; without it, all of them.
+    /// The number of lines of a file to use; `None` means all of them.
     pub vocabulary_size: Option<i64>,
-    /// The type of the values: `string`, or `int64` for integers. A list says it itself.
+    /// The type of the values: `string`, or `int64` for integers. For a list it is the type of its elements.
     pub dtype: DType,
 }
 
@@ -74,7 +74,7 @@ impl Default for VocabularyOptions {
     }
 }
 
-/// What is crossed: a feature of texts by its name, or a column.
+/// An input of a cross: the name of a string feature, or a column.
 ///
 /// ```
 /// use ferroflow::feature_column::{CrossKey, categorical_column_with_identity, crossed_column};
@@ -109,7 +109,7 @@ impl From<CategoricalColumn> for CrossKey {
     }
 }
 
-/// Describes a column whose feature has the ids themselves: integers from 0 up to, and without, `num_buckets`.
+/// Returns a column whose feature holds the ids themselves: integers from 0 up to, but excluding, `num_buckets`.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -126,7 +126,7 @@ pub fn categorical_column_with_identity(key: &str, num_buckets: i64) -> Categori
     CategoricalColumn::new(Kind::Identity { key: key.to_owned(), num_buckets, default: None })
 }
 
-/// As [`categorical_column_with_identity`], where what is not in the range counts as `default_value`.
+/// As [`categorical_column_with_identity`], with `default_value` in place of values outside of the range.
 ///
 /// ```
 /// let month = ferroflow::feature_column::categorical_column_with_identity_or("month", 12, 0);
@@ -135,7 +135,7 @@ pub fn categorical_column_with_identity_or(key: &str, num_buckets: i64, default_
     CategoricalColumn::new(Kind::Identity { key: key.to_owned(), num_buckets, default: Some(default_value) })
 }
 
-/// Describes a column whose ids are the positions of its values in a list, of texts or integers. Other values are left out.
+/// Returns a column whose ids are the positions of its values in a list of strings or integers. Other values are ignored.
 ///
 /// ```
 /// use ferroflow::feature_column::categorical_column_with_vocabulary_list;
@@ -148,7 +148,7 @@ pub fn categorical_column_with_vocabulary_list(key: &str, vocabulary: impl IntoT
     categorical_column_with_vocabulary_list_and(key, vocabulary, VocabularyOptions::default())
 }
 
-/// As [`categorical_column_with_vocabulary_list`], with something to say about other values.
+/// As [`categorical_column_with_vocabulary_list`], with options for other values.
 ///
 /// ```
 /// use ferroflow::feature_column::{VocabularyOptions, categorical_column_with_vocabulary_list_and};
@@ -165,7 +165,7 @@ pub fn categorical_column_with_vocabulary_list_and(
     CategoricalColumn::new(Kind::Vocabulary { key: key.to_owned(), words, options })
 }
 
-/// Describes a column whose ids are the numbers of the lines of a file that its values are found in.
+/// Returns a column whose ids are the line numbers of its values in a file.
 ///
 /// ```
 /// use ferroflow::feature_column::{VocabularyOptions, categorical_column_with_vocabulary_file};
@@ -182,7 +182,7 @@ pub fn categorical_column_with_vocabulary_file(key: &str, path: &str, options: V
     CategoricalColumn::new(Kind::Vocabulary { key: key.to_owned(), words, options })
 }
 
-/// Describes a column whose ids are hashes of its values, texts.
+/// Returns a column whose ids are hashes of its values, which are strings.
 ///
 /// ```
 /// let city = ferroflow::feature_column::categorical_column_with_hash_bucket("city", 1000);
@@ -191,7 +191,7 @@ pub fn categorical_column_with_hash_bucket(key: &str, hash_bucket_size: i64) -> 
     categorical_column_with_hash_bucket_of(key, hash_bucket_size, DType::String)
 }
 
-/// As [`categorical_column_with_hash_bucket`], for texts or for integers, which are hashed as texts.
+/// As [`categorical_column_with_hash_bucket`], for strings or integers, which are hashed as strings.
 ///
 /// ```
 /// use ferroflow::DType;
@@ -203,8 +203,8 @@ pub fn categorical_column_with_hash_bucket_of(key: &str, hash_bucket_size: i64, 
     CategoricalColumn::new(Kind::Hashed { key: key.to_owned(), num_buckets: hash_bucket_size, dtype })
 }
 
-/// Describes a column whose ids say between which boundaries the numbers of another column lie. It is also dense: [`input_layer`]
-/// makes a 1 of the bucket that a number is in, and zeros of the others.
+/// Returns a column whose ids are the buckets that another column's numbers fall into, as given by the boundaries. The column is
+/// also dense: [`input_layer`] turns it into one-hot vectors.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -223,9 +223,9 @@ pub fn bucketized_column(source: &NumericColumn, boundaries: &[f32]) -> Categori
     CategoricalColumn::new(Kind::Bucketized { source: source.clone(), boundaries: boundaries.to_vec() })
 }
 
-/// Describes a column whose ids are hashes of what other columns and features have together, in so many buckets.
+/// Returns a column whose ids are hashes of the combinations of other columns and features, in `hash_bucket_size` buckets.
 ///
-/// A column of hashes can't be crossed: give the name of its feature instead.
+/// A hash column can't be crossed: use the name of its feature instead.
 ///
 /// ```
 /// use ferroflow::feature_column::crossed_column;
@@ -241,7 +241,7 @@ pub fn crossed_column<K: Into<CrossKey>>(
     CategoricalColumn::new(Kind::Crossed { keys, num_buckets: hash_bucket_size, hash_key: None })
 }
 
-/// As [`crossed_column`], with a key for the hash.
+/// As [`crossed_column`], with a hash key.
 ///
 /// ```
 /// let place = ferroflow::feature_column::crossed_column_with_key(["country", "city"], 1000, 7);
@@ -255,7 +255,7 @@ pub fn crossed_column_with_key<K: Into<CrossKey>>(
     CategoricalColumn::new(Kind::Crossed { keys, num_buckets: hash_bucket_size, hash_key: Some(hash_key) })
 }
 
-/// Describes a column whose ids have weights, which another feature has: one of type `float` for each value.
+/// Returns a column whose ids are weighted by another feature, which has a `float` for each value.
 ///
 /// ```
 /// use ferroflow::feature_column::{categorical_column_with_hash_bucket, weighted_categorical_column};
@@ -290,7 +290,7 @@ impl CategoricalColumn {
         CategoricalColumn { id: ColumnId::new(), kind: Arc::new(kind), is_sequence: false }
     }
 
-    /// Returns the name, which is that of the feature or made of those of others.
+    /// Returns the name: that of the feature, or one composed of several features' names.
     ///
     /// ```
     /// use ferroflow::feature_column::{bucketized_column, numeric_column};
@@ -310,7 +310,7 @@ impl CategoricalColumn {
         }
     }
 
-    /// Returns how many ids there are. A vocabulary file without a size is read for it.
+    /// Returns the number of ids. For a vocabulary file without a size, this counts the lines of the file.
     ///
     /// ```
     /// use ferroflow::feature_column::{bucketized_column, numeric_column};
@@ -335,7 +335,7 @@ impl CategoricalColumn {
         }
     }
 
-    /// Fails unless the description is sound.
+    /// Fails unless the column's options are valid.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |what: String| Err(Status::invalid_argument(what));
         let name = self.name();
@@ -405,7 +405,7 @@ impl CrossKey {
     }
 }
 
-/// Returns what is crossed in the end: a cross of crosses is one of all that they cross.
+/// Returns the leaves of a cross: a cross of crosses is one of all their inputs.
 pub(super) fn leaves(keys: &[CrossKey]) -> Vec<&CrossKey> {
     let mut found = Vec::new();
     for key in keys {
@@ -422,7 +422,7 @@ pub(super) fn leaves(keys: &[CrossKey]) -> Vec<&CrossKey> {
 }
 
 impl Words {
-    /// Returns how many words there are.
+    /// Returns the number of words.
     pub(super) fn count(&self, key: &str, options: &VocabularyOptions) -> Result<i64> {
         match self {
             Words::List(words) => Ok(words.clone()?.num_elements() as i64),
@@ -487,6 +487,6 @@ fn lines(key: &str, path: &str) -> Result<i64> {
         Status::new(status.code(), what)
     })?;
     let whole = bytes.iter().filter(|&&byte| byte == b'\n').count() as i64;
-    // The last line counts without its end, too.
+    // A last line without a line end counts, too.
     Ok(whole + i64::from(bytes.last().is_some_and(|&byte| byte != b'\n')))
 }

@@ -1,4 +1,4 @@
-//! [`FeatureColumn`]: any column, for functions that take several.
+//! [`FeatureColumn`]: any kind of column, for functions that take several.
 
 use super::categorical::{CategoricalColumn, Kind};
 use super::embedding::{EmbeddingColumn, IndicatorColumn};
@@ -18,13 +18,13 @@ use tensor::{Result, Status};
 /// ```
 #[derive(Clone)]
 pub enum FeatureColumn {
-    /// Numbers as they are.
+    /// Numbers, unchanged.
     Numeric(NumericColumn),
     /// Ids.
     Categorical(CategoricalColumn),
-    /// Rows of a table.
+    /// Rows of an embedding table.
     Embedding(EmbeddingColumn),
-    /// A number for every id: how often it is there.
+    /// A number for every id: its count.
     Indicator(IndicatorColumn),
     /// Sequences of numbers.
     SequenceNumeric(SequenceNumericColumn),
@@ -55,7 +55,7 @@ from_columns!(
 );
 
 impl FeatureColumn {
-    /// Returns the name: columns that are used together have different ones.
+    /// Returns the name, which must be unique among the columns that are used together.
     ///
     /// ```
     /// use ferroflow::feature_column::{FeatureColumn, numeric_column};
@@ -82,7 +82,7 @@ impl FeatureColumn {
         }
     }
 
-    /// Returns how many numbers a dense column makes of a row.
+    /// Returns the number of values that a dense column has for each row.
     pub(super) fn num_elements(&self) -> Result<i64> {
         match self {
             FeatureColumn::Numeric(column) => Ok(column.num_elements()),
@@ -93,7 +93,7 @@ impl FeatureColumn {
         }
     }
 
-    /// Returns whether an input layer takes the column.
+    /// Returns whether an input layer accepts the column.
     pub(super) fn is_dense(&self) -> bool {
         match self {
             FeatureColumn::Categorical(column) => matches!(*column.kind, Kind::Bucketized { .. }),
@@ -102,7 +102,7 @@ impl FeatureColumn {
         }
     }
 
-    /// Returns the column of ids that this one is made of.
+    /// Returns the categorical column that this one is made of, if any.
     pub(super) fn categorical(&self) -> Option<&CategoricalColumn> {
         match self {
             FeatureColumn::Categorical(column) => Some(column),
@@ -113,7 +113,7 @@ impl FeatureColumn {
     }
 }
 
-/// Returns columns in the order of their names, when there are some, all are sound, and no two have the same name.
+/// Returns the columns sorted by name. Fails if there are none, if one is invalid, or if two have the same name.
 pub(super) fn in_order(columns: &[FeatureColumn]) -> Result<Vec<&FeatureColumn>> {
     if columns.is_empty() {
         return Err(Status::invalid_argument("feature_columns must not be empty."));
@@ -135,14 +135,14 @@ pub(super) fn in_order(columns: &[FeatureColumn]) -> Result<Vec<&FeatureColumn>>
     Ok(ordered)
 }
 
-/// Fails when a column is one of sequences.
+/// Fails if a column is a sequence column.
 pub(super) fn check_no_sequence(column: &FeatureColumn) -> Result<()> {
     let is_sequence = matches!(column, FeatureColumn::SequenceNumeric(_))
         || column.categorical().is_some_and(|column| column.is_sequence);
     match is_sequence {
         false => Ok(()),
         true => Err(Status::invalid_argument(format!(
-            "column {} is one of sequences: use it in sequence_input_layer, or one that is not of sequences here",
+            "column {} is a sequence column: use it in sequence_input_layer, or use another column here",
             column.name()
         ))),
     }

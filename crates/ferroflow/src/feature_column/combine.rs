@@ -1,4 +1,4 @@
-//! [`Combiner`]: rows of a table for the ids of each row of a batch, made one.
+//! [`Combiner`]: combines the table rows for the ids of each row of a batch into one.
 
 use super::features::SparseTensor;
 use super::transform::{IdsAndWeights, long, reshaped, retained};
@@ -7,7 +7,7 @@ use crate::variable::Variable;
 use graph::{Graph, Output};
 use tensor::{DType, PartialShape, Result};
 
-/// What becomes of several values in a row.
+/// How several values in a row are combined.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -22,12 +22,12 @@ pub enum Combiner {
     /// Their mean.
     #[default]
     Mean,
-    /// Their sum over the root of their number.
+    /// Their sum divided by the square root of their number.
     SqrtN,
 }
 
-/// Adds the rows of a table for ids, combined along the last axis of the ids. Negative ids are left out, and where nothing is left
-/// there are zeros.
+/// Adds a lookup of ids in a table, combined along the last axis of the ids. Negative ids are ignored; a row without ids gets
+/// zeros.
 pub(super) fn safe_embedding_lookup_sparse(
     table: &Variable,
     sparse: &IdsAndWeights,
@@ -66,7 +66,7 @@ pub(super) fn safe_embedding_lookup_sparse(
     }
 }
 
-/// Reshapes ids and weights so that all axes but the last become one.
+/// Reshapes ids and weights so that all axes except the last become one.
 fn as_matrix(graph: &Graph, sparse: &IdsAndWeights, rank: Option<i64>) -> Result<(SparseTensor, Option<SparseTensor>)> {
     if rank == Some(2) {
         return Ok((sparse.ids.clone(), sparse.weights.clone()));
@@ -85,7 +85,7 @@ fn at_end(x: &Output) -> Result<Output> {
     node("GatherV2", &[x, &last, &int(graph, 0)])
 }
 
-/// Leaves out negative ids and, unless the rows are added up, ids whose weight isn't positive.
+/// Drops negative ids and, unless the rows are summed, ids with a weight that isn't positive.
 fn pruned(
     graph: &Graph,
     ids: SparseTensor,
@@ -101,7 +101,7 @@ fn pruned(
     Ok((retained(&ids, &stays)?, weights))
 }
 
-/// Gives rows without a value a default; returns also which these were.
+/// Gives rows without a value a default; also returns which rows these are.
 fn filled(sparse: &SparseTensor, default: &Output) -> Result<(SparseTensor, Output)> {
     let op = default.graph().op("SparseFillEmptyRows").input(&sparse.indices).input(&sparse.values);
     let op = op.input(&sparse.dense_shape).input(default).try_build()?;
@@ -118,11 +118,11 @@ fn embedding_lookup_sparse(
 ) -> Result<Output> {
     let graph = table.graph();
     let segments = cast(&reshape(&column(&ids.indices, 0)?, &[-1])?, DType::Int32)?;
-    // Each row is looked up once, however often its id is there.
+    // Each row is looked up once, however often its id occurs.
     let unique = graph.op("Unique").input(&ids.values).try_build()?;
     let (ids, places) = (unique.output(0), unique.output(1));
     let rows = graph.colocate_with(table.op(), |graph| match table.handle().is_ref() {
-        // The gradient of a gather from the variable itself is of the rows that were used.
+        // The gradient of a gather from the variable itself is sparse: it covers only the rows that were used.
         true => node("GatherV2", &[table.value(), &ids, &int(graph, 0)]),
         false => {
             let op = graph.op("ResourceGather").input(table.handle()).input(&ids);
@@ -154,7 +154,7 @@ fn embedding_lookup_sparse(
     }
 }
 
-/// Adds a column of a matrix.
+/// Adds a slice with one column of a matrix.
 pub(super) fn column(matrix: &Output, index: i32) -> Result<Output> {
     let graph = matrix.graph();
     let op = graph.op("StridedSlice").input(matrix).input(&ints(graph, &[0, index]));
@@ -163,14 +163,14 @@ pub(super) fn column(matrix: &Output, index: i32) -> Result<Output> {
     Ok(op.try_build()?.output(0))
 }
 
-/// Scales rows that are longer than a norm down to it.
+/// Scales down rows whose norm exceeds a maximum.
 fn clipped(rows: &Output, norm: f64) -> Result<Output> {
     let graph = rows.graph();
     let square = node("Mul", &[rows, rows])?;
     let op = graph.op("Sum").input(&square).input(&ints(graph, &[1])).attr("keep_dims", true);
     let sums = op.try_build()?.output(0);
     let is_long = node("Greater", &[&sums, &scalar(graph, rows.dtype(), 0.0)?])?;
-    // The gradient of a root at zero is infinite.
+    // The gradient of a square root at zero is infinite.
     let safe = node("SelectV2", &[&is_long, &sums, &node("OnesLike", &[&sums])?])?;
     let lengths = node("SelectV2", &[&is_long, &node("Sqrt", &[&safe])?, &sums])?;
     let norm = scalar(graph, rows.dtype(), norm)?;

@@ -1,4 +1,4 @@
-//! Dense columns of ids: rows of a table that is learned ([`embedding_column`], [`shared_embedding_columns`]), or a number for each id
+//! Dense columns of ids: rows of a trained table ([`embedding_column`], [`shared_embedding_columns`]), or a number for each id
 //! ([`indicator_column`]).
 
 use super::categorical::CategoricalColumn;
@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{PartialShape, Result, Status, Tensor};
 
-/// A column of rows of a table that is learned: one row for each id, as `tf.feature_column.embedding_column` describes it. Its
-/// variable is `embedding_weights`, in a scope of the column's name.
+/// A column of rows of a trained table, one row for each id, as in `tf.feature_column.embedding_column`. Its variable is
+/// `embedding_weights`, in a scope with the column's name.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -35,7 +35,7 @@ pub struct EmbeddingColumn {
     max_norm: Option<f64>,
 }
 
-/// What is said of a table.
+/// The options of a table.
 #[derive(Clone)]
 struct Table {
     dimension: i64,
@@ -45,20 +45,20 @@ struct Table {
     shared: Option<Shared>,
 }
 
-/// What several columns with one table have in common.
+/// The common parts of columns that share a table.
 #[derive(Clone)]
 struct Shared {
     id: ColumnId,
     name: String,
-    /// Whether the variable itself has the name, or the scope that it is in.
+    /// Whether the variable itself has the shared name, or the scope that it is in.
     is_variable_name: bool,
 }
 
-/// The tables that a graph's columns share.
+/// The shared tables of a graph's columns.
 #[derive(Default)]
 struct SharedTables(Mutex<HashMap<String, Edge>>);
 
-/// Describes a column of rows of a table, each of `dimension` numbers.
+/// Returns a column of table rows, each of `dimension` numbers.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -77,7 +77,7 @@ pub fn embedding_column(categorical: &CategoricalColumn, dimension: i64) -> Embe
 }
 
 impl EmbeddingColumn {
-    /// Sets what becomes of several ids in a row; their mean unless told otherwise.
+    /// Sets how several ids in a row are combined; by default their mean.
     ///
     /// ```
     /// use ferroflow::feature_column::*;
@@ -89,7 +89,7 @@ impl EmbeddingColumn {
         EmbeddingColumn { combiner, ..self }
     }
 
-    /// Sets the length to which rows that are longer are scaled down when they are used.
+    /// Sets the maximum norm; longer rows are scaled down to it when they are used.
     ///
     /// ```
     /// use ferroflow::feature_column::*;
@@ -100,8 +100,8 @@ impl EmbeddingColumn {
         EmbeddingColumn { max_norm: Some(max_norm), ..self }
     }
 
-    /// Sets the first value of the table; normal numbers with a deviation of one over the root of the dimension, cut off at two of
-    /// them, unless told otherwise.
+    /// Sets the initializer of the table; by default a normal distribution with a standard deviation of one over the square root
+    /// of the dimension, truncated at two standard deviations.
     ///
     /// ```
     /// use ferroflow::feature_column::*;
@@ -124,7 +124,7 @@ impl EmbeddingColumn {
         self.with_table(|table| table.trainable = trainable)
     }
 
-    /// Sets a checkpoint that has the first value of the table, under a name.
+    /// Sets a checkpoint, and the name in it, from which the table is initialized.
     ///
     /// ```no_run
     /// use ferroflow::feature_column::*;
@@ -137,7 +137,7 @@ impl EmbeddingColumn {
         self.with_table(|table| table.checkpoint = Some(place))
     }
 
-    /// Returns the name, which is that of the ids and `_embedding`, or `_shared_embedding`.
+    /// Returns the name: that of the categorical column and `_embedding`, or `_shared_embedding`.
     ///
     /// ```
     /// use ferroflow::feature_column::*;
@@ -162,7 +162,7 @@ impl EmbeddingColumn {
         &self.categorical
     }
 
-    /// Returns the name of the scope that its variable is in.
+    /// Returns the name of the scope of its variable.
     pub(super) fn scope_name(&self) -> String {
         match &self.table.shared {
             Some(shared) if !shared.is_variable_name => shared.name.clone(),
@@ -170,7 +170,7 @@ impl EmbeddingColumn {
         }
     }
 
-    /// Returns whether the table is made outside of all scopes of columns and layers.
+    /// Returns whether the table's name is independent of the scopes of columns and layers.
     pub(super) fn is_outside(&self) -> bool {
         self.table.shared.as_ref().is_some_and(|shared| shared.is_variable_name)
     }
@@ -189,7 +189,7 @@ impl EmbeddingColumn {
         self.categorical.check()
     }
 
-    /// Makes the table, or finds it.
+    /// Creates the table, or finds it.
     pub(super) fn variable(&self, graph: &Graph, trainable: bool) -> Result<Variable> {
         let dims = [self.categorical.num_buckets()?, self.table.dimension];
         let Some(shared) = &self.table.shared else { return self.made(graph, "embedding_weights", &dims, trainable) };
@@ -228,14 +228,14 @@ impl EmbeddingColumn {
         model_variable(request, trainable && self.table.trainable).try_get()
     }
 
-    /// Adds the rows of the ids, combined.
+    /// Adds the lookup of the ids, combined.
     pub(super) fn looked_up(&self, table: &Variable, ids: &IdsAndWeights) -> Result<Output> {
         let name = format!("{}_weights", super::ids::scope_name(&self.name()));
         table.graph().name_scope(&name, |_| safe_embedding_lookup_sparse(table, ids, self.combiner, self.max_norm))
     }
 }
 
-/// Puts a variable of a model in the collections that have such.
+/// Adds a model's variable to the collections for such variables.
 pub(super) fn model_variable(request: VariableRequest<'_>, trainable: bool) -> VariableRequest<'_> {
     let all = [collections::GLOBAL_VARIABLES, MODEL_VARIABLES, collections::TRAINABLE_VARIABLES];
     request.trainable(trainable).collections(if trainable { &all } else { &all[..2] })
@@ -244,7 +244,7 @@ pub(super) fn model_variable(request: VariableRequest<'_>, trainable: bool) -> V
 /// The collection of the variables that a model's results depend on.
 const MODEL_VARIABLES: &str = "model_variables";
 
-/// Starts with what a checkpoint has.
+/// Initializes from a checkpoint.
 fn from_checkpoint(checkpoint: &str, name: &str) -> Initializer {
     let (checkpoint, name) = (checkpoint.to_owned(), name.to_owned());
     Arc::new(move |graph, shape, dtype| {
@@ -252,14 +252,14 @@ fn from_checkpoint(checkpoint: &str, name: &str) -> Initializer {
         let op = graph.op("RestoreV2").input(&graph.constant(checkpoint.as_str()));
         let op = op.input(&graph.constant_tensor(&vector(&name)?)).input(&graph.constant_tensor(&vector("")?));
         let restored = op.attr("dtypes", &[dtype][..]).try_build()?.output(0);
-        // What has another shape is refused when the variable gets it.
+        // The assignment refuses a value of another shape.
         restored.set_shape(&PartialShape::from(shape))?;
         Ok(restored)
     })
 }
 
-/// Describes columns of rows of one table, in the order of the ids' columns. As in `tf.compat.v1.feature_column`, the variable is
-/// `embedding_weights` in a scope that is named after all columns.
+/// Returns columns that share a table, in the order of the categorical columns. As in `tf.compat.v1.feature_column`, the variable
+/// is `embedding_weights` in a scope that is named after all columns.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -279,8 +279,8 @@ pub fn shared_embedding_columns(categorical: &[&CategoricalColumn], dimension: i
     shared(categorical, dimension, None, false)
 }
 
-/// As [`shared_embedding_columns`], named as in `tf.feature_column.shared_embeddings`: the variable itself is named after all columns,
-/// in the scope around the layer.
+/// As [`shared_embedding_columns`], named as in `tf.feature_column.shared_embeddings`: the variable itself is named after all
+/// columns, in the scope around the layer.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -299,8 +299,8 @@ pub fn shared_embeddings(categorical: &[&CategoricalColumn], dimension: i64) -> 
     shared(categorical, dimension, None, true)
 }
 
-/// As [`shared_embedding_columns`], under a name of one's own, with something to say about the table: `options` is a column whose
-/// initializer, combiner and so on count for all.
+/// As [`shared_embedding_columns`], with a name and table options: the initializer, combiner and so on of the column `options`
+/// apply to all.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -340,7 +340,7 @@ fn shared(
     categorical.iter().map(column).collect()
 }
 
-/// A column with a number for each id: how often a row has it, or its weight, as `tf.feature_column.indicator_column` describes it.
+/// A column with a number for each id: its count in the row, or its weight, as in `tf.feature_column.indicator_column`.
 ///
 /// ```
 /// use ferroflow::feature_column::{IndicatorColumn, categorical_column_with_identity, indicator_column};
@@ -353,7 +353,7 @@ pub struct IndicatorColumn {
     pub(super) categorical: CategoricalColumn,
 }
 
-/// Describes a column with a number for each id.
+/// Returns a column with a number for each id.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -373,7 +373,7 @@ pub fn indicator_column(categorical: &CategoricalColumn) -> IndicatorColumn {
 }
 
 impl IndicatorColumn {
-    /// Returns the name, which is that of the ids and `_indicator`.
+    /// Returns the name: that of the categorical column and `_indicator`.
     ///
     /// ```
     /// use ferroflow::feature_column::*;

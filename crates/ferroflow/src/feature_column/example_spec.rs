@@ -1,4 +1,5 @@
-//! What columns need of serialized examples: [`make_parse_example_spec`] says it, and [`parse_example`] parses them.
+//! Parsing of serialized examples for columns: [`make_parse_example_spec`] returns the features that columns need, and
+//! [`parse_example`] parses them.
 
 use super::categorical::{CategoricalColumn, CrossKey, Kind, Words};
 use super::column::FeatureColumn;
@@ -21,16 +22,16 @@ use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 /// ```
 #[derive(Clone, Debug)]
 pub enum FeatureSpec {
-    /// Every example has as many values as fill a shape.
+    /// Every example has a fixed number of values.
     FixedLen {
         /// The shape.
         dims: Vec<i64>,
         /// The type.
         dtype: DType,
-        /// What stands for it in an example that hasn't got it, in the shape; without one it must be there.
+        /// The value for examples that lack the feature, in its shape; without a default, the feature is required.
         default: Option<Tensor>,
     },
-    /// Examples have as many values as they like, which makes it sparse.
+    /// Examples have any number of values; the result is sparse.
     VarLen(DType),
 }
 
@@ -48,7 +49,7 @@ impl PartialEq for FeatureSpec {
     }
 }
 
-/// How examples are parsed: a [`FeatureSpec`] for each feature.
+/// Describes how examples are parsed: a [`FeatureSpec`] for each feature.
 ///
 /// ```
 /// use ferroflow::DType;
@@ -59,7 +60,7 @@ impl PartialEq for FeatureSpec {
 /// ```
 pub type ParseExampleSpec = BTreeMap<String, FeatureSpec>;
 
-/// Returns how examples are parsed for columns, as `tf.feature_column.make_parse_example_spec` does. A program adds its label.
+/// Returns how examples are parsed for columns, as `tf.feature_column.make_parse_example_spec` does. The program adds its label.
 ///
 /// ```
 /// use ferroflow::DType;
@@ -132,9 +133,9 @@ fn ids(spec: &mut ParseExampleSpec, column: &CategoricalColumn) -> Result<()> {
     }
 }
 
-/// Adds the features of a vector of serialized examples.
+/// Adds the parsed features of a vector of serialized examples.
 ///
-/// In a pipeline, examples are drawn in batches and parsed where they come out of it:
+/// In a pipeline, draw batches of examples and parse each batch:
 ///
 /// ```
 /// use ferroflow::data::example::ExampleWriter;

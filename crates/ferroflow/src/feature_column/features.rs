@@ -1,10 +1,10 @@
-//! [`Features`]: the named tensors that columns read.
+//! [`Features`]: named tensors, the inputs of columns.
 
 use graph::{Graph, Output};
 use std::collections::BTreeMap;
 use tensor::DType;
 
-/// A tensor of which only some elements are there.
+/// A tensor with only some of its elements.
 ///
 /// ```
 /// use ferroflow::feature_column::SparseTensor;
@@ -21,11 +21,11 @@ use tensor::DType;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SparseTensor {
-    /// Where the elements are: a matrix of `int64` with a row for each, in order.
+    /// The indices of the elements: a matrix of `int64` with a row for each, in order.
     pub indices: Output,
-    /// The elements, a vector.
+    /// The values of the elements, a vector.
     pub values: Output,
-    /// The shape of the whole, a vector of `int64`.
+    /// The shape of the whole tensor, a vector of `int64`.
     pub dense_shape: Output,
 }
 
@@ -41,9 +41,9 @@ pub struct SparseTensor {
 /// ```
 #[derive(Clone, Debug)]
 pub enum Feature {
-    /// Every row has as many values.
+    /// Every row has the same number of values.
     Dense(Output),
-    /// Rows have values or not.
+    /// Rows have any number of values, or none.
     Sparse(SparseTensor),
 }
 
@@ -94,7 +94,7 @@ impl From<SparseTensor> for Feature {
     }
 }
 
-/// The features of a batch by their names.
+/// The features of a batch, by name.
 ///
 /// ```
 /// use ferroflow::feature_column::Features;
@@ -117,7 +117,7 @@ impl Features {
         Features::default()
     }
 
-    /// Adds a feature, in place of one of that name.
+    /// Adds a dense feature; replaces an existing one of that name.
     ///
     /// ```
     /// use ferroflow::feature_column::Features;
@@ -132,7 +132,7 @@ impl Features {
         self
     }
 
-    /// Adds a feature, in place of one of that name.
+    /// Adds a sparse feature; replaces an existing one of that name.
     ///
     /// ```
     /// use ferroflow::feature_column::Features;
@@ -146,7 +146,7 @@ impl Features {
         self.0.insert(name.to_owned(), feature.into());
     }
 
-    /// Takes a feature out.
+    /// Removes a feature, and returns it.
     ///
     /// ```
     /// use ferroflow::feature_column::Features;
@@ -170,7 +170,7 @@ impl Features {
         self.0.get(name)
     }
 
-    /// Returns the names, in their order.
+    /// Returns the names, sorted.
     ///
     /// ```
     /// use ferroflow::feature_column::Features;
@@ -184,7 +184,7 @@ impl Features {
         self.0.keys().map(String::as_str)
     }
 
-    /// Returns the features with their names, in the names' order.
+    /// Returns the features with their names, sorted by name.
     ///
     /// ```
     /// use ferroflow::feature_column::Features;
@@ -197,7 +197,7 @@ impl Features {
         self.0.iter().map(|(name, feature)| (name.as_str(), feature))
     }
 
-    /// Returns how many features there are.
+    /// Returns the number of features.
     ///
     /// ```
     /// assert_eq!(ferroflow::feature_column::Features::new().len(), 0);
@@ -215,7 +215,7 @@ impl Features {
         self.0.is_empty()
     }
 
-    /// Returns the graph of the features, when there are some.
+    /// Returns the graph of the features, if there are any.
     ///
     /// ```
     /// use ferroflow::feature_column::Features;

@@ -1,4 +1,4 @@
-//! The ids that categorical columns make of features.
+//! The ids that categorical columns compute from features.
 
 use super::categorical::{CategoricalColumn, CrossKey, Kind, VocabularyOptions, Words, leaves};
 use super::combine::column;
@@ -9,7 +9,7 @@ use crate::lookup::LookupTable;
 use graph::Output;
 use tensor::{DType, Result, Status};
 
-/// The key of a cross's hash when it hasn't got one of its own; TensorFlow's.
+/// The default key of a cross's hash, which is TensorFlow's.
 const DEFAULT_HASH_KEY: i64 = 0xDECAF_CAFFE;
 
 impl Transformations<'_> {
@@ -26,7 +26,7 @@ impl Transformations<'_> {
         Ok(made)
     }
 
-    /// Returns the ids of a column with all axes but the first as one.
+    /// Returns the ids of a column, with all axes except the first flattened to one.
     pub(super) fn ids_as_matrix(&mut self, column: &CategoricalColumn) -> Result<IdsAndWeights> {
         let made = self.ids(column)?;
         let flat = |sparse: &SparseTensor| {
@@ -104,7 +104,7 @@ impl Transformations<'_> {
             feature.values = as_text_or_id(&feature.values)?;
         }
         let Some(first) = sparse.first().map(|feature| &feature.values).or(dense.first()) else {
-            return Err(Status::invalid_argument("a cross of nothing"));
+            return Err(Status::invalid_argument("a cross without inputs"));
         };
         let sparse_types: Vec<DType> = sparse.iter().map(|feature| feature.values.dtype()).collect();
         let dense_types: Vec<DType> = dense.iter().map(Output::dtype).collect();
@@ -120,7 +120,7 @@ impl Transformations<'_> {
     }
 }
 
-/// Adds the number of the bucket for each number.
+/// Adds each number's bucket.
 pub(super) fn bucketized(numbers: &Output, boundaries: &[f32]) -> Result<Output> {
     Ok(numbers.graph().op("Bucketize").input(numbers).attr("boundaries", boundaries).try_build()?.output(0))
 }
@@ -132,7 +132,7 @@ fn as_text_or_id(values: &Output) -> Result<Output> {
     }
 }
 
-/// Fails unless a column's type and its feature's are both texts or both integers.
+/// Fails unless a column and its feature are both strings or both integers.
 fn check_type(key: &str, column: DType, feature: DType) -> Result<()> {
     let fits = (column == DType::String && feature == DType::String) || (column.is_integer() && feature.is_integer());
     match fits {
@@ -185,13 +185,13 @@ fn in_vocabulary(key: &str, input: &SparseTensor, words: &Words, options: &Vocab
     })
 }
 
-/// Returns a name as scopes may have it.
+/// Returns a name with characters that scopes allow.
 pub(super) fn scope_name(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
 }
 
-/// Adds ids of buckets: those of a row's second number come after those of the first.
+/// Offsets the bucket ids of a row's second number by the number of buckets, and so on.
 fn buckets_of_ids(buckets: &Output, width: i64, count: i64) -> Result<SparseTensor> {
     let graph = buckets.graph();
     let buckets = cast(&flat_rows(buckets, width)?, DType::Int64)?;
@@ -203,7 +203,7 @@ fn buckets_of_ids(buckets: &Output, width: i64, count: i64) -> Result<SparseTens
     Ok(SparseTensor { indices, values: ids, dense_shape: op.try_build()?.output(0) })
 }
 
-/// Reshapes ids to three axes: the batch, time, and the ids of a time.
+/// Reshapes ids to three axes: the batch, time, and the ids at each time.
 fn as_sequences(made: &IdsAndWeights) -> Result<IdsAndWeights> {
     let shape = &made.ids.dense_shape;
     let rest = reduce("Prod", &rows(shape, 2, None)?, &[0], false)?;
@@ -212,7 +212,8 @@ fn as_sequences(made: &IdsAndWeights) -> Result<IdsAndWeights> {
     Ok(IdsAndWeights { ids: reshaped(&made.ids, &target)?, weights })
 }
 
-/// Adds how long each row's sequence is: one more than the last time that has something, or the last number over how many a time has.
+/// Adds the length of each row's sequence: one more than the last time that has a value, or the last index divided by the number
+/// of values per time.
 pub(super) fn sequence_length(sparse: &SparseTensor, num_elements: i64) -> Result<Output> {
     let graph = sparse.indices.graph();
     graph.name_scope("sequence_length", |graph| {
@@ -222,7 +223,7 @@ pub(super) fn sequence_length(sparse: &SparseTensor, num_elements: i64) -> Resul
         let per_time = scalar(graph, DType::Double, num_elements as f64)?;
         let times = node("RealDiv", &[&cast(&longest, DType::Double)?, &per_time])?;
         let lengths = cast(&node("Ceil", &[&times])?, DType::Int64)?;
-        // Rows at the end may have nothing.
+        // Rows at the end of the batch may be empty.
         let batch = at(&cast(&sparse.dense_shape, DType::Int32)?, 0)?;
         let known = at(&shape_of(&lengths)?, 0)?;
         let missing = expand_dims(&node("Sub", &[&batch, &known])?, 0)?;
@@ -230,7 +231,7 @@ pub(super) fn sequence_length(sparse: &SparseTensor, num_elements: i64) -> Resul
     })
 }
 
-/// Adds how often each id is there, along the last axis but one of what the ids have.
+/// Adds the count of each id, along the last but one axis of the ids.
 pub(super) fn indicators(made: &IdsAndWeights, num_buckets: i64) -> Result<Output> {
     let graph = made.ids.indices.graph();
     let depth = i32::try_from(num_buckets)
@@ -242,7 +243,7 @@ pub(super) fn indicators(made: &IdsAndWeights, num_buckets: i64) -> Result<Outpu
         let one_hot = node("OneHot", &[&dense, &int(graph, depth), &on, &off])?;
         return reduce("Sum", &one_hot, &[-2], false);
     };
-    // Ids outside of the range have no place.
+    // Ids outside of the range are not counted.
     let above = node("GreaterEqual", &[&made.ids.values, &long(graph, 0)])?;
     let below = node("Less", &[&made.ids.values, &long(graph, num_buckets)])?;
     let stays = node("LogicalAnd", &[&above, &below])?;

@@ -1,4 +1,4 @@
-//! [`input_layer`]: dense columns side by side.
+//! [`input_layer`]: dense columns, concatenated.
 
 use super::categorical::Kind;
 use super::column::{FeatureColumn, check_no_sequence, in_order};
@@ -12,8 +12,8 @@ use crate::variable_scope::VariableScope;
 use graph::{Graph, Output};
 use tensor::{DType, Result, Status};
 
-/// Adds the numbers that dense columns make of features, side by side in the order of the columns' names: a row for each row of the
-/// batch. It is `tf.compat.v1.feature_column.input_layer`, with its variables: `input_layer/NAME/embedding_weights`.
+/// Adds the concatenated numbers of dense columns, in the order of the columns' names, with a row for each row of the batch. It
+/// is `tf.compat.v1.feature_column.input_layer`, with its variables: `input_layer/NAME/embedding_weights`.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -43,7 +43,7 @@ pub fn input_layer(features: &Features, columns: &[FeatureColumn]) -> Output {
     kept("input_layer", &first(features), || added(features, columns))
 }
 
-/// Returns an output that says which graph features are in.
+/// Returns any output of the features, for their graph.
 pub(super) fn first(features: &Features) -> Vec<&Output> {
     features.iter().map(|(_, feature)| feature.values()).take(1).collect()
 }
@@ -83,7 +83,7 @@ fn added(features: &Features, columns: &[FeatureColumn]) -> Result<Output> {
     })
 }
 
-/// Makes the tables whose names have nothing of the layer's.
+/// Creates the tables whose names don't depend on the layer's.
 pub(super) fn made_outside(
     graph: &Graph,
     columns: &[&FeatureColumn],
@@ -136,12 +136,12 @@ pub(super) fn dense(
             _ => Err(Status::internal(format!("column {} is not dense", column.name()))),
         },
         FeatureColumn::SequenceNumeric(column) => {
-            Err(Status::internal(format!("column {} is of sequences", column.name())))
+            Err(Status::internal(format!("column {} is a sequence column", column.name())))
         }
     }
 }
 
-/// Fails when it is known that columns have batches of different sizes.
+/// Fails if columns are known to have batches of different sizes.
 pub(super) fn check_same_batch(columns: &[&FeatureColumn], parts: &[Output]) -> Result<()> {
     let mut known: Option<(String, i64)> = None;
     for (column, part) in columns.iter().zip(parts) {

@@ -1,4 +1,4 @@
-//! [`linear_model`]: a weighted sum of what columns make of features.
+//! [`linear_model`]: a weighted sum of columns.
 
 use super::categorical::CategoricalColumn;
 use super::column::{FeatureColumn, check_no_sequence, in_order};
@@ -15,7 +15,7 @@ use crate::variable_scope::{VariableScope, get_variable};
 use graph::{Graph, Output};
 use tensor::{Result, Status};
 
-/// What a linear model is like.
+/// Options of a linear model.
 ///
 /// ```
 /// use ferroflow::feature_column::{Combiner, LinearModelOptions};
@@ -25,9 +25,9 @@ use tensor::{Result, Status};
 /// ```
 #[derive(Clone, Debug)]
 pub struct LinearModelOptions {
-    /// How many sums a row has.
+    /// The number of outputs per row.
     pub units: i64,
-    /// What becomes of the weights of several ids in a row.
+    /// How the weights of several ids in a row are combined.
     pub sparse_combiner: Combiner,
     /// Whether optimizers change the weights.
     pub trainable: bool,
@@ -65,7 +65,7 @@ fn added(features: &Features, columns: &[FeatureColumn], options: &LinearModelOp
     let (graph, columns) = (graph_of(features)?, in_order(columns)?);
     columns.iter().try_for_each(|column| check_no_sequence(column))?;
     if options.units < 1 {
-        return Err(Status::invalid_argument(format!("a linear model of {} units", options.units)));
+        return Err(Status::invalid_argument(format!("a linear model with {} units", options.units)));
     }
     let outside = made_outside(graph, &columns, options.trainable)?;
     VariableScope::with_default_name("linear_model").run(graph, |graph| {

@@ -1,9 +1,10 @@
-//! Feature columns: what a model makes of named features, as `tf.feature_column` describes it.
+//! Feature columns: they describe how named features become a model's inputs, as `tf.feature_column` does.
 //!
-//! A column says how one feature becomes numbers: as they are, in buckets, by a vocabulary or a hash, crossed with others, or as rows of
-//! an embedding. [`input_layer`] puts dense columns side by side as the first layer of a network, [`linear_model`] is a linear model of
-//! any columns, and [`make_parse_example_spec`] says how examples are parsed for them. Names, shapes and values of the variables are
-//! those of `tf.feature_column` and of the canned estimators, so checkpoints go both ways.
+//! A column describes how one feature becomes numbers: unchanged, in buckets, by a vocabulary or a hash, crossed with others, or
+//! as rows of an embedding. [`input_layer`] concatenates dense columns as the first layer of a network, [`linear_model`] is a
+//! linear model of any columns, and [`make_parse_example_spec`] returns how to parse examples for them. Names, shapes and values
+//! of the variables are those of `tf.feature_column` and of the canned estimators, so checkpoints are compatible in both
+//! directions.
 //!
 //! ```
 //! use ferroflow::feature_column::*;
@@ -36,7 +37,8 @@
 //! # Ok::<(), ferroflow::Status>(())
 //! ```
 //!
-//! A feature may be dense or a [`SparseTensor`]; of a dense one, empty texts and -1 count as missing where a column is categorical.
+//! A feature may be dense or a [`SparseTensor`]; in a dense one, empty strings and -1 count as missing if the column is
+//! categorical.
 
 mod categorical;
 mod column;

@@ -1,11 +1,11 @@
-//! Columns of numbers as they are.
+//! Numeric columns.
 
 use graph::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// Makes other numbers of a column's numbers, such as their logarithm.
+/// Transforms a column's numbers, for example to their logarithms.
 ///
 /// ```
 /// use ferroflow::feature_column::{Normalizer, numeric_column};
@@ -16,7 +16,7 @@ use tensor::{DType, Result, Shape, Status, Tensor};
 /// ```
 pub type Normalizer = Arc<dyn Fn(&Output) -> Output + Send + Sync>;
 
-/// A column of numbers, as `tf.feature_column.numeric_column` describes it.
+/// A numeric column, as in `tf.feature_column.numeric_column`.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -38,19 +38,19 @@ pub struct NumericColumn {
     pub(super) normalizer: Option<Normalizer>,
 }
 
-/// Tells columns apart: what was made of one is kept, and found again under its id.
+/// Identifies a column, so that its results can be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ColumnId(u64);
 
 impl ColumnId {
-    /// Returns an id that no column has.
+    /// Returns an unused id.
     pub(super) fn new() -> ColumnId {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         ColumnId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Describes a column of numbers, one in each row.
+/// Returns a column with one number in each row.
 ///
 /// ```
 /// use ferroflow::feature_column::numeric_column;
@@ -72,7 +72,7 @@ impl NumericColumn {
         NumericColumn { id: ColumnId::new(), dims: dims.to_vec(), ..self }
     }
 
-    /// Sets the type that the numbers have in parsed examples. A model is given `float` in any case.
+    /// Sets the type of the numbers in parsed examples. A model always gets `float`.
     ///
     /// ```
     /// use ferroflow::DType;
@@ -84,7 +84,7 @@ impl NumericColumn {
         NumericColumn { id: ColumnId::new(), dtype, ..self }
     }
 
-    /// Sets the number that stands for those that an example hasn't got. Without one they must be there.
+    /// Sets the default for numbers that an example lacks. Without one they are required.
     ///
     /// ```
     /// let age = ferroflow::feature_column::numeric_column("age").default_value(40.0);
@@ -93,7 +93,7 @@ impl NumericColumn {
         self.default_values(&[value])
     }
 
-    /// Sets the numbers that stand for those that an example hasn't got: as many as a row has, or one for all.
+    /// Sets the defaults for numbers that an example lacks: one for each number of a row, or one for all.
     ///
     /// ```
     /// let origin = ferroflow::feature_column::numeric_column("position").shape(&[2]).default_values(&[0.5, 1.5]);
@@ -102,7 +102,7 @@ impl NumericColumn {
         NumericColumn { id: ColumnId::new(), default: Some(values.to_vec()), ..self }
     }
 
-    /// Sets what is made of the numbers first.
+    /// Sets a transformation of the numbers.
     ///
     /// ```
     /// use ferroflow::feature_column::numeric_column;
@@ -114,7 +114,7 @@ impl NumericColumn {
         NumericColumn { id: ColumnId::new(), normalizer: Some(normalizer), ..self }
     }
 
-    /// Returns the name, which is that of the feature.
+    /// Returns the name, that of the feature.
     ///
     /// ```
     /// assert_eq!(ferroflow::feature_column::numeric_column("age").name(), "age");
@@ -123,7 +123,7 @@ impl NumericColumn {
         self.key.clone()
     }
 
-    /// Fails unless the description is sound.
+    /// Fails unless the column's options are valid.
     pub(super) fn check(&self) -> Result<()> {
         check_dims(&self.dims, &self.key)?;
         if !self.dtype.is_floating() && !self.dtype.is_integer() {
@@ -135,7 +135,7 @@ impl NumericColumn {
         self.default_tensor().map(drop)
     }
 
-    /// Returns how many numbers a row has.
+    /// Returns the number of values per row.
     pub(super) fn num_elements(&self) -> i64 {
         self.dims.iter().copied().fold(1, i64::saturating_mul)
     }

@@ -1,4 +1,4 @@
-//! Columns of sequences: [`sequence_input_layer`] makes of each row a sequence of numbers for a recurrent network.
+//! Sequence columns: [`sequence_input_layer`] turns each row into a sequence of numbers for a recurrent network.
 
 use super::categorical::CategoricalColumn;
 use super::column::{FeatureColumn, in_order};
@@ -14,7 +14,7 @@ use crate::variable_scope::VariableScope;
 use graph::{Graph, Output};
 use tensor::{DType, Result, Status};
 
-/// Makes a column of sequences of a column of ids: the second axis of its feature is time. It goes into an embedding or indicator
+/// Turns a categorical column into a sequence column: the second axis of its feature is time. Use it in an embedding or indicator
 /// column.
 ///
 /// ```
@@ -28,8 +28,8 @@ pub fn sequence_categorical_column(column: &CategoricalColumn) -> CategoricalCol
     CategoricalColumn { id: ColumnId::new(), is_sequence: true, ..column.clone() }
 }
 
-/// Adds the numbers that columns of sequences make of features: for each row of the batch and each time the numbers of all columns side
-/// by side, and for each row how long its sequence is. Its variables are `sequence_input_layer/NAME/embedding_weights`.
+/// Adds the numbers of sequence columns: for each row of the batch and each time step the concatenated numbers of all columns,
+/// and for each row the length of its sequence. Its variables are `sequence_input_layer/NAME/embedding_weights`.
 ///
 /// ```
 /// use ferroflow::feature_column::*;
@@ -95,7 +95,7 @@ fn added(features: &Features, columns: &[FeatureColumn]) -> Result<(Output, Outp
     })
 }
 
-/// Adds the first of some lengths, which fails when another has something else.
+/// Adds the first of several length vectors, with a check that the others are equal.
 fn all_equal(graph: &Graph, columns: &[&FeatureColumn], lengths: &[Output]) -> Result<Output> {
     let [first, others @ ..] = lengths else { return Err(Status::internal("sequences without lengths")) };
     let mut checks = Vec::new();
@@ -111,7 +111,7 @@ fn all_equal(graph: &Graph, columns: &[&FeatureColumn], lengths: &[Output]) -> R
     }
 }
 
-/// Adds what is the same for a whole row to each time of its sequence.
+/// Repeats a row's values at each time step of its sequence.
 ///
 /// ```
 /// use ferroflow::feature_column::concatenate_context_input;

@@ -1,4 +1,4 @@
-//! [`Transformations`]: what columns make of features, each thing once.
+//! [`Transformations`]: a cache of the tensors that columns compute from features.
 
 use super::features::{Feature, Features, SparseTensor};
 use super::numeric::{ColumnId, NumericColumn};
@@ -15,7 +15,7 @@ pub(super) struct IdsAndWeights {
     pub(super) weights: Option<SparseTensor>,
 }
 
-/// What was made of the features so far.
+/// The tensors computed from the features so far.
 pub(super) struct Transformations<'a> {
     features: &'a Features,
     raw: HashMap<String, Feature>,
@@ -28,7 +28,7 @@ impl<'a> Transformations<'a> {
         Transformations { features, raw: HashMap::new(), numbers: HashMap::new(), ids: HashMap::new() }
     }
 
-    /// Returns a feature of at least two axes: one of a value in each row gets a second one.
+    /// Returns a feature with at least two axes: one with a single value in each row gets a second axis.
     pub(super) fn feature(&mut self, key: &str) -> Result<Feature> {
         if let Some(feature) = self.raw.get(key) {
             return Ok(feature.clone());
@@ -48,8 +48,8 @@ impl<'a> Transformations<'a> {
         Ok(feature)
     }
 
-    /// Returns a feature as a sparse one. Of a dense one, values that stand for nothing are left out: empty texts and -1, or
-    /// `ignored`.
+    /// Returns a feature as a sparse tensor. In a dense feature, values that mean "missing" are left out: empty strings and -1,
+    /// or `ignored`.
     pub(super) fn sparse(&mut self, key: &str, ignored: Option<f64>) -> Result<SparseTensor> {
         match self.feature(key)? {
             Feature::Sparse(sparse) => Ok(sparse),
@@ -57,7 +57,7 @@ impl<'a> Transformations<'a> {
         }
     }
 
-    /// Returns the numbers of a column, as they came or by its normalizer.
+    /// Returns the numbers of a column, normalized if it has a normalizer.
     pub(super) fn numbers(&mut self, column: &NumericColumn) -> Result<Output> {
         if let Some(numbers) = self.numbers.get(&column.id) {
             return Ok(numbers.clone());
@@ -70,7 +70,7 @@ impl<'a> Transformations<'a> {
         };
         if !values.dtype().is_floating() && !values.dtype().is_integer() && values.dtype() != DType::Bool {
             return Err(Status::invalid_argument(format!(
-                "column {key} is of numbers, and its feature of type {}",
+                "column {key} is numeric, but its feature has type {}",
                 values.dtype()
             )));
         }
@@ -85,7 +85,7 @@ impl<'a> Transformations<'a> {
     }
 }
 
-/// Fails when it is known that a row doesn't have as many values as a column says.
+/// Fails if a row is known not to have the number of values that a column expects.
 fn check_row(key: &str, values: &Output, num_elements: i64) -> Result<()> {
     let shape = values.shape();
     let Some(rank) = shape.rank().filter(|&rank| rank > 0) else { return Ok(()) };
@@ -97,7 +97,7 @@ fn check_row(key: &str, values: &Output, num_elements: i64) -> Result<()> {
     }
 }
 
-/// Adds a second axis when there is only one.
+/// Adds a second axis if there is only one.
 fn as_rows(key: &str, values: &Output) -> Result<Output> {
     match values.shape().rank() {
         Some(0) => Err(no_rank_0(key)),
@@ -110,7 +110,7 @@ fn as_rows(key: &str, values: &Output) -> Result<Output> {
     }
 }
 
-/// Adds the size of a second axis where a tensor has one axis, and nothing else where it has more.
+/// Appends the size of a second axis to a shape with one axis; leaves other shapes unchanged.
 fn second_axis(x: &Output) -> Result<Output> {
     let graph = x.graph();
     let is_vector = node("Equal", &[&node("Rank", &[x])?, &int(graph, 1)])?;
@@ -158,7 +158,7 @@ pub(super) fn reshaped(sparse: &SparseTensor, new_shape: &Output) -> Result<Spar
     Ok(SparseTensor { indices: op.output(0), values: sparse.values.clone(), dense_shape: op.output(1) })
 }
 
-/// Adds those values of which a vector says that they stay.
+/// Adds a selection of the values for which a boolean vector is true.
 pub(super) fn retained(sparse: &SparseTensor, stays: &Output) -> Result<SparseTensor> {
     let graph = stays.graph();
     let places = reshape(&node("Where", &[stays])?, &[-1])?;
@@ -170,7 +170,7 @@ pub(super) fn retained(sparse: &SparseTensor, stays: &Output) -> Result<SparseTe
     })
 }
 
-/// Adds the values of a dense tensor that stand for something.
+/// Adds the values of a dense tensor that aren't missing.
 fn to_sparse(values: &Output, ignored: Option<f64>) -> Result<SparseTensor> {
     let graph = values.graph();
     graph.name_scope("to_sparse_input", |graph| {
@@ -192,7 +192,7 @@ fn number(graph: &Graph, value: f64) -> Output {
     named_constant(graph, "Const", &Tensor::scalar(value as f32))
 }
 
-/// Adds a reshape of a batch to rows of so many values each.
+/// Adds a reshape of a batch to rows of a fixed number of values.
 pub(super) fn flat_rows(values: &Output, num_elements: i64) -> Result<Output> {
     let columns = i32::try_from(num_elements)
         .map_err(|_| Status::invalid_argument(format!("{num_elements} numbers in a row are too many")))?;

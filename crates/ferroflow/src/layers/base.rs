@@ -1,5 +1,4 @@
-//! What all layers share: their variable scope, and weights that are made when the layer is first applied and found again
-//! later.
+//! Common parts of all layers: the variable scope, and weights that are created when the layer is first applied and found later.
 
 use super::constraints::Constraint;
 use super::regularizers::Regularizer;
@@ -14,9 +13,9 @@ use tensor::{DType, Result};
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
-/// The part of a layer that knows its variables.
+/// The part of a layer that manages its variables.
 pub(crate) struct Base {
-    /// Tells layers apart in what a graph keeps of them.
+    /// Identifies the layer among those applied in a graph.
     id: u64,
     default_name: &'static str,
     pub(crate) name: Option<String>,
@@ -25,7 +24,7 @@ pub(crate) struct Base {
     pub(crate) kind: Kind,
 }
 
-/// What a layer says of one of its weights.
+/// Describes one weight of a layer.
 #[derive(Clone, Default)]
 pub(crate) struct WeightOptions {
     pub(crate) initializer: Option<Initializer>,
@@ -43,7 +42,7 @@ struct AppliedLayer {
     variables: Vec<Edge>,
 }
 
-/// Makes and finds a layer's variables while it is applied.
+/// Creates and finds a layer's variables while it is applied.
 pub(crate) struct Weights<'a> {
     graph: &'a Graph,
     base: &'a Base,
@@ -80,7 +79,7 @@ impl Base {
         })
     }
 
-    /// Returns the variables that the layer has in a graph.
+    /// Returns the layer's variables in a graph.
     pub(crate) fn variables(&self, graph: &Graph) -> Result<Vec<Variable>> {
         let applied = graph.extension::<Applied>();
         let edges = applied.0.lock().get(&self.id).map(|layer| layer.variables.clone()).unwrap_or_default();
@@ -93,7 +92,7 @@ impl Weights<'_> {
         self.graph
     }
 
-    /// Makes or finds a weight that is trained unless the layer isn't.
+    /// Creates or finds a weight, which is trainable if the layer is.
     pub(crate) fn get(
         &self,
         name: &str,
@@ -105,7 +104,7 @@ impl Weights<'_> {
         self.request(name, dims, dtype, options, default, self.base.trainable)
     }
 
-    /// Makes or finds a variable that optimizers leave alone.
+    /// Creates or finds a variable that isn't trainable.
     pub(crate) fn untrained(
         &self,
         name: &str,

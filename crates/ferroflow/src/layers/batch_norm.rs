@@ -1,4 +1,4 @@
-//! [`BatchNormalization`]: a layer that keeps mean and variance of its results.
+//! [`BatchNormalization`]: normalizes each channel, with moving averages of mean and variance.
 
 use super::base::{Base, WeightOptions, Weights};
 use super::core::check_floating;
@@ -9,7 +9,7 @@ use crate::variable::{Kind, Variable};
 use graph::{Graph, Output};
 use tensor::{DType, Result, Status, Tensor};
 
-/// The collection of what must run beside a training step, such as the moving averages of batch normalization.
+/// The collection of operations to run with every training step, such as the updates of batch normalization's moving averages.
 ///
 /// ```
 /// use ferroflow::layers::{BatchNormalization, UPDATE_OPS};
@@ -24,8 +24,8 @@ use tensor::{DType, Result, Status, Tensor};
 /// ```
 pub const UPDATE_OPS: &str = "update_ops";
 
-/// A layer that normalizes each channel: with mean and variance of the batch while it trains, and with moving averages of
-/// these otherwise; as `tf.layers.BatchNormalization`.
+/// A layer that normalizes each channel, as `tf.layers.BatchNormalization`: in training with the mean and variance of the batch,
+/// otherwise with their moving averages.
 ///
 /// Its variables are `gamma`, `beta`, `moving_mean` and `moving_variance`, in the scope `batch_normalization`. The
 /// operations that update the averages are in the collection [`UPDATE_OPS`]: run them with every training step.
@@ -56,7 +56,7 @@ pub struct BatchNormalization {
     moving_variance: WeightOptions,
 }
 
-/// Adds [`BatchNormalization`] that trains when `training` says so.
+/// Adds a [`BatchNormalization`] layer that trains if `training` says so.
 ///
 /// ```
 /// use ferroflow::layers::batch_normalization;
@@ -78,7 +78,7 @@ impl Default for BatchNormalization {
 }
 
 impl BatchNormalization {
-    /// Describes the layer.
+    /// Returns the layer.
     ///
     /// ```
     /// let layer = ferroflow::layers::BatchNormalization::new();
@@ -110,7 +110,7 @@ impl BatchNormalization {
         self
     }
 
-    /// Sets how much of the moving averages a step keeps.
+    /// Sets the decay of the moving averages.
     ///
     /// ```
     /// let layer = ferroflow::layers::BatchNormalization::new().momentum(0.9);
@@ -120,7 +120,7 @@ impl BatchNormalization {
         self
     }
 
-    /// Sets what is added to the variance before it divides.
+    /// Sets the number that is added to the variance before the division.
     ///
     /// ```
     /// let layer = ferroflow::layers::BatchNormalization::new().epsilon(1e-5);
@@ -130,7 +130,7 @@ impl BatchNormalization {
         self
     }
 
-    /// Sets whether `beta` is added; it is unless told otherwise.
+    /// Sets whether `beta` is added; by default it is.
     ///
     /// ```
     /// let layer = ferroflow::layers::BatchNormalization::new().center(false);
@@ -140,7 +140,7 @@ impl BatchNormalization {
         self
     }
 
-    /// Sets whether the result is multiplied by `gamma`; it is unless told otherwise.
+    /// Sets whether the result is multiplied by `gamma`; by default it is.
     ///
     /// ```
     /// let layer = ferroflow::layers::BatchNormalization::new().scale(false);
@@ -150,7 +150,7 @@ impl BatchNormalization {
         self
     }
 
-    /// Sets whether one op does it all, which takes images only; without it, that op is used for images.
+    /// Sets whether to use the fused op, which supports only images; by default it is used for images.
     ///
     /// ```
     /// let layer = ferroflow::layers::BatchNormalization::new().fused(false);
@@ -160,7 +160,7 @@ impl BatchNormalization {
         self
     }
 
-    /// Sets whether the layer trains; it doesn't unless told so.
+    /// Sets whether the layer trains; by default it doesn't.
     ///
     /// ```
     /// let layer = ferroflow::layers::BatchNormalization::new().training(true);
@@ -170,7 +170,7 @@ impl BatchNormalization {
         self
     }
 
-    /// Sets the first value of the moving mean.
+    /// Sets the initializer of the moving mean.
     ///
     /// ```
     /// use ferroflow::{initializers, layers::BatchNormalization};
@@ -182,7 +182,7 @@ impl BatchNormalization {
         self
     }
 
-    /// Sets the first value of the moving variance.
+    /// Sets the initializer of the moving variance.
     ///
     /// ```
     /// use ferroflow::{initializers, layers::BatchNormalization};
@@ -214,10 +214,10 @@ impl BatchNormalization {
                     x.shape()
                 )));
             }
-            // There is no fused op for double, and by itself it is chosen for images with channels last or first.
+            // There is no fused op for double, and by default it is used only for images with channels last or first.
             (_, format) => format.filter(|_| x.dtype() != DType::Double),
         };
-        // The statistics of half types are kept in float.
+        // The statistics of half types are kept as float.
         let dtype = if matches!(x.dtype(), DType::Half | DType::BFloat16) { DType::Float } else { x.dtype() };
         self.base.apply(x.graph(), |weights| {
             let dims = [channels];
@@ -246,7 +246,7 @@ impl BatchNormalization {
     }
 
     fn add_fused(&self, weights: &Weights<'_>, x: &Output, parameters: &Parameters, format: &str) -> Result<Output> {
-        /// The smallest number that one of TensorFlow's libraries takes.
+        /// The smallest epsilon that one of TensorFlow's libraries accepts.
         const MIN_EPSILON: f64 = 1.001e-5;
         let graph = weights.graph();
         let gamma = parameters.or_filled(graph, &parameters.gamma, 1.0)?;
@@ -270,7 +270,7 @@ impl BatchNormalization {
         let momentum = match &self.training {
             Training::Never => None,
             Training::Always => Some(compose::scalar(graph, parameters.dtype, self.momentum)?),
-            // A step that doesn't train keeps all of the averages.
+            // A decay of 1 leaves the averages unchanged in a step that doesn't train.
             training => {
                 let chosen = training.choose(
                     graph,
@@ -315,7 +315,7 @@ impl BatchNormalization {
                 )?;
                 let variance = chosen.pop().ok_or_else(|| Status::internal("no variance"))?;
                 let mean = chosen.pop().ok_or_else(|| Status::internal("no mean"))?;
-                // In a step that doesn't train they are the averages themselves, which then stay as they are.
+                // In a step that doesn't train these are the averages themselves, which the update leaves unchanged.
                 let decay = compose::scalar(graph, parameters.dtype, 1.0 - self.momentum)?;
                 update(&parameters.moving_mean, &mean, &decay)?;
                 update(&parameters.moving_variance, &variance, &decay)?;
@@ -373,7 +373,7 @@ struct Parameters {
 }
 
 impl Parameters {
-    /// Returns a variable's value, or a constant in its place.
+    /// Returns a variable's value, or a constant if there is no variable.
     fn or_filled(&self, graph: &Graph, variable: &Option<Variable>, value: f64) -> Result<Output> {
         match variable {
             Some(variable) => Ok(variable.read()),
@@ -382,14 +382,14 @@ impl Parameters {
     }
 }
 
-/// Adds mean and variance over axes, which stay as axes of size 1.
+/// Adds the mean and variance over axes, which are kept with size 1.
 pub(super) fn moments(x: &Output, axes: &[i32]) -> Result<(Output, Output)> {
     let mean = reduce("Mean", x, axes, true)?;
     let distance = node("SquaredDifference", &[x, &node("StopGradient", &[&mean])?])?;
     Ok((mean, reduce("Mean", &distance, axes, true)?))
 }
 
-/// Adds `(x - mean) / sqrt(variance + epsilon) * scale + offset`, in TensorFlow's order.
+/// Adds `(x - mean) / sqrt(variance + epsilon) * scale + offset`, in TensorFlow's order of operations.
 pub(super) fn normalized(
     x: &Output,
     mean: &Output,
@@ -412,7 +412,7 @@ pub(super) fn normalized(
     })
 }
 
-/// Adds the operation that moves an average toward a value, and collects it.
+/// Adds the operation that updates a moving average, and adds it to the collection.
 fn update(average: &Variable, value: &Output, decay: &Output) -> Result<()> {
     let graph = average.graph();
     graph.colocate_with(average.op(), |graph| {
@@ -423,7 +423,7 @@ fn update(average: &Variable, value: &Output, decay: &Output) -> Result<()> {
             let op = graph.op(op).input(average.handle()).input(&delta).try_build()?;
             let done = match kind {
                 Kind::Ref => op.output(0),
-                // An operation without outputs can't be collected: a read that follows it can.
+                // An operation without outputs can't be in a collection; a read after it can.
                 Kind::Resource => graph.control_dependencies(&[op], |graph| average.read_op(graph)),
             };
             graph.add_to_collection(UPDATE_OPS, &done);

@@ -1,4 +1,4 @@
-//! Constraints: what optimizers make of a variable's value after they have changed it.
+//! Constraints: projections that are applied to a variable's value after each update by an optimizer.
 
 use crate::compose::{self, kept, node, reduce, with_number};
 use graph::Output;
@@ -7,10 +7,10 @@ use tensor::Result;
 
 pub use crate::train::constraint::Constraint;
 
-/// What keeps `1 / norm` finite, as in Keras.
+/// Keeps `1 / norm` finite, as in Keras.
 const EPSILON: f64 = 1e-7;
 
-/// Keeps the Euclidean norm along `axes` at `max_value` or below it; axis 0 holds the inputs of a dense layer's unit.
+/// Limits the Euclidean norm along `axes` to `max_value`; use axis 0 for the inputs of a dense layer's unit.
 ///
 /// ```
 /// use ferroflow::layers::{Dense, constraints};
@@ -39,7 +39,7 @@ pub fn non_negative() -> Constraint {
     Arc::new(|weights| kept("constraint non_negative", &[weights], || with_number("Maximum", weights, 0.0)))
 }
 
-/// Keeps the Euclidean norm along `axes` at 1.
+/// Scales the Euclidean norm along `axes` to 1.
 ///
 /// ```
 /// use ferroflow::layers::{Dense, constraints};
@@ -55,7 +55,7 @@ pub fn unit_norm(axes: &[i32]) -> Constraint {
     })
 }
 
-/// Moves the Euclidean norm along `axes` toward `minimum..=maximum`: all the way at a `rate` of 1.
+/// Moves the Euclidean norm along `axes` into `minimum..=maximum`: all the way at a `rate` of 1.
 ///
 /// ```
 /// use ferroflow::layers::{Dense, constraints};

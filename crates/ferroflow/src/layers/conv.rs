@@ -11,8 +11,8 @@ use tensor::{Result, Status};
 
 /// A convolution over `N` axes, as `tf.layers.Conv1D`, `Conv2D` and `Conv3D`: [`Conv1D`], [`Conv2D`], [`Conv3D`].
 ///
-/// Its variables are `kernel` (the window's sizes, input channels, filters) and `bias` (filters), in the scope `conv1d`,
-/// `conv2d` or `conv3d`.
+/// Its variables are `kernel` (window sizes, input channels, filters) and `bias` (filters), in the scope `conv1d`, `conv2d` or
+/// `conv3d`.
 ///
 /// ```
 /// use ferroflow::layers::{Activation, Conv2D, Padding};
@@ -59,7 +59,7 @@ pub type Conv2D = Conv<2>;
 /// ```
 pub type Conv3D = Conv<3>;
 
-/// Adds a [`Conv1D`] without options.
+/// Adds a [`Conv1D`] layer with default options.
 ///
 /// ```
 /// use ferroflow::layers::conv1d;
@@ -74,7 +74,7 @@ pub fn conv1d(x: &Output, filters: i64, kernel_size: impl Sizes<1>) -> Output {
     Conv1D::new(filters, kernel_size).apply(x)
 }
 
-/// Adds a [`Conv2D`] without options.
+/// Adds a [`Conv2D`] layer with default options.
 ///
 /// ```
 /// use ferroflow::layers::conv2d;
@@ -89,7 +89,7 @@ pub fn conv2d(x: &Output, filters: i64, kernel_size: impl Sizes<2>) -> Output {
     Conv2D::new(filters, kernel_size).apply(x)
 }
 
-/// Adds a [`Conv3D`] without options.
+/// Adds a [`Conv3D`] layer with default options.
 ///
 /// ```
 /// use ferroflow::layers::conv3d;
@@ -104,16 +104,16 @@ pub fn conv3d(x: &Output, filters: i64, kernel_size: impl Sizes<3>) -> Output {
     Conv3D::new(filters, kernel_size).apply(x)
 }
 
-/// Returns `names` for one, two or three axes.
+/// Selects one of `names`, for one, two or three axes.
 pub(super) fn by_axes<const N: usize>(names: [&'static str; 3]) -> &'static str {
     names[N.clamp(1, 3) - 1]
 }
 
 impl<const N: usize> Conv<N> {
-    /// The convolutions that TensorFlow has; others don't compile.
+    /// The numbers of axes that TensorFlow supports; others don't compile.
     const IS_KNOWN: () = assert!(N >= 1 && N <= 3, "a convolution has one, two or three axes");
 
-    /// Describes a convolution with so many filters and a window of a size.
+    /// Returns a layer with this many filters and a window of this size.
     ///
     /// ```
     /// let layer = ferroflow::layers::Conv2D::new(32, 5);
@@ -220,7 +220,7 @@ pub(super) fn add_bias(
     }
 }
 
-/// The numbers of a convolution over one, two or three axes.
+/// The strides and sizes of a convolution over one, two or three axes.
 pub(super) struct Convolution<'a> {
     pub(super) strides: &'a [i64],
     pub(super) dilations: &'a [i64],
@@ -229,7 +229,7 @@ pub(super) struct Convolution<'a> {
 }
 
 impl Convolution<'_> {
-    /// Adds the convolution; over one axis, as one over images of a single row.
+    /// Adds the convolution; one over a single axis runs on images of a single row.
     pub(super) fn add(&self, x: &Output, kernel: &Output) -> Result<Output> {
         if let ([stride], [dilation]) = (self.strides, self.dilations) {
             let (strides, dilations) = ([1, *stride], [1, *dilation]);
@@ -239,7 +239,7 @@ impl Convolution<'_> {
             return squeeze(&y, axis as i64);
         }
         let spatial = self.strides.len();
-        // No kernel over volumes knows dilations: a kernel with zeros in between does the same.
+        // No kernel over volumes supports dilation; a window with zeros inserted has the same effect.
         let (kernel, dilations) = match spatial {
             3 => (dilated(kernel, self.dilations)?, vec![1; 3]),
             _ => (kernel.clone(), self.dilations.to_vec()),
@@ -252,8 +252,7 @@ impl Convolution<'_> {
     }
 }
 
-/// Adds the kernel with `rate - 1` zeros between its elements along each spatial axis, which convolves as the kernel does
-/// with that dilation.
+/// Inserts `rate - 1` zeros between the window's elements along each spatial axis, which has the effect of that dilation.
 pub(super) fn dilated(kernel: &Output, rates: &[i64]) -> Result<Output> {
     if rates.iter().all(|&rate| rate == 1) {
         return Ok(kernel.clone());

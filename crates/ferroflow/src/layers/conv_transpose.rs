@@ -1,4 +1,4 @@
-//! Transposed convolutions, which make images larger.
+//! Transposed convolutions, which upsample their input.
 
 use super::base::{Base, WeightOptions};
 use super::conv::{add_bias, by_axes, check_window, input_channels};
@@ -11,8 +11,8 @@ use tensor::{PartialShape, Result};
 /// A transposed convolution over `N` axes, as `tf.layers.Conv2DTranspose` and `Conv3DTranspose`, and
 /// `tf.keras.layers.Conv1DTranspose`: [`Conv1DTranspose`], [`Conv2DTranspose`], [`Conv3DTranspose`].
 ///
-/// Its variables are `kernel` (the window's sizes, filters, input channels) and `bias` (filters), in the scope
-/// `conv2d_transpose` or alike.
+/// Its variables are `kernel` (window sizes, filters, input channels) and `bias` (filters), in a scope such as
+/// `conv2d_transpose`.
 ///
 /// ```
 /// use ferroflow::layers::{Conv2DTranspose, Padding};
@@ -57,7 +57,7 @@ pub type Conv2DTranspose = ConvTranspose<2>;
 /// ```
 pub type Conv3DTranspose = ConvTranspose<3>;
 
-/// Adds a [`Conv2DTranspose`] without options but its strides.
+/// Adds a [`Conv2DTranspose`] layer with default options except for its strides.
 ///
 /// ```
 /// use ferroflow::layers::conv2d_transpose;
@@ -72,7 +72,7 @@ pub fn conv2d_transpose(x: &Output, filters: i64, kernel_size: impl Sizes<2>, st
     Conv2DTranspose::new(filters, kernel_size).strides(strides).apply(x)
 }
 
-/// Adds a [`Conv3DTranspose`] without options but its strides.
+/// Adds a [`Conv3DTranspose`] layer with default options except for its strides.
 ///
 /// ```
 /// use ferroflow::layers::conv3d_transpose;
@@ -88,10 +88,10 @@ pub fn conv3d_transpose(x: &Output, filters: i64, kernel_size: impl Sizes<3>, st
 }
 
 impl<const N: usize> ConvTranspose<N> {
-    /// The transposed convolutions that TensorFlow has; others don't compile.
+    /// The numbers of axes that TensorFlow supports; others don't compile.
     const IS_KNOWN: () = assert!(N >= 1 && N <= 3, "a convolution has one, two or three axes");
 
-    /// Describes a transposed convolution with so many filters and a window of a size.
+    /// Returns a layer with this many filters and a window of this size.
     ///
     /// ```
     /// let layer = ferroflow::layers::Conv2DTranspose::new(32, 5);
@@ -138,7 +138,7 @@ impl<const N: usize> ConvTranspose<N> {
         known[self.data_format.channel_axis(N + 2)] = Some(self.filters);
         for axis in 0..N {
             let (stride, window) = (self.strides[axis], self.kernel_size[axis]);
-            // How much the last window reaches over the strides.
+            // The overlap of the last window with the strides.
             let over = if self.padding == Padding::Valid { (window - stride).max(0) } else { 0 };
             known[first + axis] = shape.dim(first + axis).map(|size| size * stride + over);
             sizes.push(match known[first + axis].and_then(|size| i32::try_from(size).ok()) {

@@ -9,7 +9,7 @@ use crate::variable::Variable;
 use graph::Output;
 use tensor::{DType, PartialShape, Result, Status};
 
-/// A layer in which each unit sees all inputs: `activation(x · kernel + bias)`, as `tf.layers.Dense`.
+/// A fully connected layer: `activation(x · kernel + bias)`, as `tf.layers.Dense`.
 ///
 /// Its variables are `kernel` (inputs, units) and `bias` (units), in the scope `dense`. An input of more than two axes is
 /// multiplied along its last one.
@@ -33,7 +33,7 @@ pub struct Dense {
     bias: WeightOptions,
 }
 
-/// Adds a [`Dense`] layer without options.
+/// Adds a [`Dense`] layer with default options.
 ///
 /// ```
 /// use ferroflow::layers::dense;
@@ -49,7 +49,7 @@ pub fn dense(x: &Output, units: i64) -> Output {
 }
 
 impl Dense {
-    /// Describes a layer of so many units.
+    /// Returns a layer with this many units.
     ///
     /// ```
     /// let layer = ferroflow::layers::Dense::new(100);
@@ -126,7 +126,7 @@ weight_options!(
 );
 apply_layer!(Dense);
 
-/// A layer that sets elements to zero at random while it trains and scales the others up, as `tf.layers.Dropout`.
+/// A layer that, in training, sets random elements to zero and scales up the others, as `tf.layers.Dropout`.
 ///
 /// ```
 /// use ferroflow::layers::Dropout;
@@ -147,7 +147,7 @@ pub struct Dropout {
     training: Training,
 }
 
-/// Adds a [`Dropout`] layer that trains when `training` says so.
+/// Adds a [`Dropout`] layer that trains if `training` says so.
 ///
 /// ```
 /// use ferroflow::layers::dropout;
@@ -163,7 +163,7 @@ pub fn dropout(x: &Output, rate: impl Into<Number>, training: impl Into<Training
 }
 
 impl Dropout {
-    /// Describes a layer that drops this fraction of the elements.
+    /// Returns a layer that drops this fraction of the elements.
     ///
     /// ```
     /// let layer = ferroflow::layers::Dropout::new(0.5);
@@ -172,7 +172,7 @@ impl Dropout {
         Dropout { rate: rate.into(), noise_shape: None, seed: None, training: Training::Never }
     }
 
-    /// Sets whether the layer trains; it doesn't unless told so, and then returns what it is given.
+    /// Sets whether the layer trains; by default it doesn't, and returns its input.
     ///
     /// ```
     /// let layer = ferroflow::layers::Dropout::new(0.5).training(true);
@@ -192,8 +192,8 @@ impl Dropout {
         self
     }
 
-    /// Sets the shape in which it is decided what to drop: along an axis of size 1 everything is dropped or kept together.
-    /// `None` stands for the input's size.
+    /// Sets the shape of the random mask: along an axis of size 1 all elements are dropped or kept together. `None` stands for
+    /// the input's size.
     ///
     /// ```
     /// let whole_channels = ferroflow::layers::Dropout::new(0.5).noise_shape(&[None, Some(1), Some(1), None]);
@@ -239,7 +239,7 @@ impl Dropout {
 
 apply_layer!(Dropout);
 
-/// A layer that makes one axis of all but the first, as `tf.layers.Flatten`.
+/// A layer that flattens all axes except the first into one, as `tf.layers.Flatten`.
 ///
 /// ```
 /// use ferroflow::layers::Flatten;
@@ -270,7 +270,7 @@ pub fn flatten(x: &Output) -> Output {
 }
 
 impl Flatten {
-    /// Describes the layer.
+    /// Returns the layer.
     ///
     /// ```
     /// let layer = ferroflow::layers::Flatten::new();
@@ -279,7 +279,7 @@ impl Flatten {
         Flatten::default()
     }
 
-    /// Sets where the channels are: the result has them last, so that weights fit either format.
+    /// Sets the position of the channels: the result has them last, so that weights fit either format.
     ///
     /// ```
     /// use ferroflow::layers::{DataFormat, Flatten};
@@ -313,7 +313,7 @@ impl Flatten {
             let features = shape.slice(1, rank).num_elements();
             match features.and_then(|features| i32::try_from(features).ok()) {
                 Some(features) => {
-                    // With the size of the batch known, or nothing in a row, the other axis can be worked out or not at all.
+                    // Uses the batch size if it is known: a reshape of empty rows can't infer it.
                     let batch = shape.dim(0).map_or(-1, |batch| batch as i32);
                     let y = reshape(&last, &[batch, features])?;
                     y.set_shape(&PartialShape::new(&[shape.dim(0), Some(i64::from(features))]))?;
@@ -336,8 +336,8 @@ fn expand(scalar: &Output) -> Result<Output> {
 
 apply_layer!(Flatten);
 
-/// A table with a row for each of `input_dim` ids, as `tf.keras.layers.Embedding`: the result has one axis more than the
-/// ids, of size `output_dim`. Its variable is `embeddings`, in the scope `embedding`.
+/// A table with a row for each of `input_dim` ids, as `tf.keras.layers.Embedding`: the result has one axis more than the ids, of
+/// size `output_dim`. Its variable is `embeddings`, in the scope `embedding`.
 ///
 /// ```
 /// use ferroflow::layers::Embedding;
@@ -356,7 +356,7 @@ pub struct Embedding {
     dtype: DType,
 }
 
-/// Adds an [`Embedding`] without options.
+/// Adds an [`Embedding`] layer with default options.
 ///
 /// ```
 /// use ferroflow::layers::embedding;
@@ -372,7 +372,7 @@ pub fn embedding(ids: &Output, input_dim: i64, output_dim: i64) -> Output {
 }
 
 impl Embedding {
-    /// Describes a table of `input_dim` rows of `output_dim` numbers.
+    /// Returns a table of `input_dim` rows of `output_dim` numbers.
     ///
     /// ```
     /// let layer = ferroflow::layers::Embedding::new(1000, 16);
@@ -410,7 +410,7 @@ impl Embedding {
             let graph = weights.graph();
             graph.name_scope("embedding_lookup", |graph| {
                 graph.colocate_with(table.op(), |graph| match table.handle().is_ref() {
-                    // The gradient of a gather from the variable itself is of the rows that were used.
+                    // The gradient of a gather from the variable itself is sparse: it covers only the rows that were used.
                     true => {
                         let op = graph.op("GatherV2").input(table.value()).input(&ids);
                         Ok(op.input(&int(graph, 0)).try_build()?.output(0))

@@ -1,4 +1,4 @@
-//! [`LayerNormalization`]: a layer that normalizes each example by itself.
+//! [`LayerNormalization`]: normalizes each example separately.
 
 use super::base::{Base, WeightOptions};
 use super::batch_norm::{moments, normalized};
@@ -8,8 +8,8 @@ use crate::initializers;
 use graph::Output;
 use tensor::{DType, Result, Status};
 
-/// A layer that normalizes each example along some axes, the last one unless told otherwise, as
-/// `tf.keras.layers.LayerNormalization`. Its variables are `gamma` and `beta`, in the scope `layer_normalization`.
+/// A layer that normalizes each example along some axes, by default the last one, as `tf.keras.layers.LayerNormalization`. Its
+/// variables are `gamma` and `beta`, in the scope `layer_normalization`.
 ///
 /// ```
 /// use ferroflow::layers::LayerNormalization;
@@ -31,7 +31,7 @@ pub struct LayerNormalization {
     gamma: WeightOptions,
 }
 
-/// Adds a [`LayerNormalization`] without options.
+/// Adds a [`LayerNormalization`] layer with default options.
 ///
 /// ```
 /// use ferroflow::layers::layer_normalization;
@@ -53,7 +53,7 @@ impl Default for LayerNormalization {
 }
 
 impl LayerNormalization {
-    /// Describes the layer.
+    /// Returns the layer.
     ///
     /// ```
     /// let layer = ferroflow::layers::LayerNormalization::new();
@@ -80,7 +80,7 @@ impl LayerNormalization {
         self
     }
 
-    /// Sets what is added to the variance before it divides.
+    /// Sets the number that is added to the variance before the division.
     ///
     /// ```
     /// let layer = ferroflow::layers::LayerNormalization::new().epsilon(1e-5);
@@ -90,7 +90,7 @@ impl LayerNormalization {
         self
     }
 
-    /// Sets whether `beta` is added; it is unless told otherwise.
+    /// Sets whether `beta` is added; by default it is.
     ///
     /// ```
     /// let layer = ferroflow::layers::LayerNormalization::new().center(false);
@@ -100,7 +100,7 @@ impl LayerNormalization {
         self
     }
 
-    /// Sets whether the result is multiplied by `gamma`; it is unless told otherwise.
+    /// Sets whether the result is multiplied by `gamma`; by default it is.
     ///
     /// ```
     /// let layer = ferroflow::layers::LayerNormalization::new().scale(false);

@@ -1,4 +1,4 @@
-//! The options that many layers have, written once.
+//! Macros for the options that many layers have.
 
 /// An example of one option in the documentation of a layer.
 macro_rules! option_example {
@@ -13,41 +13,40 @@ macro_rules! option_example {
     };
 }
 
-/// Name, reuse, `trainable`, the kind of variables, and `variables`.
+/// Name, reuse, `trainable`, the representation of variables, and `variables`.
 macro_rules! base_options {
     ($layer:ident $(<const $n:ident>)?, $example:literal) => {
         impl $(<const $n: usize>)? $layer $(<$n>)? {
-            /// Sets the name of the layer's variable scope. Without one it is the layer's default name, with a number
-            /// behind it where that is taken.
+            /// Sets the name of the layer's variable scope. The default is the layer's default name, with a number appended if it
+            /// is already used.
             #[doc = option_example!($example, ".name(\"first\")")]
             pub fn name(mut self, name: &str) -> Self {
                 self.base.name = Some(name.to_owned());
                 self
             }
 
-            /// Sets whether a named layer makes its variables or finds them; without it, as the variable scope around it
-            /// does.
+            /// Sets whether a named layer creates or finds its variables; by default as in the enclosing variable scope.
             #[doc = option_example!($example, ".name(\"first\").reuse(Reuse::Auto)")]
             pub fn reuse(mut self, reuse: $crate::variable_scope::Reuse) -> Self {
                 self.base.reuse = reuse;
                 self
             }
 
-            /// Sets whether optimizers change the layer's weights; they do unless told otherwise.
+            /// Sets whether optimizers change the layer's weights; by default they do.
             #[doc = option_example!($example, ".trainable(false)")]
             pub fn trainable(mut self, trainable: bool) -> Self {
                 self.base.trainable = trainable;
                 self
             }
 
-            /// Sets how the layer's variables are kept.
+            /// Sets how the layer's variables are represented in the graph.
             #[doc = option_example!($example, ".kind(Kind::Resource)")]
             pub fn kind(mut self, kind: $crate::variable::Kind) -> Self {
                 self.base.kind = kind;
                 self
             }
 
-            /// Returns the variables that the layer has in a graph: none before it was applied.
+            /// Returns the layer's variables in a graph; there are none before it is applied.
             #[doc = concat!(
                 "\n```\nuse ferroflow::layers::*;\n\nlet layer = ", $example,
                 ";\nassert!(layer.variables(&ferroflow::Graph::new()).is_empty());\n```"
@@ -89,18 +88,18 @@ macro_rules! weight_options {
     };
 }
 
-/// Activation and bias, with the bias' options.
+/// Activation and bias, with the bias's options.
 macro_rules! bias_options {
     ($layer:ident $(<const $n:ident>)?, $example:literal) => {
         impl $(<const $n: usize>)? $layer $(<$n>)? {
-            /// Sets what is computed from each element of the result.
+            /// Sets the activation function, which is applied to each element of the result.
             #[doc = option_example!($example, ".activation(Activation::Relu)")]
             pub fn activation(mut self, activation: $crate::layers::Activation) -> Self {
                 self.activation = activation;
                 self
             }
 
-            /// Sets whether a bias is added; it is unless told otherwise.
+            /// Sets whether a bias is added; by default it is.
             #[doc = option_example!($example, ".use_bias(false)")]
             pub fn use_bias(mut self, use_bias: bool) -> Self {
                 self.use_bias = use_bias;
@@ -113,25 +112,25 @@ macro_rules! bias_options {
     };
 }
 
-/// The options of convolutions: strides, padding, where the channels are.
+/// The options of convolutions: strides, padding and data format.
 macro_rules! window_options {
     ($layer:ident $(<const $n:ident>)?, $example:literal, $spatial:expr) => {
         impl $(<const $n: usize>)? $layer $(<$n>)? {
-            /// Sets how far the window moves.
+            /// Sets the strides of the window.
             #[doc = option_example!($example, ".strides(2)")]
             pub fn strides(mut self, strides: impl $crate::layers::Sizes<$spatial>) -> Self {
                 self.strides = strides.sizes();
                 self
             }
 
-            /// Sets what happens at the edges.
+            /// Sets the padding at the edges.
             #[doc = option_example!($example, ".padding(Padding::Same)")]
             pub fn padding(mut self, padding: $crate::layers::Padding) -> Self {
                 self.padding = padding;
                 self
             }
 
-            /// Sets where the channels are.
+            /// Sets the position of the channels.
             #[doc = option_example!($example, ".data_format(DataFormat::ChannelsLast)")]
             pub fn data_format(mut self, data_format: $crate::layers::DataFormat) -> Self {
                 self.data_format = data_format;
@@ -145,7 +144,7 @@ macro_rules! window_options {
 macro_rules! dilation_option {
     ($layer:ident $(<const $n:ident>)?, $example:literal, $spatial:expr) => {
         impl $(<const $n: usize>)? $layer $(<$n>)? {
-            /// Sets how far apart the elements are that the window looks at; not together with strides.
+            /// Sets the distance between the window's elements; it can't be combined with strides.
             #[doc = option_example!($example, ".dilation_rate(2)")]
             pub fn dilation_rate(mut self, dilation_rate: impl $crate::layers::Sizes<$spatial>) -> Self {
                 self.dilation_rate = dilation_rate.sizes();
@@ -155,7 +154,7 @@ macro_rules! dilation_option {
     };
 }
 
-/// `apply` in terms of `add`, which returns mistakes, and the trait `Layer`.
+/// `apply`, which keeps the mistakes that `add` returns, and the trait `Layer`.
 macro_rules! apply_layer {
     ($layer:ident $(<const $n:ident>)?) => {
         impl $(<const $n: usize>)? $crate::layers::Layer for $layer $(<$n>)? {

@@ -1,8 +1,8 @@
-//! Layers, as `tf.layers` and `tf.nn.rnn_cell` have them. Their variables have TensorFlow's names and shapes, so that a
-//! checkpoint of the same TensorFlow model restores, and the other way round.
+//! Layers, as in `tf.layers` and `tf.nn.rnn_cell`. Their variables have TensorFlow's names and shapes, so that checkpoints of the
+//! same model are compatible in both directions.
 //!
-//! A layer is a value: [`Dense::new(100)`](Dense::new) with its options. It is added to a graph by applying it to an
-//! output, which makes its variables the first time. Applied again it uses the same ones.
+//! A layer is a value: [`Dense::new(100)`](Dense::new) with its options. Applying it to an output adds it to the graph, and
+//! creates its variables the first time. Later applications use the same variables.
 //!
 //! ```
 //! use ferroflow::layers::{Activation, Apply, Dense, Dropout, Flatten};
@@ -22,11 +22,11 @@
 //! # Ok::<(), ferroflow::Status>(())
 //! ```
 //!
-//! Layers share weights when it is the same layer that is applied, or through a
-//! [variable scope](crate::variable_scope) that reuses what is there and a [`name`](Dense::name).
+//! Layers share weights if the same layer is applied several times, or through a [variable scope](crate::variable_scope) that
+//! reuses variables and a [`name`](Dense::name).
 //!
-//! Default names are numbered in each variable scope, as in `tf.layers`. Keras numbers its layers in the whole graph, so
-//! where a TensorFlow model has several of those that `tf.layers` doesn't have ([`LayerNormalization`], [`Embedding`],
+//! Default names are numbered within each variable scope, as in `tf.layers`. Keras numbers its layers within the whole graph. So
+//! if a TensorFlow model has several layers that `tf.layers` doesn't have ([`LayerNormalization`], [`Embedding`],
 //! [`Conv1DTranspose`], [`DepthwiseConv1D`], [`DepthwiseConv2D`]) in different scopes, give each the name that it has there.
 
 #[macro_use]
@@ -61,7 +61,7 @@ pub(crate) use options::{check_positive, dropout as dropout_op};
 
 use graph::Output;
 
-/// Something that makes one output of another.
+/// Computes an output from another one.
 ///
 /// ```
 /// use ferroflow::layers::{Apply, Dense, Layer};
@@ -81,7 +81,7 @@ use graph::Output;
 /// assert_eq!(x.apply(&Residual(Dense::new(8))).shape(), x.shape());
 /// ```
 pub trait Layer {
-    /// Adds the layer to the graph of `x` and returns what it makes of `x`.
+    /// Adds the layer to the graph of `x` and returns its output.
     fn apply(&self, x: &Output) -> Output;
 }
 
@@ -97,14 +97,14 @@ pub trait Layer {
 /// assert_eq!(y.shape(), PartialShape::from([8, 4]));
 /// ```
 pub trait Apply {
-    /// Returns what a layer makes of this output.
+    /// Applies a layer to this output.
     fn apply<L: Layer + ?Sized>(&self, layer: &L) -> Output;
 }
 
 impl Apply for Output {
     #[track_caller]
     fn apply<L: Layer + ?Sized>(&self, layer: &L) -> Output {
-        // A layer behind a pointer doesn't know its caller.
+        // A layer behind a pointer doesn't see its caller's line.
         self.graph().called_here(|_| layer.apply(self))
     }
 }

@@ -1,4 +1,4 @@
-//! What layers can be told: [`Activation`], [`DataFormat`], [`Training`], and sizes along several axes.
+//! Options of layers: [`Activation`], [`DataFormat`], [`Training`], and sizes along several axes.
 
 use crate::compose::{self, node, with_number};
 use crate::train::Number;
@@ -6,7 +6,7 @@ use graph::{Graph, Output};
 use std::fmt;
 use tensor::{Result, Status};
 
-/// What is computed from each element of a layer's result.
+/// The activation function of a layer.
 ///
 /// ```
 /// use ferroflow::layers::{Activation, Dense};
@@ -17,30 +17,30 @@ use tensor::{Result, Status};
 /// ```
 #[derive(Clone, Copy, Default)]
 pub enum Activation {
-    /// The element itself.
+    /// No activation
     #[default]
     Linear,
     /// `max(x, 0)`
     Relu,
     /// `min(max(x, 0), 6)`
     Relu6,
-    /// `x`, or `exp(x) - 1` where it is negative
+    /// `x`, or `exp(x) - 1` if it is negative
     Elu,
-    /// A scaled [`Elu`](Self::Elu) that keeps mean and variance
+    /// A scaled [`Elu`](Self::Elu) that preserves mean and variance
     Selu,
-    /// `x`, or `0.2 x` where it is negative
+    /// `x`, or `0.2 x` if it is negative
     LeakyRelu,
     /// `1 / (1 + exp(-x))`
     Sigmoid,
     /// The hyperbolic tangent
     Tanh,
-    /// `exp(x)` over its sum along the last axis
+    /// `exp(x)` divided by its sum along the last axis
     Softmax,
     /// `log(exp(x) + 1)`
     Softplus,
     /// `x / (|x| + 1)`
     Softsign,
-    /// A function of yours
+    /// A function of the program
     Function(fn(&Output) -> Output),
 }
 
@@ -83,7 +83,7 @@ impl fmt::Debug for Activation {
     }
 }
 
-/// Where the channels are.
+/// The position of the channels.
 ///
 /// ```
 /// use ferroflow::layers::{DataFormat, Flatten};
@@ -92,7 +92,7 @@ impl fmt::Debug for Activation {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataFormat {
-    /// Behind the spatial axes: (batch, rows, columns, channels).
+    /// After the spatial axes: (batch, rows, columns, channels).
     #[default]
     ChannelsLast,
     /// Before the spatial axes: (batch, channels, rows, columns).
@@ -100,7 +100,7 @@ pub enum DataFormat {
 }
 
 impl DataFormat {
-    /// Returns the attribute of ops with two spatial axes, or three.
+    /// Returns the `data_format` attribute of ops with two spatial axes, or three.
     pub(crate) fn attr(self, spatial: usize) -> &'static str {
         match (self, spatial) {
             (DataFormat::ChannelsLast, 3) => "NDHWC",
@@ -110,7 +110,7 @@ impl DataFormat {
         }
     }
 
-    /// Returns the axis of the channels in a tensor of a rank.
+    /// Returns the axis of the channels in a tensor of this rank.
     pub(crate) fn channel_axis(self, rank: usize) -> usize {
         match self {
             DataFormat::ChannelsLast => rank.saturating_sub(1),
@@ -126,7 +126,7 @@ impl DataFormat {
         }
     }
 
-    /// Returns one number per axis: ones for batch and channels.
+    /// Returns one number per axis, with ones for batch and channels.
     pub(crate) fn window(self, spatial: &[i64]) -> Vec<i64> {
         let mut window = vec![1];
         match self {
@@ -143,7 +143,7 @@ impl DataFormat {
     }
 }
 
-/// Whether a layer trains, which dropout and batch normalization ask: always, never, or as a `bool` in the graph says.
+/// Whether a layer such as dropout or batch normalization is in training mode: always, never, or as a `bool` in the graph says.
 ///
 /// ```
 /// use ferroflow::layers::{Dropout, Training};
@@ -157,7 +157,7 @@ impl DataFormat {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub enum Training {
-    /// The layer is used, not trained.
+    /// The layer doesn't train.
     #[default]
     Never,
     /// The layer trains.
@@ -182,7 +182,7 @@ impl From<&Output> for Training {
 }
 
 impl Training {
-    /// Adds what one of two functions makes, or a conditional with both.
+    /// Adds the result of one of two functions, or a conditional with both.
     pub(crate) fn choose(
         &self,
         graph: &Graph,
@@ -229,7 +229,7 @@ pub(crate) fn check_positive(sizes: &[i64], what: &str) -> Result<()> {
     }
 }
 
-/// Adds `x` with elements set to zero at random, and the others scaled up, as `tf.nn.dropout` does.
+/// Adds `x` with random elements set to zero, and the others scaled up, as `tf.nn.dropout` does.
 pub(crate) fn dropout(x: &Output, rate: &Number, noise_shape: Option<&Output>, seed: Option<i64>) -> Result<Output> {
     let graph = x.graph();
     if let Number::Value(rate) = rate {

@@ -1,4 +1,4 @@
-//! Pooling: the largest element or the mean of each window, over one, two or three axes.
+//! Pooling: the maximum or the mean of each window, over one, two or three axes.
 
 use super::conv::{by_axes, check_window, input_channels};
 use super::options::{DataFormat, Sizes};
@@ -7,7 +7,7 @@ use graph::Output;
 use ops::nn::Padding;
 use tensor::Result;
 
-/// The largest element of each window over `N` axes, as `tf.layers.MaxPooling1D`, `MaxPooling2D` and `MaxPooling3D`.
+/// The maximum of each window over `N` axes, as `tf.layers.MaxPooling1D`, `MaxPooling2D` and `MaxPooling3D`.
 ///
 /// ```
 /// use ferroflow::layers::MaxPooling2D;
@@ -45,10 +45,10 @@ pub struct AveragePooling<const N: usize> {
 macro_rules! pooling {
     ($layer:ident, $ops:expr, $example:literal) => {
         impl<const N: usize> $layer<N> {
-            /// The poolings that TensorFlow has; others don't compile.
+            /// The numbers of axes that TensorFlow supports; others don't compile.
             const IS_KNOWN: () = assert!(N >= 1 && N <= 3, "pooling has one, two or three axes");
 
-            /// Describes pooling over windows of a size, so far apart.
+            /// Returns a layer with this window size and these strides.
             #[doc = option_example!($example, "")]
             pub fn new(pool_size: impl Sizes<N>, strides: impl Sizes<N>) -> $layer<N> {
                 let () = Self::IS_KNOWN;
@@ -62,7 +62,7 @@ macro_rules! pooling {
 
             fn add(&self, x: &Output) -> Result<Output> {
                 input_channels::<N>(x, self.data_format, "pooling").or_else(|status| match x.shape().rank() {
-                    // Pooling needn't know how many channels there are.
+                    // Pooling doesn't need the number of channels.
                     Some(rank) if rank == N + 2 && x.dtype().is_floating() => Ok(0),
                     _ => Err(status),
                 })?;
@@ -127,11 +127,11 @@ macro_rules! by_rank {
 }
 
 by_rank! {
-    /// The largest element of each window over time.
+    /// The maximum of each window over time.
     MaxPooling1D max_pooling1d MaxPooling 1 "[-1, 8, 3]" "[-1, 4, 3]";
-    /// The largest element of each window of images.
+    /// The maximum of each window of images.
     MaxPooling2D max_pooling2d MaxPooling 2 "[-1, 8, 8, 3]" "[-1, 4, 4, 3]";
-    /// The largest element of each window of volumes.
+    /// The maximum of each window of volumes.
     MaxPooling3D max_pooling3d MaxPooling 3 "[-1, 8, 8, 8, 3]" "[-1, 4, 4, 4, 3]";
     /// The mean of each window over time.
     AveragePooling1D average_pooling1d AveragePooling 1 "[-1, 8, 3]" "[-1, 4, 3]";

@@ -1,4 +1,4 @@
-//! Regularizers: what is added to the losses for the weights of a layer to stay small.
+//! Regularizers: they add a loss that keeps the weights of a layer small.
 
 use crate::compose::{self, kept, node, reduce_all, with_number};
 use graph::Output;

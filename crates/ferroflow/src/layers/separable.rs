@@ -1,5 +1,4 @@
-//! Convolutions of each channel by itself ([`DepthwiseConv`]), and with a mix of the channels behind them
-//! ([`SeparableConv`]).
+//! Convolutions of each channel separately ([`DepthwiseConv`]), and followed by a mix of the channels ([`SeparableConv`]).
 
 use super::base::{Base, WeightOptions};
 use super::conv::{Convolution, add_bias, by_axes, check_window, dilated, input_channels};
@@ -9,11 +8,11 @@ use graph::Output;
 use ops::nn::Padding;
 use tensor::{Result, Status};
 
-/// A convolution of each channel by itself over `N` axes, as `tf.keras.layers.DepthwiseConv2D`: [`DepthwiseConv1D`],
+/// A convolution of each channel separately over `N` axes, as `tf.keras.layers.DepthwiseConv2D`: [`DepthwiseConv1D`],
 /// [`DepthwiseConv2D`].
 ///
-/// Its variables are `depthwise_kernel` (the window's sizes, channels, depth multiplier) and `bias`, in the scope
-/// `depthwise_conv2d` or `depthwise_conv1d`.
+/// Its variables are `depthwise_kernel` (window sizes, channels, depth multiplier) and `bias`, in the scope `depthwise_conv2d` or
+/// `depthwise_conv1d`.
 ///
 /// ```
 /// use ferroflow::layers::DepthwiseConv2D;
@@ -52,7 +51,7 @@ pub type DepthwiseConv1D = DepthwiseConv<1>;
 /// ```
 pub type DepthwiseConv2D = DepthwiseConv<2>;
 
-/// A convolution of each channel by itself, followed by one with a window of a single element that mixes the channels, as
+/// A convolution of each channel separately, followed by one with a window of size 1 that mixes the channels, as
 /// `tf.layers.SeparableConv1D` and `SeparableConv2D`: [`SeparableConv1D`], [`SeparableConv2D`].
 ///
 /// Its variables are `depthwise_kernel`, `pointwise_kernel` and `bias`, in the scope `separable_conv1d` or
@@ -96,7 +95,7 @@ pub type SeparableConv1D = SeparableConv<1>;
 /// ```
 pub type SeparableConv2D = SeparableConv<2>;
 
-/// Adds a [`SeparableConv1D`] without options.
+/// Adds a [`SeparableConv1D`] layer with default options.
 ///
 /// ```
 /// use ferroflow::layers::separable_conv1d;
@@ -111,7 +110,7 @@ pub fn separable_conv1d(x: &Output, filters: i64, kernel_size: impl Sizes<1>) ->
     SeparableConv1D::new(filters, kernel_size).apply(x)
 }
 
-/// Adds a [`SeparableConv2D`] without options.
+/// Adds a [`SeparableConv2D`] layer with default options.
 ///
 /// ```
 /// use ferroflow::layers::separable_conv2d;
@@ -127,10 +126,10 @@ pub fn separable_conv2d(x: &Output, filters: i64, kernel_size: impl Sizes<2>) ->
 }
 
 impl<const N: usize> DepthwiseConv<N> {
-    /// The depthwise convolutions that TensorFlow has; others don't compile.
+    /// The numbers of axes that TensorFlow supports; others don't compile.
     const IS_KNOWN: () = assert!(N == 1 || N == 2, "a depthwise convolution has one or two axes");
 
-    /// Describes a depthwise convolution with a window of a size.
+    /// Returns a depthwise convolution with a window of this size.
     ///
     /// ```
     /// let layer = ferroflow::layers::DepthwiseConv2D::new(3);
@@ -152,7 +151,7 @@ impl<const N: usize> DepthwiseConv<N> {
         }
     }
 
-    /// Sets how many channels become of each.
+    /// Sets the number of output channels per input channel.
     ///
     /// ```
     /// let layer = ferroflow::layers::DepthwiseConv2D::new(3).depth_multiplier(2);
@@ -186,10 +185,10 @@ impl<const N: usize> DepthwiseConv<N> {
 }
 
 impl<const N: usize> SeparableConv<N> {
-    /// The separable convolutions that TensorFlow has; others don't compile.
+    /// The numbers of axes that TensorFlow supports; others don't compile.
     const IS_KNOWN: () = assert!(N == 1 || N == 2, "a separable convolution has one or two axes");
 
-    /// Describes a separable convolution with so many filters and a window of a size.
+    /// Returns a separable convolution with this many filters and a window of this size.
     ///
     /// ```
     /// let layer = ferroflow::layers::SeparableConv2D::new(16, 3);
@@ -213,7 +212,7 @@ impl<const N: usize> SeparableConv<N> {
         }
     }
 
-    /// Sets how many channels become of each before they are mixed.
+    /// Sets the number of depthwise channels per input channel, before they are mixed.
     ///
     /// ```
     /// let layer = ferroflow::layers::SeparableConv2D::new(16, 3).depth_multiplier(2);
@@ -257,11 +256,11 @@ impl<const N: usize> SeparableConv<N> {
     }
 }
 
-/// Adds a depthwise convolution; over one axis, as one over images of a single row.
+/// Adds a depthwise convolution; one over a single axis runs on images of a single row.
 fn depthwise(x: &Output, kernel: &Output, window: &Convolution<'_>) -> Result<Output> {
     let format = window.data_format;
     if let ([stride], [dilation]) = (window.strides, window.dilations) {
-        // The op has one stride for both axes, and it doesn't matter along the axis of size 1.
+        // The op has one stride for both axes; it has no effect along the axis of size 1.
         let (strides, dilations) = ([*stride, *stride], [1, *dilation]);
         let rows = Convolution { strides: &strides, dilations: &dilations, ..*window };
         let axis = format.first_spatial();

@@ -1,9 +1,9 @@
-//! Layers one after the other.
+//! [`Sequential`]: a stack of layers.
 
 use super::Layer;
 use graph::Output;
 
-/// Layers that are applied one after the other, as one layer. Functions are layers, too.
+/// A stack of layers that are applied one after the other, as one layer. Functions are layers, too.
 ///
 /// ```
 /// use ferroflow::layers::{Apply, Dense, Flatten, Sequential};
@@ -28,7 +28,7 @@ pub struct Sequential<'a> {
 }
 
 impl<'a> Sequential<'a> {
-    /// Makes a network without layers, which leaves everything as it is.
+    /// Returns a stack without layers, which returns its input.
     ///
     /// ```
     /// use ferroflow::layers::{Apply, Sequential};
@@ -41,7 +41,7 @@ impl<'a> Sequential<'a> {
         Sequential::default()
     }
 
-    /// Adds a layer behind the others.
+    /// Appends a layer.
     ///
     /// ```
     /// use ferroflow::layers::{Activation, Dense, Sequential};

@@ -1,4 +1,4 @@
-//! The losses that a graph has collected.
+//! The losses that are collected in a graph.
 
 use crate::compose::{self, node};
 use graph::{Graph, Output};
@@ -30,7 +30,7 @@ pub const LOSSES: &str = "losses";
 /// ```
 pub const REGULARIZATION_LOSSES: &str = "regularization_losses";
 
-/// Adds a loss of your own to the collection.
+/// Adds a loss to the collection.
 ///
 /// ```
 /// use ferroflow::losses::{add_loss, get_losses};
@@ -62,7 +62,7 @@ pub fn get_regularization_losses(graph: &Graph) -> Vec<Output> {
     graph.collection(REGULARIZATION_LOSSES)
 }
 
-/// Adds the sum of the losses that regularizers have added: zero when there are none.
+/// Adds the sum of the regularizers' losses: zero if there are none.
 ///
 /// ```
 /// use ferroflow::{Graph, Session};
@@ -85,7 +85,7 @@ pub fn get_regularization_loss(graph: &Graph) -> Output {
     }
 }
 
-/// Adds the sum of all losses, and of those of regularizers where `add_regularization_losses` says so.
+/// Adds the sum of all losses, including the regularizers' if `add_regularization_losses` is true.
 ///
 /// ```
 /// use ferroflow::losses::{add_loss, get_total_loss};

@@ -1,4 +1,4 @@
-//! The losses themselves, and [`Loss`], which knows what all of them can be told.
+//! The losses, and [`Loss`], which has their common options.
 
 pub use ops::nn::Labels;
 
@@ -9,7 +9,7 @@ use crate::train::Number;
 use graph::{Graph, Output};
 use tensor::{DType, Result, Status};
 
-/// What a model predicts, in the form of the labels.
+/// A model's predictions, on the scale of the labels.
 ///
 /// ```
 /// use ferroflow::losses::{self, Labels, Predictions};
@@ -22,7 +22,7 @@ use tensor::{DType, Result, Status};
 #[derive(Clone, Copy, Debug)]
 pub struct Predictions<'a>(pub &'a Output);
 
-/// What a model predicts before the softmax or the sigmoid.
+/// A model's outputs before the softmax or the sigmoid.
 ///
 /// ```
 /// use ferroflow::losses::{self, Labels, Logits};
@@ -35,7 +35,7 @@ pub struct Predictions<'a>(pub &'a Output);
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a>(pub &'a Output);
 
-/// How the losses of all elements become one.
+/// How the losses of all elements are reduced.
 ///
 /// ```
 /// use ferroflow::losses::{self, Labels, Predictions, Reduction};
@@ -49,15 +49,15 @@ pub struct Logits<'a>(pub &'a Output);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
-    /// They stay as they are, weighted.
+    /// No reduction: each element's loss, weighted.
     None,
-    /// Their weighted sum.
+    /// The weighted sum.
     Sum,
-    /// Their weighted sum over the sum of the weights.
+    /// The weighted sum divided by the sum of the weights.
     Mean,
-    /// Their weighted sum over their number.
+    /// The weighted sum divided by the number of elements.
     SumOverBatchSize,
-    /// Their weighted sum over the number of those whose weight isn't zero.
+    /// The weighted sum divided by the number of nonzero weights.
     #[default]
     SumByNonzeroWeights,
 }
@@ -77,7 +77,7 @@ enum Kind {
     Given,
 }
 
-/// A loss about to be added.
+/// Builds a loss.
 ///
 /// ```
 /// use ferroflow::losses::{self, Labels, Logits, Loss};
@@ -125,33 +125,33 @@ macro_rules! losses {
 }
 
 losses! {
-    /// The distance of predictions from labels.
+    /// The absolute difference between predictions and labels.
     absolute_difference(predictions Predictions) => Kind::AbsoluteDifference,
         "Tensor::vector(&[1f32, 2.0])", "Tensor::vector(&[0f32, 4.0])";
-    /// What a linear classifier is wrong by; labels are 0 or 1.
+    /// The hinge loss of a linear classifier; labels are 0 or 1.
     hinge_loss(logits Logits) => Kind::Hinge, "Tensor::vector(&[1f32, 0.0])", "Tensor::vector(&[0.5f32, -2.0])";
-    /// The squared distance where it is small, and the distance itself beyond [`delta`](Loss::delta).
+    /// The Huber loss: squared for small differences, and linear beyond [`delta`](Loss::delta).
     huber_loss(predictions Predictions) => Kind::Huber, "Tensor::vector(&[1f32, 2.0])", "Tensor::vector(&[0f32, 9.0])";
-    /// The cross entropy of probabilities with labels.
+    /// The cross entropy between probabilities and labels.
     log_loss(predictions Predictions) => Kind::Log, "Tensor::vector(&[1f32, 0.0])", "Tensor::vector(&[0.7f32, 0.2])";
-    /// The squared difference of the errors of each pair of elements of an example.
+    /// The squared difference between the errors of each pair of elements of an example.
     mean_pairwise_squared_error(predictions Predictions) => Kind::MeanPairwiseSquaredError,
         "Tensor::from_slice(&[1, 2], &[1f32, 2.0])?", "Tensor::from_slice(&[1, 2], &[0f32, 4.0])?";
-    /// The squared distance of predictions from labels.
+    /// The squared difference between predictions and labels.
     mean_squared_error(predictions Predictions) => Kind::MeanSquaredError,
         "Tensor::vector(&[1f32, 2.0])", "Tensor::vector(&[0f32, 4.0])";
-    /// The cross entropy of independent logits with labels between 0 and 1.
+    /// The cross entropy of independent logits and labels between 0 and 1.
     sigmoid_cross_entropy(logits Logits) => Kind::SigmoidCrossEntropy,
         "Tensor::vector(&[1f32, 0.0])", "Tensor::vector(&[2f32, -1.0])";
-    /// The cross entropy of rows of logits with rows of probabilities, such as one-hot labels.
+    /// The cross entropy of rows of logits and rows of probabilities, such as one-hot labels.
     softmax_cross_entropy(logits Logits) => Kind::SoftmaxCrossEntropy,
         "Tensor::from_slice(&[1, 2], &[1f32, 0.0])?", "Tensor::from_slice(&[1, 2], &[2f32, 1.0])?";
-    /// The cross entropy of rows of logits with the index of the right class of each.
+    /// The cross entropy of rows of logits and the indices of the correct classes.
     sparse_softmax_cross_entropy(logits Logits) => Kind::SparseSoftmaxCrossEntropy,
         "Tensor::vector(&[1i64])", "Tensor::from_slice(&[1, 2], &[2f32, 1.0])?";
 }
 
-/// One minus the cosine of the angle between unit vectors along an axis.
+/// One minus the cosine similarity of unit vectors along an axis.
 ///
 /// ```
 /// use ferroflow::losses::{Labels, Predictions, cosine_distance};
@@ -167,7 +167,7 @@ pub fn cosine_distance(labels: Labels<'_>, predictions: Predictions<'_>, axis: i
     Loss::new(Kind::CosineDistance { axis }, labels.0, predictions.0)
 }
 
-/// Losses that you have computed, to be weighted and reduced as the others are.
+/// Losses computed by the program, to be weighted and reduced like the others.
 ///
 /// ```
 /// use ferroflow::losses::compute_weighted_loss;
@@ -198,7 +198,7 @@ impl Loss {
         }
     }
 
-    /// Sets the weight of all losses, or a weight for each: with as many axes as they have, each of size 1 or of theirs.
+    /// Sets a weight for all losses, or for each one: a tensor of the same rank, with each axis of size 1 or of the losses' size.
     ///
     /// ```
     /// use ferroflow::losses::{Labels, Predictions, mean_squared_error};
@@ -216,7 +216,7 @@ impl Loss {
         self
     }
 
-    /// Sets how the losses of all elements become one.
+    /// Sets how the losses of all elements are reduced.
     ///
     /// ```
     /// use ferroflow::losses::{Labels, Predictions, Reduction, mean_squared_error};
@@ -248,7 +248,7 @@ impl Loss {
         self
     }
 
-    /// Keeps the loss out of the collections.
+    /// Doesn't add the loss to any collection.
     ///
     /// ```
     /// use ferroflow::losses::{Labels, Predictions, get_losses, mean_squared_error};
@@ -264,7 +264,7 @@ impl Loss {
         self
     }
 
-    /// Sets how far the labels of a cross entropy are moved toward each other, between 0 and 1.
+    /// Sets the label smoothing of a cross entropy, between 0 and 1.
     ///
     /// ```
     /// use ferroflow::losses::{Labels, Logits, sigmoid_cross_entropy};
@@ -279,7 +279,7 @@ impl Loss {
         self
     }
 
-    /// Sets where [`huber_loss`] becomes linear; 1 unless told otherwise.
+    /// Sets the difference at which [`huber_loss`] becomes linear; 1 by default.
     ///
     /// ```
     /// use ferroflow::losses::{Labels, Predictions, huber_loss};
@@ -294,7 +294,7 @@ impl Loss {
         self
     }
 
-    /// Sets what keeps the logarithms of [`log_loss`] finite; 1e-7 unless told otherwise.
+    /// Sets the small number that keeps the logarithms of [`log_loss`] finite; 1e-7 by default.
     ///
     /// ```
     /// use ferroflow::losses::{Labels, Predictions, log_loss};
@@ -366,7 +366,7 @@ impl Loss {
         })
     }
 
-    /// Adds the loss of each element; returns the weights too, whose axes may change with those of the labels.
+    /// Adds the loss of each element; returns the weights too, whose rank may change with that of the labels.
     fn losses(&self) -> Result<(Output, Number)> {
         let (labels, predictions) = match self.kind {
             Kind::SigmoidCrossEntropy | Kind::SoftmaxCrossEntropy => {
@@ -487,7 +487,7 @@ impl Loss {
         let build = || {
             let differences = compose::sub(&predictions, &labels)?;
             let squares = reduce("Sum", &node("Square", &[&differences])?, &axes, true)?;
-            // A plain number isn't looked at here, as TensorFlow doesn't.
+            // TensorFlow doesn't check a plain number either.
             let count = num_present(&differences, &Number::Tensor(weight.clone()), &weight, Some(&axes))?;
             let pairs = with_number("Sub", &count, 1.0)?;
             let first = compose::div_no_nan(&squares, &with_number("Maximum", &pairs, 0.0)?)?;
@@ -511,7 +511,7 @@ fn num_elements(losses: &Output) -> Result<Output> {
     cast(&node("Size", &[losses])?, losses.dtype())
 }
 
-/// Adds how many losses have a weight other than zero, in all or along axes.
+/// Adds the number of losses with a nonzero weight, in total or along axes.
 fn num_present(losses: &Output, given: &Number, weights: &Output, axes: Option<&[i32]>) -> Result<Output> {
     if let (Number::Value(value), None) = (given, axes)
         && *value != 0.0

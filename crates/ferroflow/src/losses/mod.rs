@@ -1,8 +1,8 @@
-//! Losses, as `tf.losses`: each adds a scalar to the graph and to the collection of losses, from which
-//! [`get_total_loss`] makes what an optimizer minimizes.
+//! Losses, as `tf.losses`: each adds a scalar to the graph and to the collection of losses, which [`get_total_loss`] sums up for
+//! an optimizer.
 //!
-//! What is predicted and what is right are told apart by their types, [`Logits`] or [`Predictions`] and [`Labels`], so that
-//! a program with the two mixed up doesn't compile.
+//! Predictions and labels have different types, [`Logits`] or [`Predictions`] and [`Labels`], so that a program that swaps them
+//! doesn't compile.
 //!
 //! ```
 //! use ferroflow::layers::Dense;

@@ -1,13 +1,13 @@
-//! Weights of losses and metrics: one for everything, or as many axes as the values, each of size 1 or of theirs.
+//! Weights of losses and metrics: a scalar, or a tensor of the values' rank, with each axis of size 1 or of the values' size.
 
 use crate::compose::{self, assert, node, reduce_all, shape_of};
 use graph::{Operation, Output};
 use tensor::{DType, Result, Status, Tensor};
 
-/// What TensorFlow says when weights don't fit.
+/// TensorFlow's error message for weights that can't be broadcast.
 const MISFIT: &str = "weights can not be broadcast to values.";
 
-/// Fails when it is known that weights don't fit values; returns what checks it in every step when it isn't.
+/// Fails if weights are known not to fit the values; if that isn't known yet, returns an operation that checks it in every step.
 pub(crate) fn check_weights(weights: &Output, values: &Output) -> Result<Option<Operation>> {
     let (ours, theirs) = (weights.shape(), values.shape());
     let misfit =
@@ -55,7 +55,7 @@ fn dims_fit(found: &Output, wanted: &Output) -> Result<Output> {
     reduce_all("All", &either)
 }
 
-/// Adds weights in the shape of values.
+/// Broadcasts weights to the shape of the values.
 pub(crate) fn broadcast_weights(weights: &Output, values: &Output) -> Result<Output> {
     let weights = compose::cast(weights, values.dtype())?;
     if let (Some(ours), Some(theirs)) = (weights.full_shape(), values.full_shape())
@@ -70,8 +70,8 @@ pub(crate) fn broadcast_weights(weights: &Output, values: &Output) -> Result<Out
     }
 }
 
-/// Adds labels or predictions without their last axis, where it has size 1 and they have so many axes more than they
-/// should: `expected` is the rank of the predictions less that of the labels.
+/// Removes the last axis of labels or predictions if it has size 1 and their rank is one too high: `expected` is the rank of the
+/// predictions minus that of the labels.
 pub(crate) fn without_last_axis(labels: &Output, predictions: &Output, expected: i64) -> Result<(Output, Output)> {
     let (Some(ours), Some(theirs)) = (labels.shape().rank(), predictions.shape().rank()) else {
         return Ok((labels.clone(), predictions.clone()));
@@ -87,7 +87,7 @@ pub(crate) fn without_last_axis(labels: &Output, predictions: &Output, expected:
     Ok((labels.clone(), predictions.clone()))
 }
 
-/// Adds something in `float`, as losses and metrics compute.
+/// Casts a tensor to `float`, in which losses and metrics are computed.
 pub(crate) fn to_float(x: &Output) -> Result<Output> {
     compose::cast(x, DType::Float)
 }

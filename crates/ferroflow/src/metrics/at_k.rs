@@ -114,7 +114,7 @@ impl MetricBuilder {
     }
 }
 
-/// Adds the sizes of the sets that an operation makes of the rows of two tensors.
+/// Adds the sizes of a set operation's results on the rows of two tensors.
 fn set_size(graph: &Graph, a: &Output, b: &Output, operation: &str) -> Result<Output> {
     let op = graph.op("DenseToDenseSetOperation").input(a).input(b).attr("set_operation", operation).try_build()?;
     let parts = [op.output(0), op.output(1), op.output(2)];

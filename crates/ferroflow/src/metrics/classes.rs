@@ -1,4 +1,4 @@
-//! Metrics of several classes, each counted by itself.
+//! Metrics that count each class separately.
 
 use super::metric::{Metric, MetricBuilder};
 use super::parts::{assign_add, metric_variable};
@@ -28,7 +28,7 @@ impl MetricBuilder {
         let each = |right: &Output, total: &Output| compose::div_no_nan(right, &with_number("Maximum", total, 0.0)?);
         Ok(Metric {
             value: reduce_all("Mean", &each(&right.read(), &total.read())?)?,
-            // As TensorFlow's: the accuracy of each class.
+            // As in TensorFlow: the accuracy of each class.
             update: each(&new_right, &new_total)?,
         })
     }

@@ -1,4 +1,4 @@
-//! [`MetricBuilder`], which knows what all metrics can be told, and the metrics that are means or counts.
+//! [`MetricBuilder`], which has the metrics' common options, and the metrics that are means or counts.
 
 use super::parts::fitted_weights;
 use crate::compose::{self, cast, check_same_shape, kept_as, node, number_with, reduce, with_number};
@@ -20,13 +20,13 @@ use tensor::{DType, Result};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Metric {
-    /// What it is for all steps so far.
+    /// The metric over all steps so far.
     pub value: Output,
-    /// Adds the current step; what it is with that step.
+    /// Adds the current step, and returns the metric including it.
     pub update: Output,
 }
 
-/// Which curve [`auc`] is the area under.
+/// The curve that [`auc`] is the area under.
 ///
 /// ```
 /// use ferroflow::losses::{Labels, Predictions};
@@ -39,7 +39,7 @@ pub struct Metric {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Curve {
-    /// The rate of true positives over that of false positives.
+    /// The true positive rate over the false positive rate.
     #[default]
     Roc,
     /// Precision over recall.
@@ -99,7 +99,7 @@ pub(super) enum MetricKind {
     RecallAtTopK,
 }
 
-/// Which of the four kinds of right and wrong.
+/// An entry of the confusion matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
     TruePositives,
@@ -118,7 +118,7 @@ impl Count {
         }
     }
 
-    /// Returns what label and prediction are.
+    /// Returns whether this entry has a positive label, and a positive prediction.
     pub(super) fn label_and_prediction(self) -> (bool, bool) {
         match self {
             Count::TruePositives => (true, true),
@@ -129,7 +129,7 @@ impl Count {
     }
 }
 
-/// A metric about to be added.
+/// Builds a metric.
 ///
 /// ```
 /// use ferroflow::losses::{Labels, Predictions};
@@ -217,30 +217,30 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// How often predictions equal labels.
+    /// The fraction of predictions that equal their labels.
     accuracy() => MetricKind::Accuracy;
-    /// The mean distance of predictions from labels.
+    /// The mean absolute difference between predictions and labels.
     mean_absolute_error() => MetricKind::MeanAbsoluteError;
     /// The mean distance of predictions from labels, over what is normal for each; one that is 0 counts as no error.
     mean_relative_error(normalizer: &Output = "&predictions") =>
         MetricKind::MeanRelativeError { normalizer: normalizer.clone() };
     /// One minus the mean cosine of the angle between unit vectors along an axis.
     mean_cosine_distance(axis: i64 = "1") => MetricKind::MeanCosineDistance { axis };
-    /// The mean squared distance of predictions from labels.
+    /// The mean squared error.
     mean_squared_error() => MetricKind::MeanSquaredError;
-    /// The root of the mean squared distance.
+    /// The root mean squared error.
     root_mean_squared_error() => MetricKind::RootMeanSquaredError;
-    /// The number of right positives; both sides are taken as booleans.
+    /// The number of true positives; labels and predictions are cast to booleans.
     true_positives() => MetricKind::Counted(Count::TruePositives);
-    /// The number of wrong positives.
+    /// The number of false positives.
     false_positives() => MetricKind::Counted(Count::FalsePositives);
-    /// The number of right negatives.
+    /// The number of true negatives.
     true_negatives() => MetricKind::Counted(Count::TrueNegatives);
-    /// The number of wrong negatives.
+    /// The number of false negatives.
     false_negatives() => MetricKind::Counted(Count::FalseNegatives);
-    /// The fraction of positives that are right.
+    /// The fraction of positive predictions that are correct.
     precision() => MetricKind::Precision;
-    /// The fraction of what is positive that was found.
+    /// The fraction of positive labels that are predicted.
     recall() => MetricKind::Recall;
     /// [`true_positives`] for predictions above each of several thresholds.
     true_positives_at_thresholds(thresholds: &[f64] = "&[0.2, 0.5]") =>
@@ -262,13 +262,13 @@ metrics! {
         MetricKind::RecallAt { thresholds: thresholds.to_vec() };
     /// The area under a curve of predictions between 0 and 1.
     auc() => MetricKind::Auc;
-    /// How much of what is positive is found where a fraction of what is negative is told as such.
+    /// The sensitivity at a given specificity.
     sensitivity_at_specificity(specificity: f64 = "0.5") => MetricKind::SensitivityAtSpecificity { specificity };
-    /// How much of what is negative is told as such where a fraction of what is positive is found.
+    /// The specificity at a given sensitivity.
     specificity_at_sensitivity(sensitivity: f64 = "0.5") => MetricKind::SpecificityAtSensitivity { sensitivity };
-    /// The mean over classes of how often the class was told right.
+    /// The mean over classes of the accuracy in each class.
     mean_per_class_accuracy(num_classes: i64 = "3") => MetricKind::MeanPerClassAccuracy { num_classes };
-    /// The mean over classes of intersection over union.
+    /// The mean over classes of the intersection over union.
     mean_iou(num_classes: i64 = "3") => MetricKind::MeanIou { num_classes };
     /// The fraction of the `k` most likely classes that are labels.
     precision_at_k(k: i64 = "1") => MetricKind::PrecisionAtK { k };
@@ -299,7 +299,7 @@ impl MetricBuilder {
         }
     }
 
-    /// Sets the weight of all values, or a weight for each.
+    /// Sets a weight for all values, or for each one.
     ///
     /// ```
     /// use ferroflow::{Graph, Tensor, metrics};
@@ -313,7 +313,7 @@ impl MetricBuilder {
         self
     }
 
-    /// Sets the name, which the variables have before theirs.
+    /// Sets the name, which prefixes the names of the variables.
     ///
     /// ```
     /// use ferroflow::{Graph, Tensor, metrics};
@@ -327,7 +327,7 @@ impl MetricBuilder {
         self
     }
 
-    /// Sets how many thresholds stand for a curve; 200 unless told otherwise.
+    /// Sets the number of thresholds that approximate a curve; 200 by default.
     ///
     /// ```
     /// use ferroflow::losses::{Labels, Predictions};
@@ -532,7 +532,7 @@ impl MetricBuilder {
         self.weights.as_ref().map(|weights| compose::number(graph, weights, DType::Float)).transpose()
     }
 
-    /// Returns labels, predictions and weights in one shape, and in a type.
+    /// Returns labels, predictions and weights in the same shape and in the given type.
     pub(super) fn fitted(&self, graph: &Graph, dtype: Option<DType>) -> Result<(Output, Output, Option<Output>)> {
         let convert = |x: &Output| match dtype {
             Some(dtype) => cast(x, dtype),

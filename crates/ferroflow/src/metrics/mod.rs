@@ -1,5 +1,5 @@
-//! Metrics, as `tf.metrics`: numbers that are gathered over many steps. Each has local variables, an `update` that adds a
-//! step to them, and a `value` of all steps so far. Running the initializer of the local variables starts again.
+//! Metrics, as `tf.metrics`: numbers that accumulate over many steps. Each has local variables, an `update` that adds a step to
+//! them, and a `value` over all steps so far. The initializer of the local variables resets them.
 //!
 //! ```
 //! use ferroflow::losses::{Labels, Predictions};

@@ -1,4 +1,4 @@
-//! Metrics of predictions between 0 and 1 that are counted above each of several thresholds.
+//! Metrics of predictions between 0 and 1 that are counted at several thresholds.
 
 use super::metric::{Count, Curve, Metric, MetricBuilder, MetricKind, Summation};
 use super::parts::{assign_add, metric_variable};
@@ -9,7 +9,7 @@ use crate::losses::broadcast_weights;
 use graph::{Graph, Output};
 use tensor::{DType, Result, Status, Tensor};
 
-/// What keeps divisions and the outermost thresholds apart from 0 and 1.
+/// Keeps denominators away from 0, and the outermost thresholds beyond 0 and 1.
 const EPSILON: f64 = 1e-7;
 
 impl MetricBuilder {
@@ -46,7 +46,7 @@ impl MetricBuilder {
                 let all = self.all_counted(graph, 1.0 - EPSILON)?;
                 both(&all, |[tp, fneg, tn, fp]| {
                     let distances = node("Abs", &[&with_number("Sub", &fraction(tp, fneg)?, *sensitivity)?])?;
-                    // The last of the nearest ones.
+                    // The last of the nearest ones, if there are several.
                     let nearest = node("Equal", &[&distances, &reduce_all("Min", &distances)?])?;
                     let nearest = cast(&nearest, DType::Int64)?;
                     let index = arg("ArgMax", &node("Cumsum", &[&nearest, &compose::int(graph, 0)])?)?;
@@ -57,7 +57,7 @@ impl MetricBuilder {
         }
     }
 
-    /// Counts all four kinds at evenly spaced thresholds.
+    /// Counts all entries of the confusion matrix at evenly spaced thresholds.
     fn all_counted(&self, graph: &Graph, last: f64) -> Result<[Metric; 4]> {
         if self.num_thresholds < 3 {
             let number = self.num_thresholds;
@@ -69,7 +69,7 @@ impl MetricBuilder {
         self.counted(graph, &thresholds, [TruePositives, FalseNegatives, TrueNegatives, FalsePositives])
     }
 
-    /// Counts some of the four kinds of right and wrong above each threshold.
+    /// Counts some entries of the confusion matrix at each threshold.
     fn counted<const N: usize>(&self, graph: &Graph, thresholds: &[f64], kinds: [Count; N]) -> Result<[Metric; N]> {
         let count = i32::try_from(thresholds.len()).unwrap_or(0);
         if count == 0 {
@@ -164,7 +164,7 @@ fn check_fraction(value: f64, what: &str) -> Result<()> {
     Err(Status::invalid_argument(format!("`{what}` must be in the range [0, 1], got {value}")))
 }
 
-/// Makes a metric of others: of their values, and of their updates.
+/// Combines metrics into one: once their values, and once their updates.
 fn both<const N: usize>(metrics: &[Metric; N], make: impl Fn([&Output; N]) -> Result<Output>) -> Result<Metric> {
     let values: [&Output; N] = std::array::from_fn(|index| &metrics[index].value);
     let updates: [&Output; N] = std::array::from_fn(|index| &metrics[index].update);

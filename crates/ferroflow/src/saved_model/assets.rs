@@ -1,4 +1,4 @@
-//! The files of a SavedModel: which tensors have their paths, and under which names they are kept.
+//! The asset files of a SavedModel: the tensors that get their paths, and their names in the model.
 
 use super::{ASSETS, ASSETS_COLLECTION};
 use graph::Output;
@@ -10,16 +10,17 @@ use std::collections::BTreeMap;
 use storage::file_system::{FileSystem, path};
 use tensor::{DType, Result, Status, Tensor};
 
-/// The files that were copied to a model, by their names there.
+/// The files that were copied to a model, by their names in it.
 #[derive(Default)]
 pub(super) struct Assets {
     sources: BTreeMap<String, String>,
 }
 
 impl Assets {
-    /// Copies the file whose path a constant has to the model's directory, unless it is there; returns how a graph tells of it.
+    /// Copies the file that a constant names to the model's directory, unless it is there already; returns its entry for the
+    /// MetaGraph.
     ///
-    /// Files of one name with different contents get a number behind it.
+    /// Files of the same name with different contents get a number appended.
     pub(super) fn add(&mut self, files: &dyn FileSystem, directory: &str, tensor: &Output) -> Result<AssetFileDef> {
         let source = path_of(tensor)?;
         let content =
@@ -43,10 +44,10 @@ impl Assets {
     }
 }
 
-/// Returns the path that a constant has.
+/// Returns the path in a constant.
 fn path_of(tensor: &Output) -> Result<String> {
     let not_a_path =
-        |what: String| Status::invalid_argument(format!("'{}' is no path of an asset: {what}", tensor.name()));
+        |what: String| Status::invalid_argument(format!("'{}' is not the path of an asset: {what}", tensor.name()));
     if tensor.op.op_type() != "Const" || tensor.dtype() != DType::String {
         return Err(not_a_path(format!(
             "it is a {} of type {}, not a constant string",
@@ -62,8 +63,8 @@ fn path_of(tensor: &Output) -> Result<String> {
     }
 }
 
-/// Returns the tensors that get paths of files, with the paths: those of TensorFlow 2 are fields of the graph, those of TensorFlow 1 a
-/// collection.
+/// Returns the tensors that get paths of files, with the paths: TensorFlow 2 keeps them in a field of the MetaGraph, TensorFlow 1
+/// in a collection.
 pub(super) fn asset_feeds(meta: &MetaGraphDef, directory: &str) -> Result<Vec<(String, String)>> {
     let in_collection;
     let defs = match meta.collection_def.get(ASSETS_COLLECTION).and_then(|collection| collection.kind.as_ref()) {

@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{Code, Result, Status};
 
-/// How the URLs of messages begin in which a file keeps messages of any type.
+/// The type URL of asset messages in collections.
 const TYPE_URL: &str = "type.googleapis.com/tensorflow.AssetFileDef";
 
-/// How many directories of exports that were cut off may lie beside each other.
+/// The most temporary directories that may be left over from interrupted exports.
 const MAX_TEMPORARY: u32 = 10_000;
 
-/// What is told of a graph that is exported: its tags, signatures, assets, and what runs when it was loaded.
+/// Options of an exported graph: its tags, signatures and assets, and the operation to run after loading.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -45,7 +45,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// Starts with the tags by which the graph is found.
+    /// Returns options with the tags that identify the graph.
     ///
     /// ```
     /// use ferroflow::saved_model::{Export, tags};
@@ -70,8 +70,9 @@ impl Export {
         self
     }
 
-    /// Adds a file that goes along: a constant with its path, which has the path of the copy while the main operation runs. Those of
-    /// the collection `asset_filepaths`, such as the vocabularies of [tables](crate::lookup), go along by themselves.
+    /// Adds an asset: a constant with the path of a file to copy. While the main operation runs, the constant has the path of the
+    /// copy. Assets in the collection `asset_filepaths`, such as the vocabularies of [tables](crate::lookup), are added
+    /// automatically.
     ///
     /// ```
     /// use ferroflow::Graph;
@@ -84,8 +85,8 @@ impl Export {
         self
     }
 
-    /// Sets the operation that runs when the variables were restored. Without one, it is one that initializes local variables and
-    /// fills tables, if there are any.
+    /// Sets the operation to run after the variables were restored. By default it initializes local variables and tables, if
+    /// there are any.
     ///
     /// ```
     /// use ferroflow::Graph;
@@ -99,7 +100,7 @@ impl Export {
         self
     }
 
-    /// Forgets the devices of the nodes, so that what was built for a cluster is loaded anywhere.
+    /// Removes the devices of the nodes, so that a graph that was built for a cluster can be loaded anywhere.
     ///
     /// ```
     /// use ferroflow::saved_model::{Export, tags};
@@ -112,8 +113,8 @@ impl Export {
     }
 }
 
-/// Writes a SavedModel. Everything is written to a directory beside the one that was asked for, which gets its name when all is
-/// there; nothing is ever overwritten.
+/// Writes a SavedModel. All files are written to a temporary directory beside the target, which is renamed when it is complete;
+/// nothing is ever overwritten.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -135,7 +136,7 @@ impl Export {
 /// ```
 pub struct SavedModelBuilder {
     directory: String,
-    /// Where the files are until they are complete; it is deleted when they never are.
+    /// The temporary directory; it is deleted unless the export completes.
     temporary: String,
     is_saved: bool,
     files: FileSystems,
@@ -144,7 +145,7 @@ pub struct SavedModelBuilder {
 }
 
 impl SavedModelBuilder {
-    /// Starts a SavedModel in a directory that isn't there yet, or is empty. Directories above it are made.
+    /// Starts a SavedModel in a directory that doesn't exist yet, or is empty. Missing parent directories are created.
     ///
     /// ```
     /// use ferroflow::saved_model::SavedModelBuilder;
@@ -181,7 +182,7 @@ impl SavedModelBuilder {
         })
     }
 
-    /// Adds the graph of a session, and writes the values of its variables. It comes first, and once.
+    /// Adds the graph of a session, and writes the values of its variables. It must be the first graph, and called once.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -214,7 +215,7 @@ impl SavedModelBuilder {
         Ok(self)
     }
 
-    /// Adds another graph, which uses the variables that are written already.
+    /// Adds another graph, which uses the variables that are already written.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -238,7 +239,7 @@ impl SavedModelBuilder {
         Ok(self)
     }
 
-    /// Writes the graphs, and gives the directory its name; returns it.
+    /// Writes the graphs, and renames the directory to its final name, which it returns.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -276,7 +277,7 @@ impl SavedModelBuilder {
         Ok(self.directory.clone())
     }
 
-    /// Makes what is written of a graph, and copies its assets.
+    /// Builds a graph's MetaGraph, and copies its assets.
     fn meta_graph(&mut self, graph: &Graph, export: Export) -> Result<(Option<Saver>, MetaGraphDef)> {
         graph.finish()?;
         if export.tags.is_empty() {
@@ -312,7 +313,7 @@ impl SavedModelBuilder {
             meta.asset_file_def.push(self.assets.add(&self.files, &self.temporary, asset)?);
         }
         if !assets.is_empty() {
-            // TensorFlow 1 looks here, and TensorFlow 2 at the field.
+            // TensorFlow 1 reads the collection, and TensorFlow 2 the field.
             let any = |def: &AssetFileDef| proto::google::protobuf::Any {
                 type_url: TYPE_URL.to_owned(),
                 value: def.encode_to_vec().into(),
@@ -337,7 +338,7 @@ impl Drop for SavedModelBuilder {
     }
 }
 
-/// Writes a session's graph for serving, with one signature, `serving_default`, of these inputs and outputs.
+/// Exports a session's graph for serving, with one signature, `serving_default`, of these inputs and outputs.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -365,7 +366,7 @@ pub fn simple_save(
     SavedModelBuilder::new(directory)?.add_meta_graph_and_variables(session, export)?.save()
 }
 
-/// Returns whether there is what every process that runs the graph initializes for itself.
+/// Returns whether the graph has local variables or tables, which every process initializes for itself.
 fn has_local_state(graph: &Graph) -> bool {
     let is_there = |collection: &str| !graph.collection(collection).is_empty();
     is_there(collections::TABLE_INITIALIZERS) || is_there(collections::LOCAL_VARIABLES)
@@ -377,7 +378,7 @@ fn is_taken(directory: &str) -> Status {
     Status::already_exists(message)
 }
 
-/// Makes a directory of a name that nobody has, beside the one that it will become.
+/// Creates a directory with an unused name, beside the target.
 fn create_temporary(files: &FileSystems, directory: &str) -> Result<String> {
     let process = std::process::id();
     for attempt in 0..MAX_TEMPORARY {

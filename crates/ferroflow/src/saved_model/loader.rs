@@ -1,4 +1,4 @@
-//! [`SavedModel`] and [`LoadedModel`]: reading a SavedModel, and running what it offers.
+//! [`SavedModel`] and [`LoadedModel`]: read a SavedModel, and run its signatures.
 
 use super::assets::asset_feeds;
 use super::{FILE, INIT_OP_SIGNATURE, LEGACY_INIT_OP, MAIN_OP, Signature, TEXT_FILE, TensorInfo, VARIABLES};
@@ -15,7 +15,7 @@ use storage::bundle::meta_filename;
 use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{IntoTensor, Result, Status, Tensor};
 
-/// The content of a SavedModel's directory: graphs, of which none is loaded yet.
+/// The content of a SavedModel's directory; its graphs are not loaded yet.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -38,7 +38,7 @@ pub struct SavedModel {
 }
 
 impl SavedModel {
-    /// Reads a directory.
+    /// Reads a SavedModel from a directory.
     ///
     /// ```
     /// use ferroflow::saved_model::SavedModel;
@@ -104,7 +104,7 @@ impl SavedModel {
         Signature::all_from_defs(&self.meta_graph(tags)?.signature_def)
     }
 
-    /// Returns the files that go along with the graph of these tags: the tensor that gets each one's path, and the path.
+    /// Returns the assets of the graph with these tags: for each file, the tensor that gets its path, and the path.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -143,7 +143,8 @@ impl SavedModel {
         self.load_in(tags, Session::new)
     }
 
-    /// As [`load`](Self::load), in a session that `connect` makes of the graph, such as one on a server, which then reads the files.
+    /// As [`load`](Self::load), in a session that `connect` creates for the graph, such as one on a server, which then reads the
+    /// files.
     ///
     /// ```
     /// use ferroflow::distributed::create_local_server;
@@ -202,7 +203,7 @@ impl SavedModel {
     }
 }
 
-/// A model that is ready to be run: its graph in a session, and its signatures.
+/// A loaded model: its graph in a session, and its signatures.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -224,7 +225,7 @@ pub struct LoadedModel {
 }
 
 impl LoadedModel {
-    /// Runs a signature: gives its inputs, and returns its outputs by name.
+    /// Runs a signature with the given inputs, and returns its outputs by name.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -279,7 +280,7 @@ impl LoadedModel {
         Ok(outputs.into_iter().zip(run.run()?).collect())
     }
 
-    /// Returns a signature; an error names those there are.
+    /// Returns a signature; the error for a missing one lists the existing ones.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -345,7 +346,7 @@ fn tags_of(meta: &MetaGraphDef) -> Vec<&str> {
     meta.meta_info_def.iter().flat_map(|info| &info.tags).map(String::as_str).collect()
 }
 
-/// Returns what a program calls the tensors of an input.
+/// Returns the names by which a program refers to the tensors of an input.
 fn names(key: &str, info: &TensorInfo) -> Vec<String> {
     info.tensors().into_iter().map(|(suffix, _)| format!("{key}{suffix}")).collect()
 }
@@ -375,7 +376,7 @@ fn init_op(meta: &MetaGraphDef) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Returns the node of an operation's name, or of its first output's.
+/// Returns the node's name in the name of an operation or output.
 fn node_of(name: &str) -> String {
     name.split_once(':').map_or(name, |(node, _)| node).to_owned()
 }

@@ -1,4 +1,4 @@
-//! SavedModels: a graph with its variables, the files that it needs, and signatures that say how it is used.
+//! SavedModels: a graph with its variables, its assets, and signatures that describe how to use it.
 //!
 //! [`SavedModelBuilder`] writes them as TensorFlow 1 does, so that TensorFlow and TensorFlow Serving load them. [`SavedModel`] reads
 //! those of TensorFlow 1 and 2 and ours, and [`LoadedModel`] runs them.
@@ -36,25 +36,25 @@ pub use builder::{Export, SavedModelBuilder, simple_save};
 pub use loader::{LoadedModel, SavedModel};
 pub use signature::{Signature, TensorInfo, signature_names};
 
-/// The tags that say what a graph of a SavedModel is for.
+/// Tags that state the purpose of a graph in a SavedModel.
 ///
 /// ```
 /// assert_eq!(ferroflow::saved_model::tags::SERVING, "serve");
 /// ```
 pub mod tags {
-    /// A graph that answers requests.
+    /// A graph for serving.
     ///
     /// ```
     /// assert_eq!(ferroflow::saved_model::tags::SERVING, "serve");
     /// ```
     pub const SERVING: &str = "serve";
-    /// A graph that goes on training.
+    /// A graph for training.
     ///
     /// ```
     /// assert_eq!(ferroflow::saved_model::tags::TRAINING, "train");
     /// ```
     pub const TRAINING: &str = "train";
-    /// A graph that evaluates.
+    /// A graph for evaluation.
     ///
     /// ```
     /// assert_eq!(ferroflow::saved_model::tags::EVAL, "eval");
@@ -65,13 +65,13 @@ pub mod tags {
 /// The version of the format.
 const SCHEMA_VERSION: i64 = 1;
 
-/// The names within the directory of a SavedModel.
+/// File names in the directory of a SavedModel.
 const FILE: &str = "saved_model.pb";
 const TEXT_FILE: &str = "saved_model.pbtxt";
 const VARIABLES: &str = "variables";
 const ASSETS: &str = "assets";
 
-/// The collections and signatures in which TensorFlow 1 and 2 keep what is run after a graph was loaded.
+/// The collections and signatures in which TensorFlow 1 and 2 keep the operation to run after loading.
 const MAIN_OP: &str = "saved_model_main_op";
 const LEGACY_INIT_OP: &str = "legacy_init_op";
 const INIT_OP_SIGNATURE: &str = "__saved_model_init_op";

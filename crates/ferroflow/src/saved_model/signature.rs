@@ -6,13 +6,13 @@ use proto::tensor_info::{CooSparse, Encoding};
 use std::collections::BTreeMap;
 use tensor::{DType, PartialShape, Result, Status, Tensor, tensor_from_proto};
 
-/// The names by which signatures are usually found.
+/// Common names of signatures.
 ///
 /// ```
 /// assert_eq!(ferroflow::saved_model::signature_names::SERVING_DEFAULT, "serving_default");
 /// ```
 pub mod signature_names {
-    /// The signature that is used when none is named.
+    /// The default signature.
     ///
     /// ```
     /// assert_eq!(ferroflow::saved_model::signature_names::SERVING_DEFAULT, "serving_default");
@@ -20,7 +20,7 @@ pub mod signature_names {
     pub const SERVING_DEFAULT: &str = "serving_default";
 }
 
-/// The prefix of signatures that are no computations, but tell of operations.
+/// The prefix of signatures that aren't computations, but name operations.
 const RESERVED_PREFIX: &str = "__saved_model_";
 
 /// The inputs and outputs of a computation that a model offers, by name.
@@ -58,7 +58,7 @@ pub struct Signature {
 pub struct TensorInfo(proto::TensorInfo);
 
 impl Signature {
-    /// Starts a signature of any computation.
+    /// Returns a signature for any computation.
     ///
     /// ```
     /// use ferroflow::saved_model::Signature;
@@ -69,7 +69,7 @@ impl Signature {
         Signature::with_method("tensorflow/serving/predict")
     }
 
-    /// Starts a signature of a classification: from `inputs`, serialized examples, to `classes` and `scores`.
+    /// Returns a signature for a classification: from `inputs`, serialized examples, to `classes` and `scores`.
     ///
     /// ```
     /// use ferroflow::saved_model::Signature;
@@ -80,7 +80,7 @@ impl Signature {
         Signature::with_method("tensorflow/serving/classify")
     }
 
-    /// Starts a signature of a regression: from `inputs`, serialized examples, to `outputs`.
+    /// Returns a signature for a regression: from `inputs`, serialized examples, to `outputs`.
     ///
     /// ```
     /// use ferroflow::saved_model::Signature;
@@ -91,7 +91,7 @@ impl Signature {
         Signature::with_method("tensorflow/serving/regress")
     }
 
-    /// Starts a signature of another method.
+    /// Returns a signature with another method name.
     ///
     /// ```
     /// use ferroflow::saved_model::Signature;
@@ -102,7 +102,7 @@ impl Signature {
         Signature { method_name: method_name.to_owned(), ..Signature::default() }
     }
 
-    /// Adds an input: what a program gives under this name is fed to the output.
+    /// Adds an input: the value given under this name is fed to the output.
     ///
     /// ```
     /// use ferroflow::{Graph, saved_model::Signature};
@@ -115,7 +115,7 @@ impl Signature {
         self
     }
 
-    /// Adds a sparse input. It is given as three tensors: `NAME/indices`, `NAME/values` and `NAME/dense_shape`.
+    /// Adds a sparse input. It is passed as three tensors: `NAME/indices`, `NAME/values` and `NAME/dense_shape`.
     ///
     /// ```
     /// use ferroflow::{Graph, saved_model::Signature};
@@ -161,7 +161,7 @@ impl Signature {
         &self.outputs
     }
 
-    /// Returns the name of the method, by which servers know what kind of computation it is.
+    /// Returns the method name, from which servers infer the kind of computation.
     ///
     /// ```
     /// assert_eq!(ferroflow::saved_model::Signature::default().method_name(), "");
@@ -170,12 +170,12 @@ impl Signature {
         &self.method_name
     }
 
-    /// Returns the value of an input that isn't given, when the model has one.
+    /// Returns the default value of an input, if the model has one.
     pub(super) fn default_of(&self, input: &str) -> Option<&Tensor> {
         self.defaults.get(input)
     }
 
-    /// Checks that all tensors are in the graph, with the types that the signature says.
+    /// Checks that all tensors are in the graph, with the types that the signature declares.
     pub(super) fn check(&self, graph: &Graph, name: &str) -> Result<()> {
         if name.starts_with(RESERVED_PREFIX) {
             return Err(Status::invalid_argument(format!(
@@ -211,7 +211,7 @@ impl Signature {
         }
     }
 
-    /// Reads the signatures of a graph, but for those that tell of operations.
+    /// Parses the signatures of a graph, except those that name operations.
     pub(super) fn all_from_defs(defs: &BTreeMap<String, SignatureDef>) -> Result<BTreeMap<String, Signature>> {
         let mut signatures = BTreeMap::new();
         for (name, def) in defs.iter().filter(|(name, _)| !name.starts_with(RESERVED_PREFIX)) {
@@ -233,7 +233,7 @@ impl Signature {
 }
 
 impl TensorInfo {
-    /// Describes an output.
+    /// Returns the description of an output.
     ///
     /// ```
     /// use ferroflow::{Graph, DType, saved_model::TensorInfo};
@@ -244,7 +244,7 @@ impl TensorInfo {
         TensorInfo::with(Encoding::Name(output.name()), output.dtype(), &output.shape())
     }
 
-    /// Describes the three outputs that make up a sparse tensor.
+    /// Returns the description of a sparse tensor's three outputs.
     ///
     /// ```
     /// use ferroflow::{Graph, DType, saved_model::TensorInfo};
@@ -277,7 +277,7 @@ impl TensorInfo {
         })
     }
 
-    /// Returns the type; none when the tensors that make it up have types of their own.
+    /// Returns the type; `None` if its tensors have different types.
     ///
     /// ```
     /// use ferroflow::{Graph, DType, saved_model::TensorInfo};
@@ -300,8 +300,8 @@ impl TensorInfo {
         shape.and_then(Result::ok).unwrap_or_else(PartialShape::unknown)
     }
 
-    /// Returns the names of the graph's tensors, each with what follows the input's or output's name when a program gives or gets
-    /// it: nothing for a dense tensor, `/indices`, `/values` and `/dense_shape` for a sparse one, `/0`, `/1`, … for others.
+    /// Returns the names of the graph's tensors, each with the suffix that is appended to the input's or output's name: none for
+    /// a dense tensor, `/indices`, `/values` and `/dense_shape` for a sparse one, `/0`, `/1`, … for others.
     ///
     /// ```
     /// use ferroflow::{Graph, saved_model::TensorInfo};
@@ -328,12 +328,12 @@ impl TensorInfo {
         }
     }
 
-    /// Returns whether the tensor that this is the suffix of has the type that [`dtype`](Self::dtype) tells.
+    /// Returns whether the tensor with this suffix has the type [`dtype`](Self::dtype).
     fn is_value(&self, suffix: &str) -> bool {
         suffix.is_empty() || suffix == VALUES
     }
 
-    /// Checks a value that a program gives for one of the tensors.
+    /// Checks a value that is passed for one of the tensors.
     pub(super) fn check_value(&self, key: &str, suffix: &str, value: &Tensor) -> Result<()> {
         let expected = self.dtype().filter(|_| self.is_value(suffix));
         let fits = !suffix.is_empty() || self.shape().is_compatible_with(value.shape());

@@ -1,10 +1,10 @@
-//! [`chrome_trace`]: what was recorded of a step, for the trace viewers of Chrome and Perfetto.
+//! [`chrome_trace`]: the trace of a step, for the viewers of Chrome and Perfetto.
 
 use super::RunMetadata;
 use std::fmt::Write;
 
-/// Returns a step's record as JSON that `chrome://tracing` and Perfetto show: a process for each device, in it as many
-/// rows as ops ran at once.
+/// Returns a step's trace as JSON for `chrome://tracing` and Perfetto: a process for each device, with as many rows as ops ran at
+/// once.
 ///
 /// ```
 /// use ferroflow::session::chrome_trace;
@@ -27,11 +27,11 @@ pub fn chrome_trace(metadata: &RunMetadata) -> String {
         ));
         let mut nodes: Vec<_> = device.node_stats.iter().collect();
         nodes.sort_by_key(|node| node.all_start_micros);
-        // When each row is free again.
+        // The time at which each row is free again.
         let mut rows: Vec<i64> = Vec::new();
         for node in nodes {
             let start = node.all_start_micros;
-            // What is shorter than a microsecond would not be seen.
+            // An event shorter than a microsecond would be invisible.
             let duration = node.all_end_rel_micros.max(1);
             let row = rows.iter().position(|&free| free <= start).unwrap_or_else(|| {
                 rows.push(0);
@@ -52,7 +52,7 @@ pub fn chrome_trace(metadata: &RunMetadata) -> String {
     format!("{{\"traceEvents\": [\n{}\n]}}\n", events.join(",\n"))
 }
 
-/// Reads a label such as `node = Op(input, input)`; one of another form, such as a transfer's, is taken whole.
+/// Parses a label such as `node = Op(input, input)`; a label of another form, such as a transfer's, is used as it is.
 fn op_and_inputs(label: &str) -> (&str, &str) {
     let parts = label.split_once(" = ").and_then(|(_, call)| call.strip_suffix(')')?.split_once('('));
     parts.unwrap_or((label, ""))

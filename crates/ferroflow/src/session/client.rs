@@ -1,4 +1,4 @@
-//! [`ClientSession`]: a session as its client has it, on a master in this process or behind a `grpc://` address.
+//! [`ClientSession`]: the client's side of a session on a master, in this process or at a `grpc://` address.
 
 use super::{RunOptions, SessionBackend, SessionConfig};
 use cluster::{Answer, EmbeddedCluster, LocalSession, MasterInterface, RemoteMaster, RunStepCall, TlsFiles, wait_for};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tensor::{Result, Status, Tensor};
 use tokio::runtime::{Handle, Runtime};
 
-/// A session on a master. It is created when the first nodes arrive, as TensorFlow's clients do.
+/// A session on a master. It is created when it gets its first nodes, as in TensorFlow's clients.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -29,12 +29,12 @@ pub struct ClientSession {
     master: Arc<dyn MasterInterface>,
     runtime: Handle,
     config: ConfigProto,
-    /// How long a step may take that says nothing of it itself.
+    /// The timeout of steps that don't set one.
     operation_timeout: Option<Duration>,
     state: Mutex<State>,
-    /// The session itself, once it is open and if all of it is in this process.
+    /// The session itself, once it is open, if it is entirely in this process.
     local: OnceLock<Arc<dyn LocalSession>>,
-    /// What is behind a session of this process, and ends with it.
+    /// The server of a session in this process, which stops with it.
     cluster: Option<EmbeddedCluster>,
 }
 
@@ -51,7 +51,7 @@ struct Open {
 }
 
 impl ClientSession {
-    /// Makes a session in this process: on the master of an embedded cluster of one task, which is its own.
+    /// Returns a session in this process, on the master of an embedded cluster of one task.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -70,7 +70,7 @@ impl ClientSession {
         Ok(session)
     }
 
-    /// Makes a session on a master in this process.
+    /// Returns a session on a master in this process.
     ///
     /// ```
     /// use ferroflow::distributed::{ClusterSpec, start_embedded};
@@ -91,8 +91,8 @@ impl ClientSession {
         Ok(ClientSession { master, runtime: runtime()?, config, operation_timeout, state, local, cluster: None })
     }
 
-    /// Makes a session on the server at `grpc://host:port`.
-    /// The connection is encrypted where the settings name a certificate, or the environment does.
+    /// Returns a session on the server at `grpc://host:port`. The connection is encrypted if the settings or the environment name
+    /// a certificate.
     ///
     /// ```
     /// use ferroflow::session::ClientSession;
@@ -118,13 +118,13 @@ impl ClientSession {
 
     fn wait<T>(&self, answer: Answer<T>) -> Result<T> {
         match self.cluster {
-            // A program may use a session of its own process on any thread, also within a task of a runtime.
+            // A program may use a session of its own process on any thread, even within a task of a runtime.
             Some(_) => wait_for(&self.runtime, answer),
             None => self.runtime.block_on(answer),
         }
     }
 
-    /// Returns the session's handle, after creating the session if nobody has.
+    /// Returns the session's handle, and creates the session if that hasn't happened yet.
     fn handle(&self) -> Result<String> {
         let mut state = self.state.lock();
         if let State::New = &*state {
@@ -153,7 +153,7 @@ impl ClientSession {
 impl Drop for ClientSession {
     fn drop(&mut self) {
         if self.cluster.is_some() {
-            // Nobody else can use it, nor be told that it could not be closed.
+            // Nobody else uses the session, and there is nobody to report an error to.
             let _ = self.close();
         }
     }
@@ -196,7 +196,7 @@ impl SessionBackend for ClientSession {
         if let Some(result) = local.and_then(|local| local.run(feeds, fetches, targets, timeout)) {
             return result.map(|values| (values, None));
         }
-        // What is fed needn't be asked for.
+        // Fed tensors needn't be fetched.
         let fed = |fetch: &str| feeds.iter().find(|(name, _)| is_same(name, fetch)).map(|(_, value)| value.clone());
         let asked: Vec<&str> = fetches.iter().copied().filter(|fetch| fed(fetch).is_none()).collect();
         if asked.is_empty() && targets.is_empty() && !fetches.is_empty() {
@@ -260,12 +260,12 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Returns whether two names are those of one output: its first is also known by its node's name.
+/// Returns whether two names refer to the same output: output 0 may be named by its node alone.
 fn is_same(one: &str, other: &str) -> bool {
     one.strip_suffix(":0").unwrap_or(one) == other.strip_suffix(":0").unwrap_or(other)
 }
 
-/// Returns the runtime on which this process's servers and connections run; it is started when first needed.
+/// Returns the runtime of this process's servers and connections; it is started on first use.
 ///
 /// ```
 /// let runtime = ferroflow::session::runtime()?;

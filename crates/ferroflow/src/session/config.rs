@@ -4,7 +4,7 @@ use cluster::{ClusterSpec, TlsFiles};
 use proto::{ConfigProto, SessionMetadata, optimizer_options::Level};
 use std::time::Duration;
 
-/// The settings of a session, as `tf.ConfigProto` has them.
+/// The settings of a session, as in `tf.ConfigProto`.
 ///
 /// ```
 /// use ferroflow::{Graph, Session, SessionConfig};
@@ -17,12 +17,12 @@ use std::time::Duration;
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 ///
-/// It is TensorFlow's message in another form: `From` leads both ways, and settings that have no method here are kept.
+/// `From` converts between this type and TensorFlow's message; settings without a method here are preserved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionConfig(ConfigProto, Option<TlsFiles>);
 
 impl SessionConfig {
-    /// Returns the settings that a session has when nothing is set.
+    /// Returns the default settings.
     ///
     /// ```
     /// assert_eq!(ferroflow::SessionConfig::new(), ferroflow::SessionConfig::default());
@@ -31,7 +31,7 @@ impl SessionConfig {
         SessionConfig::default()
     }
 
-    /// Sets which tasks of the cluster the session sees, such as `/job:ps` and `/job:worker/task:0`. The others needn't be there.
+    /// Sets the tasks that the session may use, such as `/job:ps` and `/job:worker/task:0`. The others needn't be running.
     ///
     /// ```
     /// let config = ferroflow::SessionConfig::new().device_filters(["/job:ps", "/job:worker/task:0"]);
@@ -41,7 +41,7 @@ impl SessionConfig {
         self
     }
 
-    /// Sets whether a node runs elsewhere when the device that it asks for isn't there. Otherwise that is an error.
+    /// Sets whether a node may run on another device if the requested one doesn't exist. By default that is an error.
     ///
     /// ```
     /// let config = ferroflow::SessionConfig::new().allow_soft_placement(true);
@@ -51,7 +51,7 @@ impl SessionConfig {
         self
     }
 
-    /// Sets whether the server logs where each node runs.
+    /// Sets whether the server logs the placement of nodes.
     ///
     /// ```
     /// let config = ferroflow::SessionConfig::new().log_device_placement(true);
@@ -61,7 +61,8 @@ impl SessionConfig {
         self
     }
 
-    /// Sets after which time a step, or making the session, fails with `DeadlineExceeded`. It counts in milliseconds.
+    /// Sets the timeout after which a step, or the creation of the session, fails with `DeadlineExceeded`. Its unit is
+    /// milliseconds.
     ///
     /// ```
     /// use std::time::Duration;
@@ -73,7 +74,7 @@ impl SessionConfig {
         self
     }
 
-    /// Sets whether the session's variables and queues are its own. Sessions on one server share them otherwise.
+    /// Sets whether the session has its own variables and queues. By default sessions on one server share them.
     ///
     /// ```
     /// let config = ferroflow::SessionConfig::new().isolate_session_state(true);
@@ -83,7 +84,7 @@ impl SessionConfig {
         self
     }
 
-    /// Sets whether graphs are optimized before they run; they are unless told otherwise.
+    /// Sets whether graphs are optimized before they run; by default they are.
     ///
     /// ```
     /// let config = ferroflow::SessionConfig::new().optimize_graphs(false);
@@ -94,7 +95,7 @@ impl SessionConfig {
         self
     }
 
-    /// Sets the tasks that the session runs on, in place of those of the server's own cluster.
+    /// Sets the tasks that the session runs on, in place of those of the server's cluster.
     ///
     /// ```
     /// use ferroflow::SessionConfig;
@@ -109,9 +110,8 @@ impl SessionConfig {
         self
     }
 
-    /// Sets the certificate that the session shows to its server, and whose certificates it believes. Without it, they are those that
-    /// the environment variables `FERROFLOW_TLS_CERT`, `FERROFLOW_TLS_KEY` and `FERROFLOW_TLS_CA` name; without these, nothing is
-    /// encrypted.
+    /// Sets the session's own certificate, and the authority that it trusts. By default they are those in the environment
+    /// variables `FERROFLOW_TLS_CERT`, `FERROFLOW_TLS_KEY` and `FERROFLOW_TLS_CA`; without these, nothing is encrypted.
     ///
     /// ```
     /// use ferroflow::SessionConfig;
@@ -125,8 +125,8 @@ impl SessionConfig {
         self
     }
 
-    /// Tells the server who opens the session by a token, where the server knows clients by tokens (`--tokens`). It stands in
-    /// `experimental.session_metadata`, and the server passes it on to nobody. Without encryption whoever can read the network has it.
+    /// Sets a token that identifies the client, for servers with `--tokens`. It is sent in `experimental.session_metadata`, and
+    /// the server doesn't pass it on. Without encryption, anybody who can read the network traffic can read the token.
     ///
     /// ```
     /// let config = ferroflow::SessionConfig::new().token("3f1c9a52e07b4d68");
@@ -137,7 +137,7 @@ impl SessionConfig {
         self
     }
 
-    /// Returns the certificate that the session shows.
+    /// Returns the session's certificate.
     pub(super) fn tls_files(&self) -> Option<&TlsFiles> {
         self.1.as_ref()
     }
@@ -161,7 +161,8 @@ impl From<SessionConfig> for ConfigProto {
     }
 }
 
-/// Returns a time as TensorFlow's messages have it, where 0 means for ever: what is shorter than a millisecond becomes one.
+/// Returns a timeout in milliseconds, as in TensorFlow's messages, where 0 means none: anything shorter than a millisecond
+/// becomes one.
 pub(super) fn milliseconds(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX).max(1)
 }

@@ -1,13 +1,13 @@
-//! The errors of runs: they name the lines of the program that added the failing nodes, and that asked for the run.
+//! Errors of runs: they name the lines of the program that added the failing nodes, and that started the run.
 
 use graph::{Graph, is_in_library};
 use std::panic::Location;
 use tensor::{Status, Tensor};
 
-/// How many nodes of a message get their lines.
+/// The most nodes of a message whose lines are named.
 const NODES_MAX: usize = 3;
 
-/// A value that stands in for a tensor, and the line that gave it.
+/// A fed value, and the line that fed it.
 pub(super) struct Feed {
     pub(super) name: String,
     pub(super) value: Tensor,
@@ -15,7 +15,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Returns whether the graph says that the tensor has another type or shape.
+    /// Returns whether the fed value doesn't match the type or shape in the graph.
     fn is_wrong(&self, graph: &Graph) -> bool {
         graph.output(&self.name).is_ok_and(|output| {
             output.dtype() != self.value.dtype() || !output.shape().is_compatible_with(self.value.shape())
@@ -23,8 +23,8 @@ impl Feed {
     }
 }
 
-/// Appends to a run's error the lines of the program that added the nodes it names, that gave feeds which don't fit, and that asked
-/// for the run.
+/// Appends to a run's error the lines of the program that added the nodes that it names, that fed values which don't match, and
+/// that started the run.
 pub(super) fn with_lines(status: Status, graph: &Graph, feeds: &[Feed], caller: &Location<'_>) -> Status {
     let mut places: Vec<String> = Vec::new();
     for name in named_nodes(status.message()) {

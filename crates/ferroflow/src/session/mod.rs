@@ -23,7 +23,7 @@ pub use options::{NodeRun, RunMetadata, RunOptions};
 pub use target::Target;
 pub use typed::{FromTensor, FromTensors};
 
-/// Where a session's graph runs. It speaks in TensorFlow's messages; programs need none of it.
+/// Runs a session's graph. Its interface uses TensorFlow's messages; programs don't need it.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -66,7 +66,7 @@ pub trait SessionBackend: Send + Sync {
     /// Adds nodes to the graph.
     fn extend(&self, def: &GraphDef) -> Result<()>;
 
-    /// Runs a step: `feeds` stand in for the tensors that they name, `targets` are run for their effects.
+    /// Runs a step: `feeds` replace the tensors that they name, `targets` are run for their side effects.
     fn run(
         &self,
         options: &RunOptions,
@@ -75,17 +75,17 @@ pub trait SessionBackend: Send + Sync {
         targets: &[&str],
     ) -> Result<(Vec<Tensor>, Option<proto::RunMetadata>)>;
 
-    /// Prepares a step that is fed and fetched bit by bit; returns its handle.
+    /// Prepares a partial run, which is fed and fetched in parts; returns its handle.
     fn partial_run_setup(&self, feeds: &[&str], fetches: &[&str], targets: &[&str]) -> Result<String>;
 
-    /// Feeds and fetches a part of such a step; the last part waits until the step has ended.
+    /// Runs one part of a partial run; the last part waits until the step has ended.
     fn partial_run(&self, handle: &str, feeds: &[(&str, Tensor)], fetches: &[&str]) -> Result<Vec<Tensor>>;
 
-    /// Ends the session.
+    /// Closes the session.
     fn close(&self) -> Result<()>;
 }
 
-/// Runs a graph. Nodes that are added to the graph later are sent along with the next run.
+/// Runs a graph. Nodes that are added later are sent with the next run.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -110,7 +110,7 @@ struct Shared {
     sent: Mutex<Sent>,
 }
 
-/// What the backend has of the graph.
+/// The part of the graph that the backend has.
 #[derive(Default)]
 struct Sent {
     /// The number of nodes.
@@ -120,7 +120,7 @@ struct Sent {
 }
 
 impl Session {
-    /// Makes a session that runs the graph in this process.
+    /// Returns a session that runs the graph in this process.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -134,7 +134,7 @@ impl Session {
         Session::connect(graph, "")
     }
 
-    /// Makes a session on the server at `grpc://host:port`; an empty target means this process.
+    /// Returns a session on the server at `grpc://host:port`; an empty target means this process.
     ///
     /// ```
     /// use ferroflow::distributed::create_local_server;
@@ -151,7 +151,7 @@ impl Session {
         Session::connect_with(graph, target, SessionConfig::default())
     }
 
-    /// As [`connect`](Self::connect), with settings such as device filters, soft placement and how graphs are optimized.
+    /// As [`connect`](Self::connect), with settings such as device filters, soft placement and graph optimization.
     ///
     /// ```
     /// use ferroflow::SessionConfig;
@@ -172,7 +172,7 @@ impl Session {
         Ok(Session::with_backend(graph, Box::new(ClientSession::connect(target, config)?)))
     }
 
-    /// Makes a session on a master in this process, such as an embedded cluster's.
+    /// Returns a session on a master in this process, such as an embedded cluster's.
     ///
     /// ```
     /// use ferroflow::distributed::{ClusterSpec, start_embedded};
@@ -195,7 +195,7 @@ impl Session {
         Ok(Session::with_backend(graph, Box::new(ClientSession::new(master, config.into().into())?)))
     }
 
-    /// Makes a session over a backend of your own.
+    /// Returns a session with a custom backend.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -225,12 +225,12 @@ impl Session {
         &self.shared.graph
     }
 
-    /// Returns a number that no other session has while this one lives.
+    /// Returns a number that is unique among the living sessions.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
     }
 
-    /// Returns the values of some outputs.
+    /// Returns the values of outputs.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -251,7 +251,7 @@ impl Session {
         runner.run()
     }
 
-    /// Runs operations for their effects.
+    /// Runs operations for their side effects.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -311,7 +311,7 @@ impl Session {
         self.run(&[fetch])?.first().map_or_else(|| Err(Status::internal("no value")), Tensor::to_index)
     }
 
-    /// Starts a run with feeds, fetches and targets.
+    /// Returns a builder of a run with feeds, fetches and targets.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -335,7 +335,7 @@ impl Session {
         }
     }
 
-    /// Prepares a run that is done many times: the feeds are then given by position.
+    /// Prepares a run that is repeated many times; its feeds are passed by position.
     ///
     /// ```
     /// use ferroflow::{Graph, Session, Tensor};
@@ -357,7 +357,7 @@ impl Session {
         })
     }
 
-    /// Prepares a step that is fed and fetched bit by bit: what comes early can decide what is fed later.
+    /// Prepares a partial run, which is fed and fetched in parts, so that early results can determine later feeds.
     ///
     /// ```
     /// use ferroflow::{Graph, Session, Tensor};
@@ -390,7 +390,7 @@ impl Session {
         Ok(PartialRun { session: self.clone(), handle })
     }
 
-    /// Ends the session; runs that are under way fail.
+    /// Closes the session; pending runs fail.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -418,7 +418,7 @@ impl Session {
             graph.iter().filter(|(id, _)| id.index() >= sent.nodes).map(|(_, node)| graph.to_node_def(node)).collect();
         if !Arc::ptr_eq(&graph.library, &sent.library) && !graph.library.is_empty() {
             let mut library = graph.library.to_proto();
-            // What is there already needn't be sent again.
+            // Nodes that the backend has already aren't sent again.
             let name_of =
                 |function: &proto::FunctionDef| function.signature.as_ref().map(|signature| signature.name.clone());
             library.function.retain(|function| name_of(function).is_none_or(|name| sent.library.get(&name).is_none()));
@@ -434,7 +434,7 @@ fn borrowed(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }
 
-/// A step that is fed and fetched bit by bit.
+/// A step that is fed and fetched in parts.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -453,7 +453,7 @@ pub struct PartialRun {
 }
 
 impl PartialRun {
-    /// Feeds what was prepared to be fed, and returns what was prepared to be fetched; each only once.
+    /// Feeds and fetches some of the prepared outputs; each of them only once.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -477,7 +477,7 @@ impl PartialRun {
     }
 }
 
-/// A run about to be done.
+/// Builds a run.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -499,12 +499,12 @@ pub struct Runner<'a> {
     feeds: Vec<Feed>,
     fetches: Vec<String>,
     targets: Vec<String>,
-    /// What was wrong with a feed, a fetch or a target.
+    /// The first error in a feed, fetch or target.
     mistake: Option<Status>,
 }
 
 impl Runner<'_> {
-    /// Gives a value for an output, usually a placeholder's: a number, a string, an array, a slice, a vector or a tensor.
+    /// Feeds a value for an output, usually a placeholder: a number, a string, an array, a slice, a vector or a tensor.
     ///
     /// ```
     /// use ferroflow::{Graph, Session};
@@ -539,7 +539,7 @@ impl Runner<'_> {
         self.mistake.get_or_insert_with(|| at_line(status, caller));
     }
 
-    /// Asks for an output's value.
+    /// Fetches an output.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -557,7 +557,7 @@ impl Runner<'_> {
         self
     }
 
-    /// Runs an operation for its effects.
+    /// Runs an operation for its side effects.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -576,7 +576,7 @@ impl Runner<'_> {
         self
     }
 
-    /// Gives a value by name.
+    /// Feeds a value by name.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -594,7 +594,7 @@ impl Runner<'_> {
         self
     }
 
-    /// Asks for a value by name, `node:port`.
+    /// Fetches an output by name, `node:port`.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -627,7 +627,7 @@ impl Runner<'_> {
         self
     }
 
-    /// Sets how the run is done.
+    /// Sets the options of the run.
     ///
     /// ```
     /// use ferroflow::RunOptions;
@@ -645,7 +645,7 @@ impl Runner<'_> {
         self
     }
 
-    /// Runs, and returns the values asked for.
+    /// Runs, and returns the fetched values.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -661,7 +661,7 @@ impl Runner<'_> {
         Ok(self.run_with_metadata()?.0)
     }
 
-    /// Runs, and returns the values asked for as Rust values.
+    /// Runs, and returns the fetches as Rust values.
     ///
     /// ```
     /// use ferroflow::{Graph, Session, Tensor};
@@ -680,7 +680,7 @@ impl Runner<'_> {
         T::from_tensors(&self.run()?).map_err(|status| at_line(status, caller))
     }
 
-    /// Runs, and returns the values asked for and what was recorded of the run.
+    /// Runs, and returns the fetched values and the run's metadata.
     ///
     /// ```
     /// use ferroflow::RunOptions;
@@ -733,7 +733,7 @@ pub struct Callable {
 }
 
 impl Callable {
-    /// Runs with these feeds, in the order in which they were declared.
+    /// Runs with these feeds, in the order of their declaration.
     ///
     /// ```
     /// use ferroflow::prelude::*;

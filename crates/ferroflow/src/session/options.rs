@@ -1,4 +1,4 @@
-//! [`RunOptions`]: how a run is done; [`RunMetadata`]: what is known of it afterwards.
+//! [`RunOptions`]: options of a run; [`RunMetadata`]: information about a run.
 
 use super::config::milliseconds;
 use prost::Message;
@@ -6,7 +6,7 @@ use proto::run_options::TraceLevel;
 use std::time::Duration;
 use tensor::{Result, Status};
 
-/// How a run is done, as `tf.RunOptions` says it.
+/// Options of a run, as in `tf.RunOptions`.
 ///
 /// ```
 /// use ferroflow::{Graph, RunOptions, Session};
@@ -21,18 +21,18 @@ use tensor::{Result, Status};
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 ///
-/// `From` leads to TensorFlow's message and back; what has no method here is kept.
+/// `From` converts between this type and TensorFlow's message; options without a method here are preserved.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) full_trace: bool,
     pub(crate) output_partition_graphs: bool,
-    /// What else a message says.
+    /// The message's other options.
     rest: proto::RunOptions,
 }
 
 impl RunOptions {
-    /// Returns the options of a run for which nothing is set.
+    /// Returns the default options.
     ///
     /// ```
     /// let options = ferroflow::RunOptions::new();
@@ -41,7 +41,7 @@ impl RunOptions {
         RunOptions::default()
     }
 
-    /// Gives up with `DeadlineExceeded` after this long.
+    /// Sets a timeout, after which the run fails with `DeadlineExceeded`.
     ///
     /// ```
     /// let options = ferroflow::RunOptions::new().timeout(std::time::Duration::from_secs(10));
@@ -51,7 +51,7 @@ impl RunOptions {
         self
     }
 
-    /// Sets whether it is recorded when every node ran.
+    /// Sets whether to trace the times of all nodes.
     ///
     /// ```
     /// let options = ferroflow::RunOptions::new().full_trace(true);
@@ -61,7 +61,7 @@ impl RunOptions {
         self
     }
 
-    /// Sets whether the graphs are recorded that every device was given.
+    /// Sets whether to return the graphs of all devices.
     ///
     /// ```
     /// let options = ferroflow::RunOptions::new().output_partition_graphs(true);
@@ -71,7 +71,7 @@ impl RunOptions {
         self
     }
 
-    /// Returns the options on the wire; none when all are at their defaults.
+    /// Returns the message; `None` if all options have their defaults.
     pub(super) fn to_proto(&self) -> Option<proto::RunOptions> {
         let message = proto::RunOptions::from(self.clone());
         (message != proto::RunOptions::default()).then_some(message)
@@ -92,7 +92,7 @@ impl From<proto::RunOptions> for RunOptions {
 
 impl From<RunOptions> for proto::RunOptions {
     fn from(options: RunOptions) -> proto::RunOptions {
-        // A message may ask for less than a full trace.
+        // The message may request less than a full trace.
         let trace_level = match (options.full_trace, options.rest.trace_level) {
             (false, _) => TraceLevel::NoTrace as i32,
             (true, level) if level != TraceLevel::NoTrace as i32 => level,
@@ -107,7 +107,7 @@ impl From<RunOptions> for proto::RunOptions {
     }
 }
 
-/// What is known of a run afterwards: what its [options](RunOptions) asked to be recorded.
+/// Information about a run, as requested in its [options](RunOptions).
 ///
 /// ```
 /// use ferroflow::{Graph, RunOptions, Session};
@@ -124,7 +124,7 @@ impl From<RunOptions> for proto::RunOptions {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunMetadata(pub(super) proto::RunMetadata);
 
-/// When a node ran.
+/// The times of a node's run.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -146,14 +146,14 @@ pub struct NodeRun {
     pub device: String,
     /// The node's name.
     pub node: String,
-    /// When it began, since 1970.
+    /// When it began, since the Unix epoch.
     pub start: Duration,
     /// How long it took.
     pub duration: Duration,
 }
 
 impl RunMetadata {
-    /// Returns when every node ran, device by device; nothing without a [trace](RunOptions::full_trace).
+    /// Returns the times of all nodes, by device; none without a [trace](RunOptions::full_trace).
     ///
     /// ```
     /// assert!(ferroflow::RunMetadata::default().node_runs().is_empty());
@@ -171,8 +171,7 @@ impl RunMetadata {
         .collect()
     }
 
-    /// Returns the graphs that the devices were given, in text form; nothing unless
-    /// [asked for](RunOptions::output_partition_graphs).
+    /// Returns the graphs of the devices, in text form; none unless [requested](RunOptions::output_partition_graphs).
     ///
     /// ```
     /// use ferroflow::{Graph, RunOptions, Session};
@@ -191,7 +190,7 @@ impl RunMetadata {
         graphs.map_err(|error| Status::internal(format!("a graph without a text form: {error}")))
     }
 
-    /// Returns the record as TensorFlow writes it, a serialized `RunMetadata`.
+    /// Returns the metadata in TensorFlow's file format, a serialized `RunMetadata`.
     ///
     /// ```
     /// assert!(ferroflow::RunMetadata::default().to_bytes().is_empty());
@@ -231,7 +230,7 @@ mod tests {
         let without = proto::RunOptions::from(options.full_trace(false));
         assert_eq!((without.trace_level, without.inter_op_thread_pool), (TraceLevel::NoTrace as i32, 3));
         assert_eq!(RunOptions::new().to_proto(), None);
-        // 0 would mean no timeout at all.
+        // 0 would mean no timeout.
         let soon = RunOptions::new().timeout(Duration::from_nanos(1)).to_proto().unwrap();
         assert_eq!(soon.timeout_in_ms, 1);
     }

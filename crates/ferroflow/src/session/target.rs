@@ -1,4 +1,4 @@
-//! [`Target`]: where a session's graph runs, for those that make sessions again and again.
+//! [`Target`]: where a session's graph runs, for code that creates several sessions.
 
 use super::{Session, SessionConfig};
 use cluster::{MasterInterface, Server};
@@ -31,7 +31,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Makes a session there.
+    /// Returns a session on this target.
     ///
     /// ```
     /// use ferroflow::Graph;

@@ -2,7 +2,7 @@
 
 use tensor::{Complex32, Complex64, Element, Result, Status, Tensor, bf16, f16};
 
-/// A Rust value that a tensor can become.
+/// A Rust type that tensors convert to.
 ///
 /// ```
 /// use ferroflow::Tensor;
@@ -14,7 +14,7 @@ use tensor::{Complex32, Complex64, Element, Result, Status, Tensor, bf16, f16};
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub trait FromTensor: Sized {
-    /// Converts a tensor; an error when its type or shape is another.
+    /// Converts a tensor; fails if its type or shape doesn't match.
     fn from_tensor(tensor: &Tensor) -> Result<Self>;
 }
 
@@ -30,7 +30,7 @@ pub trait FromTensor: Sized {
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub trait FromTensors: Sized {
-    /// Converts the fetched tensors; an error when there are more or fewer.
+    /// Converts the fetched tensors; fails if their number doesn't match.
     fn from_tensors(tensors: &[Tensor]) -> Result<Self>;
 }
 
@@ -59,7 +59,7 @@ impl<T: Element + Clone> FromTensor for Vec<T> {
     }
 }
 
-/// The elements in their shape.
+/// The elements in the tensor's shape.
 ///
 /// ```
 /// use ferroflow::ndarray::{Array2, array};
@@ -95,7 +95,7 @@ macro_rules! tuples {
             fn from_tensors(tensors: &[Tensor]) -> Result<Self> {
                 if tensors.len() != $count {
                     return Err(Status::invalid_argument(format!(
-                        "{} values were asked for, but {} are fetched", $count, tensors.len()
+                        "{} values were requested, but {} are fetched", $count, tensors.len()
                     )));
                 }
                 Ok(($($ty::from_tensor(&tensors[$index])?,)*))

@@ -1,4 +1,4 @@
-//! [`FileWriter`]: writes summaries, graphs and what happened to a session to an event file that TensorBoard reads.
+//! [`FileWriter`]: writes summaries, graphs and session states to an event file for TensorBoard.
 
 use crate::meta_graph::MetaGraph;
 use crate::session::RunMetadata;
@@ -15,10 +15,10 @@ use storage::event::{EventsWriter, FlushPolicy};
 use storage::file_system::FileSystems;
 use tensor::{Result, Status, Tensor};
 
-/// A bound on the tags whose metadata is remembered as written.
+/// The most tags whose metadata the writer remembers as written.
 const TAGS_MAX: usize = 100_000;
 
-/// Writes events to a file of a directory. Cloning shares it.
+/// Writes events to a file in a directory. Clones share the file.
 ///
 /// ```
 /// use ferroflow::summary::FileWriter;
@@ -46,12 +46,12 @@ struct Shared {
 
 struct State {
     writer: Option<EventsWriter>,
-    /// Tags whose metadata is in the file already; it is written once only.
+    /// Tags whose metadata has been written; it is written only once.
     seen: HashSet<String>,
     run_tags: HashSet<String>,
 }
 
-/// What happened to a session.
+/// A session's state changes.
 ///
 /// ```
 /// use ferroflow::summary::{FileWriter, SessionStatus};
@@ -65,11 +65,11 @@ struct State {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionStatus {
-    /// It began, or began again from a checkpoint.
+    /// It started, or restarted from a checkpoint.
     Start,
-    /// It ended.
+    /// It stopped.
     Stop,
-    /// It saved.
+    /// It saved a checkpoint.
     Checkpoint,
 }
 
@@ -84,7 +84,7 @@ impl SessionStatus {
 }
 
 impl FileWriter {
-    /// Makes an event file in a directory, which is made when it isn't there.
+    /// Creates an event file in a directory, which is created if it doesn't exist.
     ///
     /// ```
     /// use ferroflow::summary::FileWriter;
@@ -99,7 +99,7 @@ impl FileWriter {
         FileWriter::with_suffix(logdir, "")
     }
 
-    /// As [`new`](Self::new), with something at the end of the file's name.
+    /// As [`new`](Self::new), with a suffix to the file's name.
     ///
     /// ```
     /// use ferroflow::summary::FileWriter;
@@ -131,7 +131,7 @@ impl FileWriter {
         &self.shared.logdir
     }
 
-    /// Returns where the file is.
+    /// Returns the path of the file.
     ///
     /// ```
     /// use ferroflow::summary::FileWriter;
@@ -145,7 +145,7 @@ impl FileWriter {
         &self.shared.path
     }
 
-    /// Writes a summary, as a summary op makes it.
+    /// Writes a serialized summary, the output of a summary op.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -168,7 +168,7 @@ impl FileWriter {
         self.add_summary_proto(summary, step)
     }
 
-    /// Writes a summary that is a message of TensorFlow's.
+    /// Writes a `Summary` message.
     ///
     /// ```
     /// use ferroflow::proto::{Summary, summary::{Value, value}};
@@ -193,7 +193,7 @@ impl FileWriter {
         state.write(What::Summary(summary), step)
     }
 
-    /// Writes one number under a tag.
+    /// Writes a number under a tag.
     ///
     /// ```
     /// use ferroflow::summary::FileWriter;
@@ -241,7 +241,7 @@ impl FileWriter {
         self.write(What::MetaGraphDef(meta.to_bytes().into()), 0)
     }
 
-    /// Writes what was recorded of a run under a tag that isn't taken.
+    /// Writes a run's metadata under a tag, which must be new.
     ///
     /// ```
     /// use ferroflow::summary::FileWriter;
@@ -267,7 +267,7 @@ impl FileWriter {
         state.write(What::TaggedRunMetadata(tagged), step)
     }
 
-    /// Writes that a session began, ended or saved.
+    /// Writes a session's state change.
     ///
     /// ```
     /// use ferroflow::summary::{FileWriter, SessionStatus};
@@ -286,7 +286,7 @@ impl FileWriter {
         self.write(What::SessionLog(log), step)
     }
 
-    /// Makes everything so far visible to readers.
+    /// Flushes the file, so that readers see everything written so far.
     ///
     /// ```
     /// use ferroflow::summary::FileWriter;
@@ -302,7 +302,7 @@ impl FileWriter {
         self.shared.state.lock().writer.as_mut().map_or(Ok(()), EventsWriter::flush)
     }
 
-    /// Flushes and closes; nothing can be written afterwards.
+    /// Flushes and closes the file; nothing can be written afterwards.
     ///
     /// ```
     /// use ferroflow::summary::FileWriter;

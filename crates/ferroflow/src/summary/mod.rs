@@ -1,5 +1,5 @@
-//! Summaries: values of a step for TensorBoard. The functions here add TensorFlow's summary ops to a graph, and
-//! [`FileWriter`] writes what they make to event files.
+//! Summaries: values of a step for TensorBoard. The functions here add TensorFlow's summary ops to a graph, and [`FileWriter`]
+//! writes their outputs to event files.
 
 mod file_writer;
 
@@ -13,7 +13,7 @@ use proto::SummaryMetadata;
 use proto::summary_metadata::PluginData;
 use tensor::{Result, Tensor};
 
-/// How many pictures of a batch are kept, unless told otherwise.
+/// The default for the most images of a batch.
 ///
 /// ```
 /// use ferroflow::summary::{self, DEFAULT_MAX_IMAGES};
@@ -25,7 +25,7 @@ use tensor::{Result, Tensor};
 /// ```
 pub const DEFAULT_MAX_IMAGES: i64 = 3;
 
-/// Adds the value of a scalar under a name, which becomes its tag.
+/// Adds a summary of a scalar; the name becomes its tag.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -48,7 +48,7 @@ pub fn scalar(name: &str, value: &Output) -> Output {
     })
 }
 
-/// Adds how the elements of a tensor are spread.
+/// Adds a histogram of a tensor's elements.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -68,7 +68,7 @@ pub fn histogram(name: &str, values: &Output) -> Output {
     })
 }
 
-/// Adds pictures, `[batch, height, width, channels]` with 1, 3 or 4 channels; at most `max_images` of a batch.
+/// Adds a summary of images, `[batch, height, width, channels]` with 1, 3 or 4 channels; at most `max_images` of a batch.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -89,7 +89,7 @@ pub fn image(name: &str, pictures: &Output, max_images: i64) -> Output {
     })
 }
 
-/// Adds text, a tensor of strings, which TensorBoard shows as Markdown.
+/// Adds a summary of text, a tensor of strings, which TensorBoard shows as Markdown.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -112,7 +112,7 @@ pub fn text(name: &str, text: &Output) -> Output {
     })
 }
 
-/// Adds one summary of several.
+/// Merges several summaries into one.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -131,7 +131,7 @@ pub fn merge(graph: &Graph, summaries: &[Output]) -> Output {
     kept_in(graph, "summary merge", &inputs, || Ok(add()?.output(0)), Output::clone)
 }
 
-/// Adds one summary of all that the graph has; none when it has none.
+/// Merges all summaries of the graph into one; returns `None` if there are none.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -149,8 +149,8 @@ pub fn merge_all(graph: &Graph) -> Option<Output> {
     if all.is_empty() { None } else { Some(merge(graph, &all)) }
 }
 
-/// Runs `build` in a scope of the summary's name; the tag is what the scope is called in the end. What is built is one of the
-/// graph's summaries; a mistake is kept in the graph.
+/// Runs `build` in a scope with the summary's name; the tag is the scope's final name. Adds the result to the graph's summaries;
+/// keeps a mistake in the graph.
 #[track_caller]
 fn in_scope(kind: &str, name: &str, of: &Output, build: impl FnOnce(&Graph, &str, &str) -> Result<Output>) -> Output {
     let graph = of.graph();
@@ -165,7 +165,7 @@ fn in_scope(kind: &str, name: &str, of: &Output, build: impl FnOnce(&Graph, &str
     kept(&format!("summary {kind}"), &[of], add)
 }
 
-/// Replaces what a node's name can't have, as TensorFlow does with tags.
+/// Replaces the characters that a node's name can't contain, as TensorFlow does with tags.
 fn clean_tag(name: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '\\');
     let cleaned: String = name.chars().map(|c| if allowed(c) { c } else { '_' }).collect();

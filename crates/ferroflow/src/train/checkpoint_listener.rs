@@ -1,11 +1,11 @@
-//! [`CheckpointSaverListener`]: what is told of every checkpoint that is saved.
+//! [`CheckpointSaverListener`]: is notified of every checkpoint that is saved.
 
 use crate::session::Session;
 use graph::Graph;
 use tensor::Result;
 
-/// Is told of every checkpoint that a [`CheckpointSaverHook`](super::CheckpointSaverHook) saves. Each method does nothing unless it is
-/// written.
+/// Is notified of every checkpoint that a [`CheckpointSaverHook`](super::CheckpointSaverHook) saves. By default the methods do
+/// nothing.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -31,22 +31,22 @@ use tensor::Result;
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub trait CheckpointSaverListener: Send {
-    /// Is called once, while nodes can still be added to the graph.
+    /// Called once, while nodes can still be added to the graph.
     fn begin(&mut self, _graph: &Graph) -> Result<()> {
         Ok(())
     }
 
-    /// Is called before a checkpoint of this global step is written.
+    /// Called before the checkpoint of this global step is written.
     fn before_save(&mut self, _session: &Session, _step: i64) -> Result<()> {
         Ok(())
     }
 
-    /// Is called when a checkpoint was written; returns whether training should end.
+    /// Called after a checkpoint was written; returns whether training should end.
     fn after_save(&mut self, _session: &Session, _step: i64) -> Result<bool> {
         Ok(false)
     }
 
-    /// Is called at the end, after the last checkpoint, unless training failed.
+    /// Called at the end, after the last checkpoint, unless training failed.
     fn end(&mut self, _session: &Session, _step: i64) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Gradient clipping: by value, by norm, and by the norm of all gradients together.
+//! Gradient clipping: by value, by norm, and by the global norm.
 
 use super::expression::{Number, binary, mul, unary};
 use crate::kept::{kept, kept_as};
@@ -6,7 +6,7 @@ use graph::Output;
 use graph::builder::{Grad, IndexedSlices};
 use tensor::{Result, Status, Tensor};
 
-/// Adds `x` with every element moved into `minimum..=maximum`.
+/// Adds `x` with every element clipped to `minimum..=maximum`.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -27,7 +27,7 @@ pub fn clip_by_value(x: &Output, minimum: impl Into<Number>, maximum: impl Into<
     })
 }
 
-/// Adds `x` scaled down, where its Euclidean norm is larger than `norm`, to have that norm.
+/// Adds `x`, scaled down to the Euclidean norm `norm` if its norm is larger.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -46,14 +46,14 @@ pub fn clip_by_norm(x: &Output, norm: f64) -> Output {
 fn scaled_to(x: &Output, norm: f64) -> Result<Output> {
     x.graph().name_scope("clip_by_norm", |graph| {
         let length = euclidean(x)?;
-        // At most 1, and 1 for zeros, whose norm would otherwise divide by nothing.
+        // At most 1; the maximum avoids a division by the zero norm of zeros.
         let larger = binary(graph, "Maximum", "Maximum", &length, norm)?;
         let scaled = mul(graph, x, norm)?;
         binary(graph, "RealDiv", "truediv", &scaled, &larger)
     })
 }
 
-/// Adds the Euclidean norm of all gradients together.
+/// Adds the global norm: the Euclidean norm of all gradients together.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -87,8 +87,8 @@ fn norm_of(values: &[&Output]) -> Result<Output> {
     })
 }
 
-/// Adds the gradients scaled down together, where their common norm is larger than `clip_norm`, to have that norm; returns
-/// them and the norm that they had. A norm that isn't finite makes everything NaN, so that nobody trains on.
+/// Scales all gradients by the same factor, so that their global norm is at most `clip_norm`; returns them, and their norm before
+/// that. If the norm isn't finite, all results are NaN, so that nobody continues to train with them.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -119,13 +119,13 @@ pub fn clip_by_global_norm(gradients: &[Option<Grad>], clip_norm: f64) -> (Vec<O
     kept_as("clip_by_global_norm", &values, add, |instead| (gradients.to_vec(), instead.clone()))
 }
 
-/// Adds the gradients scaled down together, whose common norm is `norm`.
+/// Adds the gradients, whose global norm is `norm`, scaled down together.
 fn scaled_by(gradients: &[Option<Grad>], norm: &Output, clip_norm: f64) -> Result<Vec<Option<Grad>>> {
     norm.graph().name_scope("clip_by_global_norm", |graph| {
         let inverse = binary(graph, "RealDiv", "truediv", 1.0, norm)?;
         let smaller = binary(graph, "Minimum", "Minimum", &inverse, 1.0 / clip_norm)?;
         let scale = mul(graph, clip_norm, &smaller)?;
-        // Not finite minus itself is NaN, and anything else minus itself is nothing.
+        // Minus itself, a number that isn't finite is NaN, and any other is zero.
         let poison = binary(graph, "Sub", "sub", norm, norm)?;
         let scale = binary(graph, "AddV2", "add", &scale, &poison)?;
         let mut clipped = Vec::with_capacity(gradients.len());

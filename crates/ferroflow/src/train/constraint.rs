@@ -1,4 +1,4 @@
-//! What optimizers make of a variable's value after they have changed it.
+//! Constraints: projections that are applied to a variable's value after each update by an optimizer.
 
 use super::expression::assign;
 use crate::variable::Variable;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::Result;
 
-/// Makes the value that a variable may have of the one that it has.
+/// Computes a variable's constrained value from its value.
 ///
 /// ```
 /// use ferroflow::layers::Dense;
@@ -27,12 +27,12 @@ pub(crate) fn set_constraint(variable: &Variable, constraint: Constraint) {
     variable.graph().extension::<Constraints>().0.lock().insert(variable.handle().edge(), constraint);
 }
 
-/// Adds what a variable's constraint does after an update, when it has one; returns the operation that comes last.
+/// Adds a variable's constraint after an update, if it has one; returns the last operation.
 pub(crate) fn constrained(graph: &Graph, variable: &Variable, update: Operation) -> Result<Operation> {
     let constraint = graph.extension::<Constraints>().0.lock().get(&variable.handle().edge()).cloned();
     let Some(constraint) = constraint else { return Ok(update) };
     graph.control_dependencies(&[update], |graph| {
-        // Read after the update, which the value that everyone shares needn't be.
+        // Reads after the update; the shared read op might run before it.
         let value = match variable.handle().is_ref() {
             true => graph.op("Identity").input(variable.handle()).try_build()?.output(0),
             false => variable.read_op(graph),

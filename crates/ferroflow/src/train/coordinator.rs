@@ -1,4 +1,4 @@
-//! [`Coordinator`]: tells threads when to stop, and passes on why.
+//! [`Coordinator`]: stops threads together, and passes on the reason.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tensor::{Code, Result, Status};
 
-/// Lets several threads stop together. Cloning shares it.
+/// Stops several threads together. Clones share the state.
 ///
 /// ```
 /// use ferroflow::train::Coordinator;
@@ -33,7 +33,7 @@ pub struct Coordinator {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// What ends a job without being a failure of it.
+    /// Codes that end a job without failing it.
     clean_stops: Vec<Code>,
 }
 
@@ -43,15 +43,15 @@ struct State {
     failure: Option<Status>,
     threads: Vec<JoinHandle<()>>,
     running: usize,
-    /// Threads that may hang in a step until their session is closed.
+    /// Threads that may block in a step until their session is closed.
     running_daemons: usize,
 }
 
-/// How long threads that may hang in a step are waited for when all others have ended.
+/// How long to wait for threads that may block in a step, after all others have ended.
 const DAEMON_GRACE: Duration = Duration::from_millis(500);
 
 impl Coordinator {
-    /// Makes a coordinator for which only the end of the input (`OutOfRange`) is a clean stop.
+    /// Returns a coordinator for which only the end of the input (`OutOfRange`) is a clean stop.
     ///
     /// ```
     /// use ferroflow::train::Coordinator;
@@ -62,7 +62,7 @@ impl Coordinator {
         Coordinator::with_clean_stops(&[Code::OutOfRange])
     }
 
-    /// Makes a coordinator for which these codes are clean stops.
+    /// Returns a coordinator for which these codes are clean stops.
     ///
     /// ```
     /// use ferroflow::train::Coordinator;
@@ -78,7 +78,7 @@ impl Coordinator {
         Coordinator { shared: Arc::new(shared) }
     }
 
-    /// Asks all threads to stop; the first failure is what `join` returns.
+    /// Requests that all threads stop; `join` returns the first failure.
     ///
     /// ```
     /// use ferroflow::{Status, train::Coordinator};
@@ -100,7 +100,7 @@ impl Coordinator {
         self.shared.changed.notify_all();
     }
 
-    /// Forgets that a stop was asked for.
+    /// Clears the stop request.
     ///
     /// ```
     /// use ferroflow::train::Coordinator;
@@ -116,7 +116,7 @@ impl Coordinator {
         state.failure = None;
     }
 
-    /// Returns whether a stop was asked for.
+    /// Returns whether a stop was requested.
     ///
     /// ```
     /// use ferroflow::train::Coordinator;
@@ -135,7 +135,7 @@ impl Coordinator {
         self.shared.state.lock().stopped
     }
 
-    /// Returns the failure that stopped the threads, when there was one.
+    /// Returns the failure that stopped the threads, if there was one.
     ///
     /// ```
     /// use ferroflow::{Status, train::Coordinator};
@@ -149,7 +149,7 @@ impl Coordinator {
         self.shared.state.lock().failure.clone()
     }
 
-    /// Waits until a stop is asked for, at most so long; returns whether it was.
+    /// Waits until a stop is requested, or until the timeout; returns whether it was requested.
     ///
     /// ```
     /// use ferroflow::train::Coordinator;
@@ -176,7 +176,7 @@ impl Coordinator {
         state.stopped
     }
 
-    /// Runs `body` on a thread of its own. When it fails, all are asked to stop.
+    /// Runs `body` on a new thread. If it fails, all threads are asked to stop.
     ///
     /// ```
     /// use ferroflow::{Status, train::Coordinator};
@@ -190,8 +190,8 @@ impl Coordinator {
         self.start(name, false, body)
     }
 
-    /// As [`spawn`](Self::spawn) for a thread that may hang in a step until its session is closed: [`join`](Self::join)
-    /// doesn't wait for it for long.
+    /// As [`spawn`](Self::spawn), for a thread that may block in a step until its session is closed: [`join`](Self::join) doesn't
+    /// wait long for it.
     ///
     /// ```
     /// use ferroflow::train::Coordinator;
@@ -249,7 +249,7 @@ impl Coordinator {
         }
     }
 
-    /// Waits for all threads to end; after a stop was asked for, at most `grace`. Returns the failure, when there was one.
+    /// Waits for all threads to end; after a stop request, at most `grace`. Returns the failure, if there was one.
     ///
     /// ```
     /// use ferroflow::train::Coordinator;

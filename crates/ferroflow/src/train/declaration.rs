@@ -1,4 +1,5 @@
-//! An optimizer as a record: its numbers, its slots, and the ops that apply a gradient. [`Declared`] does what a record says.
+//! Declarations of optimizers: their numbers, their slots, and the ops that apply a gradient. [`Declared`] implements an
+//! optimizer from its declaration.
 
 use super::expression::{Number, assign, cast, cast_number, group, mul, number, unary};
 use super::optimizer::{OptimizerState, deduplicate};
@@ -7,43 +8,43 @@ use crate::variable::{Kind, Variable};
 use graph::{Graph, Operation, Output};
 use tensor::{DType, Result, Status};
 
-/// What makes one optimizer differ from another.
+/// The properties that distinguish an optimizer.
 pub(crate) struct Declaration {
-    /// The name, unless the program gives another.
+    /// The default name.
     pub name: &'static str,
     /// The numbers, in the order in which TensorFlow adds their nodes.
     pub numbers: &'static [Hyper],
-    /// The variables beside each trained one, in the order in which they are made.
+    /// The variables beside each trained one, in the order of their creation.
     pub slots: &'static [Slot],
-    /// Variables that hold the power of a number: each step multiplies them by it.
+    /// Variables that hold the power of a number, and are multiplied by it in each step.
     pub powers: &'static [Power],
     /// The inputs of `dense` and `sparse` after the variable.
     pub inputs: &'static [Input],
-    /// Applies a whole gradient.
+    /// Applies a dense gradient.
     pub dense: Update,
-    /// Applies rows.
+    /// Applies a sparse gradient.
     pub sparse: Update,
-    /// Whether an index that occurs twice gives `sparse` what the sum of its rows would.
+    /// Whether, for an index that occurs twice, `sparse` has the same effect as with the sum of its rows.
     pub sparse_adds_up: bool,
 }
 
 /// A number of an optimizer.
 pub(crate) struct Hyper {
-    /// The name, which its node has too.
+    /// The name, also of its node.
     pub name: &'static str,
-    /// The value unless the program sets one; without a default the program must.
+    /// The default value; without one, the program must set the number.
     pub default: Option<f64>,
-    /// Where its node is.
+    /// The place of its node.
     pub node: Node,
 }
 
-/// Where the node of a number is.
+/// The place of a number's node.
 pub(crate) enum Node {
-    /// One constant, which all updates share.
+    /// One constant, shared by all updates.
     Shared,
     /// None, or one beside each update.
     Own,
-    /// What a function adds, once for all updates.
+    /// A function adds it, once for all updates.
     Derived(fn(&Declared, &Graph) -> Result<Output>),
 }
 
@@ -51,11 +52,11 @@ pub(crate) enum Node {
 pub(crate) struct Slot {
     /// The name of the slot.
     pub name: &'static str,
-    /// The first value.
+    /// The initial value.
     pub first: First,
 }
 
-/// The first value of a slot.
+/// The initial value of a slot.
 pub(crate) enum First {
     /// Zeros.
     Zeros,
@@ -65,9 +66,9 @@ pub(crate) enum First {
     Number(&'static str),
     /// Ones, times a number of the optimizer.
     OnesTimes(&'static str),
-    /// Zeros that are there before the slot is.
+    /// Zeros that are created before the slot.
     ZerosBeside,
-    /// A number of the optimizer that is there before the slot is.
+    /// A number of the optimizer that is created before the slot.
     NumberBeside(&'static str),
 }
 
@@ -85,21 +86,21 @@ pub(crate) enum Input {
     Slot(&'static str),
     /// A shared or derived number, in the variable's type.
     Number(&'static str),
-    /// A number with a node of its own beside the update.
+    /// A number with its own node beside the update.
     OwnNumber(&'static str),
     /// A copy of a derived tensor, in its own type.
     Copy(&'static str),
     /// The power of a number.
     Power(&'static str),
-    /// The gradient; for `sparse` its rows, and then their indices.
+    /// The gradient; for `sparse` its rows, followed by their indices.
     Gradient,
 }
 
 /// How a gradient is applied.
 pub(crate) enum Update {
-    /// By one op; `Resource` goes before its name for a resource variable.
+    /// By one op; for a resource variable, `Resource` is prepended to its name.
     Op(&'static str),
-    /// By what a function adds.
+    /// By nodes that a function adds.
     Nodes(fn(&Declared, &Graph, &Rows<'_>, &Variable) -> Result<Operation>),
 }
 
@@ -107,7 +108,7 @@ pub(crate) enum Update {
 pub(crate) struct Rows<'a> {
     /// The rows.
     pub values: &'a Output,
-    /// Which rows they are; a whole gradient has none.
+    /// The indices of the rows; `None` for a dense gradient.
     pub indices: Option<&'a Output>,
 }
 
@@ -123,22 +124,22 @@ pub(crate) const fn shared(name: &'static str, default: f64) -> Hyper {
     Hyper { name, default: Some(default), node: Node::Shared }
 }
 
-/// A number that all updates share and the program must give.
+/// A number that all updates share and that the program must set.
 pub(crate) const fn required(name: &'static str) -> Hyper {
     Hyper { name, default: None, node: Node::Shared }
 }
 
-/// A number for first values, or with a node beside each update.
+/// A number for initial values, or with a node beside each update.
 pub(crate) const fn own(name: &'static str, default: f64) -> Hyper {
     Hyper { name, default: Some(default), node: Node::Own }
 }
 
-/// A slot that starts with zeros.
+/// A slot that is initialized with zeros.
 pub(crate) const fn zeros(name: &'static str) -> Slot {
     Slot { name, first: First::Zeros }
 }
 
-/// An optimizer that does what its record says.
+/// An optimizer that is implemented by its declaration.
 pub struct Declared {
     record: &'static Declaration,
     name: String,
@@ -150,7 +151,7 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// Makes an optimizer with the numbers that the record has no defaults for.
+    /// Returns the optimizer with the numbers that have no defaults in its declaration.
     pub(crate) fn new(record: &'static Declaration, given: Vec<(&'static str, Number)>) -> Declared {
         let defaults = record.numbers.iter().filter_map(|hyper| Some((hyper.name, hyper.default?.into())));
         Declared {
@@ -211,7 +212,7 @@ impl Declared {
         found.map(|(_, value)| value).ok_or_else(|| Status::internal(format!("{} has no number '{name}'", self.name)))
     }
 
-    /// Returns the numbers that were set but that the record knows nothing of.
+    /// Returns the numbers that were set but aren't in the declaration.
     #[cfg(test)]
     pub(crate) fn unknown_numbers(&self) -> Vec<&'static str> {
         let is_known = |name: &str| self.record.numbers.iter().any(|hyper| hyper.name == name);
@@ -230,7 +231,7 @@ impl Declared {
         }
     }
 
-    /// Returns a shared or derived number in a type.
+    /// Returns a shared or derived number in the given type.
     pub(crate) fn shared(&self, graph: &Graph, name: &'static str, dtype: DType) -> Result<Output> {
         cast(graph, &self.state.prepared(name)?, dtype)
     }

@@ -1,5 +1,5 @@
-//! Which task a node is for: [`ReplicaDeviceSetter`] puts variables on parameter servers and everything else on a worker,
-//! [`GreedyLoadBalancingStrategy`] spreads them by size.
+//! Placement of nodes on tasks: [`ReplicaDeviceSetter`] places variables on parameter servers and everything else on a worker,
+//! [`GreedyLoadBalancingStrategy`] balances them by size.
 
 use cluster::ClusterSpec;
 use graph::DeviceName;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::{PartialShape, Result, Status};
 
-/// The ops that are put on parameter servers unless told otherwise.
+/// The ops that are placed on parameter servers by default.
 ///
 /// ```
 /// use ferroflow::train::STANDARD_PS_OPS;
@@ -32,7 +32,7 @@ pub const STANDARD_PS_OPS: &[&str] = &[
     "DecisionTreeResource",
 ];
 
-/// What a strategy is told of a node that goes to a parameter server.
+/// The information that a strategy gets about a node for a parameter server.
 ///
 /// ```
 /// use ferroflow::train::{PsOp, byte_size_load};
@@ -45,11 +45,11 @@ pub struct PsOp<'a> {
     pub op: &'a str,
     /// The node's name.
     pub name: &'a str,
-    /// What is known of the size of its value in bytes.
+    /// The size of its value in bytes, if it is known.
     pub bytes: Option<u64>,
 }
 
-/// Chooses one of the parameter servers.
+/// Chooses a parameter server.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -75,7 +75,7 @@ pub trait PlacementStrategy: Send + Sync {
     fn choose(&self, op: &PsOp<'_>) -> Result<u32>;
 }
 
-/// Gives the parameter servers one node after the other.
+/// Assigns nodes to the parameter servers round-robin.
 ///
 /// ```
 /// use ferroflow::train::{PlacementStrategy, PsOp, RoundRobinStrategy};
@@ -92,7 +92,7 @@ pub struct RoundRobinStrategy {
 }
 
 impl RoundRobinStrategy {
-    /// Makes a strategy over this many tasks.
+    /// Returns a strategy for this many tasks.
     ///
     /// ```
     /// use ferroflow::train::{ReplicaDeviceSetter, RoundRobinStrategy};
@@ -115,7 +115,7 @@ impl PlacementStrategy for RoundRobinStrategy {
     }
 }
 
-/// Gives every node to the parameter server that has least so far.
+/// Assigns every node to the parameter server with the least load so far.
 ///
 /// ```
 /// use ferroflow::train::{GreedyLoadBalancingStrategy, PlacementStrategy, PsOp, byte_size_load};
@@ -132,7 +132,7 @@ pub struct GreedyLoadBalancingStrategy {
 }
 
 impl GreedyLoadBalancingStrategy {
-    /// Makes a strategy over this many tasks; `load` tells how much a node adds, such as [`byte_size_load`].
+    /// Returns a strategy for this many tasks; `load` returns the load of a node, such as [`byte_size_load`].
     ///
     /// ```
     /// use ferroflow::train::{GreedyLoadBalancingStrategy, ReplicaDeviceSetter, byte_size_load};
@@ -161,7 +161,7 @@ impl PlacementStrategy for GreedyLoadBalancingStrategy {
     }
 }
 
-/// Returns the size of a variable in bytes; one whose shape isn't known is an error.
+/// Returns the size of a variable in bytes; an unknown shape is an error.
 ///
 /// ```
 /// use ferroflow::train::{PsOp, byte_size_load};
@@ -173,14 +173,14 @@ impl PlacementStrategy for GreedyLoadBalancingStrategy {
 pub fn byte_size_load(op: &PsOp<'_>) -> Result<f64> {
     let bytes = op.bytes.ok_or_else(|| {
         Status::invalid_argument(format!(
-            "the size of '{}' ({}) isn't known, so its load can't be told",
+            "the size of '{}' ({}) is unknown, so its load can't be computed",
             op.name, op.op
         ))
     })?;
     Ok(bytes as f64)
 }
 
-/// Puts variables on the tasks of a job `ps`, and everything else on a worker.
+/// Places variables on the tasks of the job `ps`, and everything else on a worker.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -209,7 +209,7 @@ pub struct ReplicaDeviceSetter {
 }
 
 impl ReplicaDeviceSetter {
-    /// Makes a setter over this many parameter servers, in turns, for the worker `/job:worker`.
+    /// Returns a setter for this many parameter servers, in round-robin order, and the worker `/job:worker`.
     ///
     /// ```
     /// use ferroflow::DeviceName;
@@ -229,7 +229,7 @@ impl ReplicaDeviceSetter {
         }
     }
 
-    /// Makes the setter of one worker of a cluster with the jobs `ps` and `worker`.
+    /// Returns the setter for a worker of a cluster with the jobs `ps` and `worker`.
     ///
     /// ```
     /// use ferroflow::distributed::ClusterSpec;
@@ -279,7 +279,7 @@ impl ReplicaDeviceSetter {
         Ok(self)
     }
 
-    /// Sets whether a device that a node asks for itself is completed (it is unless told otherwise) or left alone.
+    /// Sets whether a device that a node requests itself is merged with the setter's (the default) or left alone.
     ///
     /// ```
     /// use ferroflow::DeviceName;
@@ -296,7 +296,7 @@ impl ReplicaDeviceSetter {
         self
     }
 
-    /// Sets the ops that are put on parameter servers.
+    /// Sets the ops that are placed on parameter servers.
     ///
     /// ```
     /// use ferroflow::DeviceName;
@@ -327,7 +327,7 @@ impl ReplicaDeviceSetter {
         self
     }
 
-    /// Runs `body` so that the nodes that it makes are placed by this setter.
+    /// Runs `body`, with the nodes that it adds placed by this setter.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -350,7 +350,7 @@ impl ReplicaDeviceSetter {
         graph.device_fn(Arc::new(place), body)
     }
 
-    /// Returns the device for a node that asks for `asked` itself; the size of its value in bytes helps some strategies.
+    /// Returns the device for a node that requests `asked`; the size of its value in bytes helps some strategies.
     ///
     /// ```
     /// use ferroflow::DeviceName;
@@ -367,7 +367,7 @@ impl ReplicaDeviceSetter {
         if self.ps_ops.iter().any(|other| other == op) {
             let mut device = self.ps_device.clone();
             if device.job.is_some() && device.task.is_none() {
-                // A strategy that can't tell leaves the task open, and the placer decides.
+                // If a strategy can't decide, the task is left open for the placer.
                 device.task = self.strategy.choose(&PsOp { op, name, bytes }).ok();
             }
             return device.merged_with(asked).to_string();
@@ -376,7 +376,7 @@ impl ReplicaDeviceSetter {
     }
 }
 
-/// Returns the size of a value in bytes when its shape is known.
+/// Returns the size of a value in bytes if its shape is known.
 fn value_bytes(shape: &PartialShape, element_bytes: usize) -> Option<u64> {
     u64::try_from(shape.num_elements()?).ok()?.checked_mul(element_bytes as u64)
 }

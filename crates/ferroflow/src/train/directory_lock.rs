@@ -1,4 +1,4 @@
-//! [`DirectoryLock`]: keeps a second trainer out of a directory of checkpoints, which the two would overwrite for each other.
+//! [`DirectoryLock`]: keeps a second trainer out of a checkpoint directory, since the two would overwrite each other's files.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -6,21 +6,21 @@ use std::path::PathBuf;
 use storage::file_system::{FileSystem, FileSystems, LockFile, Locking, holder, path};
 use tensor::{Result, Status};
 
-/// The file that says who saves checkpoints in a directory.
+/// The file that names the process that saves checkpoints in a directory.
 const LOCK_FILE: &str = "ferroflow.lock";
 
-/// The right of this process to save checkpoints in a directory. It ends with this, or with the process, however that ends.
+/// This process's right to save checkpoints in a directory. It ends when it is dropped, or with the process, however that ends.
 ///
-/// A process can have it more than once: supervisors of one program know of each other.
+/// A process can hold it several times: the supervisors of one program cooperate.
 pub(super) struct DirectoryLock {
     directory: PathBuf,
 }
 
-/// What this process has locked, with the number of those who use it.
+/// The directories that this process has locked, with the number of users of each.
 static HELD: Mutex<BTreeMap<PathBuf, (Option<LockFile>, usize)>> = Mutex::new(BTreeMap::new());
 
 impl DirectoryLock {
-    /// Locks a directory that is there, or says who has it.
+    /// Locks an existing directory; the error says who has it.
     pub(super) fn take(directory: &str) -> Result<DirectoryLock> {
         let key = std::fs::canonicalize(path::local(directory)).unwrap_or_else(|_| PathBuf::from(directory));
         let mut held = HELD.lock();
@@ -34,7 +34,7 @@ impl DirectoryLock {
             Locking::Taken(who) => {
                 let who = if who.is_empty() { "another process" } else { &who };
                 return Err(Status::failed_precondition(format!(
-                    "{who} saves its checkpoints in {directory} (see {file}). Choose another directory, or end it first"
+                    "{who} saves its checkpoints in {directory} (see {file}). Choose another directory, or stop it first"
                 )));
             }
             Locking::Unsupported => {
@@ -56,7 +56,7 @@ impl Drop for DirectoryLock {
         if let Some((_, users)) = held.get_mut(&self.directory) {
             *users -= 1;
             if *users == 0 {
-                // The file is deleted before anybody else in this process asks for it.
+                // The file is deleted before another part of this process can lock the directory.
                 held.remove(&self.directory);
             }
         }

@@ -1,11 +1,11 @@
-//! Small expressions named as Python's operators name them: `a * b` is a node `mul`, and a number in it is a constant
+//! Small expressions, with nodes named after Python's operators: `a * b` is a node `mul`, and a number in it is a constant
 //! `mul/x` or `mul/y`.
 
 use crate::variable::{Kind, Variable, named_constant};
 use graph::{Graph, Operation, Output};
 use tensor::{DType, Result, Status, Tensor};
 
-/// A number that a program gives as such, or as a tensor that is computed every step.
+/// A number: a constant, or a tensor that is computed in every step.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -23,7 +23,7 @@ use tensor::{DType, Result, Status, Tensor};
 pub enum Number {
     /// A constant.
     Value(f64),
-    /// Something in the graph.
+    /// A tensor in the graph.
     Tensor(Output),
 }
 
@@ -35,7 +35,7 @@ impl From<f64> for Number {
 
 impl From<f32> for Number {
     fn from(value: f32) -> Number {
-        // The shortest text of the narrow number is what the program says.
+        // The shortest decimal text of the f32 is the number that the program wrote.
         Number::Value(value.to_string().parse().unwrap_or(f64::from(value)))
     }
 }
@@ -53,7 +53,7 @@ impl From<&Output> for Number {
 }
 
 impl Number {
-    /// Returns the tensor, after adding a constant of this name when it is a number.
+    /// Returns the tensor, after adding a constant of this name if it is a number.
     pub(crate) fn to_output(&self, graph: &Graph, name: &str, dtype: DType) -> Result<Output> {
         match self {
             Number::Tensor(output) => Ok(output.clone()),
@@ -128,7 +128,7 @@ pub(crate) fn unary(graph: &Graph, op: &str, x: &Output) -> Result<Output> {
     Ok(graph.op(op).input(x).try_build()?.output(0))
 }
 
-/// Adds a cast, unless the type is right already.
+/// Adds a cast unless the type is already right.
 pub(crate) fn cast(graph: &Graph, x: &Output, dtype: DType) -> Result<Output> {
     if x.dtype() == dtype {
         return Ok(x.clone());
@@ -136,8 +136,8 @@ pub(crate) fn cast(graph: &Graph, x: &Output, dtype: DType) -> Result<Output> {
     Ok(graph.op("Cast").input(x).attr("DstT", dtype).try_build()?.output(0))
 }
 
-/// Adds a node that runs after all of `operations`. Where they are on several devices, each device has a node that waits
-/// for its own, so that only one message per device crosses the network.
+/// Adds a node that runs after all `operations`. If they are on several devices, each device has a node that waits for its own,
+/// so that only one message per device crosses the network.
 pub(crate) fn group(graph: &Graph, operations: &[Operation], name: &str) -> Result<Operation> {
     let mut devices: Vec<(String, Vec<&Operation>)> = Vec::new();
     for operation in operations {
@@ -169,7 +169,7 @@ pub(crate) fn group(graph: &Graph, operations: &[Operation], name: &str) -> Resu
     })
 }
 
-/// Adds a number in a type, as `tf.cast` of a plain number does.
+/// Adds a number in the given type, as `tf.cast` of a plain number does.
 pub(crate) fn cast_number(graph: &Graph, value: &Number, dtype: DType) -> Result<Output> {
     match value {
         Number::Tensor(output) => cast(graph, output, dtype),
@@ -184,7 +184,7 @@ pub(crate) fn cast_number(graph: &Graph, value: &Number, dtype: DType) -> Result
     }
 }
 
-/// Adds an op without other inputs on a variable's value; for a resource variable the read is in the op's scope.
+/// Adds a unary op on a variable's value; the read of a resource variable is in the op's scope.
 pub(crate) fn read_as(graph: &Graph, variable: &Variable, op: &str) -> Result<Output> {
     if variable.kind() == Kind::Ref {
         return unary(graph, op, variable.value());
@@ -195,7 +195,7 @@ pub(crate) fn read_as(graph: &Graph, variable: &Variable, op: &str) -> Result<Ou
     })
 }
 
-/// Adds an operation that sets a variable; a resource variable is read again afterwards, as TensorFlow does.
+/// Adds an assignment to a variable; a resource variable is read again afterwards, as in TensorFlow.
 pub(crate) fn assign(graph: &Graph, variable: &Variable, value: &Output, use_locking: bool) -> Result<Operation> {
     if variable.kind() == Kind::Ref {
         let op = graph.op("Assign").input(variable.handle()).input(value);

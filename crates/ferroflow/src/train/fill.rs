@@ -1,15 +1,15 @@
-//! Tensors with one number everywhere, which a graph holds as that number and a shape: a constant that carries the number
-//! once, or from 1,000 elements on a `Fill`, where TensorFlow's `zeros` and `ones` add one.
+//! Tensors with the same number everywhere, which a graph holds as that number and a shape: a constant that holds the number
+//! once, or, from 1,000 elements on, a `Fill`, where TensorFlow's `zeros` and `ones` add one.
 
 use super::expression::number;
 use crate::variable::named_constant;
 use graph::{Graph, Output};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// From so many elements on, `tf.zeros` and `tf.ones` fill on the device.
+/// The number of elements from which `tf.zeros` and `tf.ones` fill on the device.
 const FILL_ELEMENTS_MIN: usize = 1000;
 
-/// Adds one number in a shape, as `tf.zeros` and `tf.ones` do under the name `name`.
+/// Adds a number broadcast to a shape, as `tf.zeros` and `tf.ones` do under the name `name`.
 pub(crate) fn filled(graph: &Graph, name: &str, value: f64, dtype: DType, shape: &Shape) -> Result<Output> {
     filled_with(graph, name, &number(value, dtype)?, shape)
 }
@@ -32,7 +32,7 @@ pub(crate) fn filled_with(graph: &Graph, name: &str, scalar: &Tensor, shape: &Sh
     })
 }
 
-/// Adds a constant with one number everywhere, as `tf.constant(value, shape=…)` does.
+/// Adds a constant with the same number everywhere, as `tf.constant(value, shape=…)` does.
 pub(crate) fn filled_constant(graph: &Graph, name: &str, value: f64, dtype: DType, shape: &Shape) -> Result<Output> {
     repeated(graph, name, &number(value, dtype)?, shape)
 }
@@ -42,7 +42,7 @@ fn repeated(graph: &Graph, name: &str, scalar: &Tensor, shape: &Shape) -> Result
     Ok(graph.op("Const").name(name).attr("dtype", scalar.dtype()).attr("value", proto).try_build()?.output(0))
 }
 
-/// Writes a tensor whose elements are all `scalar`: what a message leaves out repeats the last element it has.
+/// Encodes a tensor whose elements are all `scalar`: elements that a message omits repeat its last one.
 fn repeated_proto(scalar: &Tensor, shape: &Shape) -> Result<proto::TensorProto> {
     let dtype = scalar.dtype();
     let mut proto = proto::TensorProto {

@@ -1,4 +1,4 @@
-//! The hooks that come along: stopping, saving, summaries, logging, and watching over the loss.
+//! The built-in hooks: stopping, saving, summaries, logging, and checks of the loss.
 
 use super::checkpoint_listener::CheckpointSaverListener;
 use super::directory_lock::DirectoryLock;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{Code, Result, Status, Tensor};
 
-/// When something is done again.
+/// An interval.
 ///
 /// ```
 /// use ferroflow::train::{Every, LoggingTensorHook, StepCounterHook};
@@ -26,13 +26,13 @@ use tensor::{Code, Result, Status, Tensor};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// After so many steps.
+    /// A number of steps.
     Steps(i64),
-    /// After so much time.
+    /// A time.
     Time(Duration),
 }
 
-/// Tells when something is due.
+/// Determines when something is due.
 struct Timer {
     every: Every,
     last: Option<(i64, Instant)>,
@@ -52,7 +52,7 @@ impl Timer {
         }
     }
 
-    /// Notes that it was done; returns how long and how many steps after the time before.
+    /// Records that it was done; returns the time and the number of steps since the previous time.
     fn update(&mut self, step: i64) -> Option<(Duration, i64)> {
         let previous = self.last.replace((step, Instant::now()));
         previous.map(|(last, then)| (then.elapsed(), step - last))
@@ -64,7 +64,8 @@ fn needed_global_step(graph: &Graph, who: &str) -> Result<Variable> {
         .ok_or_else(|| Status::failed_precondition(format!("Global step should be created to use {who}.")))
 }
 
-/// A file that may become no larger is out of range, too, for the system. In a training that code says that the input has ended.
+/// The system reports a file that exceeds its size limit as out of range, too. In training, that code would mean the end of the
+/// input.
 fn not_of_input(status: Status) -> Status {
     match status.code() {
         Code::OutOfRange => Status::resource_exhausted(status.message().to_owned()),
@@ -76,7 +77,7 @@ fn step_of(values: &RunValues) -> Result<i64> {
     values.results.first().map_or_else(|| Err(Status::internal("a hook's value is missing")), Tensor::to_index)
 }
 
-/// Ends training at a global step.
+/// Stops training at a global step.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -100,7 +101,7 @@ pub struct StopAtStepHook {
 }
 
 impl StopAtStepHook {
-    /// Ends training at this global step.
+    /// Stops training at this global step.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -121,7 +122,7 @@ impl StopAtStepHook {
         StopAtStepHook { num_steps: None, last_step: Some(last_step), step: None }
     }
 
-    /// Ends training this many global steps after where it starts.
+    /// Stops training this many global steps after its start.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -163,7 +164,7 @@ impl SessionRunHook for StopAtStepHook {
 
     fn after_run(&mut self, context: &RunContext<'_>, values: &RunValues) -> Result<()> {
         let (Some(last), Some(step)) = (self.last_step, &self.step) else { return Ok(()) };
-        // The step was read beside the training, before or after it: only close to the end it is worth another look.
+        // The step was read in parallel with the update, before or after it, so close to the end it is read again.
         if step_of(values)? + 1 >= last && context.session().eval_index(step.value())? >= last {
             context.request_stop();
         }
@@ -171,9 +172,9 @@ impl SessionRunHook for StopAtStepHook {
     }
 }
 
-/// Saves checkpoints: at the start, every so often, and at the end; and the graph beside them, as `graph.pbtxt`.
+/// Saves checkpoints at the start, at intervals, and at the end, and the graph beside them as `graph.pbtxt`.
 ///
-/// A start from the newest checkpoint leaves that one as it is.
+/// After a restore, the start doesn't save: the newest checkpoint stays as it is.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -234,7 +235,7 @@ impl CheckpointSaverHook {
         }
     }
 
-    /// Sets the event file that tells of checkpoints.
+    /// Sets the event file in which checkpoints are recorded.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -255,7 +256,7 @@ impl CheckpointSaverHook {
         self
     }
 
-    /// Has this told of every checkpoint.
+    /// Adds a listener, which is notified of every checkpoint.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -280,11 +281,11 @@ impl CheckpointSaverHook {
         self
     }
 
-    /// Saves; returns whether a listener asks to end the training.
+    /// Saves; returns whether a listener requests the end of the training.
     fn save(&mut self, session: &Session, step: i64) -> Result<bool> {
         self.listeners.iter_mut().try_for_each(|listener| listener.before_save(session, step))?;
         let written = self.saver.save_with_meta_graph(session, &self.prefix, Some(step)).map_err(not_of_input)?;
-        // Only now: what wasn't saved is still to be saved at the end.
+        // Set only now: a checkpoint that failed is saved again at the end.
         self.timer.update(step);
         if let Some(writer) = &self.writer {
             writer.add_session_log(SessionStatus::Checkpoint, Some(&written), step).map_err(not_of_input)?;
@@ -341,7 +342,7 @@ impl SessionRunHook for CheckpointSaverHook {
     }
 }
 
-/// Writes a summary every so often.
+/// Writes a summary at intervals.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -423,7 +424,7 @@ impl SessionRunHook for SummarySaverHook {
     }
 }
 
-/// Writes how many steps are done in a second.
+/// Measures the steps per second.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -448,7 +449,7 @@ pub struct StepCounterHook {
 }
 
 impl StepCounterHook {
-    /// Counts; with a writer, into an event file too.
+    /// Measures them; with a writer, writes them to an event file too.
     ///
     /// ```
     /// use ferroflow::train::{Every, StepCounterHook};
@@ -485,7 +486,7 @@ impl SessionRunHook for StepCounterHook {
     }
 }
 
-/// Logs the values of scalars and short tensors every so often.
+/// Logs the values of scalars and small tensors at intervals.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -530,7 +531,7 @@ impl LoggingTensorHook {
         LoggingTensorHook::with_log(tensors, every, |line| tracing::info!("{line}"))
     }
 
-    /// As [`new`](Self::new), with a function that takes the lines.
+    /// As [`new`](Self::new), with a function that receives the lines.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -578,7 +579,7 @@ impl SessionRunHook for LoggingTensorHook {
     }
 }
 
-/// Writes `name = value`; long tensors by their shape.
+/// Formats `name = value`; large tensors are shown by their shape.
 fn show(name: &str, value: &Tensor) -> String {
     use tensor::DType;
     if value.num_elements() != 1 {
@@ -594,7 +595,7 @@ fn show(name: &str, value: &Tensor) -> String {
     format!("{name} = {}", text.unwrap_or_default())
 }
 
-/// Ends training when the loss isn't a number any more.
+/// Stops training when the loss is NaN.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -614,7 +615,7 @@ pub struct NanTensorHook {
 }
 
 impl NanTensorHook {
-    /// Returns the error for a loss that isn't a number.
+    /// Returns the error for a NaN loss.
     ///
     /// ```
     /// use ferroflow::Graph;
@@ -628,7 +629,7 @@ impl NanTensorHook {
         Status::invalid_argument(format!("Model diverged with loss = NaN ({})", loss.name()))
     }
 
-    /// Fails when the loss isn't a number; with `is_failure` false, asks to stop instead.
+    /// Fails if the loss is NaN; if `is_failure` is false, requests a stop instead.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -671,7 +672,7 @@ impl SessionRunHook for NanTensorHook {
     }
 }
 
-/// The values that a [`FinalOpsHook`] has taken.
+/// The values that a [`FinalOpsHook`] has fetched.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -685,7 +686,7 @@ impl SessionRunHook for NanTensorHook {
 /// ```
 pub type FinalValues = Arc<Mutex<Option<Vec<Tensor>>>>;
 
-/// Runs something once at the end.
+/// Runs fetches once at the end.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -707,7 +708,7 @@ pub struct FinalOpsHook {
 }
 
 impl FinalOpsHook {
-    /// Makes the hook, and the place where the values will be.
+    /// Returns the hook, and the place where it puts the values.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -733,7 +734,7 @@ impl SessionRunHook for FinalOpsHook {
     }
 }
 
-/// Holds a worker back until others have come to a global step.
+/// Delays a worker until the others have reached a global step.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};

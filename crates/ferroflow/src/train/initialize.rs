@@ -1,4 +1,4 @@
-//! Operations on all variables at once: setting first values, and telling which haven't got any.
+//! Operations on all variables: initialization, and a list of the uninitialized ones.
 
 use super::expression::group;
 use crate::kept::{kept_in, kept_operation};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use graph::{Graph, Operation, Output};
 use tensor::{DType, PartialShape, Result, Shape, Tensor};
 
-/// Adds the operation that sets the first values of these variables.
+/// Adds an operation that initializes these variables.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -31,7 +31,7 @@ fn initializers(graph: &Graph, variables: &[Variable], name: &str) -> Result<Ope
     group(graph, &initializers, name)
 }
 
-/// Adds the operation that sets the first values of all variables that are saved and shared.
+/// Adds an operation that initializes all variables that are shared among workers.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -49,7 +49,7 @@ pub fn global_variables_initializer(graph: &Graph) -> Operation {
     kept_operation(graph, "global_variables_initializer", || initializers(graph, &global_variables(graph)?, "init"))
 }
 
-/// Adds the operation that sets the first values of the variables of one worker only.
+/// Adds an operation that initializes the local variables of one worker.
 ///
 /// ```
 /// use ferroflow::metrics;
@@ -68,7 +68,7 @@ pub fn local_variables_initializer(graph: &Graph) -> Operation {
     kept_operation(graph, "local_variables_initializer", || initializers(graph, &local_variables(graph)?, "init"))
 }
 
-/// Adds a vector with the names of those of the variables that have no value; without variables, of all.
+/// Adds a vector with the names of the uninitialized variables among the given ones, or among all if none are given.
 ///
 /// ```
 /// use ferroflow::prelude::*;

@@ -1,4 +1,4 @@
-//! Learning rates that change with the step, as TensorFlow 1 computes them.
+//! Learning rates that depend on the step, as TensorFlow 1 computes them.
 
 use super::expression::{Number, add, binary, cast, div, mul, sub, unary};
 use crate::kept::kept;
@@ -6,7 +6,7 @@ use crate::variable::Variable;
 use graph::{Graph, Output};
 use tensor::{DType, Result, Status, Tensor};
 
-/// Adds `learning_rate * decay_rate ^ (global_step / decay_steps)`; with `staircase` the exponent is a whole number.
+/// Adds `learning_rate * decay_rate ^ (global_step / decay_steps)`; with `staircase` the exponent is rounded down.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -101,8 +101,8 @@ pub fn inverse_time_decay(
     })
 }
 
-/// Adds a learning rate that goes from `learning_rate` to `end_learning_rate` within `decay_steps`, and stays there; with
-/// `cycle` it starts again, each time with a longer way.
+/// Adds a learning rate that decays polynomially from `learning_rate` to `end_learning_rate` over `decay_steps`, and stays there;
+/// with `cycle` it restarts, each time with a longer period.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -145,7 +145,7 @@ pub fn polynomial_decay(
     })
 }
 
-/// Adds a learning rate that falls along half a cosine to `alpha` times itself within `decay_steps`.
+/// Adds a learning rate that decays along half a cosine to `alpha` times itself over `decay_steps`.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -202,7 +202,7 @@ pub fn piecewise_constant(global_step: &Variable, boundaries: &[i64], values: &[
         let step = cast(graph, &global_step.read(), DType::Int64)?;
         let constant = |value: f64| graph.constant_tensor(&Tensor::scalar(value as f32));
         let mut rate = constant(values[values.len() - 1]);
-        // From the last boundary to the first, so that the first that isn't passed decides.
+        // In reverse order, so that the first boundary that hasn't been passed decides.
         for (boundary, value) in boundaries.iter().zip(values).rev() {
             let limit = graph.constant_tensor(&Tensor::scalar(*boundary));
             let before = graph.op("LessEqual").input(&step).input(&limit).try_build()?.output(0);
@@ -213,7 +213,7 @@ pub fn piecewise_constant(global_step: &Variable, boundaries: &[i64], values: &[
     })
 }
 
-/// Adds a learning rate in a scope of its name; a mistake is kept in the graph.
+/// Adds a learning rate in a scope with its name; a mistake is kept in the graph.
 #[track_caller]
 fn decayed(name: &str, global_step: &Variable, build: impl FnOnce(&Graph) -> Result<Output>) -> Output {
     let step = global_step.handle();

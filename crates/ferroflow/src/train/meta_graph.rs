@@ -70,7 +70,7 @@ pub fn export_meta_graph(graph: &Graph, saver: Option<&Saver>) -> MetaGraph {
 }
 
 impl Saver {
-    /// Writes a checkpoint and, beside it, the graph as `PREFIX-STEP.meta`.
+    /// Writes a checkpoint and the graph, as `PREFIX-STEP.meta`, beside it.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -94,7 +94,7 @@ impl Saver {
     }
 }
 
-/// Adds a MetaGraph's nodes and collections to a graph; returns its saver, when it has one.
+/// Adds a MetaGraph's nodes and collections to a graph; returns its saver, if it has one.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -175,7 +175,7 @@ pub fn read_meta_graph(content: &[u8]) -> Result<MetaGraph> {
     MetaGraph::from_bytes(content)
 }
 
-/// Returns what a collection calls its member: an operation without outputs has no port.
+/// Returns the name of an operation or output in a collection: an operation without outputs has no port.
 fn member_name(member: &Output) -> String {
     if (member.port as usize) < member.op.num_outputs() { member.name() } else { member.op.name() }
 }

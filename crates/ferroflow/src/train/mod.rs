@@ -1,7 +1,7 @@
-//! Training: optimizers, learning-rate decays, moving averages, savers, supervised sessions.
+//! Training: optimizers, learning rate decay, moving averages, savers, supervised sessions.
 //!
-//! The graphs that this module builds are TensorFlow's, node by node, so that Rust and Python workers train one model
-//! together and each finds the variables of the other.
+//! The graphs that this module builds are TensorFlow's, node by node, so that Rust and Python workers can train one model
+//! together and find each other's variables.
 
 mod all_reduce;
 mod checkpoint_listener;

@@ -1,4 +1,4 @@
-//! [`MonitoredSession`]: a session that hooks take part in, and that is made again when a task of the cluster was lost.
+//! [`MonitoredSession`]: a session with hooks, which is recreated when a task of the cluster is lost.
 //!
 //! ```
 //! use ferroflow::train::{GradientDescentOptimizer, MonitoredSession, Optimizer, RunArgs, StopAtStepHook};
@@ -33,7 +33,7 @@ use graph::Graph;
 use std::time::Duration;
 use tensor::{Code, Result, Status, Tensor};
 
-/// A monitored session about to be made.
+/// Builds a monitored session.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -71,8 +71,8 @@ pub struct MonitoredSessionBuilder {
     max_wait: Option<Duration>,
 }
 
-/// A session for a training loop. Steps that fail with `Unavailable` or `Aborted`, because a task was lost, are done
-/// again in a new session, which the chief restores from the newest checkpoint.
+/// A session for a training loop. Steps that fail with `Unavailable` or `Aborted`, because a task was lost, are repeated in a new
+/// session, which the chief restores from the newest checkpoint.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -115,7 +115,8 @@ struct Live {
 }
 
 impl MonitoredSession {
-    /// Starts a session for training: in this process, for a chief, without a directory for checkpoints.
+    /// Returns a builder of a session for training. By default it runs in this process, as the chief, without a checkpoint
+    /// directory.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -151,7 +152,7 @@ impl MonitoredSession {
         }
     }
 
-    /// Returns whether the loop should end: a hook has asked for it, or a thread has failed.
+    /// Returns whether the loop should end: a hook has requested it, or a thread has failed.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -178,7 +179,7 @@ impl MonitoredSession {
         }
     }
 
-    /// Returns what ends the session from another thread, also while it waits for the chief.
+    /// Returns the coordinator, which stops the session from another thread, even while it waits for the chief.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -196,7 +197,7 @@ impl MonitoredSession {
         self.stop.clone()
     }
 
-    /// Returns whether the session was made already.
+    /// Returns whether the session exists already.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -215,7 +216,7 @@ impl MonitoredSession {
         self.live.is_some()
     }
 
-    /// Returns the session as it is now; after a recovery it is another one.
+    /// Returns the current session; a recovery replaces it.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -249,7 +250,7 @@ impl MonitoredSession {
         &self.graph
     }
 
-    /// Returns how often the session was made again.
+    /// Returns how often the session was recreated.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -267,7 +268,7 @@ impl MonitoredSession {
         self.recoveries
     }
 
-    /// Returns the parts of the graph that it uses.
+    /// Returns the scaffold.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -283,7 +284,7 @@ impl MonitoredSession {
         &self.scaffold
     }
 
-    /// Runs a step with the hooks, again if a task was lost meanwhile.
+    /// Runs a step with the hooks; repeats it if a task was lost.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -305,19 +306,19 @@ impl MonitoredSession {
                 Ok(values) => return Ok(values),
                 Err(status) => status,
             };
-            // What a thread failed with first tells more than its echo.
+            // The first failure of a thread is more informative than its consequences.
             let first = self.live.as_ref().and_then(|live| live.coordinator.failure());
             let status = first.unwrap_or(status);
             if !is_recoverable(&status) || self.stop.should_stop() {
                 return Err(status);
             }
-            tracing::warn!("A task was lost; the session is made again. {status}");
+            tracing::warn!("A task was lost; recreating the session. {status}");
             self.recoveries += 1;
             self.abandon();
         }
     }
 
-    /// Runs `step` until the session should stop or the input ends, then closes.
+    /// Runs `step` until the session should stop or the input ends, then closes the session.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -348,7 +349,7 @@ impl MonitoredSession {
         self.close()
     }
 
-    /// Ends: the hooks have their last word, the threads stop, the session is closed. Returns the first failure.
+    /// Ends the session: calls the hooks' `end`, stops the threads, and closes the session. Returns the first failure.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -419,7 +420,7 @@ impl MonitoredSession {
         Ok(values)
     }
 
-    /// Returns the session with its threads, which is made when there is none.
+    /// Returns the session with its threads; creates it if there is none.
     fn live(&mut self) -> Result<&Live> {
         if self.live.is_none() {
             let live = self.create()?;
@@ -467,7 +468,7 @@ impl MonitoredSession {
         }
     }
 
-    /// Gives up the session as it is: what hangs in it fails.
+    /// Abandons the current session; pending runs fail.
     fn abandon(&mut self) {
         let Some(live) = self.live.take() else { return };
         live.coordinator.request_stop(None);
@@ -492,7 +493,7 @@ fn merge_options(options: &mut RunOptions, other: &RunOptions) {
 }
 
 impl MonitoredSessionBuilder {
-    /// Sets where the graph runs.
+    /// Sets the target on which the graph runs.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -512,7 +513,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets how sessions are made, such as device filters.
+    /// Sets the settings of sessions, such as device filters.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -529,7 +530,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets whether this task initializes, saves and restores for all.
+    /// Sets whether this task is the chief, which initializes, saves and restores for all.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -548,8 +549,8 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets the directory of checkpoints and events. A chief that saves there keeps others out as long as the session lives:
-    /// building it fails with `FailedPrecondition` when another process has the directory.
+    /// Sets the directory of checkpoints and events. A chief that saves there locks it as long as the session lives: building the
+    /// session fails with `FailedPrecondition` if another process has locked the directory.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -573,7 +574,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets parts of the graph that the session uses.
+    /// Sets the scaffold.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -610,7 +611,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Adds a hook for the chief; others drop it.
+    /// Adds a hook for the chief; other tasks ignore it.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -628,7 +629,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Has this told of every checkpoint that the chief saves by itself.
+    /// Adds a listener, which is notified of every checkpoint that the chief saves automatically.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*};
@@ -647,7 +648,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets the checkpoint that is restored, instead of the newest one of the directory.
+    /// Sets the checkpoint to restore, in place of the directory's newest one.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*};
@@ -663,7 +664,8 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets what ends the session from outside, also while it waits; the session requests the stop itself when a hook does.
+    /// Sets a coordinator that can stop the session from outside, even while it waits; when a hook requests a stop, the session
+    /// requests it from the coordinator.
     ///
     /// ```
     /// use ferroflow::{Graph, train::{Coordinator, MonitoredSession}};
@@ -679,7 +681,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets how often the chief saves checkpoints; none means never.
+    /// Sets the interval at which the chief saves checkpoints; `None` means never.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -698,7 +700,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets how often the chief writes summaries; none means never.
+    /// Sets the interval at which the chief writes summaries; `None` means never.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -717,7 +719,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets after how many steps the chief writes the rate of steps; none means never.
+    /// Sets the number of steps after which the chief writes the step rate; `None` means never.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -735,7 +737,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets how long threads may take to stop.
+    /// Sets how long to wait for threads to stop.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -751,7 +753,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets how often a waiting worker says what it waits for.
+    /// Sets the interval at which a waiting worker logs what it waits for.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -767,7 +769,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Sets how long a worker waits for the chief; none means for ever.
+    /// Sets how long a worker waits for the chief; `None` means without limit.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -786,7 +788,7 @@ impl MonitoredSessionBuilder {
         self
     }
 
-    /// Completes the graph. The session itself is made when it is first used.
+    /// Completes the graph. The session itself is created on first use.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -811,7 +813,8 @@ impl MonitoredSessionBuilder {
                 && get_global_step(&self.graph)?.is_some()
             {
                 let mut own: Vec<Box<dyn SessionRunHook>> = Vec::new();
-                // First of all, since it fails when another trainer has the directory: nothing is written there then.
+                // This comes first, since it fails if another trainer has the directory; nothing must be written there in that
+                // case.
                 let mut saving = match (self.save_checkpoint, &scaffold.saver) {
                     (Some(every), Some(saver)) => {
                         let hook = CheckpointSaverHook::new(directory, every, saver.clone());

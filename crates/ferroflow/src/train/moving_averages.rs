@@ -1,4 +1,4 @@
-//! [`ExponentialMovingAverage`]: averages of variables that follow them slowly.
+//! [`ExponentialMovingAverage`]: moving averages of variables.
 
 use super::expression::{Number, add, binary, cast, div, group, mul, sub};
 use super::slot::{SlotInitial, create_slot};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use tensor::{DType, Result, Status};
 
-/// Keeps averages: `average = decay * average + (1 - decay) * variable`.
+/// Maintains moving averages: `average = decay * average + (1 - decay) * variable`.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -36,7 +36,7 @@ pub struct ExponentialMovingAverage {
 }
 
 impl ExponentialMovingAverage {
-    /// Makes averages with a decay. With the number of updates so far, such as the global step, early averages follow
+    /// Returns moving averages with this decay. If the number of updates is given, such as the global step, early averages follow
     /// faster: the decay is at most `(1 + n) / (10 + n)`.
     ///
     /// ```
@@ -56,7 +56,7 @@ impl ExponentialMovingAverage {
         }
     }
 
-    /// Makes the averages of these variables, and returns the operation that updates them.
+    /// Adds the averages of these variables, and returns the operation that updates them.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -123,7 +123,7 @@ impl ExponentialMovingAverage {
         self.averages.lock().get(&variable.name()).cloned()
     }
 
-    /// Returns the name that the average of a variable has, in checkpoints too.
+    /// Returns the name of a variable's average, in the graph and in checkpoints.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -137,7 +137,7 @@ impl ExponentialMovingAverage {
         format!("{}/{}", variable.name(), self.name)
     }
 
-    /// Returns what a saver needs to restore the averages into the variables themselves, for evaluation.
+    /// Returns the variables for a saver that restores the averages into the variables themselves, for evaluation.
     ///
     /// ```
     /// use ferroflow::prelude::*;

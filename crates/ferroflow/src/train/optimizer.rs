@@ -1,5 +1,5 @@
-//! [`Optimizer`]: what all optimizers share: gradients, slots, and the graph that applies the gradients, node by node as
-//! TensorFlow 1 builds it.
+//! [`Optimizer`]: the common interface of all optimizers: gradients, slots, and the graph that applies the gradients, node by
+//! node as TensorFlow 1 builds it.
 
 use super::constraint::constrained;
 use super::expression::group;
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::panic::Location;
 use tensor::{DType, Result, Status, Tensor};
 
-/// A gradient with its variable; without one, nothing flows to the variable.
+/// A gradient and its variable; `None` if the loss doesn't depend on the variable.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -28,7 +28,7 @@ use tensor::{DType, Result, Status, Tensor};
 /// ```
 pub type GradientAndVariable = (Option<Grad>, Variable);
 
-/// How much of the gradients is computed before any is used.
+/// Which gradients must be complete before any is used.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -42,7 +42,7 @@ pub type GradientAndVariable = (Option<Grad>, Variable);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GateGradients {
-    /// Nothing waits.
+    /// None: each gradient is used at once.
     None,
     /// All gradients of one op.
     #[default]
@@ -51,7 +51,7 @@ pub enum GateGradients {
     Graph,
 }
 
-/// What `compute_gradients` can be told.
+/// Options of `compute_gradients`.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -66,15 +66,15 @@ pub enum GateGradients {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct GradientOptions {
-    /// The variables; without them, the trainable ones.
+    /// The variables; the default is the trainable ones.
     pub variables: Option<Vec<Variable>>,
-    /// How much is computed before any is used.
+    /// Which gradients must be complete before any is used.
     pub gate_gradients: GateGradients,
-    /// The gradient of the loss itself; without it, ones.
+    /// The gradient of the loss itself; the default is ones.
     pub grad_loss: Option<Output>,
 }
 
-/// The variables and tensors that an optimizer has made.
+/// The variables and tensors that an optimizer has created.
 ///
 /// ```
 /// use ferroflow::train::{GradientDescentOptimizer, Optimizer, OptimizerState};
@@ -86,13 +86,13 @@ pub struct GradientOptions {
 #[derive(Default)]
 pub struct OptimizerState {
     slots: Mutex<HashMap<(String, String), Variable>>,
-    /// Slot names in the order in which they were first used.
+    /// Slot names in the order of their first use.
     names: Mutex<Vec<String>>,
     others: Mutex<Vec<(String, Variable)>>,
     prepared: Mutex<HashMap<&'static str, Output>>,
 }
 
-/// Changes variables so that a loss becomes smaller.
+/// Changes variables to minimize a loss.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -110,24 +110,24 @@ pub struct OptimizerState {
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub trait Optimizer: Send + Sync {
-    /// Returns the name, which the operation that applies the gradients has too.
+    /// Returns the name, which is also that of the operation that applies the gradients.
     fn name(&self) -> &str;
 
-    /// Returns the variables and tensors that the optimizer has made.
+    /// Returns the variables and tensors that the optimizer has created.
     fn state(&self) -> &OptimizerState;
 
-    /// Makes the variables that the updates need beside `variables`.
+    /// Creates the variables that the updates need beside `variables`.
     fn create_slots(&self, _graph: &Graph, _variables: &[Variable]) -> Result<()> {
         Ok(())
     }
 
-    /// Makes the tensors that all updates share.
+    /// Creates the tensors that all updates share.
     fn prepare(&self, graph: &Graph) -> Result<()>;
 
-    /// Adds the update of one variable by a whole gradient.
+    /// Adds the update of one variable by a dense gradient.
     fn apply_dense(&self, graph: &Graph, gradient: &Output, variable: &Variable) -> Result<Operation>;
 
-    /// Adds the update of some rows of one variable; no index occurs twice.
+    /// Adds the update of some rows of one variable; the indices are unique.
     fn apply_sparse(&self, graph: &Graph, values: &Output, indices: &Output, variable: &Variable) -> Result<Operation>;
 
     /// As [`apply_sparse`](Self::apply_sparse) where an index may occur several times.
@@ -142,7 +142,7 @@ pub trait Optimizer: Send + Sync {
         self.apply_sparse(graph, &values, &indices, variable)
     }
 
-    /// Adds what comes after all updates, and returns an operation that has run when everything has.
+    /// Adds what follows all updates, and returns an operation that completes when everything has run.
     fn finish(&self, graph: &Graph, updates: &[Operation], name: &str) -> Result<Operation> {
         group(graph, updates, name)
     }
@@ -152,7 +152,7 @@ pub trait Optimizer: Send + Sync {
         compute_gradients(loss, options)
     }
 
-    /// Adds the operation that applies gradients, and adds one to `global_step` afterwards.
+    /// Adds an operation that applies gradients, and then increments `global_step`.
     fn apply_gradients(
         &self,
         gradients: &[GradientAndVariable],
@@ -162,7 +162,7 @@ pub trait Optimizer: Send + Sync {
         apply_gradients(self, gradients, global_step, name)
     }
 
-    /// Adds the operation that changes the trainable variables so that `loss` becomes smaller.
+    /// Adds an operation that updates the trainable variables to minimize `loss`.
     #[track_caller]
     fn minimize(&self, loss: &Output, global_step: Option<&Variable>) -> Result<Operation> {
         let caller = Location::caller();
@@ -189,7 +189,7 @@ pub trait Optimizer: Send + Sync {
         self.apply_gradients(&gradients, global_step, None)
     }
 
-    /// Returns the variable that belongs to another in a slot.
+    /// Returns the variable in another variable's slot.
     fn slot(&self, variable: &Variable, name: &str) -> Option<Variable> {
         self.state().slots.lock().get(&(variable.name(), name.to_owned())).cloned()
     }
@@ -199,7 +199,7 @@ pub trait Optimizer: Send + Sync {
         self.state().names.lock().clone()
     }
 
-    /// Returns the variables that the optimizer has made, sorted by name.
+    /// Returns the variables that the optimizer has created, sorted by name.
     fn variables(&self) -> Vec<Variable> {
         let state = self.state();
         let mut all: Vec<Variable> = state.slots.lock().values().cloned().collect();
@@ -209,7 +209,7 @@ pub trait Optimizer: Send + Sync {
     }
 }
 
-/// Appends the line that asked for the minimum of a loss. A mistake of the graph has a line already.
+/// Appends the line that called for the minimization. A mistake of the graph has a line already.
 fn with_line(status: Status, loss: &Output, caller: &Location<'_>) -> Status {
     let is_mistake = loss.graph().finish().is_err();
     let text = || format!(" [minimize of {} at {caller}]", loss.name());
@@ -217,7 +217,7 @@ fn with_line(status: Status, loss: &Output, caller: &Location<'_>) -> Status {
 }
 
 impl OptimizerState {
-    /// Returns the variable in a slot, after making it when there is none.
+    /// Returns the variable in a slot; creates it if there is none.
     pub(crate) fn slot(
         &self,
         variable: &Variable,
@@ -238,13 +238,13 @@ impl OptimizerState {
         Ok(made)
     }
 
-    /// Returns a slot that `create_slots` has made.
+    /// Returns a slot that `create_slots` has created.
     pub(crate) fn existing_slot(&self, variable: &Variable, slot: &str) -> Result<Variable> {
         let found = self.slots.lock().get(&(variable.name(), slot.to_owned())).cloned();
         found.ok_or_else(|| Status::internal(format!("variable '{}' has no slot '{slot}'", variable.name())))
     }
 
-    /// Returns a variable that belongs to no other, after making it when there is none.
+    /// Returns a variable that belongs to no other one; creates it if there is none.
     pub(crate) fn other(&self, near: &Variable, name: &str, value: &Tensor) -> Result<Variable> {
         if let Some(found) = self.existing_other(name) {
             return Ok(found);
@@ -264,14 +264,14 @@ impl OptimizerState {
         self.prepared.lock().insert(name, output);
     }
 
-    /// Returns a tensor that `set_prepared` was given.
+    /// Returns a tensor that was passed to `set_prepared`.
     pub(crate) fn prepared(&self, name: &'static str) -> Result<Output> {
         let found = self.prepared.lock().get(name).cloned();
         found.ok_or_else(|| Status::internal(format!("'{name}' was not prepared")))
     }
 }
 
-/// Adds up the rows of equal indices.
+/// Sums the rows with equal indices.
 pub(crate) fn deduplicate(graph: &Graph, values: &Output, indices: &Output) -> Result<(Output, Output)> {
     let unique = graph.op("Unique").input(indices).try_build()?;
     let shape = graph.op("Shape").input(&unique.output(0)).try_build()?.output(0);
@@ -324,7 +324,7 @@ fn check_dtype(dtype: DType, name: &str) -> Result<()> {
     Err(Status::invalid_argument(format!("Invalid type {dtype} for {name}, expected: float, double, half or bfloat16")))
 }
 
-/// Makes every gradient wait for all of them.
+/// Makes every gradient wait for all others.
 fn tuple(graph: &Graph, gradients: Vec<Option<Grad>>) -> Result<Vec<Option<Grad>>> {
     graph.name_scope("tuple", |graph| {
         let mut all: Vec<Operation> = Vec::new();

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use tensor::{Code, Result};
 
-/// Fills a queue by running enqueue operations, one thread for each.
+/// Fills a queue by running enqueue operations, each on its own thread.
 ///
 /// ```
 /// use ferroflow::input::{InputOptions, range_input_producer};
@@ -35,16 +35,16 @@ pub struct QueueRunner {
     cancel: String,
 }
 
-/// The queue runners of a graph, and which of them run.
+/// The queue runners of a graph, and which of them are running.
 #[derive(Default)]
 struct Runners {
     all: Mutex<Vec<QueueRunner>>,
-    /// Which run in which session.
+    /// The running ones, by session.
     running: Arc<Mutex<HashSet<(usize, String)>>>,
 }
 
 impl QueueRunner {
-    /// Adds the operations that close the queue, and makes a runner of the enqueue operations.
+    /// Adds the operations that close the queue, and returns a runner of the enqueue operations.
     ///
     /// ```
     /// use ferroflow::Graph;
@@ -88,8 +88,8 @@ impl QueueRunner {
         &self.name
     }
 
-    /// Starts the threads. The queue is closed when all of them have come to the end of their input, and the coordinator's
-    /// stop cancels what waits. A runner that runs already starts nothing.
+    /// Starts the threads. The queue is closed when all of them have reached the end of their input; when the coordinator stops,
+    /// pending operations are cancelled. A runner that is running already starts nothing.
     ///
     /// ```
     /// use ferroflow::input::{InputOptions, range_input_producer};
@@ -121,7 +121,7 @@ impl QueueRunner {
                 if *left == 0 {
                     running.lock().remove(&(session.id(), runner.name.clone()));
                     if result.is_ok() {
-                        // Those who dequeue take what is left, then come to the end.
+                        // Consumers dequeue the remaining elements, then reach the end.
                         let _ = session.runner().target_name(&runner.close).run();
                     }
                 }
@@ -140,7 +140,7 @@ impl QueueRunner {
         while !coordinator.should_stop() {
             match session.runner().target_name(enqueue).run() {
                 Ok(_) => {}
-                // The end of the input, or of the queue.
+                // The end of the input, or a closed queue.
                 Err(status) if matches!(status.code(), Code::OutOfRange | Code::Cancelled) => break,
                 Err(_) if coordinator.should_stop() => break,
                 Err(status) => return Err(status),
@@ -151,7 +151,7 @@ impl QueueRunner {
 }
 
 impl QueueRunner {
-    /// Returns what a MetaGraph says of the runner.
+    /// Returns the runner's definition for a MetaGraph.
     pub(super) fn to_def(&self) -> QueueRunnerDef {
         QueueRunnerDef {
             queue_name: self.name.clone(),
@@ -162,7 +162,7 @@ impl QueueRunner {
         }
     }
 
-    /// Makes a runner over operations that are in the graph already.
+    /// Returns a runner of existing operations.
     pub(super) fn from_def(def: QueueRunnerDef) -> QueueRunner {
         QueueRunner {
             name: def.queue_name,
@@ -193,7 +193,7 @@ pub fn add_queue_runner(graph: &Graph, runner: QueueRunner) {
     graph.extension::<Runners>().all.lock().push(runner);
 }
 
-/// Starts the graph's queue runners that don't run yet.
+/// Starts those of the graph's queue runners that aren't running.
 ///
 /// ```
 /// use ferroflow::input::{InputOptions, range_input_producer};
@@ -267,7 +267,7 @@ impl Queue {
         &self.handle
     }
 
-    /// Returns the node that makes the queue.
+    /// Returns the node that creates the queue.
     ///
     /// ```
     /// use ferroflow::Graph;
@@ -290,7 +290,7 @@ impl Queue {
         format!("{last}_{what}")
     }
 
-    /// Adds an operation that puts one element into the queue.
+    /// Adds an operation that enqueues one element.
     ///
     /// ```
     /// use ferroflow::input::{InputOptions, range_input_producer};
@@ -308,7 +308,7 @@ impl Queue {
         self.put("QueueEnqueue", "enqueue", components)
     }
 
-    /// Adds an operation that puts the rows of the components into the queue.
+    /// Adds an operation that enqueues the rows of the components.
     ///
     /// ```
     /// use ferroflow::input::{InputOptions, range_input_producer};
@@ -333,7 +333,7 @@ impl Queue {
         op.build()
     }
 
-    /// Adds an operation that takes one element out of the queue.
+    /// Adds an operation that dequeues one element.
     ///
     /// ```
     /// use ferroflow::input::{InputOptions, range_input_producer};
@@ -352,7 +352,7 @@ impl Queue {
         op.input(&self.handle).attr("component_types", types).build()
     }
 
-    /// Adds an operation that takes several elements as one batch; with `up_to`, fewer when the queue is closed.
+    /// Adds an operation that dequeues several elements as one batch; with `up_to`, fewer if the queue is closed.
     ///
     /// ```
     /// use ferroflow::input::{InputOptions, range_input_producer};

@@ -1,10 +1,10 @@
-//! [`Readiness`]: how waiting workers learn at once that the chief has given the variables values.
+//! [`Readiness`]: notifies waiting workers as soon as the chief has initialized the variables.
 //!
-//! On every task that holds variables there is a queue into which nobody puts anything. A waiting worker dequeues from it,
-//! which takes until the chief closes the queue: then the dequeue fails, on however many workers, and they look whether all
-//! is ready. A task that was lost and is back has a new queue, which is open until the chief has restored the variables.
-//! Queues are TensorFlow's own, so that this works on its tasks too; a chief of TensorFlow's closes nothing, and its
-//! workers look now and then. The nodes are in a graph of their own: the program's stays as it is.
+//! Every task that holds variables has a queue that always stays empty. A waiting worker dequeues from it, which blocks until the
+//! chief closes the queue: then the dequeue fails on all workers, and they check whether everything is ready. A task that was
+//! lost and restarted has a new, open queue, until the chief has restored the variables. The queues are TensorFlow's own, so this
+//! works on its tasks too; but a chief that is a TensorFlow program closes no queue, and its workers poll. The nodes are in a
+//! separate graph, so the program's graph is unchanged.
 
 use crate::session::{RunOptions, Session, SessionConfig, Target};
 use crate::variable::global_variables;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use tensor::{Code, DType, PartialShape, Result};
 
-/// How long the chief tries to tell: the workers find out by themselves, too.
+/// How long the chief tries to notify the workers, which also poll.
 const TELLING: Duration = Duration::from_secs(5);
 
 /// The queues of the tasks that hold a graph's variables.
@@ -25,7 +25,7 @@ pub(super) struct Readiness {
 }
 
 impl Readiness {
-    /// Makes the nodes for the tasks of a graph's variables; none when no variable is on a named task.
+    /// Adds the nodes for the tasks of a graph's variables; returns `None` if no variable is on a named task.
     pub(super) fn of(variables: &Graph) -> Result<Option<Readiness>> {
         let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for variable in global_variables(variables)? {
@@ -53,13 +53,13 @@ impl Readiness {
         Ok(Some(Readiness { graph, waits, closes }))
     }
 
-    /// Wakes whoever waits, now and later.
+    /// Wakes all waiting workers, and those that start to wait later.
     pub(super) fn tell(&self, target: &Target, config: &SessionConfig) -> Result<()> {
         let session = target.session(&self.graph, config)?;
         for close in &self.closes {
             let options = RunOptions::new().timeout(TELLING);
             match session.runner().target(close).options(options).run() {
-                // It was closed before: a chief that comes back finds tasks that never left.
+                // The queue was closed before: a chief that restarts finds tasks that kept running.
                 Err(status) if status.code() != Code::Cancelled => return Err(status),
                 _ => {}
             }
@@ -73,17 +73,17 @@ impl Readiness {
     }
 }
 
-/// What came of waiting.
+/// The result of waiting.
 pub(super) enum Heard {
-    /// The chief told that the variables have values.
+    /// The chief has notified that the variables are initialized.
     Told,
     /// The time is over.
     Nothing,
-    /// There is nothing to wait for: it was told before, or can't be.
+    /// Waiting isn't possible: the queue was closed before, or can't be used.
     CannotHear,
 }
 
-/// A worker that waits to be told.
+/// A worker that waits for a notification.
 pub(super) struct Listening<'a> {
     readiness: &'a Readiness,
     session: Session,
@@ -91,9 +91,9 @@ pub(super) struct Listening<'a> {
 }
 
 impl Listening<'_> {
-    /// Waits until the chief tells that the variables on a device have values, or for so long.
+    /// Waits until the chief notifies that the variables on a device are initialized, or until the timeout.
     pub(super) fn wait(&mut self, device: &str, at_most: Duration) -> Heard {
-        // A timeout of no milliseconds would be none at all.
+        // A timeout of 0 milliseconds would mean none.
         const SHORTEST: Duration = Duration::from_millis(1);
         let Some(task) = task_of(device).filter(|task| !self.closed.contains(task)) else { return Heard::CannotHear };
         let Some(wait) = self.readiness.waits.get(&task) else { return Heard::CannotHear };
@@ -111,12 +111,12 @@ impl Listening<'_> {
 
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
-        // The session of a task that was lost can't be closed.
+        // The session of a lost task can't be closed.
         let _ = self.session.close();
     }
 }
 
-/// Returns the task of a device, when it names one.
+/// Returns the task of a device, if it names one.
 fn task_of(device: &str) -> Option<String> {
     let name = DeviceName::parse(device).ok()?;
     (name.job.is_some() && name.task.is_some()).then(|| name.task_part().to_string())

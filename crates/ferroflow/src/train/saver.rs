@@ -1,8 +1,8 @@
-//! [`Saver`]: writes the values of variables to checkpoints and reads them back, with the nodes that TensorFlow uses.
+//! [`Saver`]: writes the values of variables to checkpoints and restores them, with the nodes that TensorFlow uses.
 //!
-//! A sharded saver lets every task write the variables that it holds. That needs a disk that all tasks share with the chief;
-//! whether they do is looked at with every checkpoint, and if not, the shards are sent to the chief, who writes and reads
-//! the same files. A chief and its tasks needn't be told which of the two it is.
+//! With a sharded saver, every task writes its own variables. That needs a disk that all tasks share with the chief. Whether they
+//! share one is checked for every checkpoint; if not, the shards are sent to the chief, which writes and reads the same files. No
+//! configuration is needed for either case.
 
 use super::expression::group;
 use super::shard_transfer::ShardTransfer;
@@ -21,7 +21,7 @@ use storage::checkpoint_state::{self, SavedPaths};
 use storage::file_system::{FileSystem, FileSystems, create_temporary, path};
 use tensor::{Code, DType, PartialShape, Result, Shape, Status, Tensor};
 
-/// What a saver can be told.
+/// Options of a saver.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -36,18 +36,18 @@ use tensor::{Code, DType, PartialShape, Result, Shape, Status, Tensor};
 /// ```
 #[derive(Clone, Debug)]
 pub struct SaverOptions {
-    /// The variables by the names that they have in checkpoints; without them, all global ones under their own names, and what
-    /// else was made to be saved, such as the positions of iterators.
+    /// The variables by their names in checkpoints; the default is all global variables under their own names, and the other
+    /// saveable state, such as the positions of iterators.
     pub variables: Option<Vec<(String, Variable)>>,
-    /// Whether every task writes its own part, or sends it to the chief when it doesn't share the chief's disk.
+    /// Whether every task writes its own shard, or sends it to the chief if it doesn't share the chief's disk.
     pub sharded: bool,
-    /// How many checkpoints are kept; 0 means all.
+    /// The most checkpoints to keep; 0 means all.
     pub max_to_keep: usize,
-    /// A checkpoint is kept for good every so many hours.
+    /// The interval in hours at which a checkpoint is kept permanently.
     pub keep_checkpoint_every_n_hours: f64,
     /// The name scope of the saver's nodes.
     pub name: String,
-    /// Whether restoring takes the shape of what is restored.
+    /// Whether restoring gives variables the shape of the restored value.
     pub reshape: bool,
 }
 
@@ -95,13 +95,13 @@ pub struct Saver {
     keep_every_seconds: f64,
     pub(super) files: Arc<dyn FileSystem>,
     kept: Mutex<Kept>,
-    /// Held while a checkpoint is written: two of one step would be in each other's way.
+    /// Held while a checkpoint is written: two of the same step would interfere.
     saving: Mutex<()>,
-    /// The nodes that send shards, once it was found out whether there is need of any.
+    /// The nodes that send shards, once it is known whether they are needed.
     transfer: Mutex<Option<Option<ShardTransfer>>>,
 }
 
-/// The checkpoints that the saver knows of, oldest first, each with the time at which it was written.
+/// The saver's checkpoints, oldest first, each with the time at which it was written.
 #[derive(Default)]
 struct Kept {
     checkpoints: Vec<(String, f64)>,
@@ -115,10 +115,10 @@ struct Saved {
     source: Source,
 }
 
-/// Where a tensor comes from, and goes back to.
+/// The source of a tensor, to which it is restored.
 enum Source {
     Variable(Box<Variable>),
-    /// Something else, and the device that it is on.
+    /// Other saveable state, and its device.
     Other(Saveable, String),
 }
 
@@ -137,7 +137,7 @@ impl Source {
         }
     }
 
-    /// Returns what is written.
+    /// Returns the tensor to save.
     fn value(&self, graph: &Graph) -> Output {
         match self {
             Source::Variable(variable) if variable.kind() == Kind::Ref => variable.handle().clone(),
@@ -194,7 +194,7 @@ impl Saver {
         Ok(Saver::from_def(def))
     }
 
-    /// Makes a saver over nodes that are in the graph already, such as an imported MetaGraph's.
+    /// Returns a saver over existing nodes, such as those of an imported MetaGraph.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -222,7 +222,7 @@ impl Saver {
         }
     }
 
-    /// Returns what a MetaGraph says of the saver.
+    /// Returns the saver's definition for a MetaGraph.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -238,7 +238,7 @@ impl Saver {
         self.def.clone()
     }
 
-    /// Writes a checkpoint `PREFIX-STEP` and makes it its directory's newest; returns its name.
+    /// Writes a checkpoint `PREFIX-STEP`, and records it as the directory's newest; returns its name.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -274,7 +274,7 @@ impl Saver {
             let mut kept = self.kept.lock();
             self.remember(&mut kept, &written)
         };
-        // The state file is last, so that it never names a checkpoint that isn't complete.
+        // The state file is written last, so that it never names an incomplete checkpoint.
         checkpoint_state::update_checkpoint_state(&*self.files, directory, state.0, None, SavedPaths::AsGiven)?;
         for old in state.1 {
             self.delete(&old);
@@ -282,7 +282,7 @@ impl Saver {
         Ok(written)
     }
 
-    /// Reads a checkpoint.
+    /// Restores a checkpoint.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -310,8 +310,8 @@ impl Saver {
         self.read(session, checkpoint).map_err(|status| about_files(status, "restoring", checkpoint))
     }
 
-    /// Has a checkpoint written, by the tasks that hold the variables or by the chief.
-    /// Writes the variables to files of this prefix and nothing else: no state file names them, and none is deleted later.
+    /// Writes the variables to files with this prefix and nothing else: no state file names them, and none is deleted later. The
+    /// tasks that hold the variables write them, or the chief does.
     pub(crate) fn save_values(&self, session: &Session, prefix: &str) -> Result<()> {
         let _saving = self.saving.lock();
         self.write(session, prefix).map(drop).map_err(|status| about_files(status, "saving", prefix))
@@ -330,18 +330,18 @@ impl Saver {
                 result => return result,
             }
         }
-        tracing::info!("{prefix}: not written by {} themselves, but sent", transfer.devices().join(", "));
+        tracing::info!("{prefix}: written by the chief, since {} can't write there", transfer.devices().join(", "));
         run(&transfer.save)
     }
 
-    /// Has a checkpoint read, by the tasks that hold the variables or by the chief.
+    /// Restores a checkpoint, read by the tasks that hold the variables or by the chief.
     fn read(&self, session: &Session, prefix: &str) -> Result<()> {
         let run = |target: &str| {
             let run = session.runner().feed_name(&self.filename, Tensor::string(prefix.to_owned()));
             run.target_name(target).run().map(drop)
         };
         let Some(transfer) = self.transfer(session.graph())? else { return run(&self.restore) };
-        // The index has the checksum of every tensor: who sees the same one sees the same checkpoint.
+        // The index has the checksum of every tensor: a task that sees the same index sees the same checkpoint.
         let index = meta_filename(prefix);
         if transfer.all_read(session, &index, &self.files.read(&index)?)? {
             match run(&self.restore) {
@@ -349,17 +349,17 @@ impl Saver {
                 result => return result,
             }
         }
-        tracing::info!("{prefix}: not read by {} themselves, but sent", transfer.devices().join(", "));
+        tracing::info!("{prefix}: read by the chief, since {} can't read there", transfer.devices().join(", "));
         run(&transfer.restore)
     }
 
-    /// Returns the nodes that send shards; none when there are no shards, or all is in one process.
+    /// Returns the nodes that send shards; `None` if there are no shards, or everything is in one process.
     fn transfer(&self, graph: &Graph) -> Result<Option<ShardTransfer>> {
         if !self.def.sharded {
             return Ok(None);
         }
         let mut transfer = self.transfer.lock();
-        // A saver that was made from its definition may serve another graph by now.
+        // A saver that was created from its definition may be used with another graph now.
         let is_there = |transfer: &ShardTransfer| graph.operation(&transfer.restore).is_some();
         match &*transfer {
             Some(known) if known.as_ref().is_none_or(is_there) => Ok(known.clone()),
@@ -373,15 +373,15 @@ impl Saver {
         let content = format!("{} {} {:?}", std::process::id(), session.id(), SystemTime::now());
         let written = file.append(content.as_bytes()).and_then(|()| file.flush());
         let seen = written.and_then(|()| transfer.all_read(session, &name, content.as_bytes()));
-        // Until now it was open, and so locked: others would take it for a leftover.
+        // Until now the file was open, and so locked: otherwise another process could sweep it as a leftover.
         drop(file);
         if let Err(status) = self.files.delete_file(&name) {
-            tracing::warn!("{name} stays: {status}");
+            tracing::warn!("can't delete {name}: {status}");
         }
         seen
     }
 
-    /// Returns the checkpoints that are kept, oldest first.
+    /// Returns the kept checkpoints, oldest first.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -404,7 +404,7 @@ impl Saver {
         self.kept.lock().checkpoints.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Takes over the checkpoints of a directory's state, after a restart.
+    /// Takes over the checkpoints in a directory's state file, after a restart.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -434,10 +434,10 @@ impl Saver {
         Ok(())
     }
 
-    /// Returns the step of the newest checkpoint `PREFIX-STEP` that this saver has written, or found when it restored.
+    /// Returns the step of the newest checkpoint `PREFIX-STEP` that this saver has written or restored.
     ///
-    /// With it there is no need to save when training begins: that would keep what other workers have made of the variables
-    /// since they were restored, even if it is good for nothing.
+    /// If there is one, training needn't save at its start: that would save the changes that other workers have made since the
+    /// restore, even if they have broken the model.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -462,7 +462,7 @@ impl Saver {
         name.strip_prefix(prefix)?.strip_prefix('-')?.parse().ok()
     }
 
-    /// Notes a new checkpoint; returns the new state of the directory and what is to be deleted.
+    /// Records a new checkpoint; returns the directory's new state and the checkpoints to delete.
     fn remember(&self, kept: &mut Kept, written: &str) -> (CheckpointState, Vec<String>) {
         kept.checkpoints.retain(|(name, _)| name != written);
         kept.checkpoints.push((written.to_owned(), now()));
@@ -484,21 +484,21 @@ impl Saver {
         (state, deleted)
     }
 
-    /// Deletes the files of a checkpoint; one that is gone already is no matter.
+    /// Deletes the files of a checkpoint; missing ones are ignored.
     fn delete(&self, checkpoint: &str) {
         for pattern in
             [format!("{checkpoint}.data-?????-of-?????"), meta_filename(checkpoint), format!("{checkpoint}.meta")]
         {
             for file in self.files.glob(&pattern).unwrap_or_default() {
                 if let Err(status) = self.files.delete_file(&file) {
-                    tracing::warn!("old checkpoint file {file} stays: {status}");
+                    tracing::warn!("can't delete the old checkpoint file {file}: {status}");
                 }
             }
         }
     }
 }
 
-/// Returns the newest checkpoint of a directory, when there is one.
+/// Returns the newest checkpoint of a directory, if there is one.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -519,13 +519,13 @@ pub fn latest_checkpoint(directory: &str) -> Result<Option<String>> {
     checkpoint_state::latest_checkpoint(&FileSystems::all(), directory, None)
 }
 
-/// Returns whether a task can't get at files that are there for the chief.
+/// Returns whether a task can't access files that the chief can.
 fn is_about_access(status: &Status) -> bool {
     matches!(status.code(), Code::NotFound | Code::PermissionDenied | Code::FailedPrecondition)
 }
 
-/// Says which checkpoint failed. A file that is too short or too long is not the end of the input, which is what training
-/// loops take `OutOfRange` for.
+/// Names the failed checkpoint. A file that is too short or too long must not be reported as `OutOfRange`, which training loops
+/// take for the end of the input.
 fn about_files(status: Status, what: &str, checkpoint: &str) -> Status {
     let status = match (status.code(), what) {
         (Code::OutOfRange, "saving") => Status::new(Code::ResourceExhausted, status.message()),
@@ -539,7 +539,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// Returns what is saved, sorted by name and slice, as TensorFlow does.
+/// Returns the tensors to save, sorted by name and slice, as in TensorFlow.
 fn saved_tensors(graph: &Graph, options: &SaverOptions) -> Result<Vec<Saved>> {
     let named = match &options.variables {
         Some(variables) => variables.clone(),
@@ -661,7 +661,7 @@ fn on_device<R>(graph: &Graph, device: &str, body: impl FnOnce(&Graph) -> R) -> 
     if device.is_empty() { body(graph) } else { graph.device(device, body) }
 }
 
-/// Returns the processor of the task of a device, which is where files are.
+/// Returns the CPU of a device's task, which has access to files.
 fn host_cpu(device: &str) -> Result<String> {
     if device.is_empty() {
         return Ok(String::new());
@@ -693,7 +693,7 @@ fn lists(graph: &Graph, saved: &[&Saved]) -> Result<(Output, Output)> {
     Ok((names, specs))
 }
 
-/// Passes the name on when the checkpoint is written.
+/// Passes the name on once the checkpoint is written.
 fn after(graph: &Graph, name: &Output, save: &Operation) -> Result<Output> {
     graph.colocate_with(&name.op, |graph| {
         let op = graph.op("Identity").name("control_dependency").input(name).control(save);

@@ -1,4 +1,4 @@
-//! [`Scaffold`]: the parts of a graph that a supervised session needs, made where the program hasn't given them.
+//! [`Scaffold`]: the parts of a graph that a supervised session needs; those that the program doesn't set are created.
 
 use super::session_manager::{InitFn, Initialization};
 use super::{
@@ -11,7 +11,7 @@ use graph::{Graph, Operation, Output};
 use std::sync::Arc;
 use tensor::{Result, Tensor};
 
-/// The parts of a graph that a supervised session needs. Cloning shares the graph.
+/// The parts of a graph that a supervised session needs. Clones share the graph.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -29,24 +29,24 @@ use tensor::{Result, Tensor};
 /// ```
 #[derive(Clone, Default)]
 pub struct Scaffold {
-    /// How variables get their first values; without an operation, by their initializers.
+    /// How variables are initialized; by default by their initializers.
     pub init: Initialization,
-    /// The vector of names of variables without values.
+    /// The vector of names of uninitialized variables.
     pub ready_op: Option<Output>,
-    /// What must be empty before the local initialization.
+    /// The vector that must be empty before the local initialization.
     pub ready_for_local_init_op: Option<Output>,
-    /// What every task runs for itself.
+    /// The operation that every task runs for itself.
     pub local_init_op: Option<Operation>,
     /// The summary.
     pub summary_op: Option<Output>,
     /// The saver.
     pub saver: Option<Arc<Saver>>,
-    /// What the saver is told that is made when there is none.
+    /// Options of the saver that is created if there is none.
     pub saver_options: Option<SaverOptions>,
 }
 
 impl Scaffold {
-    /// Makes a scaffold in which everything is still to be made.
+    /// Returns a scaffold with no parts set.
     ///
     /// ```
     /// use ferroflow::train::Scaffold;
@@ -57,7 +57,7 @@ impl Scaffold {
         Scaffold::default()
     }
 
-    /// Sets the operation that gives variables their first values.
+    /// Sets the operation that initializes variables.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -93,7 +93,7 @@ impl Scaffold {
         self
     }
 
-    /// Sets a function that runs after the init operation, and only when there was no checkpoint.
+    /// Sets a function that runs after the init operation, only if there was no checkpoint.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -166,7 +166,7 @@ impl Scaffold {
         self
     }
 
-    /// Makes what is still missing.
+    /// Creates the missing parts.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};

@@ -1,4 +1,4 @@
-//! [`SessionManager`]: makes sessions whose variables have values: set, restored from a checkpoint, or waited for.
+//! [`SessionManager`]: creates sessions with initialized variables, restored from a checkpoint, initialized, or waited for.
 
 use super::readiness::{Heard, Listening, Readiness};
 use super::{Coordinator, Saver};
@@ -10,11 +10,11 @@ use storage::checkpoint_state::get_checkpoint_state;
 use storage::file_system::FileSystems;
 use tensor::{Code, Result, Status, Tensor};
 
-/// How soon a worker that nobody tells looks again at first; the pauses grow up to [`LONGEST_PAUSE`].
+/// The first interval at which a worker polls when it isn't notified; the intervals grow up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// How many variables a message names at most.
+/// The most variables that a message names.
 const NAMES_MAX: usize = 5;
 
 /// A function that initializes what operations can't.
@@ -30,7 +30,7 @@ const NAMES_MAX: usize = 5;
 /// ```
 pub type InitFn = Arc<dyn Fn(&Session) -> Result<()> + Send + Sync>;
 
-/// How variables get their first values when there is no checkpoint.
+/// How variables are initialized if there is no checkpoint.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -47,15 +47,15 @@ pub type InitFn = Arc<dyn Fn(&Session) -> Result<()> + Send + Sync>;
 /// ```
 #[derive(Clone, Default)]
 pub struct Initialization {
-    /// The operation that sets them.
+    /// The init operation.
     pub op: Option<Operation>,
-    /// What is fed to the operation.
+    /// The feeds of the operation.
     pub feeds: Vec<(Output, Tensor)>,
-    /// What runs after the operation.
+    /// The function to run after the operation.
     pub function: Option<InitFn>,
 }
 
-/// Where a session's variables may come from.
+/// Where to restore a session's variables from.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -79,17 +79,17 @@ pub struct Initialization {
 /// ```
 #[derive(Clone, Default)]
 pub struct RestoreFrom {
-    /// What reads checkpoints.
+    /// The saver that restores checkpoints.
     pub saver: Option<Arc<Saver>>,
-    /// A directory whose newest checkpoint is taken.
+    /// A directory, whose newest checkpoint is restored.
     pub directory: Option<String>,
-    /// One checkpoint, whatever the directory says.
+    /// A specific checkpoint, in place of the directory's newest one.
     pub checkpoint: Option<String>,
-    /// Waits for a checkpoint to appear in the directory.
+    /// Whether to wait for a checkpoint to appear in the directory.
     pub wait: bool,
 }
 
-/// Makes sessions that are ready to train.
+/// Creates sessions that are ready for training.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -119,14 +119,14 @@ pub struct SessionManager {
 
 /// What a session lacks.
 struct Lacking {
-    /// In words.
+    /// A description.
     what: String,
-    /// Where the first variable is that has no value.
+    /// The device of the first uninitialized variable.
     device: Option<String>,
 }
 
 impl SessionManager {
-    /// Makes a manager of a graph's sessions that asks nothing of them.
+    /// Returns a manager of a graph's sessions without any conditions for readiness.
     ///
     /// ```
     /// use ferroflow::Graph;
@@ -146,7 +146,7 @@ impl SessionManager {
         }
     }
 
-    /// Sets the operation that initializes what every session has for itself.
+    /// Sets the operation that initializes each session's local state.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -163,7 +163,7 @@ impl SessionManager {
         self
     }
 
-    /// Sets the vector of names of variables without values: a session is ready when it is empty.
+    /// Sets the vector of names of uninitialized variables: a session is ready if it is empty.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -180,7 +180,7 @@ impl SessionManager {
         self
     }
 
-    /// Sets what must be empty before the local initialization can run.
+    /// Sets a vector that must be empty before the local initialization can run.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -197,7 +197,7 @@ impl SessionManager {
         self
     }
 
-    /// Sets how often it is said what is waited for.
+    /// Sets the interval at which a waiting worker logs what it waits for.
     ///
     /// ```
     /// use ferroflow::{Graph, train::SessionManager};
@@ -210,8 +210,8 @@ impl SessionManager {
         self
     }
 
-    /// Sets how often a waiting worker looks by itself. The chief tells it at once when all is ready, unless it is one of
-    /// TensorFlow's.
+    /// Sets the interval at which a waiting worker polls. The chief also notifies it as soon as everything is ready, unless the
+    /// chief is a TensorFlow program.
     ///
     /// ```
     /// use ferroflow::{Graph, train::SessionManager};
@@ -224,7 +224,7 @@ impl SessionManager {
         self
     }
 
-    /// Sets whose stop ends the waiting.
+    /// Sets the coordinator whose stop request ends the waiting.
     ///
     /// ```
     /// use ferroflow::Graph;
@@ -238,7 +238,7 @@ impl SessionManager {
         self
     }
 
-    /// Makes a session and restores its variables, or initializes them when there is no checkpoint. This is for the chief.
+    /// Creates a session and restores its variables, or initializes them if there is no checkpoint. This is for the chief.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -292,7 +292,7 @@ impl SessionManager {
         }
     }
 
-    /// Makes a session and restores its variables from a checkpoint; returns whether it is ready.
+    /// Creates a session and restores its variables from a checkpoint; returns whether it is ready.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -332,7 +332,7 @@ impl SessionManager {
         Ok((session, not_ready.is_none()))
     }
 
-    /// Tells the workers that wait for a session of this graph that it is ready.
+    /// Notifies the workers that wait for a session of this graph that it is ready.
     fn tell_waiting(&self, target: &Target, config: &SessionConfig) {
         if matches!(target, Target::Local) {
             return;
@@ -342,11 +342,11 @@ impl SessionManager {
             None => Ok(()),
         });
         if let Err(status) = told {
-            tracing::debug!("waiting workers can't be told, but look by themselves: {status}");
+            tracing::debug!("can't notify the waiting workers, which poll anyway: {status}");
         }
     }
 
-    /// Makes a session and waits until another one, the chief's, has given the variables values.
+    /// Creates a session and waits until the chief's session has initialized the variables.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -393,7 +393,7 @@ impl SessionManager {
                     current = Some(session);
                     lacking
                 }
-                // A task that went away takes the sessions along; the next ones may find it back.
+                // A lost task ends the sessions on it; the next session may find the task back.
                 Err(status) if is_recoverable(&status) => {
                     let _ = session.close();
                     listening = None;
@@ -441,7 +441,7 @@ impl SessionManager {
         Ok((session, true))
     }
 
-    /// Runs the local initialization; returns what it lacks when it can't run yet.
+    /// Runs the local initialization; returns what it lacks if it can't run yet.
     fn run_local_init(&self, session: &Session) -> Result<Option<Lacking>> {
         let Some(op) = &self.local_init_op else { return Ok(None) };
         if let Some(ready) = &self.ready_for_local_init_op
@@ -453,7 +453,7 @@ impl SessionManager {
         Ok(None)
     }
 
-    /// Returns what the session lacks; none when it is ready.
+    /// Returns what the session lacks; `None` if it is ready.
     fn not_ready(&self, session: &Session) -> Result<Option<Lacking>> {
         match &self.ready_op {
             None => Ok(None),
@@ -478,7 +478,7 @@ impl SessionManager {
         Ok(Some(Lacking { what: self.describe(names.into_iter()), device }))
     }
 
-    /// Names variables and the devices where they are.
+    /// Lists variables and their devices.
     fn describe(&self, names: impl ExactSizeIterator<Item = String>) -> String {
         let count = names.len();
         let named: Vec<String> = names
@@ -493,12 +493,12 @@ impl SessionManager {
     }
 }
 
-/// Returns whether a new session may succeed where this failure ended one.
+/// Returns whether a new session may succeed after this failure.
 pub(super) fn is_recoverable(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Aborted)
 }
 
-/// Waits between looks, and says now and then what for.
+/// Waits until the next poll, and logs at intervals what it waits for.
 pub(super) struct Waiting<'a> {
     manager: &'a SessionManager,
     start: Instant,
@@ -516,7 +516,7 @@ impl<'a> Waiting<'a> {
         self.pause_until_told(what, None)
     }
 
-    /// As [`pause`](Self::pause), until the chief tells of what is on a device.
+    /// As [`pause`](Self::pause), until the chief notifies of the variables on a device.
     fn pause_until_told(&mut self, what: &str, told: Option<(&mut Listening<'_>, &str)>) -> Result<()> {
         let stopped = || Status::cancelled(format!("stopped while waiting for model to be ready. {what}"));
         if self.max_wait.is_some_and(|max_wait| self.start.elapsed() >= max_wait) {

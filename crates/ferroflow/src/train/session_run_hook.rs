@@ -1,4 +1,4 @@
-//! [`SessionRunHook`]: what takes part in every run of a [`MonitoredSession`](super::MonitoredSession).
+//! [`SessionRunHook`]: takes part in every run of a [`MonitoredSession`](super::MonitoredSession).
 
 use super::Coordinator;
 use crate::session::{RunMetadata, RunOptions, Session};
@@ -6,7 +6,7 @@ use graph::{Graph, Operation, Output};
 use std::cell::Cell;
 use tensor::{Result, Tensor};
 
-/// What is asked of a run.
+/// The arguments of a run.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -30,7 +30,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// Asks for nothing yet.
+    /// Returns empty arguments.
     ///
     /// ```
     /// use ferroflow::{Graph, train::{MonitoredSession, RunArgs}};
@@ -44,7 +44,7 @@ impl RunArgs {
         RunArgs::default()
     }
 
-    /// Gives a value for an output.
+    /// Feeds a value for an output.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -62,7 +62,7 @@ impl RunArgs {
         self
     }
 
-    /// Asks for an output's value.
+    /// Fetches an output.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -79,7 +79,7 @@ impl RunArgs {
         self
     }
 
-    /// Runs an operation for its effects.
+    /// Runs an operation for its side effects.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -97,7 +97,7 @@ impl RunArgs {
         self
     }
 
-    /// Sets how the run is done; what one asks to record is recorded for all.
+    /// Sets the options of the run; anything that one hook requests to be traced is traced for all.
     ///
     /// ```
     /// use ferroflow::prelude::*;
@@ -115,7 +115,7 @@ impl RunArgs {
         self
     }
 
-    /// Runs what is asked for in a plain session.
+    /// Runs with these arguments in a plain session.
     pub(super) fn run(&self, session: &Session) -> Result<(Vec<Tensor>, Option<RunMetadata>)> {
         let mut runner = session.runner().options(self.options.clone());
         for (name, value) in &self.feeds {
@@ -126,7 +126,7 @@ impl RunArgs {
     }
 }
 
-/// The run that is about to be done or was done.
+/// The current run, before or after it.
 ///
 /// ```
 /// use ferroflow::train::{RunArgs, RunContext, RunValues, SessionRunHook};
@@ -174,7 +174,7 @@ impl<'a> RunContext<'a> {
         self.session
     }
 
-    /// Returns what stops the threads.
+    /// Returns the coordinator, which stops the threads.
     ///
     /// ```
     /// use ferroflow::train::{RunContext, RunValues};
@@ -188,7 +188,7 @@ impl<'a> RunContext<'a> {
         self.coordinator
     }
 
-    /// Returns what the program asked for.
+    /// Returns the arguments of the program's run.
     ///
     /// ```
     /// use ferroflow::train::{RunArgs, RunContext};
@@ -203,7 +203,7 @@ impl<'a> RunContext<'a> {
         self.original
     }
 
-    /// Asks the program to end after this run.
+    /// Requests that the loop end after this run.
     ///
     /// ```
     /// use ferroflow::train::{RunContext, RunValues};
@@ -220,7 +220,7 @@ impl<'a> RunContext<'a> {
         self.stop.set(true);
     }
 
-    /// Returns whether a hook asked the program to end.
+    /// Returns whether a hook requested that the loop end.
     ///
     /// ```
     /// use ferroflow::train::{RunContext, RunValues};
@@ -237,7 +237,7 @@ impl<'a> RunContext<'a> {
     }
 }
 
-/// What a run gave to one hook.
+/// A hook's results of a run.
 ///
 /// ```
 /// use ferroflow::train::{RunContext, RunValues};
@@ -249,13 +249,13 @@ impl<'a> RunContext<'a> {
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub struct RunValues {
-    /// The values that the hook asked for.
+    /// The values that the hook fetched.
     pub results: Vec<Tensor>,
-    /// What was recorded of the run.
+    /// The run's metadata.
     pub metadata: Option<RunMetadata>,
 }
 
-/// Takes part in the life of a monitored session. Each method does nothing unless it is written.
+/// Takes part in the life cycle of a monitored session. By default the methods do nothing.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -289,27 +289,27 @@ pub struct RunValues {
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 pub trait SessionRunHook: Send {
-    /// Is called once, while nodes can still be added to the graph.
+    /// Called once, while nodes can still be added to the graph.
     fn begin(&mut self, _graph: &Graph) -> Result<()> {
         Ok(())
     }
 
-    /// Is called after every session that is made: at the start, and after every recovery.
+    /// Called after every session is created: at the start, and after every recovery.
     fn after_create_session(&mut self, _session: &Session, _coordinator: &Coordinator) -> Result<()> {
         Ok(())
     }
 
-    /// Returns what to run beside what the program runs.
+    /// Returns arguments to add to the program's run.
     fn before_run(&mut self, _context: &RunContext<'_>) -> Result<RunArgs> {
         Ok(RunArgs::new())
     }
 
-    /// Is called with the values that [`before_run`](Self::before_run) asked for; not when the run failed.
+    /// Called with the values that [`before_run`](Self::before_run) fetched, unless the run failed.
     fn after_run(&mut self, _context: &RunContext<'_>, _values: &RunValues) -> Result<()> {
         Ok(())
     }
 
-    /// Is called at the end, unless training failed.
+    /// Called at the end, unless training failed.
     fn end(&mut self, _session: &Session) -> Result<()> {
         Ok(())
     }

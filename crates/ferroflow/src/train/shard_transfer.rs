@@ -1,9 +1,9 @@
-//! [`ShardTransfer`]: sharded checkpoints when the tasks that hold the variables don't share the chief's disk.
+//! [`ShardTransfer`]: sharded checkpoints if the tasks that hold the variables don't share the chief's disk.
 //!
-//! A sharded saver's nodes write each shard on the task that holds its variables, which needs a file system that all tasks
-//! see. Whether they do is found out by letting each read a file of the chief's. If one doesn't see what the chief sees,
-//! copies of the saver's nodes are run instead, in which everything that touches files is where the session's master is,
-//! and the variables are sent there, one shard after the other. The files are the same either way.
+//! A sharded saver's nodes write each shard on the task that holds its variables, which needs a file system that all tasks see.
+//! To test that, each task reads a file of the chief's. If one doesn't see what the chief sees, copies of the saver's nodes run
+//! instead: everything that accesses files is placed on the session's master, and the variables are sent there, one shard after
+//! the other. The files are the same in both cases.
 
 use crate::session::Session;
 use graph::{DeviceName, Graph, NodeId, Operation, Output};
@@ -11,12 +11,12 @@ use proto::SaverDef;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use tensor::{Code, DType, PartialShape, Result, Status, Tensor};
 
-/// The nodes of a sharded saver that send the shards instead of writing them where they are.
+/// The nodes of a sharded saver that send the shards instead of writing them locally.
 #[derive(Clone, Debug)]
 pub(super) struct ShardTransfer {
     /// The tensor to fetch for a checkpoint, in place of the saver's own.
     pub(super) save: String,
-    /// The operation to run for restoring, in place of the saver's own.
+    /// The operation that restores, in place of the saver's own.
     pub(super) restore: String,
     file: String,
     contents: Vec<String>,
@@ -24,7 +24,7 @@ pub(super) struct ShardTransfer {
 }
 
 impl ShardTransfer {
-    /// Adds the nodes; none when the saver's nodes are on no named task, as in a session of one process.
+    /// Adds the nodes; returns `None` if the saver's nodes are on no named task, as in a session of one process.
     pub(super) fn add(graph: &Graph, def: &SaverDef) -> Result<Option<ShardTransfer>> {
         let saved = graph.output(&def.save_tensor_name)?;
         let filename = graph.output(&def.filename_tensor_name)?.edge();
@@ -66,19 +66,19 @@ impl ShardTransfer {
         })
     }
 
-    /// Returns whether every task that holds a shard finds this in the file.
+    /// Returns whether every task that holds a shard reads this content from the file.
     pub(super) fn all_read(&self, session: &Session, path: &str, content: &[u8]) -> Result<bool> {
         let run = session.runner().feed_name(&self.file, Tensor::string(path.to_owned()));
         let run = self.contents.iter().fold(run, |run, name| run.fetch_name(name));
         match run.run() {
             Ok(values) => Ok(values.iter().all(|value| matches!(value.strings(), Ok([found]) if found == content))),
-            // A task that is gone is no sign of a disk of its own.
+            // A lost task doesn't mean a separate disk.
             Err(status) if is_about_tasks(&status) => Err(status),
             Err(_) => Ok(false),
         }
     }
 
-    /// Returns the devices whose shards are meant.
+    /// Returns the devices of the shards.
     pub(super) fn devices(&self) -> &[String] {
         &self.devices
     }
@@ -88,7 +88,7 @@ fn is_about_tasks(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Aborted | Code::Cancelled | Code::DeadlineExceeded)
 }
 
-/// Returns an operation and all that it needs.
+/// Returns an operation and everything that it depends on.
 fn ancestors(last: &Operation) -> Vec<Operation> {
     let (mut seen, mut found, mut left) = (HashSet::from([last.id()]), Vec::new(), vec![last.clone()]);
     while let Some(op) = left.pop() {
@@ -106,7 +106,7 @@ trait Copier {
     -> Result<Operation>;
 }
 
-/// Copies those of `ops`, which are all that `last` needs, that are sources or need one; returns the copy of `last`.
+/// Copies those of `ops`, which are the dependencies of `last`, that are sources or depend on one; returns the copy of `last`.
 fn copy(
     graph: &Graph,
     last: &Operation,
@@ -151,20 +151,20 @@ fn copy(
             copies.insert(op.id(), copy);
         }
         if later.len() == before {
-            return Err(Status::invalid_argument("the nodes of a saver need each other in a circle"));
+            return Err(Status::invalid_argument("the nodes of the saver form a cycle"));
         }
         left = later;
     }
     let copy = copies.remove(&last.id());
-    copy.ok_or_else(|| Status::invalid_argument(format!("the saver's node '{}' has no part in files", last.name())))
+    copy.ok_or_else(|| Status::invalid_argument(format!("the saver's node '{}' doesn't access files", last.name())))
 }
 
-/// Adds an operation like another on a device.
+/// Adds a copy of an operation on another device.
 fn like(graph: &Graph, op: &Operation, device: &str, inputs: &[Output], controls: &[Operation]) -> Result<Operation> {
     let name = op.name();
     let mut copy = graph.op(&op.op_type()).name(name.rsplit('/').next().unwrap_or(&name)).inputs(inputs);
     for (name, value) in op.attrs() {
-        // Who is placed with whom is about the saver's own nodes.
+        // Colocation attributes refer to the saver's own nodes.
         if &*name != "_class" {
             copy = copy.attr(&name, value);
         }
@@ -173,7 +173,7 @@ fn like(graph: &Graph, op: &Operation, device: &str, inputs: &[Output], controls
     copy.device(device).without_scope_controls().try_build()
 }
 
-/// Copies what saves: all of it to where the master is.
+/// Copies the save operations, all of them to the master's task.
 #[derive(Default)]
 struct Saving {
     last: Option<Operation>,
@@ -190,7 +190,7 @@ impl Copier for Saving {
         if op.op_type() != "SaveV2" {
             return like(graph, op, "", &inputs, controls);
         }
-        // The values of a shard leave when the one before is written: the chief holds one at a time.
+        // A shard's values are sent only when the previous shard is written: the chief holds one at a time.
         if let Some(last) = &self.last {
             for value in inputs.iter_mut().skip(3) {
                 let gate = graph.op("Identity").name("value").input(value).control(last);
@@ -203,13 +203,13 @@ impl Copier for Saving {
     }
 }
 
-/// Copies what restores: the reading to where the master is, the assignments where they are.
+/// Copies the restore operations: the reads to the master's task, the assignments to where they are.
 #[derive(Default)]
 struct Restoring {
     reads: Vec<Operation>,
-    /// What is assigned, with which of the reads it takes.
+    /// The assignments, each with its read.
     assigned: Vec<(usize, Operation)>,
-    /// Which of the reads the copies take.
+    /// The reads that are copied.
     takes: HashMap<NodeId, usize>,
 }
 
@@ -239,7 +239,7 @@ impl Copier for Restoring {
 }
 
 impl Restoring {
-    /// A shard is read when the one before is assigned: the chief holds one at a time.
+    /// A shard is read only when the previous one is assigned: the chief holds one at a time.
     fn one_after_the_other(&self) {
         for (read, assigned) in &self.assigned {
             if let Some(next) = self.reads.get(read + 1) {
@@ -259,7 +259,7 @@ mod tests {
     use crate::variable::Kind;
     use crate::variable_scope::{FixedSizePartitioner, get_variable};
 
-    /// A sharded saver of variables on two parameter servers, and a session of a worker.
+    /// Returns a sharded saver of variables on two parameter servers, and a session of a worker.
     struct Sharded {
         _cluster: EmbeddedCluster,
         graph: Graph,
@@ -304,7 +304,7 @@ mod tests {
         std::fs::write(&file, "content").unwrap();
         let path = file.to_str().unwrap();
         assert!(transfer.all_read(&sharded.session, path, b"content")?);
-        // An old file of the same name on a disk of a task's own.
+        // An old file of the same name on a task's own disk.
         assert!(!transfer.all_read(&sharded.session, path, b"other")?);
         assert!(!transfer.all_read(&sharded.session, directory.path().join("none").to_str().unwrap(), b"content")?);
         Ok(())

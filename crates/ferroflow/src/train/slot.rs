@@ -1,4 +1,5 @@
-//! Slots: variables that belong to others, such as an optimizer's accumulators, beside them and named after them.
+//! Slots: variables that belong to another variable, such as an optimizer's accumulators, and are placed with it and named after
+//! it.
 
 use super::expression::mul;
 use super::fill::{filled, filled_constant};
@@ -6,7 +7,7 @@ use crate::variable::{SaveSlice, Variable};
 use graph::{Graph, Output};
 use tensor::{Result, Shape, Status};
 
-/// The first value of a slot.
+/// The initial value of a slot.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -27,13 +28,13 @@ pub enum SlotInitial<'a> {
     Ones,
     /// One number in the shape of the variable.
     Constant(f64),
-    /// What a function builds in the slot's scope.
+    /// A function's result, built in the slot's scope.
     Function(&'a dyn Fn(&Graph) -> Result<Output>),
-    /// A tensor that is in the graph already.
+    /// A tensor that exists already.
     Tensor(&'a Output),
 }
 
-/// Makes a variable `PRIMARY/NAME` beside its primary.
+/// Creates a variable `PRIMARY/NAME` beside its primary.
 ///
 /// ```
 /// use ferroflow::prelude::*;
@@ -49,7 +50,7 @@ pub fn create_slot(primary: &Variable, name: &str, initial: SlotInitial<'_>) -> 
     let graph = primary.graph();
     let wanted = format!("{}/{name}", primary.name());
     let whole = first_free(graph, &wanted);
-    // Reserved in the current scope as well, as TensorFlow's variable scope does.
+    // Also reserved in the current scope, as TensorFlow's variable scope does.
     graph.unique_name(&wanted);
     let shape = primary.shape().clone();
     let mut failure = None;
@@ -118,7 +119,7 @@ fn constant_like(graph: &Graph, primary: &Variable, value: f64) -> Result<Output
     }
 }
 
-/// Adds a constant in the shape of a variable, placed with it.
+/// Adds a constant in the shape of a variable, colocated with it.
 pub(crate) fn constant_beside(graph: &Graph, variable: &Variable, value: f64) -> Result<Output> {
     let shape = variable.shape().to_shape().ok_or_else(|| {
         Status::invalid_argument(format!("the shape of variable '{}' must be known", variable.name()))

@@ -1,5 +1,5 @@
-//! [`Supervisor`]: oversees a training program: it makes the session, saves checkpoints and summaries while training runs,
-//! and restores after a restart.
+//! [`Supervisor`]: supervises a training program: it creates the session, saves checkpoints and summaries during training, and
+//! restores after a restart.
 //!
 //! ```
 //! use ferroflow::train::{GradientDescentOptimizer, Optimizer, Supervisor};
@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{Result, Status, Tensor};
 
-/// What a builder was told: nothing, that there shall be none, or what to take.
+/// A builder's option: the default, none, or a given value.
 #[derive(Clone)]
 enum Choice<T> {
     Default,
@@ -57,7 +57,7 @@ impl<T> Choice<T> {
     }
 }
 
-/// A supervisor about to be made.
+/// Builds a supervisor.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*};
@@ -92,7 +92,7 @@ pub struct SupervisorBuilder {
     checkpoint_basename: String,
 }
 
-/// Oversees a training program.
+/// Supervises a training program.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -129,12 +129,12 @@ pub struct Supervisor {
     writer: Option<FileWriter>,
     coordinator: Coordinator,
     manager: SessionManager,
-    /// Keeps other trainers out of the log directory from the first session or checkpoint until everything stops.
+    /// Keeps other trainers out of the log directory, from the first session or checkpoint until everything stops.
     lock: Mutex<Option<DirectoryLock>>,
 }
 
 impl Supervisor {
-    /// Starts a supervisor of a chief without a log directory.
+    /// Returns a builder of a supervisor; by default it is the chief's, without a log directory.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -164,7 +164,7 @@ impl Supervisor {
         }
     }
 
-    /// Returns whether this task initializes, saves and restores for all.
+    /// Returns whether this task is the chief, which initializes, saves and restores for all.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -176,7 +176,7 @@ impl Supervisor {
         self.is_chief
     }
 
-    /// Returns what stops the threads.
+    /// Returns the coordinator, which stops the threads.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -189,7 +189,7 @@ impl Supervisor {
         &self.coordinator
     }
 
-    /// Returns what makes the sessions.
+    /// Returns the session manager.
     ///
     /// ```
     /// use ferroflow::{Graph, session::Target, train::Supervisor};
@@ -229,7 +229,7 @@ impl Supervisor {
         self.save_path.as_deref()
     }
 
-    /// Returns the writer of events; only the chief of a supervisor with a log directory has one.
+    /// Returns the event writer; only a chief with a log directory has one.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -244,8 +244,8 @@ impl Supervisor {
         self.writer.as_ref()
     }
 
-    /// Makes a session: the chief restores or initializes the variables, others wait until it has. The chief's services
-    /// (saving checkpoints and summaries) and the graph's queue runners are started.
+    /// Creates a session: the chief restores or initializes the variables, other tasks wait until it has. Starts the chief's
+    /// services (saving checkpoints and summaries) and the graph's queue runners.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*};
@@ -286,8 +286,8 @@ impl Supervisor {
         Ok(session)
     }
 
-    /// Runs `body` with a session; afterwards everything is stopped and the session closed. The first failure of any of
-    /// the threads is returned; the end of the input is none.
+    /// Runs `body` with a session; afterwards stops everything and closes the session. Returns the first failure of any thread;
+    /// the end of the input isn't one.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -310,17 +310,17 @@ impl Supervisor {
             self.request_stop(Some(status.clone()));
         }
         let stopped = self.stop();
-        // Steps that hang in a failed session end with it.
+        // Pending steps of a failed session end with it.
         let closed = session.close();
         match (result, stopped) {
             (Err(status), Ok(())) => Err(status),
-            // The body's failure is often the echo of what failed first.
+            // The body's failure is often a consequence of the first one.
             (_, Err(first)) => Err(first),
             (Ok(value), Ok(())) => closed.map(|()| value),
         }
     }
 
-    /// Starts what the chief does beside training: checkpoints, summaries and the step rate, each on a thread.
+    /// Starts the chief's services, each on a thread: checkpoints, summaries and the step rate.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*};
@@ -389,7 +389,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Writes a checkpoint now; returns its name, or none without a log directory.
+    /// Saves a checkpoint; returns its name, or `None` without a log directory.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -409,7 +409,7 @@ impl Supervisor {
         save(saver, session, prefix, self.global_step.as_ref(), self.writer.as_ref()).map(Some)
     }
 
-    /// Takes the log directory for this process when there are checkpoints to be saved in it.
+    /// Locks the log directory for this process if checkpoints are to be saved in it.
     fn lock_directory(&self) -> Result<()> {
         let mut lock = self.lock.lock();
         if let (None, Some(_), Some(logdir)) = (&*lock, &self.saver, &self.logdir) {
@@ -447,7 +447,7 @@ impl Supervisor {
         writer.add_summary(summary, step)
     }
 
-    /// Starts queue runners: these, or all of the graph. Those that run already are left alone.
+    /// Starts the given queue runners, or all of the graph's. Those that are running are left alone.
     ///
     /// ```
     /// use ferroflow::input::{InputOptions, range_input_producer};
@@ -469,7 +469,7 @@ impl Supervisor {
         }
     }
 
-    /// Calls `body` at once and then every so often on a thread of its own, until all stop; a failure stops all.
+    /// Calls `body` at once and then at intervals on its own thread, until the coordinator stops; a failure stops all threads.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -512,7 +512,7 @@ impl Supervisor {
         self.coordinator.should_stop()
     }
 
-    /// Asks everything to stop, and says why when it is a failure.
+    /// Requests that everything stop; a failure is passed as the reason.
     ///
     /// ```
     /// use ferroflow::{Graph, Status, train::Supervisor};
@@ -526,7 +526,7 @@ impl Supervisor {
         self.coordinator.request_stop(failure);
     }
 
-    /// Stops all threads and closes the event file; returns the first failure, when there was one.
+    /// Stops all threads and closes the event file; returns the first failure, if there was one.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -545,7 +545,7 @@ impl Supervisor {
         self.coordinator.request_stop(None);
         let joined = self.coordinator.join(self.stop_grace);
         if let Some(writer) = &self.writer {
-            // A second stop finds the file closed.
+            // When stopped twice, the file is closed already.
             let _ = writer.add_session_log(SessionStatus::Stop, None, 0);
             writer.close()?;
         }
@@ -572,7 +572,7 @@ fn save(
 }
 
 impl SupervisorBuilder {
-    /// Sets whether this task initializes, saves and restores for all.
+    /// Sets whether this task is the chief, which initializes, saves and restores for all.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -584,8 +584,8 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets the directory of checkpoints and events. A chief that saves there keeps others out until it stops: its session fails
-    /// with `FailedPrecondition` when another process has the directory.
+    /// Sets the directory of checkpoints and events. A chief that saves there locks it until it stops: its session fails with
+    /// `FailedPrecondition` if another process has locked the directory.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -611,7 +611,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets how sessions are made, such as device filters.
+    /// Sets the settings of sessions, such as device filters.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -624,7 +624,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets the operation that gives variables their first values, in place of all variables' initializers.
+    /// Sets the operation that initializes variables, in place of all variables' initializers.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -641,7 +641,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Leaves out the operation that gives variables their first values.
+    /// Removes the operation that initializes variables.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*};
@@ -676,7 +676,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets a function that runs after the init operation, and only when there was no checkpoint.
+    /// Sets a function that runs after the init operation, only if there was no checkpoint.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*};
@@ -707,7 +707,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets the vector of names of variables without values, in place of that of all variables.
+    /// Sets the vector of names of uninitialized variables, in place of the default for all variables.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*};
@@ -722,7 +722,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Takes every session for ready.
+    /// Considers every session ready.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*};
@@ -739,7 +739,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets what must be empty before the local init operation can run.
+    /// Sets a vector that must be empty before the local init operation can run.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -771,7 +771,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Saves no checkpoints.
+    /// Disables checkpoints.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*};
@@ -800,7 +800,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Writes no summaries by itself.
+    /// Disables automatic summaries.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -831,7 +831,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets how often checkpoints are saved; 0 means never.
+    /// Sets the interval at which checkpoints are saved; 0 means never.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -843,7 +843,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets how often summaries are written; 0 means never.
+    /// Sets the interval at which summaries are written; 0 means never.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -855,7 +855,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets how often a waiting worker says what it waits for. It notices at once when it is there.
+    /// Sets the interval at which a waiting worker logs what it waits for. It notices at once when the variables are ready.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -867,7 +867,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets how long threads may take to stop.
+    /// Sets how long to wait for threads to stop.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -879,7 +879,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets the name of the checkpoints in the log directory.
+    /// Sets the base name of the checkpoints in the log directory.
     ///
     /// ```
     /// use ferroflow::{Graph, train::Supervisor};
@@ -895,7 +895,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Makes the supervisor. The graph should be complete by now.
+    /// Returns the supervisor. The graph should be complete at this point.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*};

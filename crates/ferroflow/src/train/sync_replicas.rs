@@ -1,8 +1,8 @@
-//! [`SyncReplicasOptimizer`]: workers whose gradients are averaged before they are applied, once for all.
+//! [`SyncReplicasOptimizer`]: averages the gradients of several workers before they are applied once for all.
 //!
-//! Every worker gives its gradients to accumulators on the parameter servers and then waits for a token. The chief takes
-//! the averages when enough gradients have come, applies them, and hands out as many tokens as there are replicas. A token
-//! carries the step, which becomes the worker's local step; gradients of an older step are dropped by the accumulators.
+//! Every worker adds its gradients to accumulators on the parameter servers, and then waits for a token. When there are enough
+//! gradients, the chief takes their averages, applies them, and enqueues as many tokens as there are replicas. A token carries
+//! the step, which becomes the worker's local step; the accumulators drop gradients of older steps.
 
 use super::gradient_reduction::GradientReduction;
 use super::expression::group;
@@ -15,7 +15,7 @@ use graph::{Graph, Operation, Output};
 use parking_lot::Mutex;
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
-/// Averages the gradients of several workers and applies them with another optimizer.
+/// Averages the gradients of several workers, and applies them with another optimizer.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -41,7 +41,7 @@ pub struct SyncReplicasOptimizer<O> {
     built: Mutex<Option<Built>>,
 }
 
-/// What applying gradients has added to the graph.
+/// The nodes that applying gradients has added to the graph.
 #[derive(Clone)]
 struct Built {
     global_step: Variable,
@@ -53,8 +53,8 @@ struct Built {
 }
 
 impl<O: Optimizer> SyncReplicasOptimizer<O> {
-    /// Wraps an optimizer: a step is done when `replicas_to_aggregate` gradients have come from `total_num_replicas`
-    /// workers. With fewer than there are workers, the slowest are left out; with more, some give several.
+    /// Wraps an optimizer: a step is complete when `replicas_to_aggregate` gradients have arrived from `total_num_replicas`
+    /// workers. If that is fewer than there are workers, the slowest are dropped; if it is more, some workers contribute several.
     ///
     /// ```
     /// use ferroflow::train::{GradientDescentOptimizer, SyncReplicasOptimizer};
@@ -78,7 +78,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
         })
     }
 
-    /// Returns the optimizer that applies the averages.
+    /// Returns the wrapped optimizer.
     ///
     /// ```
     /// use ferroflow::train::{AdamOptimizer, Optimizer, SyncReplicasOptimizer};
@@ -91,7 +91,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
         &self.optimizer
     }
 
-    /// Returns the runner that applies gradients and hands out tokens; the chief starts it.
+    /// Returns the queue runner that applies gradients and enqueues tokens; the chief starts it.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -108,7 +108,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
         Ok(self.built("chief_queue_runner")?.chief_queue_runner)
     }
 
-    /// Returns the operation that workers other than the chief run to take over the global step.
+    /// Returns the operation with which workers other than the chief take over the global step.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -126,7 +126,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
         Ok(self.built("local_step_init_op")?.local_step_init)
     }
 
-    /// Returns the operation that the chief runs to start the accumulators at the global step.
+    /// Returns the operation with which the chief sets the accumulators to the global step.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -142,7 +142,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
         Ok(self.built("chief_init_op")?.chief_init)
     }
 
-    /// Returns the names of the variables that must have values before local steps can start.
+    /// Returns the names of the uninitialized variables among those that must be initialized before local steps can start.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -159,7 +159,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
         Ok(self.built("ready_for_local_init_op")?.ready_for_local_init)
     }
 
-    /// Adds the operation that hands out the first tokens; without a number, as many as gradients are averaged.
+    /// Adds the operation that enqueues the initial tokens; by default as many as gradients are averaged.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -205,7 +205,7 @@ impl<O: Optimizer> SyncReplicasOptimizer<O> {
     }
 
     fn build(&self, graph: &Graph, gradients: &[GradientAndVariable], global_step: &Variable) -> Result<Operation> {
-        // The local step stays on the worker, whatever the device function says of variables.
+        // The local step stays on the worker, whatever the device function does with variables.
         let anchor = graph.op("NoOp").try_build()?;
         let zero = super::expression::number(0.0, global_step.dtype())?;
         let local_step = graph.colocate_with(&anchor, |graph| {
@@ -388,7 +388,7 @@ impl<O: Optimizer> Optimizer for SyncReplicasOptimizer<O> {
     }
 }
 
-/// Runs `body` at the root of the names, on the device of the global step.
+/// Runs `body` at the root of the name scopes, on the device of the global step.
 fn at<R>(graph: &Graph, global_step: &Variable, body: impl FnOnce(&Graph) -> R) -> R {
     let device = global_step.op().device();
     on(graph, &device, |graph| graph.in_name_scope("", body))

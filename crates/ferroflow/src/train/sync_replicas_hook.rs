@@ -1,4 +1,4 @@
-//! [`SyncReplicasHook`]: what each worker of synchronous training does when it has a session.
+//! [`SyncReplicasHook`]: prepares each worker's session for synchronous training.
 
 use super::session_run_hook::SessionRunHook;
 use super::{Coordinator, Optimizer, QueueRunner, SyncReplicasOptimizer};
@@ -6,7 +6,7 @@ use crate::session::Session;
 use graph::{Graph, Operation, Output};
 use tensor::{Result, Status};
 
-/// Starts local steps at the global one; the chief also hands out the first tokens and starts to apply gradients.
+/// Sets the local step to the global one; on the chief, also enqueues the initial tokens and starts to apply gradients.
 ///
 /// ```
 /// use ferroflow::{prelude::*, train::*, variable::create_global_step};
@@ -28,8 +28,8 @@ pub struct SyncReplicasHook {
 }
 
 impl<O: Optimizer> SyncReplicasOptimizer<O> {
-    /// Returns the hook for a worker of a monitored session; call it after `apply_gradients`. Without a number, the first
-    /// tokens are as many as gradients are averaged.
+    /// Returns the hook for a worker of a monitored session; call it after `apply_gradients`. By default there are as many
+    /// initial tokens as gradients are averaged.
     ///
     /// ```
     /// use ferroflow::{prelude::*, train::*, variable::create_global_step};

@@ -1,14 +1,14 @@
-//! [`write_graph`]: a graph as a file, in text or in binary.
+//! [`write_graph`]: writes a graph to a file, in text or binary form.
 
 use graph::Graph;
 use proto::Message;
 use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{Result, Status};
 
-/// The name under which supervised sessions leave their graph beside the checkpoints, as TensorFlow's do.
+/// The name of the graph file that supervised sessions write beside the checkpoints, as TensorFlow's do.
 pub(super) const GRAPH_FILE: &str = "graph.pbtxt";
 
-/// Writes a graph's GraphDef into a directory, in protobuf's text form or in its binary one; returns the file's path.
+/// Writes a graph's GraphDef to a directory, in protobuf's text form or in its binary one; returns the file's path.
 ///
 /// ```
 /// use ferroflow::train::write_graph;

@@ -1,4 +1,4 @@
-"""`tf.contrib.seq2seq`: decoders that run in a loop, what feeds them, attention, beam search and the loss of sequences."""
+"""`tf.contrib.seq2seq`: decoders that run in a loop, helpers that feed them, attention, beam search and sequence loss."""
 
 import sys
 
@@ -15,7 +15,7 @@ from ferroflow.contrib.seq2seq.loss import sequence_loss
 
 
 def __getattr__(name):
-    # What sources of contrib import by module.
+    # The modules that code imports from contrib's sources.
     if name in ("attention_wrapper", "basic_decoder", "beam_search_decoder", "beam_search_ops"):
         return sys.modules[__name__]
     raise AttributeError(contrib.no_such("seq2seq." + name))

@@ -1,4 +1,4 @@
-"""Attention: how a decoder looks at what an encoder has seen."""
+"""Attention: a decoder's view of an encoder's outputs."""
 
 import collections
 import math
@@ -105,14 +105,14 @@ class BahdanauAttention(_Attention):
 
 
 def hardmax(logits, name=None):
-    """Returns ones at the greatest of each row, and zeros elsewhere."""
+    """Returns a one at each row's maximum, and zeros elsewhere."""
     with tf.name_scope(name, "Hardmax", [logits]):
         depth = logits.shape[-1] if logits.shape[-1] is not None else tf.shape(logits)[-1]
         return tf.one_hot(tf.argmax(logits, -1), depth, dtype=logits.dtype)
 
 
 def safe_cumprod(x, *args, **kwargs):
-    """Returns the cumulative product of numbers from 0 to 1, whose gradient is finite also at zero."""
+    """Returns the cumulative product of numbers from 0 to 1, whose gradient is finite even at zero."""
     tiny = x.dtype.as_numpy_dtype(1e-30)
     return tf.exp(tf.cumsum(tf.log(tf.clip_by_value(x, tiny, 1)), *args, **kwargs))
 
@@ -122,7 +122,7 @@ class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", (
     """The state of a cell with attention."""
 
     def clone(self, **kwargs):
-        """Returns this state with other values for some of its parts."""
+        """Returns this state with some parts replaced."""
         def with_shape(old, new):
             if isinstance(old, tf.Tensor) and isinstance(new, tf.Tensor) and new.shape.ndims is not None:
                 new.set_shape(old.shape)
@@ -133,7 +133,7 @@ class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", (
 
 
 class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
-    """A cell that is fed what attention picks from one or several memories, and puts it out."""
+    """A cell whose inputs include the attention over one or several memories, and which outputs it."""
 
     def __init__(self, cell, attention_mechanism, attention_layer_size=None, alignment_history=False, cell_input_fn=None,
                  output_attention=True, initial_cell_state=None, name=None, attention_layer=None, attention_fn=None, dtype=None):

@@ -13,16 +13,16 @@ class BeamSearchDecoderState(collections.namedtuple("BeamSearchDecoderState", ("
 
 
 class BeamSearchDecoderOutput(collections.namedtuple("BeamSearchDecoderOutput", ("scores", "predicted_ids", "parent_ids"))):
-    """What one step adds to each beam, and which beam it goes on."""
+    """One step's additions to each beam, and the parent beams."""
 
 
 class FinalBeamSearchDecoderOutput(
         collections.namedtuple("FinalBeamSearchDecoderOutput", ("predicted_ids", "beam_search_decoder_output"))):
-    """The sequences that were found, the best first."""
+    """The sequences found, best first."""
 
 
 def tile_batch(t, multiplier, name=None):
-    """Repeats each entry of the batch, in place, as many times as there are beams."""
+    """Repeats each batch entry, in place, once per beam."""
     def tile(tensor):
         tensor = tf.convert_to_tensor(tensor)
         if tensor.shape.ndims == 0:
@@ -37,9 +37,9 @@ def tile_batch(t, multiplier, name=None):
 
 
 def gather_tree(step_ids, parent_ids, max_sequence_lengths, end_token):
-    """Returns the whole sequences of ids [time, batch, beams], followed from their ends to their beginnings.
+    """Returns the full sequences of ids [time, batch, beams], followed from their ends to their beginnings.
 
-    What lies past a sequence's length, and what follows its first end token, is the end token.
+    Positions past a sequence's length, and those after its first end token, hold the end token.
     """
     steps = tf.shape(step_ids)[0]
     beams = tf.tile(tf.range(tf.shape(step_ids)[2])[None], [tf.shape(step_ids)[1], 1])
@@ -61,7 +61,7 @@ def gather_tree(step_ids, parent_ids, max_sequence_lengths, end_token):
 
 
 class BeamSearchDecoder(Decoder):
-    """Keeps, of each sequence of a batch, the best continuations."""
+    """Keeps the best continuations of each sequence in a batch."""
 
     def __init__(self, cell, embedding, start_tokens, end_token, initial_state, beam_width, output_layer=None,
                  length_penalty_weight=0.0, coverage_penalty_weight=0.0, reorder_tensor_arrays=True):
@@ -100,7 +100,7 @@ class BeamSearchDecoder(Decoder):
         return BeamSearchDecoderOutput(tf.nest.flatten(self._initial_cell_state)[0].dtype, tf.int32, tf.int32)
 
     def _split(self, tensor):
-        """[batch * beams, …] to [batch, beams, …]; what belongs to all stays what it is."""
+        """Reshapes [batch * beams, …] to [batch, beams, …]; tensors without a batch dimension are unchanged."""
         if isinstance(tensor, tf.TensorArray) or tensor.shape.ndims == 0:
             return tensor
         shape = tf.concat([[self._batch_size, self._beam_width], tf.shape(tensor)[1:]], 0)
@@ -117,7 +117,7 @@ class BeamSearchDecoder(Decoder):
 
     def initialize(self, name=None):
         dtype = tf.nest.flatten(self._initial_cell_state)[0].dtype
-        # All beams are the same at first: only the first one counts.
+        # All beams start out the same: only the first one counts.
         first = tf.one_hot(tf.zeros([self._batch_size], tf.int32), self._beam_width, on_value=0.0, off_value=-float("inf"), dtype=dtype)
         finished = tf.zeros([self._batch_size, self._beam_width], tf.bool)
         state = BeamSearchDecoderState(self._initial_cell_state, first, finished, tf.zeros_like(finished, dtype=tf.int64))
@@ -160,7 +160,7 @@ class BeamSearchDecoder(Decoder):
             return output, next_state, following, finished
 
     def _end_if_finished(self, log_probs, finished, vocabulary):
-        """A finished beam goes on with the end token only, at no cost."""
+        """A finished beam continues with the end token only, at no cost."""
         ended = tf.one_hot(self._end_token, vocabulary, on_value=0.0, off_value=log_probs.dtype.min, dtype=log_probs.dtype)
         return tf.where(tf.tile(finished[:, :, None], [1, 1, vocabulary]), tf.zeros_like(log_probs) + ended, log_probs)
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 class Decoder:
-    """What `dynamic_decode` runs step by step."""
+    """The interface that `dynamic_decode` runs step by step."""
 
     batch_size = output_size = output_dtype = None
 
@@ -23,7 +23,7 @@ class Decoder:
 
     @property
     def tracks_own_finished(self):
-        """Whether a sequence that is finished may still change, as beams do that are reordered."""
+        """Whether a finished sequence may still change, as beams do when they are reordered."""
         return False
 
 
@@ -33,7 +33,7 @@ def dynamic_decode(decoder, output_time_major=False, impute_finished=False, maxi
     if not isinstance(decoder, Decoder):
         raise TypeError(f"Expected decoder to be type Decoder, but saw: {type(decoder)}")
     with tf.variable_scope(scope, "decoder") as found:
-        # Inside a loop a variable must not be read once per iteration from another task.
+        # A loop must not read a variable of another task in every iteration.
         if found.caching_device is None:
             found.set_caching_device(lambda op: op.device)
         if maximum_iterations is not None:
@@ -81,7 +81,7 @@ def dynamic_decode(decoder, output_time_major=False, impute_finished=False, maxi
 
 
 def _unless(finished, new, old):
-    # A tensor array, or a scalar such as the time of attention, belongs to all sequences.
+    # A tensor array, or a scalar such as attention's time, belongs to all sequences.
     if isinstance(old, tf.TensorArray) or old.shape.ndims == 0:
         return new
     new.set_shape(old.shape)
@@ -109,11 +109,11 @@ def _swap_batch_and_time(tensor):
 
 
 class BasicDecoderOutput(collections.namedtuple("BasicDecoderOutput", ("rnn_output", "sample_id"))):
-    """A step's output, and what was sampled of it."""
+    """A step's output, and its sample."""
 
 
 class BasicDecoder(Decoder):
-    """Runs a cell on what a helper feeds it."""
+    """Runs a cell on a helper's inputs."""
 
     def __init__(self, cell, helper, initial_state, output_layer=None):
         self._cell, self._helper, self._initial_state, self._output_layer = cell, helper, initial_state, output_layer

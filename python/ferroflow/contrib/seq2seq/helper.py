@@ -1,10 +1,10 @@
-"""Helpers: what a decoder is fed, and what is sampled of its outputs."""
+"""Helpers: they provide a decoder's inputs, and sample its outputs."""
 
 import tensorflow as tf
 
 
 class Helper:
-    """Says what a decoder's next inputs are."""
+    """Provides a decoder's next inputs."""
 
     batch_size = None
     sample_ids_shape = tf.TensorShape([])
@@ -23,7 +23,7 @@ class Helper:
 
 
 class CustomHelper(Helper):
-    """A helper of three functions."""
+    """A helper built from three functions."""
 
     def __init__(self, initialize_fn, sample_fn, next_inputs_fn, sample_ids_shape=None, sample_ids_dtype=None):
         self._initialize_fn, self._sample_fn, self._next_inputs_fn = initialize_fn, sample_fn, next_inputs_fn
@@ -100,7 +100,7 @@ class TrainingHelper(Helper):
 
 
 class ScheduledEmbeddingTrainingHelper(TrainingHelper):
-    """Feeds given sequences, and with some probability the embedding of what was sampled instead."""
+    """Feeds given sequences, and with some probability the embedding of the sample instead."""
 
     def __init__(self, inputs, sequence_length, embedding, sampling_probability, time_major=False, seed=None, scheduling_seed=None,
                  name=None):
@@ -116,7 +116,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
 
     def next_inputs(self, time, outputs, state, sample_ids, name=None):
         finished, given, state = super().next_inputs(time, outputs, state, sample_ids)
-        # An id of -1 has no embedding, and what is looked up for it is not used.
+        # An id of -1 has no embedding; its lookup is not used.
         sampled = self._embedding_fn(tf.maximum(sample_ids, 0))
         mixed = tf.where(sample_ids > -1, sampled, given)
         return finished, tf.cond(tf.reduce_all(finished), lambda: given, lambda: mixed), state
@@ -146,7 +146,7 @@ class ScheduledOutputTrainingHelper(TrainingHelper):
 
 
 class GreedyEmbeddingHelper(Helper):
-    """Feeds the embedding of the best output, until that is the end."""
+    """Feeds the embedding of the best output, until that is the end token."""
 
     def __init__(self, embedding, start_tokens, end_token):
         self._embedding_fn = _embedding_function(embedding)
@@ -190,7 +190,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 
 
 class InferenceHelper(Helper):
-    """Feeds what a function samples, until another says that it is the end."""
+    """Feeds the samples of one function, until another function signals the end."""
 
     def __init__(self, sample_fn, sample_shape, sample_dtype, start_inputs, end_fn, next_inputs_fn=None):
         self._sample_fn, self._end_fn, self._next_inputs_fn = sample_fn, end_fn, next_inputs_fn

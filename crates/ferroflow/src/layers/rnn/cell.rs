@@ -9,7 +9,7 @@ use crate::layers::options::check_positive;
 use graph::Output;
 use tensor::{DType, Result, Status};
 
-/// A cell of a recurrent network: it makes an output and its next state of an input and its state.
+/// A cell of a recurrent network: it computes an output and the next state from an input and the state.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{RnnCell, State, StateSize, dynamic_rnn};
@@ -42,7 +42,7 @@ pub trait RnnCell {
     /// Returns the size of the output.
     fn output_size(&self) -> i64;
 
-    /// Adds one step for an input (batch, features), or says what is wrong.
+    /// Adds one step for an input (batch, features), or returns an error.
     fn try_step(&self, input: &Output, state: &State) -> Result<(Output, State)>;
 
     /// Adds one step for an input (batch, features).
@@ -64,7 +64,7 @@ pub trait RnnCell {
         kept_as("step of a cell", &[input], || self.try_step(input, state), instead)
     }
 
-    /// Adds a state of zeros for a batch of a size, which is an `int32` scalar.
+    /// Adds a zero state for a batch, whose size is an `int32` scalar.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, RnnCell};
@@ -91,8 +91,8 @@ pub(super) fn input_depth(input: &Output, cell: &str) -> Result<i64> {
     known_dim(input, 1, &format!("the number of features of the input of {cell}"))
 }
 
-/// The most basic cell, as `tf.nn.rnn_cell.BasicRNNCell`: its output, which is its state too, is
-/// `activation([input, state] · kernel + bias)`, in the scope `basic_rnn_cell`.
+/// The basic cell, as `tf.nn.rnn_cell.BasicRNNCell`: its output, which is also its state, is `activation([input, state] · kernel
+/// + bias)`, in the scope `basic_rnn_cell`.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{BasicRnnCell, dynamic_rnn};
@@ -112,7 +112,7 @@ pub struct BasicRnnCell {
 }
 
 impl BasicRnnCell {
-    /// Describes a cell of so many units.
+    /// Returns a cell with this many units.
     ///
     /// ```
     /// let cell = ferroflow::layers::rnn::BasicRnnCell::new(32);
@@ -127,7 +127,7 @@ impl BasicRnnCell {
         }
     }
 
-    /// Sets the activation, which is the hyperbolic tangent unless told otherwise.
+    /// Sets the activation; the default is the hyperbolic tangent.
     ///
     /// ```
     /// use ferroflow::layers::{Activation, rnn::BasicRnnCell};
@@ -164,11 +164,11 @@ impl RnnCell for BasicRnnCell {
     }
 }
 
-/// What several gates of a cell share: one product of the input and the state before with their weights.
+/// The common part of a cell's gates: one product of the input and the previous state with their weights.
 pub(super) struct Gates<'a> {
     pub(super) input: &'a Output,
     pub(super) dtype: DType,
-    /// The features of the input and the size of the state together.
+    /// The number of features of the input plus the size of the state.
     pub(super) depth: i64,
 }
 
@@ -212,7 +212,7 @@ pub struct GruCell {
 }
 
 impl GruCell {
-    /// Describes a cell of so many units.
+    /// Returns a cell with this many units.
     ///
     /// ```
     /// let cell = ferroflow::layers::rnn::GruCell::new(32);
@@ -227,7 +227,7 @@ impl GruCell {
         }
     }
 
-    /// Sets the activation, which is the hyperbolic tangent unless told otherwise.
+    /// Sets the activation; the default is the hyperbolic tangent.
     ///
     /// ```
     /// use ferroflow::layers::{Activation, rnn::GruCell};
@@ -256,7 +256,7 @@ impl RnnCell for GruCell {
         self.base.apply(input.graph(), |weights| {
             let gates = Gates { input, dtype: input.dtype(), depth: depth + self.num_units };
             let options = (&self.kernel, &self.bias);
-            // The gates are open at first.
+            // The gates are initially open.
             let names = ("gates/kernel", "gates/bias");
             let open = initializers::constant(1.0);
             let both = gates.add(weights, names, state, 2 * self.num_units, options, open)?;

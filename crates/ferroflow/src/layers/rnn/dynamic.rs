@@ -1,5 +1,5 @@
-//! [`DynamicRnn`]: a cell along time in a loop, as many steps as the input has, with `TensorArray`s for what goes in and
-//! comes out, as TensorFlow builds it; and [`BidirectionalDynamicRnn`].
+//! [`DynamicRnn`]: runs a cell along time in a loop of as many steps as the input has, with `TensorArray`s for inputs and
+//! outputs, as TensorFlow builds it; and [`BidirectionalDynamicRnn`].
 
 use super::cell::RnnCell;
 use super::state::State;
@@ -11,8 +11,7 @@ use tensor::{DType, PartialShape, Result, Status};
 
 /// Runs a cell along time, as `tf.nn.dynamic_rnn`.
 ///
-/// The input is (batch, time, features). Steps beyond an example's `sequence_length` leave its state as it is and have
-/// zeros for outputs.
+/// The input is (batch, time, features). Steps beyond an example's `sequence_length` leave its state unchanged, and output zeros.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{DynamicRnn, LstmCell};
@@ -35,7 +34,7 @@ pub struct DynamicRnn<'a> {
     scope: String,
 }
 
-/// Runs a cell along time with a [`DynamicRnn`] without options; returns the outputs and the last state.
+/// Runs a cell along time with a default [`DynamicRnn`]; returns the outputs and the last state.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, dynamic_rnn};
@@ -52,7 +51,7 @@ pub fn dynamic_rnn(cell: &dyn RnnCell, inputs: &Output) -> (Output, State) {
 }
 
 impl<'a> DynamicRnn<'a> {
-    /// Describes a network of a cell.
+    /// Returns a network of this cell.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{DynamicRnn, GruCell};
@@ -71,7 +70,7 @@ impl<'a> DynamicRnn<'a> {
         }
     }
 
-    /// Sets how many steps each example has: an integer vector.
+    /// Sets the number of steps of each example: an integer vector.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{DynamicRnn, GruCell};
@@ -86,7 +85,7 @@ impl<'a> DynamicRnn<'a> {
         self
     }
 
-    /// Sets the first state; zeros without it.
+    /// Sets the initial state; the default is zeros.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{DynamicRnn, GruCell, RnnCell};
@@ -102,7 +101,7 @@ impl<'a> DynamicRnn<'a> {
         self
     }
 
-    /// Sets how many steps may be under way at once.
+    /// Sets the most steps that may run in parallel.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{DynamicRnn, GruCell};
@@ -115,7 +114,7 @@ impl<'a> DynamicRnn<'a> {
         self
     }
 
-    /// Sets whether inputs and outputs are (time, batch, features), which saves transposing them.
+    /// Sets whether inputs and outputs are (time, batch, features), which saves a transposition.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{DynamicRnn, GruCell};
@@ -128,7 +127,7 @@ impl<'a> DynamicRnn<'a> {
         self
     }
 
-    /// Sets the variable scope, `rnn` unless told otherwise.
+    /// Sets the variable scope; the default is `rnn`.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{DynamicRnn, GruCell};
@@ -162,7 +161,7 @@ impl<'a> DynamicRnn<'a> {
         VariableScope::new(&self.scope).run(inputs.graph(), |graph| self.add_here(graph, inputs))
     }
 
-    /// Adds the network in the variable scope that the program is in.
+    /// Adds the network in the current variable scope.
     fn add_here(&self, graph: &Graph, inputs: &Output) -> Result<(Output, State)> {
         if inputs.shape().rank() != Some(3) {
             return Err(Status::invalid_argument(format!(
@@ -251,7 +250,7 @@ impl<'a> DynamicRnn<'a> {
     }
 }
 
-/// Adds a cell's state of zeros for inputs whose batch is at an axis.
+/// Adds a cell's zero state for inputs with the batch at the given axis.
 pub(super) fn initial_state(
     cell: &dyn RnnCell,
     inputs: &Output,
@@ -265,7 +264,7 @@ pub(super) fn initial_state(
     Ok(state)
 }
 
-/// Adds the lengths as `int32`, checked to be one for each example.
+/// Adds the lengths as `int32`, with a check that there is one for each example.
 pub(super) fn checked_lengths(graph: &Graph, lengths: &Output, batch_size: &Output) -> Result<Output> {
     if !matches!(lengths.dtype(), DType::Int32 | DType::Int64) || lengths.shape().rank().is_some_and(|rank| rank != 1) {
         return Err(Status::invalid_argument(format!(
@@ -285,7 +284,7 @@ pub(super) fn checked_lengths(graph: &Graph, lengths: &Output, batch_size: &Outp
     })
 }
 
-/// Replaces output and state of the examples whose sequence is over: zeros, and the state before.
+/// Replaces output and state of the examples whose sequence has ended: the output by zeros, the state by the previous one.
 pub(super) fn past_the_end(
     time: &Output,
     lengths: &Output,
@@ -309,7 +308,7 @@ pub(super) fn past_the_end(
     Ok((output, before.like(&tensors)?))
 }
 
-/// Runs one cell forwards and another one backwards along time, as `tf.nn.bidirectional_dynamic_rnn`.
+/// Runs one cell forward and another one backward along time, as `tf.nn.bidirectional_dynamic_rnn`.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{BidirectionalDynamicRnn, GruCell};
@@ -331,8 +330,7 @@ pub struct BidirectionalDynamicRnn<'a> {
     scope: String,
 }
 
-/// Runs two cells along time with a [`BidirectionalDynamicRnn`] without options; returns the outputs of both, and both last
-/// states.
+/// Runs two cells along time with a default [`BidirectionalDynamicRnn`]; returns the outputs of both, and both last states.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, bidirectional_dynamic_rnn};
@@ -354,7 +352,7 @@ pub fn bidirectional_dynamic_rnn(
 }
 
 impl<'a> BidirectionalDynamicRnn<'a> {
-    /// Describes a network of two cells.
+    /// Returns a network of these two cells.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{BidirectionalDynamicRnn, GruCell};
@@ -370,7 +368,7 @@ impl<'a> BidirectionalDynamicRnn<'a> {
         }
     }
 
-    /// Sets how many steps each example has: an integer vector. Backwards begins at its end.
+    /// Sets the number of steps of each example: an integer vector. The backward cell starts at the end of each sequence.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{BidirectionalDynamicRnn, GruCell};
@@ -387,7 +385,7 @@ impl<'a> BidirectionalDynamicRnn<'a> {
         self
     }
 
-    /// Sets the first states.
+    /// Sets the initial states.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{BidirectionalDynamicRnn, GruCell, RnnCell};
@@ -418,7 +416,7 @@ impl<'a> BidirectionalDynamicRnn<'a> {
         self
     }
 
-    /// Sets the variable scope, `bidirectional_rnn` unless told otherwise.
+    /// Sets the variable scope; the default is `bidirectional_rnn`.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{BidirectionalDynamicRnn, GruCell};

@@ -1,4 +1,4 @@
-//! Long short-term memory: [`BasicLstmCell`] and [`LstmCell`], which has peepholes, clipping and a projection too.
+//! Long short-term memory: [`BasicLstmCell`], and [`LstmCell`], which supports peepholes, clipping and a projection.
 
 use super::cell::{Gates, RnnCell, input_depth};
 use super::state::{State, StateSize};
@@ -10,8 +10,8 @@ use crate::layers::options::check_positive;
 use graph::Output;
 use tensor::{Result, Status};
 
-/// The basic LSTM cell, as `tf.nn.rnn_cell.BasicLSTMCell`. Its variables are `kernel` and `bias`, in the scope
-/// `basic_lstm_cell`; the gates in them are input, candidate, forget, output.
+/// The basic LSTM cell, as `tf.nn.rnn_cell.BasicLSTMCell`. Its variables are `kernel` and `bias`, in the scope `basic_lstm_cell`;
+/// the order of the gates in them is input, candidate, forget, output.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{BasicLstmCell, State, dynamic_rnn};
@@ -57,7 +57,7 @@ pub struct LstmCell {
 }
 
 impl BasicLstmCell {
-    /// Describes a cell of so many units.
+    /// Returns a cell with this many units.
     ///
     /// ```
     /// let cell = ferroflow::layers::rnn::BasicLstmCell::new(32);
@@ -73,7 +73,7 @@ impl BasicLstmCell {
         }
     }
 
-    /// Sets what is added to the forget gate, so that little is forgotten at first; 1 unless told otherwise.
+    /// Sets the bias of the forget gate, so that little is forgotten at first; 1 by default.
     ///
     /// ```
     /// let cell = ferroflow::layers::rnn::BasicLstmCell::new(32).forget_bias(0.0);
@@ -83,7 +83,7 @@ impl BasicLstmCell {
         self
     }
 
-    /// Sets the activation, which is the hyperbolic tangent unless told otherwise.
+    /// Sets the activation; the default is the hyperbolic tangent.
     ///
     /// ```
     /// use ferroflow::layers::{Activation, rnn::BasicLstmCell};
@@ -97,7 +97,7 @@ impl BasicLstmCell {
 }
 
 impl LstmCell {
-    /// Describes a cell of so many units.
+    /// Returns a cell with this many units.
     ///
     /// ```
     /// let cell = ferroflow::layers::rnn::LstmCell::new(32);
@@ -117,7 +117,7 @@ impl LstmCell {
         }
     }
 
-    /// Sets whether the gates see the memory.
+    /// Sets whether the gates have peepholes to the memory.
     ///
     /// ```
     /// let cell = ferroflow::layers::rnn::LstmCell::new(32).use_peepholes(true);
@@ -127,7 +127,7 @@ impl LstmCell {
         self
     }
 
-    /// Sets how far from zero the memory may be.
+    /// Sets the clipping bound of the memory.
     ///
     /// ```
     /// let cell = ferroflow::layers::rnn::LstmCell::new(32).cell_clip(10.0);
@@ -147,7 +147,7 @@ impl LstmCell {
         self
     }
 
-    /// Sets how far from zero the projected output may be.
+    /// Sets the clipping bound of the projected output.
     ///
     /// ```
     /// let cell = ferroflow::layers::rnn::LstmCell::new(32).num_proj(8).proj_clip(1.0);
@@ -157,7 +157,7 @@ impl LstmCell {
         self
     }
 
-    /// Sets what is added to the forget gate, so that little is forgotten at first; 1 unless told otherwise.
+    /// Sets the bias of the forget gate, so that little is forgotten at first; 1 by default.
     ///
     /// ```
     /// let cell = ferroflow::layers::rnn::LstmCell::new(32).forget_bias(0.0);
@@ -167,7 +167,7 @@ impl LstmCell {
         self
     }
 
-    /// Sets the activation, which is the hyperbolic tangent unless told otherwise.
+    /// Sets the activation; the default is the hyperbolic tangent.
     ///
     /// ```
     /// use ferroflow::layers::{Activation, rnn::LstmCell};

@@ -1,4 +1,4 @@
-//! Recurrent networks, as `tf.nn.rnn_cell`, `tf.nn.dynamic_rnn` and their relatives: cells, and what runs them along time.
+//! Recurrent networks, as in `tf.nn.rnn_cell` and `tf.nn.dynamic_rnn`: cells, and networks that run them along time.
 //!
 //! ```
 //! use ferroflow::layers::rnn::{GruCell, LstmCell, MultiRnnCell, dynamic_rnn};

@@ -1,4 +1,4 @@
-//! What a cell keeps from one step to the next: [`State`], and its sizes: [`StateSize`].
+//! A cell's state between steps: [`State`], and its sizes: [`StateSize`].
 
 use crate::compose::{self, int, pack};
 use graph::Output;
@@ -17,7 +17,7 @@ use tensor::{DType, PartialShape, Result, Status};
 /// ```
 #[derive(Clone, Debug)]
 pub enum State {
-    /// One tensor, as of GRU and basic cells.
+    /// A single tensor, for GRU and basic cells.
     Tensor(Output),
     /// Memory and output of an LSTM cell.
     Lstm {
@@ -92,7 +92,7 @@ impl State {
         })
     }
 
-    /// Returns the tensor of a state that has one.
+    /// Returns the tensor of a state with a single one.
     pub(super) fn tensor(&self, cell: &str) -> Result<&Output> {
         match self {
             State::Tensor(output) => Ok(output),
@@ -110,7 +110,7 @@ impl State {
 }
 
 impl StateSize {
-    /// Returns a state whose tensors are all the same.
+    /// Returns a state with the same tensor everywhere.
     pub(super) fn state_of(&self, tensor: &Output) -> State {
         match self {
             StateSize::Tensor(_) => State::Tensor(tensor.clone()),
@@ -119,7 +119,7 @@ impl StateSize {
         }
     }
 
-    /// Adds a state of zeros.
+    /// Adds a zero state.
     pub(super) fn zeros(&self, batch_size: &Output, dtype: DType) -> Result<State> {
         let zeros = |size: i64| {
             let graph = batch_size.graph();

@@ -1,4 +1,4 @@
-//! [`StaticRnn`]: a cell along time without a loop, one copy of it for each step; and [`StaticBidirectionalRnn`].
+//! [`StaticRnn`]: runs a cell along time without a loop, with one copy of it for each step; and [`StaticBidirectionalRnn`].
 
 use super::cell::RnnCell;
 use super::dynamic::{checked_lengths, initial_state, past_the_end};
@@ -27,7 +27,7 @@ pub struct StaticRnn<'a> {
     scope: String,
 }
 
-/// Runs a cell along time with a [`StaticRnn`] without options; returns the outputs and the last state.
+/// Runs a cell along time with a default [`StaticRnn`]; returns the outputs and the last state.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, static_rnn};
@@ -44,7 +44,7 @@ pub fn static_rnn(cell: &dyn RnnCell, inputs: &[Output]) -> (Vec<Output>, State)
 }
 
 impl<'a> StaticRnn<'a> {
-    /// Describes a network of a cell.
+    /// Returns a network of this cell.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, StaticRnn};
@@ -56,7 +56,7 @@ impl<'a> StaticRnn<'a> {
         StaticRnn { cell, sequence_length: None, initial_state: None, scope: "rnn".to_owned() }
     }
 
-    /// Sets how many steps each example has: an integer vector. Later outputs are zeros, and the state stays.
+    /// Sets the number of steps of each example: an integer vector. Later outputs are zeros, and the state stays the same.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, StaticRnn};
@@ -71,7 +71,7 @@ impl<'a> StaticRnn<'a> {
         self
     }
 
-    /// Sets the first state; zeros without it.
+    /// Sets the initial state; the default is zeros.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, RnnCell, StaticRnn};
@@ -87,7 +87,7 @@ impl<'a> StaticRnn<'a> {
         self
     }
 
-    /// Sets the variable scope, `rnn` unless told otherwise.
+    /// Sets the variable scope; the default is `rnn`.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, StaticRnn};
@@ -163,8 +163,8 @@ fn first_of(inputs: &[Output]) -> Result<&Output> {
     inputs.first().ok_or_else(|| Status::invalid_argument("a recurrent network without steps"))
 }
 
-/// Runs one cell forwards and another one backwards along time, as `tf.nn.static_bidirectional_rnn`. Each output is that of
-/// the forward cell with that of the backward cell behind it.
+/// Runs one cell forward and another one backward along time, as `tf.nn.static_bidirectional_rnn`. Each output is the
+/// concatenation of both cells' outputs, the forward cell's first.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, StaticBidirectionalRnn};
@@ -183,7 +183,7 @@ pub struct StaticBidirectionalRnn<'a> {
     scope: String,
 }
 
-/// Runs two cells along time with a [`StaticBidirectionalRnn`] without options; returns the outputs and both last states.
+/// Runs two cells along time with a default [`StaticBidirectionalRnn`]; returns the outputs and both last states.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, static_bidirectional_rnn};
@@ -204,7 +204,7 @@ pub fn static_bidirectional_rnn(
 }
 
 impl<'a> StaticBidirectionalRnn<'a> {
-    /// Describes a network of two cells.
+    /// Returns a network of these two cells.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, StaticBidirectionalRnn};
@@ -220,7 +220,7 @@ impl<'a> StaticBidirectionalRnn<'a> {
         }
     }
 
-    /// Sets how many steps each example has: an integer vector. Backwards begins at its end.
+    /// Sets the number of steps of each example: an integer vector. The backward cell starts at the end of each sequence.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, StaticBidirectionalRnn};
@@ -237,7 +237,7 @@ impl<'a> StaticBidirectionalRnn<'a> {
         self
     }
 
-    /// Sets the variable scope, `bidirectional_rnn` unless told otherwise.
+    /// Sets the variable scope; the default is `bidirectional_rnn`.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, StaticBidirectionalRnn};
@@ -288,7 +288,7 @@ impl<'a> StaticBidirectionalRnn<'a> {
     }
 }
 
-/// Returns the steps backwards: those of each example only, when lengths are given.
+/// Returns the steps in reverse order; if lengths are given, each example is reversed only within its length.
 fn reverse(steps: &[Output], lengths: Option<&Output>) -> Result<Vec<Output>> {
     let Some(lengths) = lengths else { return Ok(steps.iter().rev().cloned().collect()) };
     let graph = lengths.graph();

@@ -1,4 +1,4 @@
-//! Cells made of others: [`MultiRnnCell`] and [`DropoutWrapper`].
+//! Cells built from others: [`MultiRnnCell`] and [`DropoutWrapper`].
 
 use super::cell::RnnCell;
 use super::state::{State, StateSize};
@@ -9,8 +9,8 @@ use crate::variable_scope::VariableScope;
 use graph::Output;
 use tensor::{Result, Status};
 
-/// Several cells, each of which is given the output of the one before, as `tf.nn.rnn_cell.MultiRNNCell`. Their variables
-/// are in the scopes `multi_rnn_cell/cell_0`, `multi_rnn_cell/cell_1` and so on.
+/// A stack of cells, each of which takes the output of the previous one, as `tf.nn.rnn_cell.MultiRNNCell`. Their variables are in
+/// the scopes `multi_rnn_cell/cell_0`, `multi_rnn_cell/cell_1` and so on.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{GruCell, LstmCell, MultiRnnCell, RnnCell};
@@ -30,7 +30,7 @@ impl Default for MultiRnnCell<'_> {
 }
 
 impl<'a> MultiRnnCell<'a> {
-    /// Starts without cells.
+    /// Returns a stack without cells.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{GruCell, MultiRnnCell};
@@ -85,8 +85,8 @@ impl RnnCell for MultiRnnCell<'_> {
     }
 }
 
-/// A cell with dropout of its inputs, outputs and state, as `tf.nn.rnn_cell.DropoutWrapper`. The memory of an LSTM cell is
-/// never dropped. The wrapper adds no scope: the cell's variables have the names that they have without it.
+/// A cell with dropout of its inputs, outputs and state, as `tf.nn.rnn_cell.DropoutWrapper`. The memory of an LSTM cell is never
+/// dropped. The wrapper adds no scope: the cell's variables keep their names.
 ///
 /// ```
 /// use ferroflow::layers::rnn::{DropoutWrapper, LstmCell, RnnCell};
@@ -103,7 +103,7 @@ pub struct DropoutWrapper<C> {
 }
 
 impl<C: RnnCell> DropoutWrapper<C> {
-    /// Wraps a cell, with nothing dropped yet.
+    /// Wraps a cell, without dropout yet.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{DropoutWrapper, GruCell};
@@ -139,7 +139,7 @@ impl<C: RnnCell> DropoutWrapper<C> {
         self
     }
 
-    /// Sets the probability to keep an element of the state that a step hands to the next.
+    /// Sets the probability to keep an element of the state between steps.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{DropoutWrapper, GruCell};
@@ -151,7 +151,7 @@ impl<C: RnnCell> DropoutWrapper<C> {
         self
     }
 
-    /// Sets the seed, from which those of input, outputs and states are made.
+    /// Sets the seed, from which those of input, outputs and states are derived.
     ///
     /// ```
     /// use ferroflow::layers::rnn::{DropoutWrapper, GruCell};
@@ -163,7 +163,7 @@ impl<C: RnnCell> DropoutWrapper<C> {
         self
     }
 
-    /// Adds dropout. `salt` keeps two uses of one seed from dropping the same elements.
+    /// Adds dropout. `salt` makes uses of the same seed drop different elements.
     fn drop(&self, x: &Output, keep_prob: &Number, salt: i64) -> Result<Output> {
         let rate = match keep_prob {
             Number::Value(1.0) => return Ok(x.clone()),

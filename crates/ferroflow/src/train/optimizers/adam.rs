@@ -1,4 +1,4 @@
-//! The rows of Adam, for which TensorFlow has no op: several nodes apply them.
+//! Adam's sparse update, for which TensorFlow has no op: several nodes apply it.
 
 use crate::train::declaration::{Declared, Rows, cast_variable};
 use crate::train::expression::{add, assign, div, group, mul, sub, unary};
@@ -47,7 +47,7 @@ pub(super) fn apply_sparse(
     group(graph, &[update, m_new.op.clone(), v_new.op.clone()], "group_deps")
 }
 
-/// A power of beta: cast at once where the variable has another type, and otherwise read where it is used.
+/// A power of beta: cast immediately if the variable has another type, otherwise read where it is used.
 enum PowerValue {
     Cast(Output),
     Read(Box<Variable>),
@@ -69,7 +69,7 @@ impl PowerValue {
     }
 }
 
-/// Adds `slot = slot * decay`, then adds rows to it; returns the value after that.
+/// Adds `slot = slot * decay`, then adds rows to it; returns the final value.
 fn decay_and_add(
     optimizer: &Declared,
     graph: &Graph,

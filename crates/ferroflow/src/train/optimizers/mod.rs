@@ -1,4 +1,4 @@
-//! TensorFlow's optimizers: a record each, and the methods that set its numbers.
+//! TensorFlow's optimizers: a declaration of each, and the methods that set its numbers.
 
 mod adam;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use Input::{Copy, Gradient, Number as Shared, OwnNumber};
 use graph::{Graph, Operation, Output};
 use tensor::Result;
 
-/// An example in the documentation of an optimizer: it is made, told something, and trains a weight.
+/// A documentation example of an optimizer: it is created with an option, and trains a weight.
 macro_rules! example {
     ($optimizer:ident, $arguments:literal, $told:expr) => {
         concat!(
@@ -31,18 +31,18 @@ macro_rules! example {
     };
 }
 
-/// Adds what all optimizers can be told, and has them do what their records say.
+/// Adds the common options of optimizers, and implements [`Optimizer`] by their declarations.
 macro_rules! declared {
     ($($optimizer:ident($arguments:literal)),* $(,)?) => {$(
         impl $optimizer {
-            /// Sets the name, which the operation that applies the gradients has too.
+            /// Sets the name, which is also that of the operation that applies the gradients.
             #[doc = example!($optimizer, $arguments, ".named(\"Trainer\")")]
             pub fn named(mut self, name: &str) -> Self {
                 self.0.set_name(name);
                 self
             }
 
-            /// Sets whether updates of one variable exclude each other.
+            /// Sets whether updates of a variable lock it.
             #[doc = example!($optimizer, $arguments, ".use_locking(true)")]
             pub fn use_locking(mut self, use_locking: bool) -> Self {
                 self.0.set_use_locking(use_locking);
@@ -98,7 +98,7 @@ macro_rules! declared {
     )*};
 }
 
-/// Adds methods that set one number each.
+/// Adds methods that each set one number.
 macro_rules! setters {
     ($optimizer:ident($arguments:literal) { $($(#[$doc:meta])* $name:ident: $ty:ty = $example:literal,)* }) => {
         impl $optimizer {
@@ -143,12 +143,12 @@ const GRADIENT_DESCENT: Declaration = Declaration {
     sparse_adds_up: true,
 };
 
-/// Moves every variable against its gradient.
+/// Gradient descent: moves every variable against its gradient.
 #[doc = example!(GradientDescentOptimizer, "0.1", "")]
 pub struct GradientDescentOptimizer(Declared);
 
 impl GradientDescentOptimizer {
-    /// Makes the optimizer.
+    /// Returns the optimizer.
     #[doc = example!(GradientDescentOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&GRADIENT_DESCENT, vec![("learning_rate", learning_rate.into())]))
@@ -187,19 +187,19 @@ const MOMENTUM: Declaration = Declaration {
     sparse_adds_up: false,
 };
 
-/// Moves on in the direction of a decaying sum of the gradients.
+/// Gradient descent with momentum: moves along a decaying sum of the gradients.
 #[doc = example!(MomentumOptimizer, "0.1, 0.9", "")]
 pub struct MomentumOptimizer(Declared);
 
 impl MomentumOptimizer {
-    /// Makes the optimizer.
+    /// Returns the optimizer.
     #[doc = example!(MomentumOptimizer, "0.1, 0.9", "")]
     pub fn new(learning_rate: impl Into<Number>, momentum: impl Into<Number>) -> Self {
         let given = vec![("learning_rate", learning_rate.into()), ("momentum", momentum.into())];
         Self(Declared::new(&MOMENTUM, given))
     }
 
-    /// Sets whether the gradient is taken where the momentum leads.
+    /// Sets whether to use Nesterov momentum.
     #[doc = example!(MomentumOptimizer, "0.1, 0.9", ".use_nesterov(true)")]
     pub fn use_nesterov(mut self, use_nesterov: bool) -> Self {
         self.0.set_attr("use_nesterov", use_nesterov);
@@ -218,12 +218,12 @@ const ADAGRAD: Declaration = Declaration {
     sparse_adds_up: false,
 };
 
-/// Divides the learning rate of each element by the root of the sum of its squared gradients.
+/// Divides the learning rate of each element by the square root of the sum of its squared gradients.
 #[doc = example!(AdagradOptimizer, "0.1", "")]
 pub struct AdagradOptimizer(Declared);
 
 impl AdagradOptimizer {
-    /// Makes the optimizer with TensorFlow's defaults for the rest.
+    /// Returns the optimizer, with TensorFlow's defaults for the other options.
     #[doc = example!(AdagradOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&ADAGRAD, vec![("learning_rate", learning_rate.into())]))
@@ -231,7 +231,7 @@ impl AdagradOptimizer {
 }
 
 setters!(AdagradOptimizer("0.1") {
-    /// Sets the first value of the accumulators.
+    /// Sets the initial value of the accumulators.
     initial_accumulator_value: f64 = "0.5",
 });
 
@@ -246,12 +246,12 @@ const PROXIMAL_GRADIENT_DESCENT: Declaration = Declaration {
     sparse_adds_up: false,
 };
 
-/// Gradient descent with steps that shrink the weights.
+/// Gradient descent with L1 and L2 regularization by proximal steps.
 #[doc = example!(ProximalGradientDescentOptimizer, "0.1", "")]
 pub struct ProximalGradientDescentOptimizer(Declared);
 
 impl ProximalGradientDescentOptimizer {
-    /// Makes the optimizer with TensorFlow's defaults for the rest.
+    /// Returns the optimizer, with TensorFlow's defaults for the other options.
     #[doc = example!(ProximalGradientDescentOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&PROXIMAL_GRADIENT_DESCENT, vec![("learning_rate", learning_rate.into())]))
@@ -259,9 +259,9 @@ impl ProximalGradientDescentOptimizer {
 }
 
 setters!(ProximalGradientDescentOptimizer("0.1") {
-    /// Sets how much absolute values cost.
+    /// Sets the strength of L1 regularization.
     l1_regularization_strength: impl Into<Number> = "0.01",
-    /// Sets how much squares cost.
+    /// Sets the strength of L2 regularization.
     l2_regularization_strength: impl Into<Number> = "0.01",
 });
 
@@ -276,12 +276,12 @@ const PROXIMAL_ADAGRAD: Declaration = Declaration {
     sparse_adds_up: false,
 };
 
-/// Adagrad with steps that shrink the weights.
+/// Adagrad with L1 and L2 regularization by proximal steps.
 #[doc = example!(ProximalAdagradOptimizer, "0.1", "")]
 pub struct ProximalAdagradOptimizer(Declared);
 
 impl ProximalAdagradOptimizer {
-    /// Makes the optimizer with TensorFlow's defaults for the rest.
+    /// Returns the optimizer, with TensorFlow's defaults for the other options.
     #[doc = example!(ProximalAdagradOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&PROXIMAL_ADAGRAD, vec![("learning_rate", learning_rate.into())]))
@@ -289,11 +289,11 @@ impl ProximalAdagradOptimizer {
 }
 
 setters!(ProximalAdagradOptimizer("0.1") {
-    /// Sets how much absolute values cost.
+    /// Sets the strength of L1 regularization.
     l1_regularization_strength: impl Into<Number> = "0.01",
-    /// Sets how much squares cost.
+    /// Sets the strength of L2 regularization.
     l2_regularization_strength: impl Into<Number> = "0.01",
-    /// Sets the first value of the accumulators.
+    /// Sets the initial value of the accumulators.
     initial_accumulator_value: f64 = "0.5",
 });
 
@@ -320,7 +320,7 @@ const ADADELTA: Declaration = Declaration {
 pub struct AdadeltaOptimizer(Declared);
 
 impl AdadeltaOptimizer {
-    /// Makes the optimizer with TensorFlow's defaults for the rest.
+    /// Returns the optimizer, with TensorFlow's defaults for the other options.
     #[doc = example!(AdadeltaOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&ADADELTA, vec![("lr", learning_rate.into())]))
@@ -330,7 +330,7 @@ impl AdadeltaOptimizer {
 setters!(AdadeltaOptimizer("0.1") {
     /// Sets the decay of the averages.
     rho: impl Into<Number> = "0.5",
-    /// Sets what keeps divisors from being zero.
+    /// Sets a small number that keeps divisors from being zero.
     epsilon: impl Into<Number> = "0.5",
 });
 
@@ -370,7 +370,7 @@ const ADAGRAD_DA: Declaration = Declaration {
 pub struct AdagradDaOptimizer(Declared);
 
 impl AdagradDaOptimizer {
-    /// Makes the optimizer with TensorFlow's defaults for the rest.
+    /// Returns the optimizer, with TensorFlow's defaults for the other options.
     #[doc = example!(AdagradDaOptimizer, "0.1, &step", "")]
     pub fn new(learning_rate: impl Into<Number>, global_step: &Variable) -> Self {
         let mut declared = Declared::new(&ADAGRAD_DA, vec![("learning_rate", learning_rate.into())]);
@@ -380,15 +380,15 @@ impl AdagradDaOptimizer {
 }
 
 setters!(AdagradDaOptimizer("0.1, &step") {
-    /// Sets the first value of the accumulators of squares.
+    /// Sets the initial value of the accumulators of squared gradients.
     initial_gradient_squared_accumulator_value: f64 = "0.5",
-    /// Sets how much absolute values cost.
+    /// Sets the strength of L1 regularization.
     l1_regularization_strength: impl Into<Number> = "0.01",
-    /// Sets how much squares cost.
+    /// Sets the strength of L2 regularization.
     l2_regularization_strength: impl Into<Number> = "0.01",
 });
 
-/// Adds the number of the step that is being made. A copy on the worker spares the task that holds the step counter.
+/// Adds the current step's number. A copy on the worker saves traffic to the task that holds the step counter.
 fn next_step(optimizer: &Declared, graph: &Graph) -> Result<Output> {
     let learning_rate = optimizer.state().prepared("learning_rate")?;
     graph.colocate_with(&learning_rate.op, |graph| {
@@ -433,18 +433,18 @@ const RMSPROP_CENTERED: Declaration = Declaration {
     ..RMSPROP
 };
 
-/// Divides the gradient by the root of a decaying average of its square.
+/// Divides the gradient by the square root of a decaying average of its square.
 #[doc = example!(RmsPropOptimizer, "0.1", "")]
 pub struct RmsPropOptimizer(Declared);
 
 impl RmsPropOptimizer {
-    /// Makes the optimizer with TensorFlow's defaults for the rest.
+    /// Returns the optimizer, with TensorFlow's defaults for the other options.
     #[doc = example!(RmsPropOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&RMSPROP, vec![("learning_rate", learning_rate.into())]))
     }
 
-    /// Sets whether the mean of the gradient is taken off its square.
+    /// Sets whether to subtract the mean of the gradient, which estimates its variance.
     #[doc = example!(RmsPropOptimizer, "0.1", ".centered(true)")]
     pub fn centered(mut self, centered: bool) -> Self {
         self.0.set_record(if centered { &RMSPROP_CENTERED } else { &RMSPROP });
@@ -457,7 +457,7 @@ setters!(RmsPropOptimizer("0.1") {
     decay: impl Into<Number> = "0.5",
     /// Sets the momentum.
     momentum: impl Into<Number> = "0.5",
-    /// Sets what keeps divisors from being zero.
+    /// Sets a small number that keeps divisors from being zero.
     epsilon: impl Into<Number> = "0.5",
 });
 
@@ -511,13 +511,13 @@ const FTRL_SHRINKAGE: Declaration = Declaration {
 pub struct FtrlOptimizer(Declared);
 
 impl FtrlOptimizer {
-    /// Makes the optimizer with TensorFlow's defaults for the rest.
+    /// Returns the optimizer, with TensorFlow's defaults for the other options.
     #[doc = example!(FtrlOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&FTRL, vec![("learning_rate", learning_rate.into())]))
     }
 
-    /// Sets the cost of squares that doesn't depend on where the weights have been.
+    /// Sets the strength of L2 shrinkage, which doesn't depend on the weights' history.
     #[doc = example!(FtrlOptimizer, "0.1", ".l2_shrinkage_regularization_strength(0.01)")]
     pub fn l2_shrinkage_regularization_strength(mut self, l2_shrinkage_regularization_strength: f64) -> Self {
         self.0.set_number(L2_SHRINKAGE, l2_shrinkage_regularization_strength);
@@ -527,19 +527,19 @@ impl FtrlOptimizer {
 }
 
 setters!(FtrlOptimizer("0.1") {
-    /// Sets how the learning rate decreases.
+    /// Sets the power by which the learning rate decreases.
     learning_rate_power: impl Into<Number> = "-0.5",
-    /// Sets the first value of the accumulators.
+    /// Sets the initial value of the accumulators.
     initial_accumulator_value: f64 = "0.5",
-    /// Sets how much absolute values cost.
+    /// Sets the strength of L1 regularization.
     l1_regularization_strength: impl Into<Number> = "0.01",
-    /// Sets how much squares cost.
+    /// Sets the strength of L2 regularization.
     l2_regularization_strength: impl Into<Number> = "0.01",
-    /// Sets what is added to the root of the accumulators.
+    /// Sets a number that is added to the square root of the accumulators.
     beta: impl Into<Number> = "0.5",
 });
 
-/// Adds the cost of squares with beta in it, which the kernels don't know.
+/// Adds the L2 strength that includes beta, which the kernels don't support.
 fn ftrl_l2(optimizer: &Declared, graph: &Graph) -> Result<Output> {
     let floor = binary(graph, "Maximum", "Maximum", optimizer.number("learning_rate")?.clone(), 1e-36)?;
     let twice = mul(graph, 2.0, &floor)?;
@@ -573,7 +573,7 @@ const ADAM: Declaration = Declaration {
 pub struct AdamOptimizer(Declared);
 
 impl AdamOptimizer {
-    /// Makes the optimizer with TensorFlow's defaults for the rest.
+    /// Returns the optimizer, with TensorFlow's defaults for the other options.
     #[doc = example!(AdamOptimizer, "0.1", "")]
     pub fn new(learning_rate: impl Into<Number>) -> Self {
         Self(Declared::new(&ADAM, vec![("learning_rate", learning_rate.into())]))
@@ -581,10 +581,10 @@ impl AdamOptimizer {
 }
 
 setters!(AdamOptimizer("0.1") {
-    /// Sets the decay of the gradient's average.
+    /// Sets the decay of the gradients' average.
     beta1: impl Into<Number> = "0.5",
-    /// Sets the decay of the square's average.
+    /// Sets the decay of the squares' average.
     beta2: impl Into<Number> = "0.5",
-    /// Sets what keeps divisors from being zero.
+    /// Sets a small number that keeps divisors from being zero.
     epsilon: impl Into<Number> = "0.5",
 });

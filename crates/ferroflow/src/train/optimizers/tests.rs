@@ -1,4 +1,4 @@
-//! The records fit the ops that they name, and what they build stays small.
+//! The declarations match the ops that they name, and the graphs stay small.
 
 use super::*;
 use crate::variable_scope::get_variable;
@@ -23,7 +23,7 @@ const RECORDS: &[&Declaration] = &[
     &ADAM,
 ];
 
-/// One optimizer for each record, with every setter called.
+/// One optimizer for each declaration, with every setter called.
 fn optimizers(step: &Variable) -> Vec<Box<dyn Optimizer>> {
     let ftrl = || {
         let ftrl = FtrlOptimizer::new(0.1).learning_rate_power(-0.4).initial_accumulator_value(0.2).beta(0.1);
@@ -107,7 +107,7 @@ fn a_number_for_first_values_must_not_be_a_tensor() -> Result<()> {
     Ok(())
 }
 
-/// Twelve million parameters under Adam once made a graph of 98 MB.
+/// A regression test: twelve million parameters under Adam made a graph of 98 MB.
 #[test]
 fn slots_add_nothing_to_a_graph_but_their_nodes() -> Result<()> {
     for kind in [Kind::Ref, Kind::Resource] {
@@ -125,7 +125,7 @@ fn slots_add_nothing_to_a_graph_but_their_nodes() -> Result<()> {
     Ok(())
 }
 
-/// Slots are filled when they are large and are constants when they are small: both start with the same numbers.
+/// Large slots are filled and small ones are constants: both have the same initial values.
 #[test]
 fn slots_start_with_their_numbers_whatever_their_size() -> Result<()> {
     for dims in [[3, 2], [50, 40]] {
