@@ -92,6 +92,7 @@ pub fn python_command(python: &Path, profile: Profile) -> Command {
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("TF_CPP_MIN_LOG_LEVEL", "2")
         .current_dir(root);
+    process::without_incremental_builds(&mut command);
     command
 }
 

@@ -26,11 +26,16 @@ pub fn target() -> PathBuf {
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
-    // Where everything is built once, incremental compilation would only write gigabytes.
+    without_incremental_builds(&mut command);
+    command
+}
+
+/// Has cargo build as a whole in CI, in a command and whatever that starts. Where everything is built once, incremental compilation would
+/// only write gigabytes; and cargo builds everything again for a caller that says otherwise than the one before.
+pub fn without_incremental_builds(command: &mut Command) {
     if std::env::var_os("CI").is_some() && std::env::var_os("CARGO_INCREMENTAL").is_none() {
         command.env("CARGO_INCREMENTAL", "0");
     }
-    command
 }
 
 /// Runs a command. Any exit code but 0 is an error that shows the command line.
