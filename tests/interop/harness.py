@@ -75,6 +75,13 @@ def ferroflow_bin():
     raise HarnessError("no ferroflow binary: run `cargo build -p ferroflow-cli`, or set FERROFLOW_BIN")
 
 
+def example(name):
+    """Builds an example of the workspace and returns its path. `--workspace` has cargo use what the tests in Rust built."""
+    build = ["cargo", "build", "--quiet", "--workspace", "--example", name, "--message-format=json"]
+    output = subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    return [message["executable"] for message in map(json.loads, output.splitlines()) if message.get("executable")][-1]
+
+
 def tensorflow_stand_in():
     """Returns a program that takes `server …` as our binary does and starts a real TensorFlow server."""
     path = pathlib.Path(tempfile.gettempdir()) / f"tensorflow-server-{os.getpid()}"

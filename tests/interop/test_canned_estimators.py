@@ -1,6 +1,5 @@
 """The canned estimators of `ferroflow::estimator` go on with TensorFlow's checkpoints and take the same steps, and the other way round."""
 
-import json
 import os
 import pathlib
 import shutil
@@ -8,13 +7,13 @@ import subprocess
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import harness
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 tf.disable_v2_behavior()
 
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 STEPS = 10
 
 AGES = [0.5, 1.8, 2.5, 1.2, 0.1, 2.2, 3.1, 1.4]
@@ -47,10 +46,7 @@ ESTIMATORS = {
 
 @pytest.fixture(scope="module")
 def program():
-    build = ["cargo", "build", "--quiet", "-p", "ferroflow", "--example", "canned_steps", "--message-format=json"]
-    output = subprocess.run(build, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
-    messages = [json.loads(line) for line in output.splitlines()]
-    return [message["executable"] for message in messages if message.get("executable")][-1]
+    return harness.example("canned_steps")
 
 
 def rows(classes, times):

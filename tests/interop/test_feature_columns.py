@@ -1,12 +1,12 @@
 """The feature columns of the Rust library have the variables of TensorFlow's, make the same numbers of the same features, and read each
 other's checkpoints."""
 
-import json
 import os
 import subprocess
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import harness
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -16,7 +16,6 @@ from tensorflow_estimator.python.estimator.canned.linear import LinearModel
 tf.disable_v2_behavior()
 fc = tf.feature_column
 
-REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +24,7 @@ def directory(tmp_path_factory):
     made = tmp_path_factory.mktemp("column_graphs")
     (made / "words.txt").write_text("be\nnot\nto\n")
     (made / "integers.txt").write_text("7\n11\n-4\n")
-    build = ["cargo", "build", "--quiet", "-p", "ferroflow", "--example", "column_graphs", "--message-format=json"]
-    output = subprocess.run(build, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
-    messages = [json.loads(line) for line in output.splitlines()]
-    path = [message["executable"] for message in messages if message.get("executable")][-1]
+    path = harness.example("column_graphs")
     subprocess.run([path, str(made)], check=True)
     return made
 

@@ -1,29 +1,25 @@
 """The layers, losses and metrics of the Rust library have the variables of TensorFlow's, restore TensorFlow's checkpoints, and have
 the same results and gradients then."""
 
-import json
 import os
 import subprocess
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import harness
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 tf.disable_v2_behavior()
 
-REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BATCH = 4
 
 
 @pytest.fixture(scope="session")
 def directory(tmp_path_factory):
     """The MetaGraphs of all graphs, built in Rust."""
-    build = ["cargo", "build", "--quiet", "-p", "ferroflow", "--example", "layer_graphs", "--message-format=json"]
-    output = subprocess.run(build, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
-    messages = [json.loads(line) for line in output.splitlines()]
-    path = [message["executable"] for message in messages if message.get("executable")][-1]
+    path = harness.example("layer_graphs")
     made = tmp_path_factory.mktemp("layer_graphs")
     subprocess.run([path, str(made)], check=True)
     return made

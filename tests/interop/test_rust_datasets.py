@@ -8,13 +8,13 @@ import subprocess
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import harness
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 tf.disable_v2_behavior()
 
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 DATA = tf.data.Dataset
 
 
@@ -35,10 +35,7 @@ def directory(tmp_path_factory):
             if number % 2:
                 feature["weight"] = tf.train.Feature(float_list=tf.train.FloatList(value=[number / 2]))
             writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-    build = ["cargo", "build", "--quiet", "-p", "ferroflow", "--example", "dataset_graphs", "--message-format=json"]
-    output = subprocess.run(build, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
-    messages = [json.loads(line) for line in output.splitlines()]
-    path = [message["executable"] for message in messages if message.get("executable")][-1]
+    path = harness.example("dataset_graphs")
     subprocess.run([path, str(made)], check=True)
     return made
 

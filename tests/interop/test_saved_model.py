@@ -26,10 +26,7 @@ WORDS = ["b", "nothing", "a"]
 @pytest.fixture(scope="module")
 def tool():
     """Runs `saved_model_files` and returns the lines that it prints."""
-    build = ["cargo", "build", "--quiet", "-p", "ferroflow", "--example", "saved_model_files", "--message-format=json"]
-    output = subprocess.run(build, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
-    messages = [json.loads(line) for line in output.splitlines()]
-    path = [message["executable"] for message in messages if message.get("executable")][-1]
+    path = harness.example("saved_model_files")
 
     def run(*arguments):
         done = subprocess.run([path, *map(str, arguments)], capture_output=True, text=True)

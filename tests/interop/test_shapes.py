@@ -86,9 +86,7 @@ def control_flow():
 
 @pytest.fixture(scope="module")
 def program():
-    build = ["cargo", "build", "--quiet", "--package", "ferroflow-ops", "--example", "shapes"]
-    subprocess.run(build, cwd=harness.ROOT, check=True)
-    return harness.ROOT / "target" / "debug" / "examples" / "shapes"
+    return harness.example("shapes")
 
 
 @pytest.mark.parametrize("build", [mlp, cnn, array_ops, control_flow], ids=lambda build: build.__name__)

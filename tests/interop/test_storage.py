@@ -6,6 +6,7 @@ import subprocess
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import harness
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -16,7 +17,6 @@ import reference
 
 tf.disable_v2_behavior()
 
-REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 NUMERIC = [
     tf.float32,
     tf.float64,
@@ -41,10 +41,7 @@ NOT_SLICED = ["numeric/float16", "numeric/uint16", "numeric/uint32", "numeric/ui
 @pytest.fixture(scope="session")
 def tool():
     """Runs `storage_tool` and returns its output; with a `fails` it must fail with that code."""
-    build = ["cargo", "build", "--quiet", "-p", "ferroflow-storage", "--example", "storage_tool", "--message-format=json"]
-    output = subprocess.run(build, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
-    messages = [json.loads(line) for line in output.splitlines()]
-    path = [message["executable"] for message in messages if message.get("executable")][-1]
+    path = harness.example("storage_tool")
 
     def run(*arguments, fails=None):
         done = subprocess.run([path, *map(str, arguments)], capture_output=True, text=True)

@@ -1,6 +1,5 @@
 """Checkpoints and events of the Rust library and of TensorFlow are each other's."""
 
-import json
 import os
 import subprocess
 
@@ -16,7 +15,6 @@ import harness
 
 tf.disable_v2_behavior()
 
-REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 V = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
 W = np.array([7, 8, 9], np.float32)
 
@@ -24,10 +22,7 @@ W = np.array([7, 8, 9], np.float32)
 @pytest.fixture(scope="session")
 def tool():
     """Runs `train_files` and returns the lines that it prints."""
-    build = ["cargo", "build", "--quiet", "-p", "ferroflow", "--example", "train_files", "--message-format=json"]
-    output = subprocess.run(build, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
-    messages = [json.loads(line) for line in output.splitlines()]
-    path = [message["executable"] for message in messages if message.get("executable")][-1]
+    path = harness.example("train_files")
 
     def run(*arguments):
         done = subprocess.run([path, *map(str, arguments)], capture_output=True, text=True)

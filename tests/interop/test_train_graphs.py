@@ -1,18 +1,17 @@
 """The graphs that the Rust library builds for training equal TensorFlow's, node by node, and train as TensorFlow does."""
 
-import json
 import os
 import subprocess
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import harness
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 tf.disable_v2_behavior()
 
-REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # What TensorFlow 2's own bookkeeping leaves behind, which means nothing to a runtime.
 IGNORED_ATTRIBUTES = {"_has_manual_control_dependencies"}
 
@@ -36,10 +35,7 @@ OPTIMIZERS = {
 @pytest.fixture(scope="session")
 def graphs(tmp_path_factory):
     """Builds all graphs in Rust and returns a function from their names to GraphDefs."""
-    build = ["cargo", "build", "--quiet", "-p", "ferroflow", "--example", "train_graphs", "--message-format=json"]
-    output = subprocess.run(build, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE).stdout
-    messages = [json.loads(line) for line in output.splitlines()]
-    path = [message["executable"] for message in messages if message.get("executable")][-1]
+    path = harness.example("train_graphs")
     directory = tmp_path_factory.mktemp("graphs")
     subprocess.run([path, str(directory)], check=True)
 

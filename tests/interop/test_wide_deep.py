@@ -1,8 +1,6 @@
 """`examples/wide_deep.rs` on the census rows, as four processes under `ferroflow run`, beside TensorFlow's own estimator."""
 
-import json
 import re
-import subprocess
 
 import pytest
 
@@ -19,10 +17,7 @@ ENDING_SECS = 600
 
 @pytest.fixture(scope="module")
 def example():
-    build = ["cargo", "build", "--quiet", "-p", "ferroflow", "--example", "wide_deep", "--message-format=json"]
-    output = subprocess.run(build, cwd=harness.ROOT, check=True, stdout=subprocess.PIPE).stdout
-    messages = [json.loads(line) for line in output.splitlines()]
-    return [message["executable"] for message in messages if message.get("executable")][-1]
+    return harness.example("wide_deep")
 
 
 @pytest.fixture(autouse=True)

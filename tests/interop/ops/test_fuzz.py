@@ -1,6 +1,5 @@
 """Graphs of the tables in this folder, changed at random: none makes the runtime panic, hang or fill the memory."""
 
-import json
 import re
 import subprocess
 
@@ -15,9 +14,7 @@ MEMORY_LIMIT_KB = 4 << 20
 def test_changed_graphs_neither_panic_nor_hang(tmp_path):
     path = tmp_path / "corpus"
     assert corpus.write(path) > 1000
-    build = ["cargo", "build", "--quiet", "--workspace", "--example", "fuzz", "--message-format=json"]
-    output = subprocess.run(build, cwd=harness.ROOT, check=True, stdout=subprocess.PIPE).stdout
-    program = [message["executable"] for message in map(json.loads, output.splitlines()) if message.get("executable")][-1]
+    program = harness.example("fuzz")
     run = subprocess.run(
         [program, "--executions", str(EXECUTIONS), "--corpus", str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1200)
     assert run.returncode == 0, run.stdout[-6000:]

@@ -5,7 +5,6 @@ which adds its own gradients of the same outputs with respect to the same inputs
 both from the same feeds, so that what is compared is what the two libraries build.
 """
 
-import json
 import re
 import subprocess
 
@@ -142,10 +141,7 @@ def outcome(tmp_path_factory):
 
 
 def program():
-    build = ["cargo", "build", "--quiet", "--workspace", "--example", "table_gradients", "--message-format=json"]
-    output = subprocess.run(build, cwd=harness.ROOT, check=True, stdout=subprocess.PIPE).stdout
-    messages = [json.loads(line) for line in output.splitlines()]
-    return [message["executable"] for message in messages if message.get("executable")][-1]
+    return harness.example("table_gradients")
 
 
 def request(built):
