@@ -1,7 +1,6 @@
 """The canned estimators of `ferroflow::estimator` go on with TensorFlow's checkpoints and take the same steps, and the other way round."""
 
 import os
-import pathlib
 import shutil
 import subprocess
 
