@@ -5,7 +5,7 @@ use crate::process;
 use std::path::Path;
 
 /// Names of what other systems don't have.
-const LINUX_ONLY: [&str; 24] = [
+const LINUX_ONLY: [&str; 25] = [
     "memfd_create",
     "MemfdFlags",
     "SealFlags",
@@ -22,6 +22,7 @@ const LINUX_ONLY: [&str; 24] = [
     "set_tcp_user_timeout",
     "openat2",
     "ResolveFlags",
+    "OFlags::PATH",
     "Advice::Linux",
     "epoll",
     "inotify",

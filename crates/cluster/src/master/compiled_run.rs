@@ -163,15 +163,22 @@ pub(crate) struct Terminals {
 }
 
 impl Terminals {
-    /// Finds the nodes whose other end is the client.
+    /// Finds the arguments that the client feeds and the results that it fetches.
     pub fn of(graph: &NodeGraph) -> Result<Terminals> {
         let mut terminals = Terminals::default();
-        for (_, node) in graph.iter() {
-            if !Transfer::is_with_client(&node.attrs) {
-                continue;
-            }
-            let entry = (node.attrs.string("tensor_name")?, Transfer::new(&node.attrs)?.key().shared().clone());
-            if node.inputs.is_empty() { terminals.feeds.push(entry) } else { terminals.fetches.push(entry) }
+        for (_, node) in graph.iter().filter(|(_, node)| Transfer::is_with_client(&node.attrs)) {
+            let list = match node.op() {
+                "_Arg" => &mut terminals.feeds,
+                "_Retval" => &mut terminals.fetches,
+                op @ ("_Recv" | "_HostRecv" | "_Send" | "_HostSend") => {
+                    return Err(Status::invalid_argument(format!(
+                        "node '{}' of op {op} has client_terminated=true, but a client feeds and fetches by the names of tensors",
+                        node.name
+                    )));
+                }
+                _ => continue,
+            };
+            list.push((node.attrs.string("tensor_name")?, Transfer::new(&node.attrs)?.key().shared().clone()));
         }
         Ok(terminals)
     }
@@ -391,6 +398,22 @@ mod tests {
     fn find(cache: &RunCache, feeds: &[&str], fetches: &[&str]) -> Arc<RunEntry> {
         let fetches: Vec<String> = fetches.iter().map(|&name| name.to_owned()).collect();
         cache.find(RunNamesRef { feeds: feeds.iter().copied(), fetches: &fetches, targets: &[] })
+    }
+
+    #[test]
+    fn a_client_can_not_bring_feeds_and_fetches_of_its_own() {
+        let of = |text: &str| Terminals::of(&NodeGraph::from_text(text, ops::registry()).unwrap());
+        let key = "client_terminated=true, recv_device=\"d\", send_device=\"d\", send_device_incarnation=1, tensor_name=\"x:0\"";
+        let terminals =
+            of(&format!("x = _Arg() {{T=float, index=0, {key}}}\ny = _Retval(x) {{index=0, {key}}}")).unwrap();
+        let names = |list: Vec<(String, Arc<str>)>| list.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(
+            (names(terminals.feeds), names(terminals.fetches)),
+            (vec!["x:0".to_owned()], vec!["x:0".to_owned()])
+        );
+        let status = of(&format!("x = _Recv() {{tensor_type=float, {key}}}")).err().unwrap();
+        assert_eq!(status.code(), tensor::Code::InvalidArgument);
+        assert!(status.message().starts_with("node 'x' of op _Recv has client_terminated=true"), "{status}");
     }
 
     #[test]

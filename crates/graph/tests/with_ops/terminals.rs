@@ -23,13 +23,13 @@ z = Mul(y, both) @/job:ps
     settle_terminals(&mut graph, &spec, &|device| device.len() as u64).unwrap();
     graph.topological_order().unwrap();
     expect![[r#"
+        _arg_x_0_0 = _Arg() {T=float, client_terminated=true, index=0, recv_device="/job:w/task:1", send_device="/job:w/task:1", send_device_incarnation=13, tensor_name="x"} @/job:w/task:1
+        _arg_both_0_1 = _Arg() {T=float, client_terminated=true, index=1, recv_device="/job:w/task:0", send_device="/job:w/task:0", send_device_incarnation=13, tensor_name="both:0"} @/job:w/task:0
         v = VariableV2() {dtype=float, shape=[]} @/job:ps
-        y = AddV2(_recv_x_0, _recv_both_0) @/job:w/task:1
-        z = Mul(y, _recv_both_0) @/job:ps
-        _recv_x_0 = _Recv() {client_terminated=true, recv_device="/job:w/task:1", send_device="/job:w/task:1", send_device_incarnation=13, tensor_name="x", tensor_type=float} @/job:w/task:1
-        _recv_both_0 = _Recv() {client_terminated=true, recv_device="/job:w/task:0", send_device="/job:w/task:0", send_device_incarnation=13, tensor_name="both:0", tensor_type=float} @/job:w/task:0
-        _send_z_0 = _Send(z) {client_terminated=true, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="z:0"} @/job:ps
-        _send_z_0_1 = _Send(z) {client_terminated=true, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="z"} @/job:ps
-        _send_v_0 = _Send(v) {client_terminated=true, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="v"} @/job:ps
+        y = AddV2(_arg_x_0_0, _arg_both_0_1) @/job:w/task:1
+        z = Mul(y, _arg_both_0_1) @/job:ps
+        _retval_z_0_0 = _Retval(z) {client_terminated=true, index=0, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="z:0"} @/job:ps
+        _retval_z_0_1 = _Retval(z) {client_terminated=true, index=1, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="z"} @/job:ps
+        _retval_v_0_2 = _Retval(v) {client_terminated=true, index=2, recv_device="/job:ps", send_device="/job:ps", send_device_incarnation=7, tensor_name="v"} @/job:ps
     "#]].assert_eq(&graph.to_text());
 }
