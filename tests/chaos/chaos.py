@@ -173,7 +173,8 @@ def kinds(cluster, chance):
         return set_to(settings), set_to(calm)
 
     def kill(name):
-        cluster.servers[name].kill()
+        # Out of sight of `watch`, which would take its end for a crash.
+        cluster.servers.pop(name).kill()
 
     def restart(name):
         cluster.start_server(cluster.net.hosts[name]).wait_for(harness.READY.search, "that it is ready")
@@ -302,13 +303,17 @@ def table(results, probe, arguments, steps):
         rows.append(f"| {name} | {len(mine)} | {shown(result['noticed'] for result in mine)} | "
                     f"{shown(result['resumed'] for result in mine)} | {sum(result['lost'] for result in mine)} |")
     return "\n".join([
-        f"A run of {arguments.minutes:g} minutes, seed {arguments.seed}: {len(results)} faults, {steps:,} steps of four workers. The forwarder",
-        f"carried {probe['bits'] / 1e9:.1f} Gbit/s, and added {probe['trip_micros']:.0f} µs to a round trip, before it was told to do worse. "
+        f"A run of {arguments.minutes:g} minutes, seed {arguments.seed}, {build()} build: {len(results)} faults, {steps:,} steps of four workers.",
+        f"The forwarder carried {probe['bits'] / 1e9:.1f} Gbit/s, and a round trip took {probe['trip_micros']:.0f} µs, before it was told to do worse. "
         "Seconds are medians.",
         "",
         "| fault | how often | seconds until noticed | seconds from its end until all work went on | steps lost |",
         "|---|--:|--:|--:|--:|",
         *rows])
+
+
+def build():
+    return "release" if pathlib.Path(harness.ferroflow_bin()).parent.name == "release" else "development"
 
 
 def finish(cluster, failures):

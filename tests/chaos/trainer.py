@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
 
 FEATURES, BATCH, NUM_WORKERS = 64, 32, 4
-TELL_SECONDS = 0.5
+TELL_SECONDS = 0.2
 SAVE_SECONDS = 5
 
 

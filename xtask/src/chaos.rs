@@ -11,7 +11,13 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let forwarder = build_forwarder()?;
     let script = process::root().join("tests/chaos/chaos.py");
     let mut command = interop::python_command(&python, Profile::Release);
-    command.arg(script).args(arguments).arg("--forwarder").arg(forwarder).arg("--out").arg(process::target().join("chaos"));
+    command
+        .arg(script)
+        .args(arguments)
+        .arg("--forwarder")
+        .arg(forwarder)
+        .arg("--out")
+        .arg(process::target().join("chaos"));
     process::run(&mut command)
 }
 

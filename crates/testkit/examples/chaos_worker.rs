@@ -17,7 +17,7 @@ const BATCH: usize = 32;
 const NUM_WORKERS: i64 = 4;
 
 /// How often the worker tells how far it is.
-const TELL_INTERVAL: Duration = Duration::from_millis(500);
+const TELL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Counts how often a step was tried: a step that failed with its session is tried again in another.
 struct Tries(Arc<AtomicI64>);
@@ -129,7 +129,9 @@ fn train(target: Target, task: i64, is_over: &AtomicBool) -> Result<()> {
 
 fn tell(answered: i64, tried: i64, counters: &[i64], global_step: &Tensor) -> Result<()> {
     let global_step = global_step.to_scalar::<i64>()?;
-    println!("TOLD {{\"answered\": {answered}, \"tried\": {tried}, \"counters\": {counters:?}, \"step\": {global_step}}}");
+    println!(
+        "TOLD {{\"answered\": {answered}, \"tried\": {tried}, \"counters\": {counters:?}, \"step\": {global_step}}}"
+    );
     Ok(())
 }
 

@@ -11,7 +11,7 @@ const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(600);
 /// Returns the number of inputs for a target, including the corpus; calls may wait until their time limit.
 fn executions(target: &str) -> u64 {
     match target {
-        "rpc" | "stream" | "graph-def" => 300,
+        "rpc" | "stream" | "graph-def" | "saved-model" => 300,
         _ => 800,
     }
 }

@@ -76,8 +76,7 @@ impl Change {
             "both" => (true, true),
             other => return Err(format!("`{other}` is no direction: in, out or both")),
         };
-        let mut change =
-            Change { is_inward, is_outward, delay_micros: None, loss_millionths: None, is_cut: None };
+        let mut change = Change { is_inward, is_outward, delay_micros: None, loss_millionths: None, is_cut: None };
         for setting in settings {
             let Some((name, value)) = setting.split_once('=') else { return Err(format!("`{setting}` sets nothing")) };
             let number = |most: f64| {
