@@ -4,8 +4,8 @@
 //! the averages when enough gradients have come, applies them, and hands out as many tokens as there are replicas. A token
 //! carries the step, which becomes the worker's local step; gradients of an older step are dropped by the accumulators.
 
-use super::gradient_reduction::GradientReduction;
 use super::expression::group;
+use super::gradient_reduction::GradientReduction;
 use super::initialize::report_uninitialized_variables;
 use super::optimizer::{GradientAndVariable, GradientOptions, Optimizer, OptimizerState};
 use super::queue_runner::{Queue, QueueRunner};
