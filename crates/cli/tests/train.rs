@@ -145,11 +145,64 @@ fn mistakes_are_named() {
             "--logdir is missing",
         ),
         (&["train", "--model=wide_deep", "--data_dir=/no/such/directory"], "adult.csv"),
+        (&["train", "--strategy=allreduce", "--ps=1"], "--ps doesn't go with --strategy allreduce"),
+        (&["train", "--strategy=allreduce", "--sync_replicas"], "--sync_replicas doesn't go with --strategy allreduce"),
+        (
+            &[
+                "train",
+                "--strategy=allreduce",
+                "--job_name=worker",
+                "--ps_hosts=a:1",
+                "--worker_hosts=b:1",
+                "--task_index=0",
+            ],
+            "--ps_hosts doesn't go with --strategy allreduce",
+        ),
+        (&["train", "--strategy=allreduce", "--existing_servers"], "must know which of them leads"),
+        (
+            &["train", "--strategy=allreduce", "--job_name=ps", "--worker_hosts=b:1", "--task_index=0"],
+            "--job_name must be worker",
+        ),
+        (&["train", "--min_workers=1"], "--min_workers needs --strategy allreduce"),
+        (&["train", "--strategy=allreduce", "--min_workers=1"], "workers that can be lost"),
+        (&["train", "--strategy=allreduce", "--min_workers=3", "--max_workers=2"], "more than --max_workers"),
     ] {
         let mut process = Process::start("train", arguments);
         assert!(!process.wait().success(), "{arguments:?}");
         assert!(process.seen.iter().any(|line| line.contains(part)), "{arguments:?}: {:?}", process.seen);
     }
+}
+
+/// Returns the line that tells how many steps were done.
+fn steps_line(lines: &[String]) -> &String {
+    lines.iter().find(|line| line.contains(" steps in ")).unwrap_or_else(|| panic!("{lines:?}"))
+}
+
+#[test]
+fn by_all_reduce_in_one_process_and_in_many() {
+    let directory = tempfile::tempdir().unwrap();
+    let logdir = logdir_flag(directory.path());
+    let small = ["--strategy=allreduce", "--hidden_units=32", "--train_steps=60"];
+    for more in [&["--workers=3"][..], &["--processes", &logdir]] {
+        let lines = run(&[&["train"], &small[..], more].concat());
+        assert!(accuracy(&lines) > 75.0, "{lines:?}");
+        assert!(steps_line(&lines).starts_with("60 steps in "), "{lines:?}");
+        assert!(lines[0].contains("; 0 ps and "), "{lines:?}");
+    }
+    assert_eq!(newest_step(directory.path()), Some(60));
+    // Two optimizers in one model.
+    let lines = run(&["train", "--strategy=allreduce", "--model=wide_deep", "--train_steps=60"]);
+    assert!(accuracy(&lines) > 70.0, "{lines:?}");
+}
+
+#[test]
+fn by_all_reduce_as_tasks_without_parameter_servers() {
+    let tasks = Tasks::new(0, 2, &["--strategy=allreduce", "--hidden_units=32", "--train_steps=60"]);
+    let mut worker = tasks.start("worker", 1);
+    let mut chief = tasks.start("worker", 0);
+    let lines = chief.wait_for_success();
+    assert!(accuracy(lines) > 75.0 && steps_line(lines).starts_with("60 steps in "), "{lines:?}");
+    worker.wait_for_success();
 }
 
 #[test]

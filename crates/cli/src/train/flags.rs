@@ -1,7 +1,7 @@
 //! The flags of `ferroflow train`: its own, and those of TensorFlow's training scripts, spelled as these spell them.
 
-use crate::listen::ListenFlags;
 use crate::Failure;
+use crate::listen::ListenFlags;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 
@@ -162,19 +162,24 @@ impl Flags {
         ];
         let of_all_reduce =
             [("--min_workers", self.min_workers.is_some()), ("--max_workers", self.max_workers.is_some())];
-        let given = |flags: &[(&'static str, bool)]| flags.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
+        let given =
+            |flags: &[(&'static str, bool)]| flags.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
         match self.strategy {
             StrategyKind::Allreduce => {
                 if let Some(flag) = given(&of_ps) {
                     let why = match flag {
-                        "--existing_servers" => "the servers of all workers must know which of them leads, and are started here",
+                        "--existing_servers" => {
+                            "the servers of all workers must know which of them leads, and are started here"
+                        }
                         "--ps" | "--ps_hosts" => "every worker has all variables, and there are no parameter servers",
                         _ => "gradients are always averaged, over all workers",
                     };
                     return Err(Failure::new(format!("{flag} doesn't go with --strategy allreduce: {why}")));
                 }
                 if self.job_name.as_deref() == Some("ps") {
-                    return Err(Failure::new("--strategy allreduce has no parameter servers: --job_name must be worker"));
+                    return Err(Failure::new(
+                        "--strategy allreduce has no parameter servers: --job_name must be worker",
+                    ));
                 }
             }
             StrategyKind::Ps => {

@@ -117,7 +117,9 @@ impl Tasks {
 
     pub fn start(&self, job: &str, index: usize) -> Process {
         let (job_name, task_index) = (format!("--job_name={job}"), format!("--task_index={index}"));
-        let mut arguments = vec!["train", &job_name, &task_index, &self.ps_hosts, &self.worker_hosts];
+        let mut arguments = vec!["train", &job_name, &task_index, &self.worker_hosts];
+        // There are none by all-reduce.
+        arguments.extend(Some(self.ps_hosts.as_str()).filter(|flag| !flag.ends_with('=')));
         arguments.extend(self.shared.iter().map(String::as_str));
         Process::start(&format!("{job} {index}"), &arguments)
     }

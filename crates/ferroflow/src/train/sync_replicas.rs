@@ -4,8 +4,8 @@
 //! gradients, the chief takes their averages, applies them, and enqueues as many tokens as there are replicas. A token carries
 //! the step, which becomes the worker's local step; the accumulators drop gradients of older steps.
 
-use super::gradient_reduction::GradientReduction;
 use super::expression::group;
+use super::gradient_reduction::GradientReduction;
 use super::initialize::report_uninitialized_variables;
 use super::optimizer::{GradientAndVariable, GradientOptions, Optimizer, OptimizerState};
 use super::queue_runner::{Queue, QueueRunner};

@@ -71,7 +71,9 @@ impl Elastic {
     /// Adds the operations to the graph.
     pub fn begin(&mut self, graph: &Graph) -> Result<()> {
         let step = get_global_step(graph)?.ok_or_else(|| {
-            Status::failed_precondition("an elastic group needs a global step: it tells who of the workers has come furthest")
+            Status::failed_precondition(
+                "an elastic group needs a global step: it tells who of the workers has come furthest",
+            )
         })?;
         let chief = self.group.device_of(0).unwrap_or_default();
         let talk = graph.in_name_scope("", |graph| {
@@ -145,7 +147,8 @@ impl Elastic {
 
     /// Adds to a step that trains what tells the members of an epoch from others, and whether another one should begin.
     pub fn before_run(&mut self, graph: &Graph, original: &RunArgs) -> Result<RunArgs> {
-        let args = self.names_of_group().into_iter().fold(RunArgs::new(), |args, (output, value)| args.feed(&output, value));
+        let args =
+            self.names_of_group().into_iter().fold(RunArgs::new(), |args, (output, value)| args.feed(&output, value));
         let mean = self.call.mean.lock().clone();
         let Some(mean) = mean.filter(|mean| self.trains(graph, original, mean)) else { return Ok(args) };
         let args = args.fetch(&mean);
@@ -234,7 +237,8 @@ impl Elastic {
     fn ask(&self, session: &Session, own: &Ask, waiting: &Waiting) -> Result<Epoch> {
         let Some(Talk { given, side: Side::Other { ask, answer }, .. }) = &self.talk else { return Err(not_begun()) };
         let chief = self.group.device_of(0).unwrap_or_default();
-        let what = format!("the chief, {chief}, which decides who takes part; without it training waits until it is back");
+        let what =
+            format!("the chief, {chief}, which decides who takes part; without it training waits until it is back");
         let epoch = waiting.run(session, &what, || {
             session.runner().feed(given, own.to_tensor()).target(ask).run()?;
             loop {

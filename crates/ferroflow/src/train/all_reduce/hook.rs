@@ -41,8 +41,7 @@ pub struct AllReduceHook {
 
 impl AllReduceHook {
     pub(super) fn new(group: WorkerGroup, members: Members, is_chief: bool) -> AllReduceHook {
-        let waiting =
-            Waiting { task: group.device().to_owned(), stop: Coordinator::new(), max_wait: Some(MAX_WAIT) };
+        let waiting = Waiting { task: group.device().to_owned(), stop: Coordinator::new(), max_wait: Some(MAX_WAIT) };
         let elastic = Elastic::of(&group, &members);
         AllReduceHook { group, members, is_chief, broadcast: None, elastic, waiting }
     }

@@ -52,7 +52,9 @@ const GROUP_KEY_DEFAULT: i32 = 0x0a11;
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 ///
-/// Gradients of variables that are elsewhere, such as embeddings on parameter servers, are applied there by each worker for itself.
+/// A step that reduces gradients must not touch parameter servers: the collective ops give the steps of all workers the same id, by which a
+/// server that several of them use would take them for one. A program with embeddings there fetches their rows in a step before it, and
+/// applies the gradients of the rows in one after it.
 pub struct AllReduceOptimizer<O> {
     optimizer: O,
     settings: Settings,

@@ -44,7 +44,15 @@ impl Reducer<'_> {
         let mut changed = Vec::new();
         // The gradients of the last layers are computed first.
         for (index, (gradient, variable)) in gradients.iter().enumerate().rev() {
-            let Some(gradient) = gradient.as_ref().filter(|_| is_mirrored(variable, self.group)) else { continue };
+            let Some(gradient) = gradient.as_ref() else { continue };
+            if !is_mirrored(variable, self.group) {
+                return Err(Status::invalid_argument(format!(
+                    "variable '{}' is on {}, which the steps of several workers can't change beside collective ops: these give their \
+                     steps the same id. Fetch its rows before the step, and apply their gradients after it.",
+                    variable.name(),
+                    variable.op().device()
+                )));
+            }
             changed.push(index);
             match gradient {
                 Grad::Dense(gradient) => dense.push(Dense { index, gradient, shape: known_shape(gradient, variable) }),

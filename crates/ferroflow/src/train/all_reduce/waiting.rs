@@ -56,7 +56,8 @@ impl Waiting {
                     }
                 }
             };
-            let spawned = std::thread::Builder::new().name("wait for other workers".to_owned()).spawn_scoped(scope, watch);
+            let spawned =
+                std::thread::Builder::new().name("wait for other workers".to_owned()).spawn_scoped(scope, watch);
             spawned.map_err(|error| Status::resource_exhausted(format!("no thread to wait with: {error}")))?;
             let outcome = body();
             finished.request_stop(None);
