@@ -56,6 +56,9 @@ class ObjectStore(http.server.ThreadingHTTPServer):
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         }
 
+    def handle_error(self, request, client_address):
+        """Says nothing: a client that is killed breaks its connections."""
+
     def stop(self):
         if self.held:
             self.held.released.set()

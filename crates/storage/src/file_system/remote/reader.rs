@@ -16,7 +16,8 @@ const RANGE_BYTES: u64 = 8 << 20;
 /// The least that one request asks for: a smaller answer takes as long.
 const LEAST_BYTES: u64 = 128 << 10;
 
-/// An object that is open for reading. If the store has versions of objects to tell apart, all ranges are of the same one.
+/// An object that is open for reading. If the store has versions of objects to tell apart, all ranges are of the same one, until
+/// somebody reads on at its end: what is there then continues it.
 pub(super) struct ObjectFile {
     object: Object,
     /// Whether the length is as the store last told it, and nobody has asked for it since.
@@ -54,6 +55,17 @@ impl ObjectFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Asks the store for the length and the version, and returns the length.
+    fn refresh(&self) -> Result<u64> {
+        let meta = self.object.head()?;
+        let mut state = self.state();
+        if meta.size != state.length || meta.e_tag != state.version {
+            (state.length, state.version) = (meta.size, meta.e_tag);
+            (state.current, state.next) = (None, None);
+        }
+        Ok(state.length)
+    }
+
     fn start(&self, version: Option<String>, range: Range<u64>) -> Result<Pending<Bytes>> {
         let (store, key) = (self.object.store.clone(), self.object.key.clone());
         runtime::start(&self.object.path, async move {
@@ -65,7 +77,12 @@ impl ObjectFile {
 
     /// Returns bytes from `offset` on, of which there are some: at most `wanted`, or fewer.
     fn piece(&self, offset: u64, wanted: u64) -> Result<Option<Piece>> {
+        // Whoever reads on at the end waits for the object to grow.
+        if offset >= self.state().length && offset >= self.refresh()? {
+            return Ok(None);
+        }
         let mut state = self.state();
+        // Another thread may have found it shorter meanwhile.
         if offset >= state.length {
             return Ok(None);
         }
@@ -112,13 +129,7 @@ impl RandomAccessFile for ObjectFile {
         if self.is_fresh.swap(false, Ordering::Relaxed) {
             return Ok(self.state().length);
         }
-        let meta = self.object.head()?;
-        let mut state = self.state();
-        if meta.size != state.length || meta.e_tag != state.version {
-            (state.length, state.version) = (meta.size, meta.e_tag);
-            (state.current, state.next) = (None, None);
-        }
-        Ok(state.length)
+        self.refresh()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
