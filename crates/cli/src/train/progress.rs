@@ -63,11 +63,12 @@ pub enum Whose {
     },
 }
 
-/// What the bar looks like: as wide as the terminal, with room for the ^C that a terminal shows, since a line that wraps there tears it.
-const STYLE: &str = "{wide_bar} {pos}/{len} {msg} [{elapsed}, {eta} left]   ";
+/// What the bar looks like: as wide as the terminal. It ends with the cursor three columns before the edge, where a terminal shows the ^C
+/// that is pressed: at the edge the line would wrap, and a part of the bar stay behind.
+const STYLE: &str = "{wide_bar} {pos}/{len} {msg} [{elapsed}, {eta} left]   \u{1b}[3D";
 
 /// The same when nothing is left to wait for.
-const STYLE_ENDED: &str = "{wide_bar} {pos}/{len} {msg} [{elapsed}]   ";
+const STYLE_ENDED: &str = "{wide_bar} {pos}/{len} {msg} [{elapsed}]";
 
 /// How often a line is printed where there is no terminal.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -60,7 +60,7 @@ pub struct Estimator {
     pub(super) config: RunConfig,
     model_dir: String,
     pub(super) warm_start: Option<WarmStartSettings>,
-    /// Where it was made, for mistakes of models that are built inside the library.
+    /// Where it was made, which mistakes of its model name.
     caller: &'static Location<'static>,
     /// One event file for each directory, however often it is evaluated.
     writers: Arc<Mutex<BTreeMap<String, FileWriter>>>,
@@ -224,11 +224,13 @@ impl Estimator {
         labels: Option<&Output>,
         mode: Mode,
     ) -> Result<EstimatorSpec> {
-        match graph.called_from(self.caller, |_| (self.model_fn)(features, labels, mode)) {
+        match (self.model_fn)(features, labels, mode) {
             Ok(spec) => spec.check(graph, mode),
             // A mistake that is in the graph was first, and has the line of the model function.
             Err(status) => graph.finish().and(Err(status)),
         }
+        // That of a canned estimator is in the library.
+        .map_err(|status| status.append(format!(" [estimator made at {}]", self.caller)))
     }
 
     /// Returns the event file of evaluations in a directory below the model's.

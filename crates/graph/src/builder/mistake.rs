@@ -126,12 +126,7 @@ impl Graph {
     /// which do not know their caller.
     #[track_caller]
     pub fn called_here<R>(&self, body: impl FnOnce(&Graph) -> R) -> R {
-        self.called_from(Location::caller(), body)
-    }
-
-    /// As [`called_here`](Self::called_here), for what is built after the call that is to blame has returned.
-    pub fn called_from<R>(&self, caller: &'static Location<'static>, body: impl FnOnce(&Graph) -> R) -> R {
-        self.shared.state.lock().mistakes.callers.push(caller);
+        self.shared.state.lock().mistakes.callers.push(Location::caller());
         let result = body(self);
         self.shared.state.lock().mistakes.callers.pop();
         result
