@@ -1,5 +1,5 @@
-//! Keeps what frames look like, so that nobody changes them without counting up the version, and what the last release says, so that
-//! it goes on being understood for what it is.
+//! Pins the layout of frames, so that nobody changes it without incrementing the version, and the first bytes of the last
+//! release, so that they continue to be recognised.
 
 use super::frame::{FrameWriter, HEADER_BYTES, Header, Kind, OutFrame, VERSION, check_preface};
 use super::hello::Hello;
@@ -21,7 +21,7 @@ fn push(step_id: i64, tensor: &Tensor, is_dead: bool) -> Result<OutFrame> {
     writer.finish()
 }
 
-/// Whoever has to change a line here counts `VERSION` up.
+/// A change to a line here requires a new `VERSION`.
 #[test]
 fn frames_of_version_5_stay_as_they_are() {
     assert_eq!((VERSION, PREFACE), (5, b"FERROFL2"));
@@ -80,7 +80,7 @@ fn frames_of_version_5_stay_as_they_are() {
     );
 }
 
-/// The first bytes of the last release, whose streams had version 2, when it opens one.
+/// The first bytes that the last release, with streams of version 2, sends when it opens one.
 const LAST_RELEASE: &[u8] = b"FERROFL1\
 \x01\0\0\0\0\0\0\0\x31\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\
 \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x0d\0\0\0/job:a/task:0";
