@@ -1,4 +1,4 @@
-//! [`RunConfig`]: where and how a model is run: its directory, how often things are saved, and the cluster.
+//! [`RunConfig`]: where and how a model runs: its directory, save intervals, and the cluster.
 
 use crate::distributed::{ClusterSpec, TfConfig};
 use crate::session::{SessionConfig, Target};
@@ -6,7 +6,7 @@ use crate::train::{Every, ReplicaDeviceSetter, SaverOptions};
 use std::time::Duration;
 use tensor::Result;
 
-/// Where and how an [`Estimator`](super::Estimator) runs. What isn't set is as in TensorFlow.
+/// Where and how an [`Estimator`](super::Estimator) runs. The defaults are TensorFlow's.
 ///
 /// ```
 /// use ferroflow::estimator::RunConfig;
@@ -17,33 +17,33 @@ use tensor::Result;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RunConfig {
-    /// The directory of checkpoints and events; a temporary one that is left behind if not given.
+    /// The directory of checkpoints and events; by default a temporary one, which is not deleted.
     pub model_dir: Option<String>,
     /// The seed of the graph.
     pub tf_random_seed: Option<i64>,
-    /// How often summaries are written in training; never if not given.
+    /// The interval of summaries in training; `None` means none.
     pub save_summary_steps: Option<i64>,
-    /// How often checkpoints are saved beside the first and the last; never, not even then, if not given.
+    /// The interval of checkpoints besides the first and the last; `None` means none at all.
     pub save_checkpoints: Option<Every>,
-    /// How many checkpoints are kept; 0 means all.
+    /// The number of checkpoints to keep; 0 means all.
     pub keep_checkpoint_max: usize,
-    /// A checkpoint is kept for good every so many hours.
+    /// The interval in hours at which a checkpoint is kept permanently.
     pub keep_checkpoint_every_n_hours: f64,
-    /// How often the loss and the rate of steps are logged; never if not given.
+    /// The interval at which the loss and the step rate are logged; `None` means never.
     pub log_step_count_steps: Option<i64>,
-    /// What sessions are told.
+    /// The settings of sessions.
     pub session_config: Option<SessionConfig>,
-    /// The cluster, and which task of it this process is; without, everything is in this process.
+    /// The cluster, and this process's task in it; `None` means that everything runs in this process.
     pub tf_config: Option<TfConfig>,
-    /// The master whose sessions train. A task starts a server if not given, and tells the others when it is done; with it, both are
-    /// left to whoever has the server.
+    /// The master for training sessions. By default a task starts a server, and tells the others when it is done; with a master,
+    /// both are up to the owner of the server.
     pub master: Option<Target>,
-    /// How long a task waits until it can train: for the others, and for the chief to initialize; without end if not given.
+    /// How long a task waits for the others and for the chief to initialize; `None` means without limit.
     pub session_creation_timeout_secs: Option<u64>,
 }
 
 impl RunConfig {
-    /// Returns the usual settings for a model in this process.
+    /// Returns the default settings for a model in this process.
     ///
     /// ```
     /// use ferroflow::estimator::RunConfig;
@@ -54,7 +54,8 @@ impl RunConfig {
         RunConfig { model_dir: Some(model_dir.to_owned()), ..RunConfig::default() }
     }
 
-    /// Returns the usual settings for the task that the environment variable `TF_CONFIG` names, or for this process where it isn't set.
+    /// Returns the default settings for the task that the environment variable `TF_CONFIG` describes, or for this process if it
+    /// isn't set.
     ///
     /// ```
     /// use ferroflow::estimator::RunConfig;
@@ -67,7 +68,7 @@ impl RunConfig {
         Ok(RunConfig { tf_config: TfConfig::from_env()?, ..RunConfig::new(model_dir) })
     }
 
-    /// Returns whether this process initializes, saves and restores for all: it alone does unless there is a cluster.
+    /// Returns whether this process is the chief, which initializes, saves and restores for all; without a cluster it is.
     ///
     /// ```
     /// assert!(ferroflow::estimator::RunConfig::default().is_chief());
@@ -76,7 +77,7 @@ impl RunConfig {
         self.tf_config.as_ref().is_none_or(TfConfig::is_chief)
     }
 
-    /// Returns the name of this process, for people.
+    /// Returns the display name of this process.
     ///
     /// ```
     /// use ferroflow::distributed::TfConfig;
@@ -94,7 +95,7 @@ impl RunConfig {
         }
     }
 
-    /// Returns how many parameter servers there are.
+    /// Returns the number of parameter servers.
     ///
     /// ```
     /// assert_eq!(ferroflow::estimator::RunConfig::default().num_ps_replicas(), 0);
@@ -107,7 +108,7 @@ impl RunConfig {
         self.tf_config.as_ref().map(|told| &told.cluster)
     }
 
-    /// Returns what puts variables on parameter servers, for a task that trains beside some.
+    /// Returns the device setter that places variables on parameter servers, for a training task of a cluster that has some.
     pub(super) fn device_setter(&self) -> Result<Option<ReplicaDeviceSetter>> {
         let Some(told) = self.tf_config.as_ref().filter(|_| self.num_ps_replicas() > 0) else { return Ok(None) };
         if told.is_evaluator() {
@@ -116,7 +117,8 @@ impl RunConfig {
         ReplicaDeviceSetter::new(self.num_ps_replicas()).worker_device(&self.task()).map(Some)
     }
 
-    /// Returns what sessions of a task that trains are told: a worker that waits for others would never start.
+    /// Returns the settings of a training task's sessions: a worker whose session included all tasks would wait for the other
+    /// workers.
     pub(super) fn session_config_of_task(&self) -> SessionConfig {
         if let Some(config) = &self.session_config {
             return config.clone();
@@ -133,7 +135,7 @@ impl RunConfig {
 
     pub(super) fn saver_options(&self) -> SaverOptions {
         SaverOptions {
-            // With parameter servers, each writes what it holds.
+            // With parameter servers, each writes its own variables.
             sharded: self.num_ps_replicas() > 0,
             max_to_keep: self.keep_checkpoint_max,
             keep_checkpoint_every_n_hours: self.keep_checkpoint_every_n_hours,
